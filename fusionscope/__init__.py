@@ -1,0 +1,1 @@
+"""fusionscope: which operations XLA fused into one kernel, and why (not)."""

@@ -1,0 +1,88 @@
+"""The Lark grammar of HLO text: loaded once, on demand."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fusionscope.errors import UnusableInput
+
+if TYPE_CHECKING:
+    from lark import Lark
+
+START_RULES = ("header", "signature", "footer", "instruction", "attributes", "layout")
+
+# What the user is told where the grammar expects a terminal.
+_READABLE = {
+    "NAME": "a name",
+    "KEY": "an attribute (key=)",
+    "INTEGER": "an integer",
+    "TYPE": "an element type such as f32[",
+    "OPCODE": "an operation and '('",
+    "STRING": "a string",
+    "COMMA": "','",
+    "EQUAL": "'='",
+    "LPAR": "'('",
+    "RPAR": "')'",
+    "LBRACE": "'{'",
+    "RBRACE": "'}'",
+    "LSQB": "'['",
+    "RSQB": "']'",
+    "__MINUS_MORETHAN_0": "'->'",
+    "$END": "the end of the line",
+}
+
+
+def grammar_file() -> Path:
+    """Where ``hlo.lark`` lies: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "grammars" / "hlo.lark"
+    return installed if installed.exists() else package.parent / "grammars" / "hlo.lark"
+
+
+@functools.cache
+def grammar() -> Lark:
+    """The LALR parser with every start rule; its tables are cached between runs by Lark."""
+    from lark import Lark
+
+    text = grammar_file().read_text(encoding="utf-8")
+    options = {"parser": "lalr", "start": list(START_RULES), "maybe_placeholders": False}
+    try:
+        return Lark(text, cache=True, **options)
+    except OSError:  # no writable cache directory
+        return Lark(text, **options)
+
+
+def check(rule: str, text: str) -> None:
+    """Raises ``UnusableInput`` (line and column within ``text``) unless ``rule`` derives ``text``."""
+    from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+    try:
+        grammar().parse(text, start=rule)
+    except UnexpectedInput as error:
+        if isinstance(error, UnexpectedToken):
+            found = "the end" if error.token.type == "$END" else repr(str(error.token))
+            expected = error.accepts or error.expected
+        else:
+            assert isinstance(error, UnexpectedCharacters)
+            found = repr(error.char)
+            expected = error.allowed or set()
+        at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
+        raise UnusableInput(
+            f"found {shorten(found)}, expected {_readable(expected)}",
+            line=text.count("\n") + 1 if at_end else error.line,
+            column=len(text) - (text.rfind("\n") + 1) + 1 if at_end else error.column,
+        ) from None
+
+
+def _readable(terminals: set[str]) -> str:
+    names = sorted({_READABLE[name] for name in terminals if name in _READABLE})
+    return " or ".join(names) if names else "something else"
+
+
+def shorten(text: str, limit: int = 60) -> str:
+    """``text`` on one line, without control characters, cut at ``limit`` characters."""
+    text = re.sub(r"[\x00-\x1f\x7f-\x9f]", "�", text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,139 @@
+"""Where in the user's program an instruction comes from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo.attributes import unescape
+from fusionscope.hlo.text import STRING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_STRINGS = re.compile(rf"\s*(\d+)\s+({STRING})")
+_RECORDS = re.compile(r"\s*(\d+)\s*\{([^{}]*)\}")
+_FIELDS = re.compile(r"(\w+)=(-?\d+)")
+_SECTION = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """A line (from 1) of a user's file; ``function`` and ``column`` where the compiler knows."""
+
+    file: str
+    line: int
+    function: str | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class StackFrames:
+    """The four tables between the header of a module and its first computation.
+
+    Read when first asked: most questions never ask. ``text`` is kept verbatim for the printer.
+    """
+
+    __slots__ = ("_frames", "line", "text")
+
+    def __init__(self, text: str, line: int = 1) -> None:
+        self.text = text
+        self.line = line
+        self._frames: dict[int, tuple[SourceLocation, int]] | None = None
+
+    def check(self) -> None:
+        """Raises ``UnusableInput`` with a line within the file where a table is malformed."""
+        rest = self.text
+        while rest.strip():
+            section = _SECTION.match(rest := rest.lstrip())
+            offset = len(self.text) - len(rest)
+            if section is None:
+                raise self._malformed(offset)
+            rows = _STRINGS if section[1].endswith("Names") else _RECORDS
+            position = section.end()
+            while row := rows.match(rest, position):
+                position = row.end()
+            following = _SECTION.search(rest, position)
+            end = following.start() if following else len(rest)
+            if rest[position:end].strip():
+                raise self._malformed(offset + position)
+            rest = rest[end:]
+
+    def _malformed(self, offset: int) -> UnusableInput:
+        while offset < len(self.text) and self.text[offset].isspace():
+            offset += 1
+        before = self.text[:offset]
+        return UnusableInput(
+            "malformed table of source locations, expected FileNames, FunctionNames, "
+            "FileLocations and StackFrames",
+            line=self.line + before.count("\n"),
+            column=offset - before.rfind("\n"),
+        )
+
+    def stack(self, frame: int) -> tuple[SourceLocation, ...]:
+        """The call stack of one frame id, innermost first; empty where the id is unknown."""
+        if self._frames is None:
+            self._frames = self._read()
+        stack: list[SourceLocation] = []
+        seen: set[int] = set()
+        while frame in self._frames and frame not in seen:
+            seen.add(frame)
+            location, frame = self._frames[frame]
+            stack.append(location)
+        return tuple(stack)
+
+    def _read(self) -> dict[int, tuple[SourceLocation, int]]:
+        parts = _SECTION.split(self.text)
+        sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+        files, functions = (
+            {
+                int(number): unescape(name)
+                for number, name in _STRINGS.findall(sections.get(section, ""))
+            }
+            for section in ("FileNames", "FunctionNames")
+        )
+        locations, frames = (
+            {
+                int(number): {key: int(value) for key, value in _FIELDS.findall(fields)}
+                for number, fields in _RECORDS.findall(sections.get(section, ""))
+            }
+            for section in ("FileLocations", "StackFrames")
+        )
+        read = {}
+        for number, frame in frames.items():
+            place = locations.get(frame.get("file_location_id", 0))
+            file = files.get(place.get("file_name_id", 0)) if place else None
+            if place is not None and file is not None:
+                location = SourceLocation(
+                    file,
+                    place.get("line", 0),
+                    functions.get(place.get("function_name_id", 0)),
+                    place.get("column"),
+                )
+                # XLA prints the number of the parent plus one (hlo_module.cc, hlo_parser.cc).
+                read[number] = (location, frame.get("parent_frame_id", 1) - 1)
+        return read
+
+
+def source_stack(
+    metadata: Mapping[str, str], frames: StackFrames | None
+) -> tuple[SourceLocation, ...]:
+    """The stack that an instruction's metadata names, innermost first."""
+    number = metadata.get("stack_frame_id", "")
+    if frames is not None and number.isdecimal():
+        return frames.stack(int(number))
+    file = metadata.get("source_file")
+    if not file:
+        return ()
+    line, column = metadata.get("source_line", ""), metadata.get("source_column", "")
+    return (
+        SourceLocation(
+            file,
+            int(line) if line.isdecimal() else 0,
+            column=int(column) if column.isdecimal() else None,
+        ),
+    )
