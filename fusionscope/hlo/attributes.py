@@ -6,11 +6,8 @@ import json
 import re
 from typing import Any
 
-from fusionscope.hlo.text import NAME, STRING, balanced, strip_comments
+from fusionscope.hlo.text import BRACES, BRACKETS, NAME, PARENTHESES, STRING, strip_comments
 
-BRACES = balanced(r"\{", r"\}")
-PARENTHESES = balanced(r"\(", r"\)")
-BRACKETS = balanced(r"\[", r"\]")
 VALUE = rf"(?:[^,{{}}()\[\]\"']++|{STRING}|{BRACES}|{PARENTHESES}|{BRACKETS})++"
 
 _ATTRIBUTE = re.compile(rf",\s*([A-Za-z_][\w.\-]*)=\s*({VALUE})")
@@ -23,6 +20,7 @@ CALLS = frozenset(
     """branch_computations body called_computations calls condition false_computation scatter select
     to_apply true_computation""".split()
 )
+_CALL = re.compile(rf"(?:{'|'.join(sorted(CALLS))})=")
 _NAME_LISTS = CALLS | {"control-predecessors"}
 
 
@@ -31,8 +29,16 @@ def split_attributes(text: str) -> dict[str, str]:
     return {key: value.strip() for key, value in _ATTRIBUTE.findall(text)}
 
 
+def cut_attributes(text: str) -> list[str] | None:
+    """The same text cut before each attribute, or None where it cannot be."""
+    pieces = [found[0] for found in _ATTRIBUTE.finditer(text)]
+    return pieces if "".join(pieces) == text.rstrip() else None
+
+
 def called_names(text: str) -> tuple[str, ...]:
     """Names of the computations that the attributes in ``text`` call, in the order printed."""
+    if not _CALL.search(text):
+        return ()
     return tuple(
         name
         for key, value in split_attributes(text).items()
@@ -43,9 +49,7 @@ def called_names(text: str) -> tuple[str, ...]:
 
 def read_names(value: str) -> tuple[str, ...]:
     """``{%a, %b}`` or ``%a`` as names without the percent sign."""
-    return tuple(
-        name.strip().lstrip("%") for name in value.strip("{} ").split(",") if name.strip()
-    )
+    return tuple(name.strip().lstrip("%") for name in value.strip("{} ").split(",") if name.strip())
 
 
 def read_value(key: str, value: str) -> Any:
@@ -79,9 +83,7 @@ def read_value(key: str, value: str) -> Any:
 
 def read_metadata(value: str) -> dict[str, str]:
     """``{op_name="a" stack_frame_id=3}`` as a dictionary; strings are unescaped."""
-    return {
-        key: unescape(raw) if raw[0] in "\"'" else raw for key, raw in _METADATA.findall(value)
-    }
+    return {key: unescape(raw) if raw[0] in "\"'" else raw for key, raw in _METADATA.findall(value)}
 
 
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))", re.DOTALL)

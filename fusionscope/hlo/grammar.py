@@ -56,7 +56,7 @@ def grammar() -> Lark:
 
 
 def check(rule: str, text: str) -> None:
-    """Raises ``UnusableInput`` (line and column within ``text``) unless ``rule`` derives ``text``."""
+    """Raises ``UnusableInput`` with a place within ``text`` unless ``rule`` derives it."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
     try:

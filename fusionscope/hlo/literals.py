@@ -26,11 +26,15 @@ def _scalar(shape: Shape) -> re.Pattern[str]:
     return _SCALARS["c" if shape.element_type[0] == "c" else "f"]
 
 
-def check_literal(literal: str, shape: Shape) -> str | None:
-    """What is wrong with ``literal`` as the value of a constant of ``shape``, or None.
+def check_literal(opcode: str, literal: str, shape: Shape) -> str | None:
+    """What is wrong with the text in the parentheses of a constant or parameter, or None.
 
     ``{...}``, the literal that the compiler left out, fits every array. Tuples are not looked into.
     """
+    if opcode == "parameter":
+        if literal.isdecimal():
+            return None
+        return f"found {shorten(repr(literal))}, expected the number of a parameter"
     if not shape.is_array:
         return None
     scalar = _scalar(shape)

@@ -1,57 +1,239 @@
 """A module of HLO: immutable, and cheap to share between the stages of a dump.
 
-What one line says is a ``Statement``, what the lines of one computation say together is a ``Body``.
-Both know nothing of the file around them, so that a table can share them between modules.
-``Module``, ``Computation`` and ``Instruction`` put them in their place.
+What one line says is a ``Statement``, the lines of one computation are a ``Body``. Both know
+nothing of the file around them, so that a table can share them between modules. ``Module``,
+``Computation`` and ``Instruction`` put them in their place.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
-from fusionscope.hlo.attributes import read_metadata, read_value, split_attributes
-from fusionscope.hlo.shape import Shape
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo.attributes import (
+    called_names,
+    read_metadata,
+    read_value,
+    split_attributes,
+)
+from fusionscope.hlo.grammar import shorten
+from fusionscope.hlo.opcodes import OPERAND_COUNT
+from fusionscope.hlo.shape import SHAPE, Shape, ShapeTable
 from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
+from fusionscope.hlo.text import NAME, strip_comments
+
+_OPERAND = re.compile(rf"\s*(?:({SHAPE})\s+)?%?({NAME})\s*((?:#\s*\d+\s*)*)(?:,|$)")
+_NO_OPERANDS = frozenset({"constant", "parameter"})
+_NEVER_CALL = frozenset(OPERAND_COUNT) - {"select-and-scatter", "while"}
 
 
 class Statement(NamedTuple):
-    """One instruction as its line states it.
+    """One instruction as its line states it, cut at its joints and otherwise verbatim.
 
-    ``operands`` are names, with ``#index`` behind those that the line writes as elements of a
-    tuple. ``calls`` are the names of the computations that it calls. ``literal`` is the text between the parentheses of a constant or parameter; ``typed``
-    holds operand shapes where the line writes them. ``attributes`` is verbatim, from the comma on.
+    ``root`` is empty or says ROOT, ``inside`` is what stands in the parentheses behind the opcode,
+    ``attributes`` everything from the comma on.
     """
 
+    root: str
     name: str
+    shape: str
     opcode: str
-    shape: Shape
-    operands: tuple[str, ...]
+    inside: str
     attributes: str
-    calls: tuple[str, ...] = ()
-    is_root: bool = False
-    literal: str | None = None
-    typed: tuple[Shape | None, ...] | None = None
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Names, with ``#index`` behind those that the line writes as elements of a tuple.
+
+        Raises ``UnusableInput``.
+        """
+        if not self.inside or self.opcode in _NO_OPERANDS:
+            return ()
+        names = self.inside.replace("%", "").replace(", ", ",")
+        if " " in names or "[" in names:
+            return tuple(name for _, name in self.typed_operands)
+        return tuple(names.split(","))
+
+    @property
+    def typed_operands(self) -> list[tuple[str, str]]:
+        """Shape (empty where the line writes none) and name of each operand."""
+        text = strip_comments(self.inside).strip()
+        operands = []
+        position = 0
+        while found := _OPERAND.match(text, position):
+            operands.append((found[1] or "", found[2] + re.sub(r"\s+", "", found[3])))
+            position = found.end()
+            if position == len(text) and not text.endswith(","):
+                return operands
+        raise UnusableInput(
+            f"found {shorten(repr(text[position:]))}, expected an operand of {self.name}"
+        )
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """Names of the computations that the instruction calls, in the order printed."""
+        return () if self.opcode in _NEVER_CALL else called_names(self.attributes)
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    """The statements of one computation and the edges between them.
+class Graph(NamedTuple):
+    """The instructions of one computation and the edges between them.
 
-    ``operands[i]`` are the positions of the operands of statement ``i``. ``lines[i]`` counts lines
-    from the one that opens the computation. A get-tuple-element that the text only writes as
+    ``operands[i]`` are the positions of the operands of instruction ``i``; ``lines[i]`` counts
+    lines from the one that opens the computation. A get-tuple-element that the text only writes as
     ``%op#1`` has a statement of its own, named ``op#1``, before its first use.
     """
 
-    name: str
-    signature: str
     statements: tuple[Statement, ...]
     operands: tuple[tuple[int, ...], ...]
     root: int
     lines: range | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """The statements of one computation; what they make together is worked out when asked for.
+
+    ``result`` is the shape that the signature declares, if there is one.
+    """
+
+    name: str
+    signature: str
+    written: tuple[Statement, ...]
+    shapes: ShapeTable
+    result: Shape | None = None
     footer: str = ""
+    _lazy: dict[str, Graph] = field(default_factory=dict, repr=False)
+
+    @property
+    def graph(self) -> Graph:
+        """Raises ``UnusableInput`` (line from the opening one) where the statements contradict
+        each other: an operand that is not defined above its user, a name defined twice, a wrong
+        number of operands, a shape that is not the declared one."""
+        graph = self._lazy.get("graph")
+        if graph is None:
+            graph = self._lazy["graph"] = _graph(self)
+        return graph
+
+    def with_footer(self, footer: str) -> Body:
+        return replace(self, footer=footer)
+
+
+def _graph(body: Body) -> Graph:
+    statements: list[Statement] = []
+    edges: list[tuple[int, ...]] = []
+    position: dict[str, int] = {}
+    find = position.__getitem__
+    root: int | None = None
+    for offset, statement in enumerate(body.written, 1):
+        is_root, name, _, opcode, inside, _ = statement
+        edge: tuple[int, ...] = ()
+        if inside and opcode not in _NO_OPERANDS:
+            try:
+                if inside[0] != "%":
+                    raise KeyError
+                edge = tuple(map(find, inside[1:].split(", %")))
+            except KeyError:  # not in the compiler's plain form
+                edge = _find_operands(statement, offset, body.shapes, position, statements, edges)
+        if OPERAND_COUNT.get(opcode, len(edge)) != len(edge):
+            raise UnusableInput(
+                f"{opcode} {name} has {len(edge)} operands, expected {OPERAND_COUNT[opcode]}",
+                line=offset,
+            )
+        if name in position:
+            raise UnusableInput(f"{name} is defined twice", line=offset)
+        if is_root:
+            if root is not None:
+                raise UnusableInput(f"{name} is a second ROOT, expected one", line=offset)
+            root = len(statements)
+        position[name] = len(statements)
+        statements.append(statement)
+        edges.append(edge)
+    if not statements:
+        raise UnusableInput(
+            f"computation {shorten(body.name)} is empty, expected instructions", line=0
+        )
+    if root is None:
+        root = len(statements) - 1
+    result = body.shapes[statements[root].shape]
+    if body.result is not None and not body.result.compatible(result):
+        raise UnusableInput(
+            f"computation {body.name} declares its result as {shorten(str(body.result))}, but its "
+            f"root {statements[root].name} is {shorten(str(result))}",
+            line=0,
+        )
+    lines: range | tuple[int, ...] = range(1, len(statements) + 1)
+    if len(statements) > len(body.written):
+        own = [0 if "#" in statement.name else 1 for statement in statements]
+        lines = tuple(
+            before + 1 - is_own for before, is_own in zip(accumulate(own), own, strict=True)
+        )
+    return Graph(tuple(statements), tuple(edges), root, lines)
+
+
+def _find_operands(
+    statement: Statement,
+    offset: int,
+    shapes: ShapeTable,
+    position: dict[str, int],
+    statements: list[Statement],
+    edges: list[tuple[int, ...]],
+) -> tuple[int, ...]:
+    """Positions of operands in any form; adds the elements of tuples that the form leaves out."""
+    try:
+        operands = statement.operands
+    except UnusableInput as error:
+        raise UnusableInput(error.problem, line=offset) from None
+    for operand in operands:
+        for element in _elements(operand, position, statements, shapes):
+            if element is None:
+                raise UnusableInput(
+                    f"{statement.name} reads {shorten(repr(operand))}, which is not defined above "
+                    "it",
+                    line=offset,
+                )
+            position[element.name] = len(statements)
+            edges.append((position[element.inside],))
+            statements.append(element)
+    edge = tuple([position[operand] for operand in operands])
+    if "[" in statement.inside:
+        for (declared, operand), index in zip(statement.typed_operands, edge, strict=True):
+            shape = shapes[statements[index].shape]
+            if declared and not shapes[declared].compatible(shape):
+                raise UnusableInput(
+                    f"{statement.name} declares its operand {operand} as {shorten(declared)}, but "
+                    f"that is {shorten(str(shape))}",
+                    line=offset,
+                )
+    return edge
+
+
+def _elements(
+    operand: str, position: dict[str, int], statements: list[Statement], shapes: ShapeTable
+) -> Iterator[Statement | None]:
+    """What the compact form ``op#1#0`` leaves out: one get-tuple-element an index.
+
+    None where there is no such operand or element.
+    """
+    name, *indices = operand.split("#")
+    if name not in position:
+        yield None
+        return
+    shape = shapes[statements[position[name]].shape]
+    for index in indices:
+        if not index.isdecimal() or int(index) >= len(shape.elements):
+            yield None
+            return
+        shape = shape.elements[int(index)]
+        outer, name = name, f"{name}#{index}"
+        if name not in position:
+            text = str(shape)
+            shapes.known[text] = shape
+            yield Statement("", name, text, "get-tuple-element", outer, f", index={index}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,27 +254,26 @@ class Instruction:
 
     @property
     def shape(self) -> Shape:
-        return self.statement.shape
+        return self.computation.body.shapes[self.statement.shape]
 
     @property
     def literal(self) -> str | None:
         """What a constant holds, as written (``{...}`` where the compiler left it out)."""
-        return self.statement.literal if self.opcode == "constant" else None
+        return self.statement.inside.strip() if self.opcode == "constant" else None
 
     @property
     def parameter_number(self) -> int | None:
         """The number of a parameter, from 0."""
-        literal = self.statement.literal
-        return int(literal) if self.opcode == "parameter" and literal else None
+        return int(self.statement.inside) if self.opcode == "parameter" else None
 
     @property
     def is_root(self) -> bool:
-        return self.index == self.computation.body.root
+        return self.index == self.computation.graph.root
 
     @property
     def operands(self) -> tuple[Instruction, ...]:
         instructions = self.computation.instructions
-        return tuple([instructions[i] for i in self.computation.body.operands[self.index]])
+        return tuple([instructions[i] for i in self.computation.graph.operands[self.index]])
 
     @property
     def users(self) -> tuple[Instruction, ...]:
@@ -116,7 +297,7 @@ class Instruction:
     def called(self) -> tuple[Computation, ...]:
         """The computations that this instruction calls, in the order printed."""
         computations = self.computation.module.by_name
-        return tuple([computations[name] for name in self.statement.calls])
+        return tuple([computations[n] for n in self.statement.calls if n in computations])
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -142,19 +323,17 @@ class Instruction:
     @property
     def line(self) -> int:
         """The line in the file, from 1."""
-        return self.computation.module.original_line(
-            self.computation.line + self.computation.body.lines[self.index]
-        )
+        return self._place[0]
 
     @property
     def column(self) -> int:
         """The column in the file, from 1, at which the instruction begins."""
-        module = self.computation.module
-        if module.positions is None:
-            return 3
-        return module.positions[
-            self.computation.line + self.computation.body.lines[self.index] - 1
-        ][1]
+        return self._place[1]
+
+    @property
+    def _place(self) -> tuple[int, int]:
+        computation = self.computation
+        return computation.module.place(computation.line + computation.graph.lines[self.index])
 
     def __repr__(self) -> str:
         return f"<{self.name} = {self.shape} {self.opcode}>"
@@ -175,6 +354,17 @@ class Computation:
         return self.body.name
 
     @property
+    def graph(self) -> Graph:
+        """Raises ``UnusableInput`` with file and line where statements contradict each other."""
+        try:
+            return self.body.graph
+        except UnusableInput as error:
+            line, column = self.module.place(self.line + (error.line or 0))
+            raise UnusableInput(
+                error.problem, file=self.module.file, line=line, column=column
+            ) from None
+
+    @property
     def instructions(self) -> tuple[Instruction, ...]:
         """In the order of the text: operands before their users."""
         made: tuple[Instruction, ...] | None = self._lazy.get("instructions")
@@ -182,7 +372,7 @@ class Computation:
             made = tuple(
                 [
                     Instruction(statement, self, index)
-                    for index, statement in enumerate(self.body.statements)
+                    for index, statement in enumerate(self.graph.statements)
                 ]
             )
             self._lazy["instructions"] = made
@@ -193,8 +383,8 @@ class Computation:
         """Positions of the users of each instruction, each once, in the order of the text."""
         made: tuple[tuple[int, ...], ...] | None = self._lazy.get("users")
         if made is None:
-            lists: list[list[int]] = [[] for _ in self.body.operands]
-            for index, operands in enumerate(self.body.operands):
+            lists: list[list[int]] = [[] for _ in self.graph.operands]
+            for index, operands in enumerate(self.graph.operands):
                 for operand in operands:
                     users = lists[operand]
                     if not users or users[-1] != index:
@@ -203,8 +393,22 @@ class Computation:
         return made
 
     @property
+    def calls(self) -> tuple[Computation, ...]:
+        """The computations that its instructions call, each once, in the order of the text."""
+        made: tuple[Computation, ...] | None = self._lazy.get("calls")
+        if made is None:
+            names = [name for statement in self.body.written for name in statement.calls]
+            made = tuple(
+                self.module.by_name[name]
+                for name in dict.fromkeys(names)
+                if name in self.module.by_name
+            )
+            self._lazy["calls"] = made
+        return made
+
+    @property
     def root(self) -> Instruction:
-        return self.instructions[self.body.root]
+        return self.instructions[self.graph.root]
 
     @property
     def parameters(self) -> tuple[Instruction, ...]:
@@ -225,20 +429,20 @@ class Computation:
         """By name, with or without ``%``; raises ``KeyError``."""
         by_name: dict[str, int] | None = self._lazy.get("by_name")
         if by_name is None:
-            by_name = {s.name: index for index, s in enumerate(self.body.statements)}
+            by_name = {s.name: index for index, s in enumerate(self.graph.statements)}
             self._lazy["by_name"] = by_name
         return self.instructions[by_name[name.lstrip("%")]]
 
     def __repr__(self) -> str:
-        return f"<computation {self.name}, {len(self.body.statements)} instructions>"
+        return f"<computation {self.name}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
     """One HLO module, as one file shows it.
 
-    ``positions`` holds line and column in the user's text of each line that was read, where the
-    text is not in the compiler's own form; None where lines are what they seem.
+    ``header`` holds the attributes behind its name, verbatim. ``positions`` holds line and column
+    in the user's text of each line that was read, where the text is not in the compiler's own form.
     """
 
     name: str
@@ -247,6 +451,7 @@ class Module:
     bodies: tuple[Body, ...]
     lines: tuple[int, ...]
     entry_index: int
+    file: str | None = None
     positions: tuple[tuple[int, int], ...] | None = None
     _lazy: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -284,15 +489,19 @@ class Module:
 
     @property
     def instruction_count(self) -> int:
-        return sum(len(body.statements) for body in self.bodies)
+        return sum(len(computation.graph.statements) for computation in self.computations)
 
     @property
     def edge_count(self) -> int:
         """Operand slots, a value that is read twice by one instruction counting twice."""
-        return sum(len(operands) for body in self.bodies for operands in body.operands)
+        return sum(
+            len(operands)
+            for computation in self.computations
+            for operands in computation.graph.operands
+        )
 
     def opcode_histogram(self) -> Counter[str]:
-        return Counter(s.opcode for body in self.bodies for s in body.statements)
+        return Counter(s.opcode for c in self.computations for s in c.graph.statements)
 
     def walk(self) -> Iterator[Instruction]:
         """Every instruction of every computation."""
@@ -307,37 +516,69 @@ class Module:
         seen = {self.entry.name}
         pending = [self.entry]
         while pending:
-            for statement in pending.pop().body.statements:
-                for name in statement.calls:
-                    if name not in seen:
-                        seen.add(name)
-                        pending.append(self.by_name[name])
-        return tuple(c for c in self.computations if c.name in seen and not c.is_entry) + (
-            self.entry,
-        )
+            for called in pending.pop().calls:
+                if called.name not in seen:
+                    seen.add(called.name)
+                    pending.append(called)
+        called = [c for c in self.computations if c.name in seen and not c.is_entry]
+        return (*called, self.entry)
 
-    def original_line(self, line: int) -> int:
-        return line if self.positions is None else self.positions[line - 1][0]
+    def check(self) -> None:
+        """Raises ``UnusableInput`` with file and line where the module contradicts itself.
+
+        Reading a file finds what is wrong with a line; this finds what is wrong between lines.
+        """
+        defined: set[str] = set()
+        for computation in self.computations:
+            for offset, statement in enumerate(computation.body.written, 1):
+                if statement.opcode in _NEVER_CALL:
+                    continue
+                for called in statement.calls:
+                    if called not in defined:
+                        line, column = self.place(computation.line + offset)
+                        raise UnusableInput(
+                            f"{statement.name} calls {shorten(called)}, which is not defined above "
+                            "it",
+                            file=self.file,
+                            line=line,
+                            column=column,
+                        )
+            assert computation.graph
+            defined.add(computation.name)
+
+    def place(self, line: int) -> tuple[int, int]:
+        """Line and column in the user's text of a line that was read."""
+        return (line, 3) if self.positions is None else self.positions[line - 1]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both say the same; positions in the text do not count."""
+        """Whether both say the same; how the text is written does not count."""
         if not isinstance(other, Module):
             return NotImplemented
         return (
-            (self.name, self.header, self.entry_index)
-            == (other.name, other.header, other.entry_index)
+            (self.name, self.attributes, self.entry_index)
+            == (other.name, other.attributes, other.entry_index)
             and (self.frames.text.split() if self.frames else [])
             == (other.frames.text.split() if other.frames else [])
             and len(self.bodies) == len(other.bodies)
-            and all(
-                (a.name, a.statements, a.operands, a.root, a.footer)
-                == (b.name, b.statements, b.operands, b.root, b.footer)
-                for a, b in zip(self.bodies, other.bodies, strict=True)
-            )
+            and all(map(_say_the_same, self.computations, other.computations))
         )
 
     def __hash__(self) -> int:
-        return hash((self.name, self.header, len(self.bodies)))
+        return hash((self.name, len(self.bodies)))
 
     def __repr__(self) -> str:
         return f"<module {self.name}, {len(self.bodies)} computations>"
+
+
+def _say_the_same(one: Computation, other: Computation) -> bool:
+    return (
+        one.name == other.name
+        and one.body.footer == other.body.footer
+        and one.graph.operands == other.graph.operands
+        and one.graph.root == other.graph.root
+        and all(
+            (a.name, a.opcode, a.shape, a.attributes) == (b.name, b.opcode, b.shape, b.attributes)
+            and (a.opcode not in _NO_OPERANDS or a.statement.inside == b.statement.inside)
+            for a, b in zip(one.instructions, other.instructions, strict=True)
+        )
+    )

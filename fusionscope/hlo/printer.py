@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fusionscope.hlo.model import Body, Module, Statement
+from fusionscope.hlo.model import Computation, Instruction, Module
 
 
 def to_text(module: Module) -> str:
@@ -16,33 +16,28 @@ def _pieces(module: Module) -> Iterator[str]:
     yield f"HloModule {module.name}{module.header}\n\n"
     if module.frames is not None:
         yield f"{module.frames.text}\n\n"
-    for index, body in enumerate(module.bodies):
-        yield from _computation(body, index == module.entry_index)
+    for computation in module.computations:
+        yield from _computation(computation)
 
 
-def _computation(body: Body, is_entry: bool) -> Iterator[str]:
-    entry = "ENTRY " if is_entry else ""
-    signature = f" {body.signature}" if body.signature else ""
-    yield f"{entry}%{body.name}{signature} {{\n"
-    for statement in body.statements:
-        if "#" not in statement.name:
-            yield f"  {statement_text(statement)}\n"
-    yield f"}}{body.footer}\n\n"
+def _computation(computation: Computation) -> Iterator[str]:
+    entry = "ENTRY " if computation.is_entry else ""
+    signature = f" {computation.body.signature}" if computation.body.signature else ""
+    yield f"{entry}%{computation.name}{signature} {{\n"
+    for instruction in computation.instructions:
+        if "#" not in instruction.name:  # written as op#index where it is used
+            yield f"  {instruction_text(instruction)}\n"
+    yield f"}}{computation.body.footer}\n\n"
 
 
-def statement_text(statement: Statement) -> str:
+def instruction_text(instruction: Instruction) -> str:
     """One instruction on one line, as the compiler prints it."""
-    root = "ROOT " if statement.is_root else ""
-    if statement.literal is not None:
-        inner = statement.literal
-    elif statement.typed is not None:
-        inner = ", ".join(
-            f"{shape} %{name}" if shape is not None else f"%{name}"
-            for shape, name in zip(statement.typed, statement.operands, strict=True)
-        )
-    else:
-        inner = ", ".join(f"%{name}" for name in statement.operands)
+    statement = instruction.statement
+    root = "ROOT " if instruction.is_root else ""
+    inside = statement.inside
+    if instruction.opcode not in ("constant", "parameter"):
+        inside = ", ".join(f"%{name}" for name in statement.operands)
     return (
-        f"{root}%{statement.name} = {statement.shape} {statement.opcode}({inner})"
+        f"{root}%{statement.name} = {instruction.shape} {statement.opcode}({inside})"
         f"{statement.attributes}"
     )

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.grammar import check, shorten
+from fusionscope.hlo.text import PARENTHESES
+
+# A shape, as far as one has to look to find its end.
+SHAPE = rf"(?:[a-z]\w*+\s*\[[^\[\]]*+\](?:\s*\{{\s*[\d:][^{{}}]*+\}})?|b?{PARENTHESES})"
 
 TUPLE = "tuple"
 BUFFER = "buffer"
@@ -124,6 +128,8 @@ class Shape:
 
     def compatible(self, other: Shape) -> bool:
         """Equal but for layouts and dynamic bounds' marks."""
+        if self.dimensions == other.dimensions and not self.elements and not other.elements:
+            return self.element_type == other.element_type
         pending = [(self, other)]
         while pending:
             one, two = pending.pop()
@@ -173,13 +179,13 @@ class ShapeTable:
     """Shapes by their text: each one is read once."""
 
     def __init__(self) -> None:
-        self._shapes: dict[str, Shape] = {}
+        self.known: dict[str, Shape] = {}
         self._layouts: dict[str, Layout] = {}
 
     def __getitem__(self, text: str) -> Shape:
-        shape = self._shapes.get(text)
+        shape = self.known.get(text)
         if shape is None:
-            shape = self._shapes[text] = self._read(text)
+            shape = self.known[text] = self._read(text)
         return shape
 
     def _read(self, text: str) -> Shape:

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fusionscope.errors import UnusableInput
 from fusionscope.hlo.attributes import unescape
 from fusionscope.hlo.text import STRING
 
@@ -16,6 +15,10 @@ if TYPE_CHECKING:
 _STRINGS = re.compile(rf"\s*(\d+)\s+({STRING})")
 _RECORDS = re.compile(r"\s*(\d+)\s*\{([^{}]*)\}")
 _FIELDS = re.compile(r"(\w+)=(-?\d+)")
+_TABLES = re.compile(
+    r"(?:(?:FileNames|FunctionNames|FileLocations|StackFrames)\b"
+    rf"(?:\s++\d+\s++(?:{STRING}|\{{[^{{}}]*+\}}))*+\s*+)++"
+)
 _SECTION = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\b", re.MULTILINE)
 
 
@@ -38,41 +41,17 @@ class StackFrames:
     Read when first asked: most questions never ask. ``text`` is kept verbatim for the printer.
     """
 
-    __slots__ = ("_frames", "line", "text")
+    __slots__ = ("_frames", "text")
 
-    def __init__(self, text: str, line: int = 1) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
-        self.line = line
         self._frames: dict[int, tuple[SourceLocation, int]] | None = None
 
-    def check(self) -> None:
-        """Raises ``UnusableInput`` with a line within the file where a table is malformed."""
-        rest = self.text
-        while rest.strip():
-            section = _SECTION.match(rest := rest.lstrip())
-            offset = len(self.text) - len(rest)
-            if section is None:
-                raise self._malformed(offset)
-            rows = _STRINGS if section[1].endswith("Names") else _RECORDS
-            position = section.end()
-            while row := rows.match(rest, position):
-                position = row.end()
-            following = _SECTION.search(rest, position)
-            end = following.start() if following else len(rest)
-            if rest[position:end].strip():
-                raise self._malformed(offset + position)
-            rest = rest[end:]
-
-    def _malformed(self, offset: int) -> UnusableInput:
-        while offset < len(self.text) and self.text[offset].isspace():
-            offset += 1
-        before = self.text[:offset]
-        return UnusableInput(
-            "malformed table of source locations, expected FileNames, FunctionNames, "
-            "FileLocations and StackFrames",
-            line=self.line + before.count("\n"),
-            column=offset - before.rfind("\n"),
-        )
+    @staticmethod
+    def end(text: str, position: int) -> int:
+        """Where the tables that begin at ``position`` end (the first text that is no row)."""
+        found = _TABLES.match(text, position)
+        return found.end() if found else position
 
     def stack(self, frame: int) -> tuple[SourceLocation, ...]:
         """The call stack of one frame id, innermost first; empty where the id is unknown."""

@@ -1,4 +1,4 @@
-"""Regular expressions for the joints of HLO text, shared by the parser and the readers of values."""
+"""Regular expressions for the joints of HLO text."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def balanced(opening: str, closing: str) -> str:
     for _ in range(_DEPTH):
         pattern = rf"{opening}(?:{plain}|{pattern})*+{closing}"
     return pattern
+
+
+BRACES = balanced(r"\{", r"\}")
+PARENTHESES = balanced(r"\(", r"\)")
+BRACKETS = balanced(r"\[", r"\]")
 
 
 def strip_comments(text: str) -> str:
