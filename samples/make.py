@@ -1,0 +1,118 @@
+"""Regenerates every dump under samples/dumps, each in a child process of the right interpreter.
+
+    python samples/make.py --python 0.12=PATH --python 0.10=PATH [--only GLOB]
+
+An interpreter needs jax of that version, with the CUDA plugin, and for the TPU ones also libtpu.
+Only what a reader of dumps needs is kept, and no path of this machine remains in it.
+"""
+
+import argparse
+import fnmatch
+import gzip
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+SAMPLES = Path(__file__).resolve().parent
+PROGRAMS = tuple(sorted(path.stem for path in (SAMPLES / "programs").glob("*.py")))
+LARGE = 6 * 1024  # bytes; a larger text file is stored compressed
+
+# Of the protos, the module that priority fusion reads and the one it makes: only they have the
+# unique ids which order its queue.
+KEPT = re.compile(
+    r".*(after|before)_.*\.txt"
+    r"|.*\.(priority_fusion_dump\.txt|thunk_sequence\.txt|gpu_target_config\.pbtxt"
+    r"|debug_options|metadata\.textproto|_fusion\.pyz|_fusion\.html)"
+    r"|.*\.fusion\.after_(pipeline-start|variadic-op-splitter|priority-fusion)\..*\.hlo\.pb"
+)
+NOT_HLO = re.compile(r"-(buffer-assignment(-values)?|live-range|memory-usage-report)\.txt$")
+BINARY = {".pb", ".pyz", ".o"}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Programs compiled for one target: `recorded` ones get a Fusion Explorer record too."""
+
+    folder: str
+    version: str
+    target: str
+    programs: tuple[str, ...]
+    recorded: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()  # these keep the files that a reader has to skip
+
+
+BATCHES = (
+    Batch("cpu", "0.12", "cpu", PROGRAMS, ("concatenate", "reductions"), ("dense",)),
+    Batch("h100", "0.12", "h100", PROGRAMS, ("concatenate", "reductions"), ("dense",)),
+    Batch("a100", "0.12", "a100", ("attention", "reductions")),
+    Batch("h200", "0.12", "h200", ("concatenate", "elementwise")),
+    Batch("tpu-v5e", "0.12", "tpu", ("attention", "concatenate", "softmax"), ("concatenate",)),
+    Batch("cpu-jaxlib-0.10", "0.10", "cpu", ("concatenate", "softmax"), ("concatenate",)),
+    Batch("h100-jaxlib-0.10", "0.10", "h100", ("concatenate", "softmax"), ("concatenate",)),
+)
+
+
+def compiled(python: str, program: str, target: str, work: Path, record: bool) -> Path:
+    """The directory of one dump. Its path is relative in the dump: XLA writes it into its files."""
+    name = "record" if record else "dump"
+    command = [python, str(SAMPLES / "compile.py"), str(SAMPLES / "programs" / f"{program}.py")]
+    command += [target, name] + (["--record"] if record else [])
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{program} for {target} did not compile:\n{done.stderr}")
+    return work / name
+
+
+def store(source: Path, directory: Path) -> None:
+    """Copies one file of a dump, without this machine's paths, and compressed when it is large."""
+    content = source.read_bytes()
+    if source.suffix not in BINARY:
+        content = re.sub(rb'[^\s"]*/site-packages/', b"", content)
+    target = directory / source.name
+    if source.suffix in {".txt", ".textproto"} and len(content) > LARGE:
+        target = target.with_name(f"{target.name}.gz")
+        content = gzip.compress(content, mtime=0)
+    target.write_bytes(content)
+
+
+def make(batch: Batch, program: str, python: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        dump = compiled(python, program, batch.target, Path(folder), record=False)
+        if program in batch.recorded:
+            record = compiled(python, program, batch.target, Path(folder), record=True)
+            for path in record.glob("*._fusion.*"):
+                shutil.move(path, dump)
+        directory = SAMPLES / "dumps" / batch.folder / program
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        for path in sorted(dump.iterdir()):
+            kept = KEPT.fullmatch(path.name) and not NOT_HLO.search(path.name)
+            if kept or (program in batch.whole and path.is_file() and path.suffix != ".pb"):
+                store(path, directory)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--python", action="append", default=[], metavar="VERSION=PATH")
+    parser.add_argument("--only", default="*", metavar="GLOB", help="such as 'h100/*'")
+    options = parser.parse_args()
+    pythons = dict(entry.split("=", 1) for entry in options.python)
+
+    for batch in BATCHES:
+        for program in batch.programs:
+            name = f"{batch.folder}/{program}"
+            if not fnmatch.fnmatch(name, options.only):
+                continue
+            if batch.version not in pythons:
+                print(f"{name}: skipped, no --python {batch.version}=PATH", file=sys.stderr)
+                continue
+            make(batch, program, pythons[batch.version])
+            print(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+import gzip
+import re
+
+import pytest
+
+from fusionscope.dump.pass_times import PassTime, read_pass_times
+from fusionscope.errors import UnusableInput
+
+FILE = "h100/module_0001.metadata.textproto.gz"
+
+
+@pytest.fixture
+def content(data):
+    return gzip.decompress((data / FILE).read_bytes())
+
+
+def test_every_pass_is_there(content):
+    times = read_pass_times(content, FILE)
+    text = content.decode()
+    assert times.module_id == 1
+    assert [one.name for one in times.passes] == re.findall(r'^  pass_name: "(.*)"', text, re.M)
+    assert [one.pass_id for one in times.passes] == list(range(1, len(times.passes) + 1))
+    assert sum(one.module_changed for one in times.passes) == text.count("module_changed: true")
+
+
+def test_passes_end_after_they_start(content):
+    passes = read_pass_times(content, FILE).passes
+    assert all(one.start_us <= one.end_us for one in passes)
+    starts = [one.start_us for one in passes]
+    assert starts == sorted(starts)
+
+
+def test_dump_files_are_named_after_the_pass(content):
+    (fusion,) = (
+        one for one in read_pass_times(content, FILE).passes if one.name == "priority-fusion"
+    )
+    assert fusion.pipeline == "fusion" and fusion.module_changed
+    # Compiled with text, proto and Fusion Explorer record.
+    stage = "module_0001.jit_f.0001.fusion.after_priority-fusion.before_cse"
+    assert set(fusion.dump_files) == {
+        f"{stage}.txt",
+        f"{stage}.hlo.pb",
+        "main.3.module_0001.jit_f._fusion.pyz",
+    }
+
+
+def test_fields_that_are_absent():
+    times = read_pass_times(b'pass_metadata { pass_name: "x" new_field { a: 1 } }', "f")
+    assert times.module_id == 0
+    assert times.passes == (PassTime(0, "", "x", 0, 0, False, ()),)
+
+
+@pytest.mark.parametrize("text", [b"", b"xla_a: 1", b"pass_metadata {", b"pass_metadata: 1"])
+def test_what_lists_no_pass_is_refused(text):
+    with pytest.raises(UnusableInput):
+        read_pass_times(text, "f")
+
+
+def test_a_damaged_file_is_taken_or_refused(content, survives_damage):
+    survives_damage(lambda damaged: read_pass_times(damaged, "f"), content[:6000])
