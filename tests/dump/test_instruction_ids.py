@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from fusionscope.dump.instruction_ids import read_instruction_ids
+from fusionscope.dump.instruction_ids import module_part, read_instruction_ids
 from fusionscope.dump.priority_fusion import read_priority_fusion
 from fusionscope.errors import UnusableInput
 
@@ -61,7 +61,7 @@ def test_names_are_those_of_the_text(stage, data):
     written = {
         computation: set(re.findall(r"^  (?:ROOT )?([\w.-]+) = ", body, re.MULTILINE))
         for computation, body in re.findall(
-            r"^(?:ENTRY )?([\w.-]+) .*?\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL
+            r"^(?:ENTRY )?([\w.-]+) [^\n]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL
         )
     }
     ids = read_instruction_ids(stage.read_bytes(), stage.name)
@@ -75,6 +75,14 @@ def test_ids_tell_the_computation(stage):
     assert all(len(one) == 1 for one in computations)
     assert len(set().union(*computations)) == len(ids)
     assert all(len(set(names.values())) == len(names) for names in ids.values())
+
+
+def test_the_module_part_is_the_whole_module(stage):
+    # One field holds it: its number, its length, then the module, and the file ends there.
+    content = stage.read_bytes()
+    module = module_part(content, "f")
+    assert content.endswith(module)
+    assert content[0] == 1 << 3 | 2 and len(content) - len(module) == 3
 
 
 def test_a_module_that_is_cut_off_is_refused(stage):

@@ -28,7 +28,8 @@ def test_no_message_is_taken_for_another(inserted):
         ("No valid tilings found.", None, "tri-exec"),
         ("fusion.11 and fusion.9 are connected", "multi-output fusion", "mof-connected"),
         (
-            "expensive producer would be duplicated ; multi-output fusion not supported by this pass",
+            "expensive producer would be duplicated ; "
+            "multi-output fusion not supported by this pass",
             "InstructionFusion",
             "base-expensive-dup",
         ),

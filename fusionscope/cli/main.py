@@ -1,0 +1,71 @@
+"""``fusionscope``: the group of commands, each imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+
+import click
+
+from fusionscope.errors import UnusableInput
+
+# Command names and one line on each; the file of the same name defines ``command``.
+COMMANDS = {
+    "explain": "Which operations were fused into one kernel, and why (not).",
+    "parse": "Read one HLO file and print what is in it.",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"fusionscope.cli.{name}").command
+        return command
+
+    def format_commands(
+        self, context: click.Context, formatter: click.HelpFormatter
+    ) -> None:  # without importing any of them
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fusionscope")
+@click.option("--debug", is_flag=True, help="Show a traceback where something goes wrong.")
+def cli(debug: bool) -> None:
+    """Reads the HLO dumps of the XLA compiler and answers, for every producer and each of its
+    consumers: were they fused into one kernel, and why (not)?
+
+    \b
+    Examples:
+      fusionscope explain dump_dir/
+      fusionscope parse module_0001.jit_f.before_optimizations.txt
+    """
+
+
+def main() -> None:
+    """The console script. Exit codes: 0 done, 1 the answer is no, 2 unusable input or options."""
+    try:
+        code = cli.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as leave:
+        sys.exit(leave.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except UnusableInput as error:
+        if "--debug" in sys.argv:
+            traceback.print_exc()
+        click.echo(f"fusionscope: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,175 @@
+"""The compiler flags of a module: ``*.debug_options`` and ``*.config.pbtxt``.
+
+The first lists the flags that differ from their defaults, a DebugOptions in text form; the second
+is the whole HloModuleConfigProto, whose ``debug_options`` block lists every flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fusionscope.dump.text_proto import Message, parse, unquote
+from fusionscope.errors import UnusableInput
+
+
+@dataclass(frozen=True, slots=True)
+class DebugOptions:
+    """Flags and their values as text; of a map, ``key=value`` for each entry.
+
+    ``complete`` tells whether the flags that have their defaults are listed, too.
+    """
+
+    values: Mapping[str, tuple[str, ...]]
+    complete: bool
+
+
+def read_debug_options(data: bytes, file: str) -> DebugOptions:
+    """Reads either file; an empty one says that every flag has its default.
+
+    Raises UnusableInput where it is not a text proto or names no compiler flag.
+    """
+    outermost = parse(data, file)
+    block = outermost.message("debug_options")
+    options = block or outermost
+    values: dict[str, list[str]] = {}
+    for name, value in options.fields:
+        values.setdefault(name, []).append(_text(value))
+    if values and not any(name.startswith("xla_") for name in values):
+        raise UnusableInput(
+            "no compiler flag in it, expected lines like xla_gpu_autotune_level: 0",
+            file=file,
+            hint="the compiler writes them as *.debug_options and *.config.pbtxt",
+        )
+    frozen = {name: tuple(texts) for name, texts in values.items()}
+    return DebugOptions(frozen, complete=block is not None)
+
+
+def _text(value: str | Message) -> str:
+    if isinstance(value, str):
+        return unquote(value)
+    entry = dict(value.fields)
+    sides = (entry.get("key"), entry.get("value"))
+    return "=".join(unquote(side) for side in sides if isinstance(side, str))
+
+
+class FusionFlag(NamedTuple):
+    """A flag that changes what is fused; ``default`` is None where none is known."""
+
+    name: str
+    default: tuple[str, ...] | None
+    effect: str
+
+
+_YNN_DEFAULT = tuple(
+    f"LIBRARY_FUSION_TYPE_{kind}" for kind in ("INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE")
+)
+
+# Defaults: config.pbtxt of modules compiled by jaxlib 0.12.0.1 with no flag set, or by 0.10.2 where
+# the flag is gone since. Flags that stand in neither are older, or are not listed unless set.
+FUSION_FLAGS = (
+    FusionFlag("xla_disable_hlo_passes", None, "leaves out the named passes and pipelines"),
+    FusionFlag("xla_enable_hlo_passes_only", None, "runs only the named passes and pipelines"),
+    FusionFlag("xla_backend_extra_options", None, "backend options, some of them about fusion"),
+    FusionFlag(
+        "xla_cpu_experimental_ynn_fusion_type",
+        _YNN_DEFAULT,
+        "which operations become YNN library fusions before the fusion pass sees them",
+    ),
+    FusionFlag(
+        "xla_cpu_experimental_onednn_fusion_type",
+        None,
+        "which operations become oneDNN library fusions before the fusion pass sees them",
+    ),
+    FusionFlag(
+        "xla_cpu_use_fusion_emitters",
+        ("true",),
+        "whether single operations are wrapped in fusions to be emitted",
+    ),
+    FusionFlag("xla_gpu_enable_priority_fusion", None, "false brings the older passes back"),
+    FusionFlag(
+        "xla_gpu_enable_reduction_epilogue_fusion",
+        None,
+        "whether the older passes fuse into the output of a reduction",
+    ),
+    FusionFlag(
+        "xla_gpu_enable_triton_softmax_fusion",
+        None,
+        "whether normalizations become Triton fusions",
+    ),
+    FusionFlag("xla_gpu_enable_triton_gemm", ("true",), "whether dots become Triton fusions"),
+    FusionFlag("xla_gpu_triton_gemm_any", ("true",), "whether any dot may become a Triton fusion"),
+    FusionFlag(
+        "xla_gpu_gemm_rewrite_size_threshold",
+        ("100",),
+        "dots of less work stay plain dots and are fused as such",
+    ),
+    FusionFlag(
+        "xla_gpu_experimental_gemm_fusion_v2",
+        ("true",),
+        "which of two ways picks what is fused around a dot",
+    ),
+    FusionFlag("xla_gpu_experimental_force_split_k", ("0",), "splits dots: adds a reduce to each"),
+    FusionFlag("xla_gpu_cudnn_gemm_fusion_level", ("0",), "whether dots become cuDNN fusions"),
+    FusionFlag(
+        "xla_gpu_experimental_enable_conv_fusion",
+        ("false",),
+        "whether convolutions take their epilogue into a cuDNN fusion",
+    ),
+    FusionFlag(
+        "xla_gpu_enable_dynamic_slice_fusion",
+        ("true",),
+        "whether library calls take slices of their operands in",
+    ),
+    FusionFlag(
+        "xla_gpu_autotune_level",
+        ("4",),
+        "whether candidates are measured: the tuner may replace a fusion by a library call",
+    ),
+    FusionFlag(
+        "xla_gpu_experimental_enable_tiling_propagation",
+        ("true",),
+        "which analysis decides whether a Triton fusion can be tiled",
+    ),
+    FusionFlag(
+        "xla_gpu_experimental_enable_triton_heroless_priority_fusion",
+        ("false",),
+        "lets PriorityFusion form Triton fusions of ordinary operations",
+    ),
+    FusionFlag(
+        "xla_gpu_experimental_all_fusions_with_triton",
+        ("false",),
+        "emits every fusion that it can with Triton",
+    ),
+    FusionFlag(
+        "xla_gpu_experimental_enable_fusion_block_level_rewriter",
+        ("false",),
+        "turns finished fusions into Triton fusions",
+    ),
+    FusionFlag(
+        "xla_gpu_unsupported_enable_triton_multi_output_fusion",
+        ("false",),
+        "lets PriorityFusion form Triton fusions of several outputs",
+    ),
+    FusionFlag(
+        "xla_gpu_experimental_enable_same_shape_multi_output_fusion",
+        ("false",),
+        "lets Triton fusions of several outputs of one shape be rewritten",
+    ),
+    FusionFlag(
+        "xla_gpu_experimental_max_unroll_factor",
+        ("32",),
+        "limits unrolling, and with it the estimated time of a kernel",
+    ),
+)
+
+
+def flags_that_matter(options: DebugOptions) -> tuple[tuple[FusionFlag, tuple[str, ...]], ...]:
+    """The flags that change fusion and are not at their default, with their values."""
+    return tuple(
+        (flag, options.values[flag.name])
+        for flag in FUSION_FLAGS
+        if flag.name in options.values
+        and not (options.complete and options.values[flag.name] == flag.default)
+    )

@@ -1,0 +1,261 @@
+"""The device that a module was compiled for: ``gpu_target_config.pbtxt``.
+
+The same block, ``gpu_device_info``, stands in the priority-fusion record. Its fields are those of
+GpuDeviceInfoProto in ``xla/stream_executor/device_description.proto``, and keep their names here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fusionscope.dump.text_proto import Message, parse
+from fusionscope.errors import UnusableInput
+
+# xla_data.proto PrimitiveType, the numbers that key the rates of the execution units.
+_ELEMENT_TYPES = {
+    1: "pred",
+    2: "s8",
+    3: "s16",
+    4: "s32",
+    5: "s64",
+    6: "u8",
+    7: "u16",
+    8: "u32",
+    9: "u64",
+    10: "f16",
+    11: "f32",
+    12: "f64",
+    15: "c64",
+    16: "bf16",
+    18: "c128",
+    19: "f8e5m2",
+    20: "f8e4m3fn",
+    21: "s4",
+    22: "u4",
+    23: "f8e4m3b11fnuz",
+    24: "f8e5m2fnuz",
+    25: "f8e4m3fnuz",
+    28: "f8e4m3",
+    29: "f8e3m4",
+    32: "f4e2m1fn",
+    33: "f8e8m0fnu",
+    35: "f6e3m2fn",
+    36: "f6e2m3fn",
+}
+_FEATURE_SUFFIXES = {"ACCELERATED_FEATURES": "a", "FAMILY_COMPATIBLE_FEATURES": "f"}
+
+
+@dataclass(frozen=True, slots=True)
+class CudaCapability:
+    """A compute capability of NVIDIA; ``feature`` is the suffix of its name: "", "a" or "f"."""
+
+    major: int
+    minor: int
+    feature: str
+
+    def __str__(self) -> str:
+        return f"sm_{self.major}{self.minor}{self.feature}"
+
+
+@dataclass(frozen=True, slots=True)
+class RocmCapability:
+    """An architecture of AMD, such as ``gfx942:sramecc+:xnack-``."""
+
+    gcn_arch_name: str
+
+    def __str__(self) -> str:
+        return self.gcn_arch_name.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class OneApiCapability:
+    """An architecture of Intel, such as ``BMG``."""
+
+    architecture: str
+
+    def __str__(self) -> str:
+        return self.architecture
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRate:
+    """What one kind of execution unit does with one element type."""
+
+    element_type: str
+    clock_rate_ghz: float
+    units_per_core: int
+    ops_per_clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU as the compiler sees it.
+
+    Sizes are bytes, ``memory_bandwidth`` is bytes per second. A figure that the description does
+    not give is 0, a text that it does not give is empty.
+    """
+
+    name: str
+    platform_name: str
+    capability: CudaCapability | RocmCapability | OneApiCapability | None
+    threads_per_block_limit: int
+    threads_per_warp: int
+    shared_memory_per_block: int
+    shared_memory_per_block_optin: int
+    shared_memory_per_core: int
+    threads_per_core_limit: int
+    core_count: int
+    fpus_per_core: int
+    block_dim_limit_x: int
+    block_dim_limit_y: int
+    block_dim_limit_z: int
+    memory_bandwidth: int
+    l2_cache_size: int
+    clock_rate_ghz: float
+    device_memory_size: int
+    registers_per_core_limit: int
+    registers_per_block_limit: int
+    compile_time_toolkit_version: str
+    scalar_units: tuple[UnitRate, ...]
+    matrix_units: tuple[UnitRate, ...]
+
+
+def read_device(data: bytes, file: str) -> Device:
+    """Reads a GpuTargetConfigProto in text form.
+
+    Raises UnusableInput where it is not a text proto or describes no GPU.
+    """
+    target = parse(data, file)
+    info = target.message("gpu_device_info")
+    if info is None:
+        raise UnusableInput(
+            "no gpu_device_info in it, expected the description of a GPU",
+            file=file,
+            hint="the compiler writes one as *.gpu_target_config.pbtxt",
+        )
+    return device_from(info, target)
+
+
+def device_from(info: Message, around: Message) -> Device:
+    """The device of a ``gpu_device_info`` message; the message around it may name it, too."""
+    l2_cache_size = info.integer("l2_cache_size")
+    for cache in info.messages("data_caches"):  # what newer descriptions have in its place
+        if cache.integer("level") == 2:
+            l2_cache_size = cache.integer("size_bytes")
+    return Device(
+        name=info.string("name") or around.string("device_description_str"),
+        platform_name=around.string("platform_name"),
+        capability=_capability(info),
+        threads_per_block_limit=info.integer("threads_per_block_limit"),
+        threads_per_warp=info.integer("threads_per_warp"),
+        shared_memory_per_block=info.integer("shared_memory_per_block"),
+        shared_memory_per_block_optin=info.integer("shared_memory_per_block_optin"),
+        shared_memory_per_core=info.integer("shared_memory_per_core"),
+        threads_per_core_limit=info.integer("threads_per_core_limit"),
+        core_count=info.integer("core_count"),
+        fpus_per_core=info.integer("fpus_per_core"),
+        block_dim_limit_x=info.integer("block_dim_limit_x"),
+        block_dim_limit_y=info.integer("block_dim_limit_y"),
+        block_dim_limit_z=info.integer("block_dim_limit_z"),
+        memory_bandwidth=info.integer("memory_bandwidth"),
+        l2_cache_size=l2_cache_size,
+        clock_rate_ghz=info.number("clock_rate_ghz"),
+        device_memory_size=info.integer("device_memory_size"),
+        registers_per_core_limit=info.integer("registers_per_core_limit"),
+        registers_per_block_limit=info.integer("registers_per_block_limit"),
+        compile_time_toolkit_version=info.string("compile_time_toolkit_version"),
+        scalar_units=_unit_rates(info.message("scalar_unit_description")),
+        matrix_units=_unit_rates(info.message("matrix_unit_description")),
+    )
+
+
+def _capability(info: Message) -> CudaCapability | RocmCapability | OneApiCapability | None:
+    if cuda := info.message("cuda_compute_capability"):
+        feature = _FEATURE_SUFFIXES.get(cuda.string("feature_extension"), "")
+        return CudaCapability(cuda.integer("major"), cuda.integer("minor"), feature)
+    if rocm := info.message("rocm_compute_capability"):
+        return RocmCapability(rocm.string("gcn_arch_name"))
+    if one_api := info.message("oneapi_compute_capability"):
+        return OneApiCapability(one_api.string("architecture"))
+    return None
+
+
+def _unit_rates(description: Message | None) -> tuple[UnitRate, ...]:
+    rates = []
+    for entry in description.messages("rate_infos") if description else ():
+        key = entry.integer("key")
+        rate = entry.message("value") or Message([], entry.file)
+        rates.append(
+            UnitRate(
+                _ELEMENT_TYPES.get(key, f"type {key}"),
+                rate.number("clock_rate_ghz"),
+                rate.integer("units_per_core"),
+                rate.integer("ops_per_clock"),
+            )
+        )
+    return tuple(rates)
+
+
+class _Card(NamedTuple):
+    label: str
+    capability: str
+    core_count: int
+    device_memory_size: int
+    memory_bandwidth: int
+
+
+# Figures: the target descriptions that XLA ships, one per card, in
+# xla/backends/gpu/target_config/specs (read November 2026). The B300 there gives no feature suffix.
+_CARDS = (
+    _Card("P100 SXM2 16GB", "sm_60", 56, 17_066_885_120, 732_160_000_000),
+    _Card("V100 SXM2 16GB", "sm_70", 80, 16_935_682_048, 898_048_000_000),
+    _Card("A100 SXM 40GB", "sm_80", 108, 42_331_013_120, 1_555_200_000_000),
+    _Card("A100 SXM 80GB", "sm_80", 108, 85_100_068_864, 2_039_040_000_000),
+    _Card("A100 PCIe 80GB", "sm_80", 108, 79_050_250_240, 2_039_000_000_000),
+    _Card("RTX A6000", "sm_86", 84, 51_041_271_808, 768_096_000_000),
+    _Card("H100 SXM", "sm_90", 132, 84_942_979_072, 3_352_320_000_000),
+    _Card("H100 PCIe", "sm_90", 114, 84_942_979_072, 2_039_040_000_000),
+    _Card("H200", "sm_90", 132, 151_397_597_184, 4_800_000_000_000),
+    _Card("B200", "sm_100", 148, 191_514_411_008, 7_672_320_000_000),
+    _Card("GB200", "sm_100", 152, 197_897_748_480, 7_928_064_000_000),
+    _Card("B300", "sm_103", 158, 297_021_865_984, 7_936_000_000_000),
+    _Card("GB300", "sm_103", 152, 297_021_079_552, 7_928_064_000_000),
+    _Card("RTX PRO 6000 Blackwell", "sm_120", 188, 103_079_215_104, 1_792_000_000_000),
+    _Card("MI250", "gfx90a", 110, 67_628_957_696, 1_638_400_000_000),
+    _Card("MI300X", "gfx942", 304, 270_566_162_432, 6_810_000_000_000),
+    _Card("MI350X", "gfx950", 256, 270_566_162_432, 6_810_000_000_000),
+    _Card("Arc B580", "BMG", 20, 12_168_933_376, 456_000_000_000),
+)
+# Drivers report a card's memory and bandwidth a little differently from one version to the next;
+# two cards that the table tells apart by them differ by much more.
+_TOLERANCE = 0.01
+
+
+def marketing_name(device: Device) -> str | None:
+    """The name people know the card by: from its figures, else the name it was given, if any."""
+    capability = str(device.capability).rstrip("af") if device.capability else ""
+    for card in _CARDS:
+        if (
+            card.capability.rstrip("af") == capability
+            and card.core_count == device.core_count
+            and _close(card.device_memory_size, device.device_memory_size)
+            and _close(card.memory_bandwidth, device.memory_bandwidth)
+        ):
+            return card.label
+    return device.name or None
+
+
+def _close(expected: int, found: int) -> bool:
+    return abs(expected - found) <= _TOLERANCE * expected
+
+
+def describe(device: Device) -> str:
+    """One line for people: ``H100 SXM (sm_90a, 132 cores, 3.35 TB/s)``."""
+    figures = [str(device.capability)] if device.capability else []
+    if device.core_count:
+        figures.append(f"{device.core_count} cores")
+    if device.memory_bandwidth:
+        figures.append(f"{device.memory_bandwidth / 1e12:.2f} TB/s")
+    name = marketing_name(device) or "unnamed GPU"
+    return f"{name} ({', '.join(figures)})" if figures else name

@@ -1,0 +1,258 @@
+"""A directory becomes modules with ordered stages."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fusionscope.dump.debug_options import DebugOptions, read_debug_options
+from fusionscope.dump.device import Device, read_device
+from fusionscope.dump.files import DumpFile, find_files
+from fusionscope.dump.fusion_explorer import FusionExplorerRecord, read_fusion_explorer
+from fusionscope.dump.instruction_ids import read_instruction_ids
+from fusionscope.dump.names import FileName, Role, read_name
+from fusionscope.dump.pass_times import PassTime, read_pass_times
+from fusionscope.dump.priority_fusion import PriorityFusionRecord, read_priority_fusion
+from fusionscope.dump.protos import proto_text
+from fusionscope.dump.stage import FUSION_PASSES, Stage, backend_of
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Module, ParseTable, read
+
+HOW_TO_DUMP = (
+    'dump with XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*" in '
+    "a fresh process, without compilation cache (a program that the cache knows dumps nothing: "
+    "JAX_ENABLE_COMPILATION_CACHE=false)"
+)
+
+Content = TypeVar("Content")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DumpedModule:
+    """One module of a dump: its stages in order, and what lies beside them.
+
+    Nothing is read before it is asked for, and nothing twice.
+    """
+
+    number: int
+    name: str
+    directory: Path
+    stages: tuple[Stage, ...]
+    files: dict[Role, tuple[DumpFile, ...]]
+    table: ParseTable = field(repr=False)
+    _lazy: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def backend(self) -> str | None:
+        """``cpu``, ``gpu``, ``tpu``, or None where the names do not tell."""
+        if Role.DEVICE in self.files or Role.PRIORITY_FUSION in self.files:
+            return "gpu"
+        return backend_of(self.stages)
+
+    @property
+    def final(self) -> Stage | None:
+        """The module after all optimizations."""
+        finals = [stage for stage in self.stages if stage.is_final]
+        plain = [stage for stage in finals if stage.label != "after_codegen"]
+        return (plain or finals)[-1] if finals else None
+
+    @property
+    def fusion_stages(self) -> tuple[Stage, ...]:
+        """The stages after passes that formed or changed fusions, in order."""
+        passes = FUSION_PASSES.get(self.backend or "", ())
+        return tuple(stage for stage in self.stages if stage.name.after in passes)
+
+    @property
+    def pre_fusion(self) -> Stage | None:
+        """The stage on which the first fusion pass worked that changed the module.
+
+        Where none did, the stage before the first one that the file names mention.
+        """
+        passes = FUSION_PASSES.get(self.backend or "", ())
+        changed = self.fusion_stages
+        if changed:
+            index = self.stages.index(changed[0])
+            return self.stages[index - 1] if index else None
+        for stage in self.stages:
+            if stage.name.before in passes or stage.name.pipeline in ("fusion", "Main_fusion"):
+                return stage
+        return None
+
+    def stage(self, wanted: str) -> Stage:
+        """A stage by ``pre-fusion``, ``final``, its number, or a part of its label.
+
+        Raises ``UnusableInput`` where no stage, or more than one, answers to it.
+        """
+        special = {"pre-fusion": self.pre_fusion, "final": self.final}.get(wanted)
+        if special is not None:
+            return special
+        found = [
+            stage
+            for stage in self.stages
+            if wanted == str(stage.name.counter) or wanted in stage.label
+        ]
+        exact = [stage for stage in found if stage.label == wanted]
+        if len(exact or found) != 1:
+            choice = ", ".join(stage.label for stage in (found or self.stages)[:8])
+            problem = "several stages match" if found else "no stage matches"
+            raise UnusableInput(f"{problem} {wanted!r} in {self.name}, there are {choice} …")
+        return (exact or found)[0]
+
+    def read(self, stage: Stage) -> Module:
+        """The module as ``stage`` shows it. Raises ``UnusableInput``."""
+        module: Module | None = self._lazy.get(stage)
+        if module is None:
+            module = self._lazy[stage] = self._read(stage)
+        return module
+
+    def _read(self, stage: Stage) -> Module:
+        if stage.text is not None:
+            return read(stage.text.text(), self.table, file=str(stage.text))
+        file = stage.file
+        return read(proto_text(file.read(), str(file)), self.table, file=str(file))
+
+    def _side(self, role: Role, reader: Callable[[bytes, str], Content]) -> tuple[Content, ...]:
+        contents: tuple[Content, ...] | None = self._lazy.get(role)
+        if contents is None:
+            contents = tuple(reader(file.read(), str(file)) for file in self.files.get(role, ()))
+            self._lazy[role] = contents
+        return contents
+
+    @property
+    def device(self) -> Device | None:
+        """The GPU that was compiled for. Raises ``UnusableInput``, as all of the following."""
+        described = self._side(Role.DEVICE, read_device)
+        if described:
+            return described[0]
+        record = self.priority_fusion
+        return record.device if record else None
+
+    @property
+    def flags(self) -> DebugOptions | None:
+        """The compiler's flags that differ from their defaults."""
+        return next(iter(self._side(Role.FLAGS, read_debug_options)), None)
+
+    @property
+    def priority_fusion(self) -> PriorityFusionRecord | None:
+        return next(iter(self._side(Role.PRIORITY_FUSION, read_priority_fusion)), None)
+
+    @property
+    def fusion_explorer(self) -> tuple[FusionExplorerRecord, ...]:
+        """One record for each computation that a fusion pass looked into."""
+        return self._side(Role.FUSION_EXPLORER, read_fusion_explorer)
+
+    @property
+    def pass_times(self) -> tuple[PassTime, ...]:
+        return next(iter(self._side(Role.PASS_TIMES, read_pass_times)), ())
+
+    def instruction_ids(self, stage: Stage) -> dict[str, dict[str, int]] | None:
+        """Unique ids by computation and instruction; None where no proto was dumped."""
+        if stage.proto is None:
+            return None
+        return read_instruction_ids(stage.proto.read(), str(stage.proto))
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """The modules of a dump, by number, the oldest process first."""
+
+    path: Path
+    modules: tuple[DumpedModule, ...]
+
+
+def open_dump(path: Path | str) -> Dump:
+    """Finds the modules in a directory (with all below it), a captured print-out or one HLO file.
+
+    Raises ``UnusableInput`` where there is no HLO: it says what was found and how to dump.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UnusableInput("no such file or directory", file=str(path), hint=HOW_TO_DUMP)
+    table = ParseTable()
+    files = list(find_files(path))
+    groups: dict[tuple[Path, int], list[tuple[FileName, DumpFile]]] = defaultdict(list)
+    for file in files:
+        name = read_name(file.name)
+        if name is not None:
+            groups[file.path if file.end is not None else file.path.parent, name.module_id].append(
+                (name, file)
+            )
+    modules = tuple(
+        sorted(
+            (
+                module
+                for (directory, number), members in groups.items()
+                for module in _modules(directory, number, members, table)
+            ),
+            key=lambda module: (str(module.directory), module.number),
+        )
+    )
+    if not modules and path.is_file() and files[0].end is None:
+        modules = (_single(files[0], table),)
+    if not modules:
+        shown = ", ".join(file.name for file in files[:3])
+        raise UnusableInput(
+            f"no HLO found among {len(files)} files{f' ({shown} …)' if shown else ''}, expected "
+            "files such as module_0001.jit_f.before_optimizations.txt",
+            file=str(path),
+            hint=HOW_TO_DUMP,
+        )
+    return Dump(path, modules)
+
+
+def _modules(
+    directory: Path, number: int, members: list[tuple[FileName, DumpFile]], table: ParseTable
+) -> Iterator[DumpedModule]:
+    """Usually one: several where processes wrote their dumps into one directory."""
+    by_name: dict[str, list[tuple[FileName, DumpFile]]] = defaultdict(list)
+    shared: list[tuple[FileName, DumpFile]] = []
+    for name, file in members:
+        if name.module is None:
+            shared.append((name, file))
+        else:
+            by_name[name.module].append((name, file))
+    for module_name, own in by_name.items():
+        texts: dict[str, tuple[FileName, DumpFile]] = {}
+        protos: dict[str, tuple[FileName, DumpFile]] = {}
+        sides: dict[Role, list[DumpFile]] = defaultdict(list)
+        for name, file in own + shared:
+            key = f"{name.counter}.{name.label}"
+            if name.role is Role.STAGE:
+                texts[key] = (name, file)
+            elif name.role is Role.STAGE_PROTO:
+                protos[key] = (name, file)
+            else:
+                sides[name.role].append(file)
+        stages = sorted(
+            (
+                Stage(
+                    (texts.get(key) or protos[key])[0],
+                    texts[key][1] if key in texts else None,
+                    protos[key][1] if key in protos else None,
+                )
+                for key in texts | protos
+            ),
+            key=lambda stage: stage.order,
+        )
+        if stages:
+            yield DumpedModule(
+                number,
+                module_name,
+                directory,
+                tuple(stages),
+                {role: tuple(files) for role, files in sides.items()},
+                table,
+            )
+
+
+def _single(file: DumpFile, table: ParseTable) -> DumpedModule:
+    """One file, whatever its name, as a dump of one stage."""
+    if not file.read()[:4096].strip():
+        raise UnusableInput("empty, expected HLO text", file=str(file), hint=HOW_TO_DUMP)
+    name = FileName(Role.STAGE, 0, file.name, file.name)
+    stage = Stage(name, file)
+    module = read(file.text(), table, file=str(file))
+    return DumpedModule(0, module.name, file.path.parent, (stage,), {}, table, {stage: module})

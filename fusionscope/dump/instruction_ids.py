@@ -1,0 +1,132 @@
+"""The unique ids of instructions, which the text leaves out: ``*.hlo.pb``.
+
+Written beside each text with ``--xla_dump_hlo_as_proto``. PriorityFusion breaks ties by them.
+The file is an HloProto (``xla/service/hlo.proto``); the wire format is read by hand, as only names
+and ids are wanted of it: for most modules that takes less time than loading a protobuf library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusionscope.errors import UnusableInput
+
+# Field numbers of hlo.proto.
+_MODULE = 1  # HloProto.hlo_module
+_COMPUTATION = 3  # HloModuleProto.computations
+_COMPUTATION_NAME = 1
+_INSTRUCTION = 2  # HloComputationProto.instructions
+_INSTRUCTION_NAME = 1
+_INSTRUCTION_ID = 35
+
+_VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5  # wire types
+
+
+def read_instruction_ids(data: bytes, file: str) -> dict[str, dict[str, int]]:
+    """For each computation, by name, the id of each of its instructions, by name.
+
+    Raises UnusableInput where ``data`` is cut off or is not an HloProto.
+    """
+    module = module_part(data, file)
+    try:
+        ids = dict(_computation(module, start, end) for start, end in _parts(module, _COMPUTATION))
+    except (IndexError, ValueError) as error:
+        raise _unusable(error, file) from None
+    if not ids:
+        raise _unusable(ValueError("no computation in it"), file)
+    return ids
+
+
+def module_part(data: bytes, file: str) -> bytes:
+    """The serialized HloModuleProto in an HloProto; raises UnusableInput where there is none."""
+    try:
+        module = b"".join(data[start:end] for start, end in _parts(data, _MODULE))
+    except (IndexError, ValueError) as error:
+        raise _unusable(error, file) from None
+    if not module:
+        raise _unusable(ValueError("no module in it"), file)
+    return module
+
+
+def _unusable(error: IndexError | ValueError, file: str) -> UnusableInput:
+    problem = error if isinstance(error, ValueError) else "it ends inside a field"
+    return UnusableInput(
+        f"not a serialized HLO module ({problem})",
+        file=file,
+        hint="it is cut off or another file: dump again with --xla_dump_hlo_as_proto",
+    )
+
+
+def _computation(data: bytes, start: int, end: int) -> tuple[str, dict[str, int]]:
+    computation = ""
+    instructions = {}
+    for number, wire_type, value, stop in _fields(data, start, end):
+        if number == _COMPUTATION_NAME and wire_type == _BYTES:
+            computation = data[value:stop].decode()
+        elif number == _INSTRUCTION and wire_type == _BYTES:
+            name, unique_id = "", 0
+            for inner, inner_wire_type, inner_value, inner_stop in _fields(data, value, stop):
+                if inner == _INSTRUCTION_NAME and inner_wire_type == _BYTES:
+                    name = data[inner_value:inner_stop].decode()
+                elif inner == _INSTRUCTION_ID and inner_wire_type == _VARINT:
+                    unique_id = inner_value
+            if not name:
+                raise ValueError(f"byte {value}: an instruction without a name")
+            instructions[name] = unique_id
+    if not computation or not instructions:
+        raise ValueError(f"byte {start}: a computation without name or instructions")
+    return computation, instructions
+
+
+def _parts(data: bytes, wanted: int) -> Iterator[tuple[int, int]]:
+    """Where the messages in one field of the outermost message lie."""
+    for number, wire_type, value, stop in _fields(data, 0, len(data)):
+        if number == wanted and wire_type == _BYTES:
+            yield value, stop
+
+
+def _fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields of the message in ``data[start:end]``: number, wire type, and what it holds.
+
+    That is the number itself, or from where to where the bytes lie.
+    """
+    position = start
+    while position < end:
+        key = data[position]
+        position += 1
+        if key >= 0x80:  # most take one byte; the call for the others costs as much as all else
+            key, position = _varint(data, position - 1)
+        number, wire_type = key >> 3, key & 7
+        if wire_type == _VARINT:
+            value, position = _varint(data, position)
+            yield number, wire_type, value, position
+        elif wire_type == _BYTES:
+            length = data[position]
+            position += 1
+            if length >= 0x80:
+                length, position = _varint(data, position - 1)
+            stop = position + length
+            if stop > end:
+                raise ValueError(f"byte {position}: {length} bytes announced, too few left")
+            yield number, wire_type, position, stop
+            position = stop
+        elif wire_type == _FIXED_64:
+            position += 8
+        elif wire_type == _FIXED_32:
+            position += 4
+        else:
+            raise ValueError(f"byte {position}: unknown wire type {wire_type}")
+    if position != end:
+        raise ValueError(f"byte {end}: a field runs over the end of its message")
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A number of up to ten bytes, seven bits in each, and the position behind it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError(f"byte {position}: a number without an end")

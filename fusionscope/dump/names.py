@@ -1,0 +1,101 @@
+"""What the name of a file in a dump says.
+
+Names read ``[<microseconds>.]module_NNNN.<module>.MMMM.<pipeline>.after_<pass>.before_<pass>.txt``,
+where NNNN is the module's number, MMMM counts the dumps of the module, and the module's own name
+may hold dots (xla/service/dump.cc). Other files put a fixed word in the place of MMMM.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Role(Enum):
+    """What a file of a dump holds, as far as fusionscope reads it."""
+
+    STAGE = "stage"
+    STAGE_PROTO = "stage as proto"
+    PRIORITY_FUSION = "priority-fusion record"
+    FUSION_EXPLORER = "Fusion Explorer record"
+    DEVICE = "device description"
+    FLAGS = "flags"
+    PASS_TIMES = "pass times"
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """A name, taken apart. ``counter`` orders stages; fixed stages have none.
+
+    ``label`` is the part behind the module's name: for a stage without pipeline the fixed word
+    (``before_optimizations``, ``sm_9.0a_gpu_after_optimizations``), for a Fusion Explorer record
+    the computation.
+    """
+
+    role: Role
+    module_id: int
+    module: str | None
+    label: str
+    counter: int | None = None
+    pipeline: str = ""
+    after: str = ""
+    before: str = ""
+
+
+_MODULE = re.compile(r"(?:(?P<time>\d{10,})\.)?module_(?P<id>\d+)\.(?P<rest>.+)", re.DOTALL)
+_EXPLORER = re.compile(
+    r"(?:\d{10,}\.)?(?P<computation>.+)\.module_(?P<id>\d+)\.(?P<module>.+)\._fusion\.(?:pyz|html)",
+    re.DOTALL,
+)
+_PASS = re.compile(
+    r"(?P<module>.+)\.(?P<counter>\d{4,})\.(?P<pipeline>[^.]+)\."
+    r"(?:after_(?P<after>.+?))?(?:(?:^|\.|(?<=\.))before_(?P<before>.+))?\.(?P<kind>txt|hlo\.pb)",
+    re.DOTALL,
+)
+_FIXED = re.compile(
+    r"(?P<module>.+)\.(?P<label>before_optimizations|after_spmd_partitioner|"
+    r"before_config_assignment|after_codegen|after_optimizations(?:_(?:before|after)_buffer_"
+    r"assignment)?|(?:cpu|(?:(?:sm_[\d.]+\w?|gfx[\w:+\-]+)_)?gpu)_after_optimizations)"
+    r"\.(?P<kind>txt|hlo\.pb)",
+    re.DOTALL,
+)
+_SIDE = {
+    "priority_fusion_dump.txt": Role.PRIORITY_FUSION,
+    "gpu_target_config.pbtxt": Role.DEVICE,
+    "debug_options": Role.FLAGS,
+}
+_KINDS = {"txt": Role.STAGE, "hlo.pb": Role.STAGE_PROTO}
+
+
+def read_name(name: str) -> FileName | None:
+    """Takes a file name apart (without ``.gz``); None where fusionscope has no use for the file."""
+    if found := _EXPLORER.fullmatch(name):
+        return FileName(
+            Role.FUSION_EXPLORER, int(found["id"]), found["module"], found["computation"]
+        )
+    found = _MODULE.fullmatch(name)
+    if found is None:
+        return None
+    number, rest = int(found["id"]), found["rest"]
+    if rest == "metadata.textproto":
+        return FileName(Role.PASS_TIMES, number, None, rest)
+    for ending, role in _SIDE.items():
+        if rest.endswith(f".{ending}"):
+            return FileName(role, number, rest[: -len(ending) - 1], ending)
+    # The names that --xla_dump_to=- prints have spaces where files have underscores.
+    rest = rest.replace(" ", "_")
+    if found := _FIXED.fullmatch(rest):
+        return FileName(_KINDS[found["kind"]], number, found["module"], found["label"])
+    if (found := _PASS.fullmatch(rest)) and (found["after"] or found["before"]):
+        return FileName(
+            _KINDS[found["kind"]],
+            number,
+            found["module"],
+            rest[len(found["module"]) + len(found["counter"]) + 2 : -len(found["kind"]) - 1],
+            int(found["counter"]),
+            found["pipeline"],
+            found["after"] or "",
+            found["before"] or "",
+        )
+    return None

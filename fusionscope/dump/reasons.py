@@ -1,0 +1,393 @@
+"""What the compiler's own reasons mean: its messages, verbatim, and the rules they belong to.
+
+The messages are those of ``FusionDecision`` in the sources of August 2026 and January 2023, and of
+the shared objects of jaxlib 0.12.0.1; messages that are about something else than fusion are left
+out. ``{…}`` stands for text that the compiler inserts.
+"""
+
+from __future__ import annotations
+
+import re
+
+UNKNOWN = "unknown"
+
+MESSAGES = (
+    # Instruction fusion, every backend.
+    ("expensive producer would be duplicated", "base-expensive-dup"),
+    ("fusion pass cannot duplicate", "base-expensive-dup"),
+    ("operand can not be duplicated", "base-globally-unfusible"),
+    ("multi-output fusion creates a cycle", "base-regular-then-mof"),
+    ("multi-output fusion not supported by this pass", "base-regular-then-mof"),
+    ("not fusing into the output of the root instruction", "base-root"),
+    # In-place operations, every backend.
+    ("DUS and DS index mismatch", "inplace-ds-index"),
+    (
+        "Fusing DS into DUS will also fuse another non-elementwise op with shared operand as DUS.",
+        "inplace-ds-safe",
+    ),
+    (
+        "Dynamic slice op has a different shape than the update shape of the dus op, bailing.",
+        "inplace-ds-shape",
+    ),
+    (
+        "Non-elementwise ops in consumer lead to inplace conflict after fusion.",
+        "inplace-elementwise-producer",
+    ),
+    (
+        "The consumer is an in-place operation that has an additional operand "
+        "that has the same value as the in-place buffer",
+        "inplace-extra-operand",
+    ),
+    ("multiple dus ops, bailing.", "inplace-multi-dus"),
+    ("Producer fusion has multiple non-elementwise ops, bailing.", "inplace-multi-nonelementwise"),
+    ("unrecognized inplace update non-elementwise output pair", "inplace-other"),
+    ("DUS and slice index mismatch", "inplace-slice-index"),
+    (
+        "Fusing slice into DUS will also fuse another non-elementwise op "
+        "with shared operand as DUS.",
+        "inplace-slice-safe",
+    ),
+    (
+        "Slice op has a different shape than the update shape of the dus op, bailing.",
+        "inplace-slice-shape",
+    ),
+    # CPU instruction fusion.
+    ("Code duplication too high", "cpu-code-dup"),
+    ("Concatenate fusion is inefficient.", "cpu-concat"),
+    ("Not fusing: insufficient non-constant nodes.", "cpu-constant-into-op"),
+    ("Bailing because producer can be output-fused into some operand.", "cpu-dot-add-bail"),
+    ("Fusion is not profitable.", "cpu-expensive-reuse"),
+    ("Producer is not loop-fusible.", "cpu-loop-fusible-producer"),
+    ("Too many reductions inside single fusion.", "cpu-max-reductions"),
+    ("Not fusing: not found a fusible case", "cpu-no-case"),
+    ("Don't fuse non-scalar constants.", "cpu-nonscalar-constant"),
+    ("Not fusing: producer is itself a fusion node.", "cpu-producer-fusion"),
+    ("Don't fuse instructions from custom fusions/calls", "cpu-skip-custom"),
+    # PriorityFusion, GPU.
+    ("No users to fuse", "pf-all-users"),
+    ("not fusing because there are only bitcast users", "pf-all-users"),
+    ("the fusion would result in an overly large code duplication", "pf-code-dup"),
+    ("User is not fusible", "pf-constants"),
+    ("not fusing into a single bitcast as consumer", "pf-into-bitcast"),
+    ("the consumer is not fusible", "pf-is-fusible"),
+    ("the producer is not fusible", "pf-is-fusible"),
+    ("more than one consumer to fuse with", "pf-mof"),
+    ("Negative benefit ({…})", "pf-negative"),
+    ("fusion into output of a reduce fusion would create a loop fusion", "pf-reduce-to-loop"),
+    ("Producer uses the in-place operand of a scatter", "pf-scatter"),
+    ("do not fuse into the in-place operand of scatter", "pf-scatter"),
+    ("do not fuse into the output of scatter", "pf-scatter"),
+    ("both the producer and the consumer contain a reduce", "pf-two-reduces"),
+    # Limits of one GPU kernel.
+    (
+        "Number of operands and output buffers is larger than allowed budget per fusion",
+        "budget-params",
+    ),
+    ("over {…} unnested reductions in fusion", "budget-reductions"),
+    ("shared memory usage would be over the budget of {…}B", "budget-shmem"),
+    # Multi-output fusion, GPU; some wordings are those of January 2023.
+    ("{…} and {…} would be too large of a fusion.", "mof-budget"),
+    ("{…} and {…} are connected", "mof-connected"),
+    ("can't fuse multiple DUSs", "mof-dus"),
+    ("multi-output fusion of a nested transpose with an unnested hero op", "mof-heroes"),
+    ("multi-output fusion of a transpose and a reduction", "mof-heroes"),
+    ("tiled reductions with different shapes", "mof-heroes"),
+    ("tiled transpose would become untiled", "mof-heroes"),
+    ("tiled transposes with different shapes", "mof-heroes"),
+    ("MOF-fusion of a transpose and a reduction", "mof-heroes"),
+    ("different loop shapes", "mof-loop-shape"),
+    ("{…} would introduce a cycle when fused", "mof-pc-consumer"),
+    ("will generate too large IR", "mof-pc-consumer"),
+    ("{…} would introduce a cycle when fused.", "mof-pc-consumer"),
+    ("will execute slower if fused", "mof-pc-cost"),
+    ("In-place operations are present", "mof-pc-producer"),
+    ("Producer is a multi-output fusion", "mof-pc-producer"),
+    ("producer is not loop-fusible", "mof-pc-producer"),
+    ("producer is physically transposing", "mof-pc-producer"),
+    ("Producer is not a multi-output fusion", "mof-pc-producer"),
+    ("consumer not eligible as multi-output fusion root.", "mof-root"),
+    ("not fusible as MOF root", "mof-root"),
+    ("consumer is not fusible as multi-output-fusion-root", "mof-root"),
+    ("user count is zero", "mof-sibling-cand"),
+    ("merging with variadic reductions is not supported yet", "mof-sibling-cand"),
+    ("there exists a non-GTE user", "mof-sibling-cand"),
+    ("slices are non-overlapping", "mof-slices"),
+    # Tiling of Triton fusions.
+    (
+        "Dot operand instruction {…} has a tile size of {…}, "
+        "which exceeds the maximum MMA dimension size of {…}.",
+        "tri-constraints",
+    ),
+    (
+        "Instruction {…} has a padded tile size product "
+        "that exceeds the maximum allowed tensor size of {…} elements.",
+        "tri-constraints",
+    ),
+    ("Number of blocks {…}*{…} exceeds the device grid X limit of {…}.", "tri-constraints"),
+    ("Root instruction {…} has a non-array shape.", "tri-constraints"),
+    (
+        "Root instruction {…} has a tile size of {…} in dimension {…}, "
+        "which is neither a power of 2 nor equal to the dimension size {…}.",
+        "tri-constraints",
+    ),
+    (
+        "Root instruction {…} has {…} tile sizes, but its HLO shape has {…} dimensions.",
+        "tri-constraints",
+    ),
+    ("No valid tilings found.", "tri-exec"),
+    ("triton heroless fusion is not enabled", "tri-heroless"),
+    ("Couldn't compose indexing of instruction {…} and operand {…}", "tri-space"),
+    ("Tiling constraints are unsatisfiable at HLO {…}", "tri-space"),
+    ("Root fusion instruction is not supported.", "tri-space"),
+    ("Failed to compute symbolic tile for {…} for HLO {…}", "tri-space"),
+    ("Symbolic tile {…} is not satisfiable for {…} for HLO {…}", "tri-space"),
+    ("Bailing out on reshape {…} with indexing map {…}", "tri-space"),
+    ("Bailing out on {…}", "tri-space"),
+    ("Fusion can not be tiled with SymbolicTileAnalysis: {…}", "tri-tiling"),
+    ("TiledRunTimeDataOrError return status: {…}", "tri-tiling"),
+    # What Triton can emit.
+    ("F8E4M3FN, F8E5M2 and S4 are not supported for iota.", "triton-support"),
+    ("Only scalar constants are supported in Triton.", "triton-support"),
+    ("{…} for dot algorithm {…}", "triton-support"),
+    (
+        "Dot operation does not support floating point input and integer result types.",
+        "triton-support",
+    ),
+    ("Dot operation does not support these integer types.", "triton-support"),
+    ("Dot operation for F8E4M3FN is not supported before Hopper.", "triton-support"),
+    ("Dot operation only supports F64 result type for F64 input type.", "triton-support"),
+    ("Unsupported types: input={…}, result={…}", "triton-support"),
+    ("F8E4M3FN and F8E5M2 are not supported for reductions.", "triton-support"),
+    (
+        "Multi-dimension reductions are only supported "
+        "when experimental tiling propagation is enabled.",
+        "triton-support",
+    ),
+    ("Reduction is not a reduction of a single operand.", "triton-support"),
+    ("Reduction must have at least one dimension.", "triton-support"),
+    ("Unsupported reduction computation by Triton.", "triton-support"),
+    ("Only single-input, single-carry scans are supported in Triton.", "triton-support"),
+    ("Reverse scan is not supported in Triton.", "triton-support"),
+    ("Scan must return a tuple.", "triton-support"),
+    ("Triton requires the scan combiner to be associative.", "triton-support"),
+    ("Unsupported scan computation by Triton.", "triton-support"),
+    ("fp8 are not supported for scans.", "triton-support"),
+    ("Unsupported dot algorithm: {…}", "triton-support"),
+    ("4-bit integer, F8E4M3FN and F8E5M2 are not supported for all-reduces.", "triton-support"),
+    ("All-reduce does not have replica groups.", "triton-support"),
+    ("Unsupported all-reduce computation by Triton.", "triton-support"),
+    ("Concatenate operand is not aligned for tiling.", "triton-support"),
+    ("S4 is not supported.", "triton-support"),
+    ("Unsupported conversion in Triton: {…} to {…} with message: {…}", "triton-support"),
+    ("Unsupported input type for conversion: {…}", "triton-support"),
+    ("Unsupported output type for conversion: {…}", "triton-support"),
+    ("BF16 is not supported on ROCm.", "triton-support"),
+    ("F8E4M3FNUZ/F8E5M2FNUZ is only supported on ROCm.", "triton-support"),
+    ("F8E4M3FNUZ/F8E5M2FNUZ not supported on Cuda.", "triton-support"),
+    ("Unsupported GPU architecture for BF16.", "triton-support"),
+    ("Unsupported GPU architecture for F8E4M3FN.", "triton-support"),
+    ("Unsupported data type: {…}", "triton-support"),
+    ("4-bit integer is not supported.", "triton-support"),
+    ("Dot operation only supports same types for lhs and rhs.", "triton-support"),
+    ("Nested fusions are not supported.", "triton-support"),
+    ("Nested tuple or token shape is not supported.", "triton-support"),
+    ("No-op pad ops are not allowed.", "triton-support"),
+    ("Only high padding is supported.", "triton-support"),
+    ("Unsupported elementwise operation.", "triton-support"),
+    ("Unsupported input data type: {…}", "triton-support"),
+    ("Unsupported instruction opcode {…}", "triton-support"),
+    ("Unsupported opcode {…}", "triton-support"),
+    ("Unsupported output data type: {…}", "triton-support"),
+    (
+        "bitcasts with different element types are not supported if PRED is involved",
+        "triton-support",
+    ),
+    ("dynamic slice is supported but not enabled yet", "triton-support"),
+    ("only bitcasts with the same number of elements are supported", "triton-support"),
+    ("{…} is not supported", "triton-support"),
+    ("Unsupported LHS operand type: {…}", "triton-support"),
+    ("Unsupported LHS scale type: {…}", "triton-support"),
+    ("Unsupported RHS operand type: {…}", "triton-support"),
+    ("Unsupported RHS scale type: {…}", "triton-support"),
+    ("Pads are only supported within GEMM fusions.", "triton-support"),
+    # Fusions around a dot, GPU.
+    ("Not obviously profitable to fuse as input.", "gf-input-worth"),
+    ("Not obviously profitable to fuse as output.", "gf-output-worth"),
+    ("Currently, S32 output is only supported for 8-bit integral inputs.", "gf-v1"),
+    ("Dots between integer and floating-point types are not supported.", "gf-v1"),
+    ("Non-fp8 input types must be the same.", "gf-v1"),
+    ("Unsupported input data type for Dot op.", "gf-v1"),
+    ("Unsupported output data type for Dot op.", "gf-v1"),
+    ("Having non-default operand precisions for Dot op with unset algorithm.", "gf-v1"),
+    ("Triton backend is not supported on Intel GPUs.", "gf-v1"),
+    ("Unsupported algorithm on the current device(s): %s{…}", "gf-v1"),
+    ("Unsupported input data type.", "gf-v1"),
+    ("Unsupported output data type.", "gf-v1"),
+    ("Dynamic slice is only supported with S8, S16, or S32 indices.", "gf-v1"),
+    ("Unsupported dynamic slice on non-major-most dimension.", "gf-v1"),
+    ("Bitcast-convert is not supported", "gf-v1"),
+    ("No non-contracting dimensions.", "gf-v1"),
+    ("Only supports root tuples.", "gf-v1"),
+    ("Unsupported opcode.", "gf-v1"),
+    (
+        "Fusion is not possible because the parameter with the type S4 has minor batch dimension.",
+        "gf-v1",
+    ),
+    ("Pure Matmul", "gf-v1"),
+    ("Conflicting splits of splittable dimension", "gf-v1"),
+    ("At least one operand of concatenation can not be perfectly tiled.", "gf-v1"),
+    ("Concatenations on split non-contracting dimensions are unsupported.", "gf-v1"),
+    ("No fusion into dynamic slice.", "gf-v1"),
+    ("Non-bitcast reshape.", "gf-v1"),
+    ("Unimplemented instruction.", "gf-v1"),
+    ("Unsupported broadcast direction.", "gf-v1"),
+    ("Unsupported concatenation.", "gf-v1"),
+    ("Unsupported slice direction.", "gf-v1"),
+    ("Has multiple inputs - not properly analyzed yet.", "gf-v1"),
+    (
+        "Not fusing power with multiple users because it may result in expensive op duplication.",
+        "gf-v1",
+    ),
+    ("Pads are not fused yet.", "gf-v1"),
+    ("Reductions are not fused yet.", "gf-v1"),
+    ("Unsupported instruction.", "gf-v1"),
+    ("Unsupported bitcast", "gf-v1"),
+    ("Unsupported bitcast split alignment", "gf-v1"),
+    ("Cannot propagate further from trivial sized tensor", "gf-v1"),
+    ("Function called on a wrong instruction.", "gf-v1"),
+    ("Only row reductions are supported.", "gf-v1"),
+    ("Slice to scalar is not implemented yet.", "gf-v1"),
+    ("Slicing of fragmented dimension.", "gf-v1"),
+    ("Transposing sliced concatenate dimension to non-major-most physical position.", "gf-v1"),
+    ("Unsupported broadcast", "gf-v1"),
+    ("Unsupported reduction.", "gf-v1"),
+    ("2nd split of a splittable dimension.", "gf-v1"),
+    ("Transpose within a dimension.", "gf-v1"),
+    ("Unsupported split of a dimension.", "gf-v1"),
+    ("Sliced non-major-most fragment physically.", "gf-v1"),
+    ("Cannot fuse parameter.", "gf-v2"),
+    ("Consumer is not a user of producer.", "gf-v2"),
+    ("Failed to create tiling space: {…}", "gf-v2"),
+    ("Fusion is not tileable with experimental tiling: {…}", "gf-v2"),
+    ("Cannot tile the dot instruction.", "gf-v2"),
+    ("No shape tracker found for transpose.", "gf-v2"),
+    ("Too many parameters.", "gf-v2"),
+    ("Contracting dimension has non-contiguous section.", "gf-v2"),
+    ("Dot not found in fusion.", "gf-v2"),
+    ("Failed to get dot operand dims.", "gf-v2"),
+    ("Failed to invert shape tracker: {…}", "gf-v2"),
+    ("Failed to prepend transpose: {…}", "gf-v2"),
+    ("Non-contracting RHS dimension has non-contiguous section.", "gf-v2"),
+    ("Not fusing concatenate along contracting dimension.", "gf-v2"),
+    ("Not fusing concatenate into epilogue.", "gf-v2"),
+    ("Not fusing power op with multiple users.", "gf-v2"),
+    ("Failed to map concat dimension to dot operand dimension.", "gf-v2"),
+    ("Transpose within a non-contracting dimension can be fused into its user instead.", "gf-v2"),
+    # Normalization diamonds, GPU.
+    ("Broadcast is not along the reduction dimension.", "sm-bcast-dim"),
+    ("Producer is not trivially connected.", "sm-connected"),
+    (
+        "Run time estimate for without applying the custom normalization rewrite is faster.",
+        "sm-cost",
+    ),
+    ("Could not find a trivial connection from root to a broadcast.", "sm-edge-broadcast"),
+    (
+        "Could not find a trivial connection from matched broadcast to a reduction.",
+        "sm-edge-reduce",
+    ),
+    ("Broadcast or reduce have non-default layouts.", "sm-layout"),
+    ("More than one use of broadcast or reduce.", "sm-one-use"),
+    ("Producer has non-default layout.", "sm-producer-layout"),
+    ("Reduction identity is not a constant or a supported convert of a constant.", "sm-reduce-ok"),
+    (
+        "The reductions in the diamond must reduce 1 dimension "
+        "and that dimension must be the last dimension of the operand.",
+        "sm-reduce-ok",
+    ),
+    ("Root is not elementwise binary.", "sm-root-binary"),
+    ("Unsupported root-producer connection.", "sm-root-producer"),
+    ("Root is not supported for Triton instruction.", "sm-root-triton"),
+    ("SymbolicTileAnalysis failed: {…}", "sm-tiling-search"),
+    # Instruction fusion and fusion merger of older GPU compilers.
+    ("not fusing bitcast ops", "leg-fm-bitcast"),
+    ("merged-to-current-bytes-ratio of {…} is not favorable", "leg-fm-bytes"),
+    ("if merged with {…} will generate huge IR", "leg-fm-ir"),
+    ("not a loop fusion", "leg-fm-loop"),
+    ("would read mostly uncoalesced", "leg-fm-uncoalesced"),
+    ("fusion has no users", "leg-fm-users"),
+    ("fusing the producer would break read coalescing", "leg-if-coalescing"),
+    ("the producer is expensive, and the consumer reuses inputs", "leg-if-expensive-reuse"),
+    ("the fusion would create a heavy computation", "leg-if-heavy"),
+    ("the producer is a fusion", "leg-if-producer-fusion"),
+    ("not fusing constant", "leg-pc-constant"),
+    ("the consumer is not input-fusible and not loop-fusible", "leg-pc-consumer"),
+    ("the producer is not fusible as it is a multi-output fusion", "leg-pc-mof"),
+    ("the producer is not loop-fusible", "leg-pc-producer"),
+    ("Reduction epilogue fusion is not enabled.", "leg-pc-reduction-epilogue"),
+    ("Reduction output fusion only works for race free reductions", "leg-pc-reduction-epilogue"),
+    ("Reductions from/to continuous dims epilogue not fusible", "leg-pc-reduction-epilogue"),
+    ("reduction output fusion only works for single user", "leg-pc-reduction-epilogue"),
+)
+
+# Where one message belongs to different rules in different passes: what it means in that pass, by
+# what it means elsewhere. The passes are named as in the labels of the Fusion Explorer.
+_OLDER_BUDGET = {
+    "budget-params": "leg-budget",
+    "budget-reductions": "leg-budget",
+    "budget-shmem": "leg-budget",
+}
+_IN_PASS = {
+    "PriorityFusion": {"base-root": "pf-root"},
+    "InstructionFusion": {**_OLDER_BUDGET, "pf-code-dup": "leg-code-dup"},
+    "FusionMerger": {**_OLDER_BUDGET, "mof-pc-cost": "leg-fm-cost"},
+    "multi-output fusion": {"leg-fm-ir": "mof-pc-consumer"},
+}
+
+RULE_IDS = frozenset(
+    [UNKNOWN]
+    + [rule for _, rule in MESSAGES]
+    + [rule for meanings in _IN_PASS.values() for rule in meanings.values()]
+)
+
+_WILDCARD = "{…}"
+_EXACT = {message: rule for message, rule in MESSAGES if _WILDCARD not in message}
+# The others as their literal parts; those that start with text of their own first, and of these
+# those with the most of it.
+_PATTERNS = sorted(
+    ((message.split(_WILDCARD), rule) for message, rule in MESSAGES if _WILDCARD in message),
+    key=lambda row: (not row[0][0], -sum(map(len, row[0]))),
+)
+# A TPU build ends each reason with where it was given, and that differs from build to build.
+_SOURCE_LOCATION = re.compile(r"(?: at: \S+:\d+)+$")
+
+
+def rule_of(message: str, pass_name: str | None = None) -> str:
+    """The id of the rule that gives this reason, or ``unknown``.
+
+    Of two reasons joined by `` ; `` the first decides: the second is that of the multi-output path,
+    which is only tried after the first refused. ``pass_name`` tells apart what two passes say in
+    the same words; without it, the newer pass is meant.
+    """
+    reason = _SOURCE_LOCATION.sub("", message.partition(" ; ")[0])
+    rule = _EXACT.get(reason)
+    if rule is None:
+        fitting = (rule for literals, rule in _PATTERNS if _fits(reason, literals))
+        rule = next(fitting, UNKNOWN)
+    return _IN_PASS.get(pass_name or "", {}).get(rule, rule)
+
+
+def _fits(reason: str, literals: list[str]) -> bool:
+    """Whether the literals stand in the reason in order, the outer ones at its ends.
+
+    Time is linear in the reason, which comes from a file and may be of any length.
+    """
+    first, *inner, last = literals
+    if not (reason.startswith(first) and reason.endswith(last)):
+        return False
+    position, end = len(first), len(reason) - len(last)
+    for literal in inner:
+        found = reason.find(literal, position, end)
+        if found < 0:
+            return False
+        position = found + len(literal)
+    return position <= end

@@ -1,0 +1,117 @@
+"""Stages: one module as it was before, between and after the passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.dump.files import DumpFile
+from fusionscope.dump.names import FileName
+
+BEFORE_OPTIMIZATIONS = "before_optimizations"
+
+# Passes that form, grow or dissolve fusions, by backend, as files name them, in the order in which
+# they run. Sources: xla/service/cpu/cpu_compiler.cc, xla/service/gpu/gpu_compiler.cc,
+# xla/backends/gpu/transforms/fusion_pipeline.cc; for TPU the names in real dumps.
+FUSION_PASSES = {
+    "cpu": (
+        "dot-library-rewriter",
+        "onednn-contraction-rewriter",
+        "fusion",
+        "fusion-wrapper",
+        "cpu_multi_output_fusion",
+    ),
+    "gpu": (
+        "triton-gemm-rewriter",
+        "gemm-fusion",
+        "cudnn-fused-mha-rewriter",
+        "triton-softmax-rewriter",
+        "softmax-rewriter-triton",
+        "fusion",
+        "fusion_merger",
+        "priority-fusion",
+        "variadic-op-splitter",
+        "multi_output_fusion",
+        "sort-iota-fusion",
+        "horizontal_loop_fusion",
+        "horizontal_input_fusion",
+        "gpu_horizontal_loop_fusion",
+        "gpu_horizontal_input_fusion",
+        "dynamic-slice-fusion-rewriter",
+        "dynamic-slice-fusion-rewriter-v2",
+        "address-computation-fusion-rewriter",
+        "copy-fusion",
+        "copy_fusion",
+        "fusion-wrapper",
+        "collective-fusion",
+        "fusion-block-level-rewriter",
+    ),
+    "tpu": (
+        "tpu_fusion",
+        "tpu_multi_output_fusion",
+        "tpu_trivial_instruction_unfuser",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One file that shows the module. ``proto`` is the same stage in binary form, if dumped.
+
+    A stage of which only the proto was dumped has no ``text``.
+    """
+
+    name: FileName
+    text: DumpFile | None
+    proto: DumpFile | None = None
+
+    @property
+    def label(self) -> str:
+        """Pipeline and passes, as the file name has them."""
+        return self.name.label
+
+    @property
+    def file(self) -> DumpFile:
+        found = self.text or self.proto
+        assert found is not None
+        return found
+
+    @property
+    def is_final(self) -> bool:
+        return self.label.endswith(("after_optimizations", "after_codegen"))
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """Sorts stages of one module in the order in which the compiler made them."""
+        label = self.label
+        if label == BEFORE_OPTIMIZATIONS:
+            return (0, 0, label)
+        if self.name.counter is not None:
+            return (1, self.name.counter, label)
+        # TPU prints the module around buffer assignment and once more after code generation.
+        rank = {"after_codegen": 3}.get(label, 2 if self.is_final else 1)
+        return (rank, 1 << 30, label)
+
+
+def backend_of(stages: tuple[Stage, ...]) -> str | None:
+    """``cpu``, ``gpu`` or ``tpu``, from the names of stages; None where they do not tell."""
+    for stage in stages:
+        label = stage.label
+        if label.endswith("gpu_after_optimizations"):
+            return "gpu"
+        if label == "cpu_after_optimizations":
+            return "cpu"
+        if label == "after_codegen":
+            return "tpu"
+    pipelines = {stage.name.pipeline for stage in stages}
+    passes = {p for stage in stages for p in (stage.name.after, stage.name.before)}
+    if pipelines & {"Main_fusion", "Layout_assignment", "Phase_1_pre-layout_assignment_passes"}:
+        return "tpu"
+    if passes & {"priority-fusion", "triton-gemm-rewriter", "fusion_merger"} or any(
+        "gpu" in pipeline or "nvptx" in pipeline for pipeline in pipelines
+    ):
+        return "gpu"
+    if pipelines & {"HLO_passes_after_layout_assignment", "dot-library-passes"}:
+        return "cpu"
+    if any(stage.label.startswith("after_optimizations") for stage in stages):
+        return "tpu"
+    return None

@@ -1,0 +1,171 @@
+"""Each rule in a few words, and what to try where it stands in the way.
+
+Advice names one lever that is known to act: a compiler flag, a change of the program, or a rule to
+relax and measure with ``fusionscope rerun``. Rules that keep results right have none.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class RuleText(NamedTuple):
+    """``title`` completes "not fused:"; ``advice`` is None where no lever is known."""
+
+    title: str
+    advice: str | None = None
+
+
+_MEASURE_PAIR = "measure it: fusionscope rerun --allow 'PRODUCER -> CONSUMER'"
+_NO_SOFTMAX_FUSION = (
+    "XLA_FLAGS=--xla_disable_hlo_passes=triton-softmax-rewriter forms no Triton normalization, "
+    "and the ordinary emitters decide"
+)
+_NO_YNN_FUSION = (
+    "if it is a library fusion, XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= leaves its "
+    "operations to the fusion pass"
+)
+_OTHER_GEMM_FUSION = (
+    "XLA_FLAGS=--xla_gpu_experimental_gemm_fusion_v2={} picks the other way of fusing around a dot"
+)
+_PRIORITY_FUSION = (
+    "PriorityFusion decides by other rules: it is the default from jaxlib 0.4.34 on, if not "
+    "turned off with --xla_gpu_enable_priority_fusion=false"
+)
+
+
+def _raise_limit(rule: str, limit: str) -> str:
+    return (
+        f"no flag raises the limit of {limit}; measure more: fusionscope rerun --set {rule}.limit=N"
+    )
+
+
+def _without(rule: str) -> str:
+    return f"measure without this rule: fusionscope rerun --disable {rule}"
+
+
+RULE_TEXTS = {
+    "unknown": RuleText(
+        "reason not known",
+        "dump again with XLA_FLAGS=--xla_dump_fusion_visualization: the compiler's own record "
+        "may tell",
+    ),
+    "base-expensive-dup": RuleText(
+        "an expensive value would be computed several times",
+        "give the value one consumer, or " + _MEASURE_PAIR,
+    ),
+    "base-globally-unfusible": RuleText(
+        "computing it again in each consumer costs more",
+        "give the value one consumer, or " + _MEASURE_PAIR,
+    ),
+    "base-regular-then-mof": RuleText("not possible with several outputs either"),
+    "base-root": RuleText("the producer is the computation's own result"),
+    "inplace-ds-index": RuleText("reads another place than is updated in place"),
+    "inplace-ds-safe": RuleText("what is updated in place is read elsewhere"),
+    "inplace-ds-shape": RuleText("reads another shape than is updated in place"),
+    "inplace-elementwise-producer": RuleText("what is updated in place is read elsewhere"),
+    "inplace-extra-operand": RuleText("the buffer updated in place is read twice"),
+    "inplace-multi-dus": RuleText("several updates in place in one consumer"),
+    "inplace-multi-nonelementwise": RuleText("too entangled with an update in place"),
+    "inplace-other": RuleText("this operation and an update in place conflict"),
+    "inplace-slice-index": RuleText("reads another place than is updated in place"),
+    "inplace-slice-safe": RuleText("what is updated in place is read elsewhere"),
+    "inplace-slice-shape": RuleText("reads another shape than is updated in place"),
+    "cpu-code-dup": RuleText(
+        "its code would be emitted too many times", _raise_limit("cpu-code-dup", "15 copies")
+    ),
+    "cpu-concat": RuleText(
+        "concatenate of many operands or along last dimension",
+        "join at most 8 operands, and not along the last dimension where the result is 128 or "
+        "longer in it",
+    ),
+    "cpu-constant-into-op": RuleText("a constant goes into fusions only"),
+    "cpu-dot-add-bail": RuleText("the add can go into its dot instead"),
+    "cpu-expensive-reuse": RuleText(
+        "the consumer would compute an expensive value repeatedly", _MEASURE_PAIR
+    ),
+    "cpu-loop-fusible-producer": RuleText("the producer cannot be part of a loop", _NO_YNN_FUSION),
+    "cpu-max-reductions": RuleText(
+        "limit of reductions per fusion", _raise_limit("cpu-max-reductions", "5")
+    ),
+    "cpu-no-case": RuleText("the consumer cannot be part of a loop"),
+    "cpu-nonscalar-constant": RuleText("a constant of several elements stays outside"),
+    "cpu-producer-fusion": RuleText("the producer is a finished fusion"),
+    "cpu-skip-custom": RuleText("inside a library fusion or custom call", _NO_YNN_FUSION),
+    "pf-all-users": RuleText("it has no user that could take it"),
+    "pf-code-dup": RuleText("the fused code would grow too large", _MEASURE_PAIR),
+    "pf-constants": RuleText("the constant's user cannot be fused"),
+    "pf-into-bitcast": RuleText("the consumer only relabels the shape"),
+    "pf-is-fusible": RuleText("one of the two can never be fused"),
+    "pf-mof": RuleText("several consumers, and only one could take it"),
+    "pf-negative": RuleText("the cost model expects it to be slower", _MEASURE_PAIR),
+    "pf-reduce-to-loop": RuleText("the reduction would be emitted as a loop", _MEASURE_PAIR),
+    "pf-root": RuleText("the producer is the computation's own result"),
+    "pf-scatter": RuleText("in the way of a scatter"),
+    "pf-two-reduces": RuleText("both contain a large reduction", _without("pf-two-reduces")),
+    "budget-params": RuleText(
+        "limit of operands and outputs per fusion", _raise_limit("budget-params", "96")
+    ),
+    "budget-reductions": RuleText(
+        "limit of reductions per fusion", _raise_limit("budget-reductions", "8")
+    ),
+    "budget-shmem": RuleText("limit of shared memory per block"),
+    "mof-budget": RuleText("limits of one kernel"),
+    "mof-connected": RuleText("one of the two depends on the other"),
+    "mof-dus": RuleText("both update a buffer in place"),
+    "mof-heroes": RuleText("their main operations cannot share a kernel"),
+    "mof-loop-shape": RuleText("they loop over different shapes"),
+    "mof-pc-consumer": RuleText("a cycle, or too much code"),
+    "mof-pc-cost": RuleText("the cost model expects it to be slower", _without("mof-pc-cost")),
+    "mof-pc-producer": RuleText("the producer cannot be an extra output"),
+    "mof-root": RuleText("the consumer cannot have several outputs"),
+    "mof-sibling-cand": RuleText("one of the siblings cannot share a kernel"),
+    "mof-slices": RuleText("they read slices that do not overlap"),
+    "tri-constraints": RuleText("tile sizes that Triton cannot take"),
+    "tri-exec": RuleText("no tiling fits", _NO_SOFTMAX_FUSION),
+    "tri-heroless": RuleText(
+        "Triton fusions of ordinary operations are off",
+        "XLA_FLAGS=--xla_gpu_experimental_enable_triton_heroless_priority_fusion=true turns them "
+        "on",
+    ),
+    "tri-space": RuleText("no tiles can be derived for it"),
+    "tri-tiling": RuleText("no tiling fits the two in Triton", _NO_SOFTMAX_FUSION),
+    "triton-support": RuleText("Triton cannot emit this operation", _NO_SOFTMAX_FUSION),
+    "gf-input-worth": RuleText("fusing it into the dot saves nothing"),
+    "gf-output-worth": RuleText("fusing the dot into it saves nothing"),
+    "gf-v1": RuleText("the dot's fusion cannot take it", _OTHER_GEMM_FUSION.format("true")),
+    "gf-v2": RuleText("the dot's fusion cannot take it", _OTHER_GEMM_FUSION.format("false")),
+    "sm-bcast-dim": RuleText("broadcast along another dimension than was reduced"),
+    "sm-connected": RuleText("the normalization does not start and end alike"),
+    "sm-cost": RuleText("the cost model expects a Triton normalization slower"),
+    "sm-edge-broadcast": RuleText("no broadcast leads to the normalization's end"),
+    "sm-edge-reduce": RuleText("no reduction leads to the normalization's broadcast"),
+    "sm-layout": RuleText("broadcast or reduction in an unusual layout"),
+    "sm-one-use": RuleText("the reduction or its broadcast is used elsewhere"),
+    "sm-producer-layout": RuleText("the normalization's input has an unusual layout"),
+    "sm-reduce-ok": RuleText("not one reduction over the last dimension"),
+    "sm-root-binary": RuleText("not an operation that ends a normalization"),
+    "sm-root-producer": RuleText("the normalization's input is used elsewhere"),
+    "sm-root-triton": RuleText("Triton cannot emit the normalization's end"),
+    "sm-tiling-search": RuleText("no tiling fits the normalization"),
+    "leg-budget": RuleText("limits of one kernel", _PRIORITY_FUSION),
+    "leg-code-dup": RuleText("its code would be emitted too many times", _PRIORITY_FUSION),
+    "leg-fm-bitcast": RuleText("a consumer only relabels the shape"),
+    "leg-fm-bytes": RuleText("merging would move more bytes", _PRIORITY_FUSION),
+    "leg-fm-cost": RuleText("the cost model expects it to be slower", _PRIORITY_FUSION),
+    "leg-fm-ir": RuleText("the fused code would grow too large", _PRIORITY_FUSION),
+    "leg-fm-loop": RuleText("the producer is not a loop fusion", _PRIORITY_FUSION),
+    "leg-fm-uncoalesced": RuleText("memory would be read out of order"),
+    "leg-fm-users": RuleText("nothing reads it"),
+    "leg-if-coalescing": RuleText("memory would be read out of order"),
+    "leg-if-expensive-reuse": RuleText(
+        "the consumer would compute an expensive value repeatedly", _PRIORITY_FUSION
+    ),
+    "leg-if-heavy": RuleText("a heavy value would be computed repeatedly", _PRIORITY_FUSION),
+    "leg-if-producer-fusion": RuleText("the producer is a finished fusion", _PRIORITY_FUSION),
+    "leg-pc-constant": RuleText("a constant goes into fusions only"),
+    "leg-pc-consumer": RuleText("the consumer cannot be fused into"),
+    "leg-pc-mof": RuleText("the producer has several outputs"),
+    "leg-pc-producer": RuleText("the producer cannot be part of a loop"),
+    "leg-pc-reduction-epilogue": RuleText("what follows this reduction stays outside"),
+}

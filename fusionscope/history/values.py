@@ -1,0 +1,434 @@
+"""The same value, recognised in every stage.
+
+Each instruction gets the number of the value that it computes. Two instructions get one number
+where they compute the same from the same: names, fusions, ``call`` and asynchronous wrappers,
+tuples, plain copies and duplicated instructions make no difference. So the stage before fusion and
+the final one can be held against each other.
+
+A later pass may rewrite an instruction (a dot becomes a library call), and then it and everything
+that reads it would compute something new. Stages are therefore numbered in order, and what is new
+in one stage takes the number that an instruction of the same name, or else of the same metadata,
+had in the stage before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.hlo.attributes import CALLS, split_attributes
+from fusionscope.hlo.model import Statement
+
+# A value is a number, or one value for each element of a tuple that is taken apart.
+Value: TypeAlias = "int | tuple[Value, ...]"
+
+# What says nothing of the value that is computed.
+_IMMATERIAL = CALLS | {
+    "backend_config",
+    "channel_id",
+    "control-predecessors",
+    "frontend_attributes",
+    "kind",
+    "metadata",
+    "operand_layout_constraints",
+    "origin",
+    "output_to_operand_aliasing",
+    "sharding",
+    "statistics",
+}
+
+# Their value is that of their first operand.
+_IDENTITIES = frozenset({"add-dependency", "copy-done", "domain", "opt-barrier"})
+# Their value is that of the root of the computation that they call.
+TRANSPARENT = frozenset({"fusion", "call", "async-start"})
+# Their computations are executed by instructions of their own, each a kernel.
+CONTROL = frozenset({"while", "conditional", "call"})
+
+
+class Step(NamedTuple):
+    """One instruction that was executed, with the value that it computes.
+
+    ``inside`` is the fusion (or asynchronous wrapper) that executes it, None where it stands alone.
+    """
+
+    instruction: Instruction
+    value: Value
+    inside: Instruction | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Execution:
+    """One computation that runs instruction by instruction: the entry, or the body of a loop.
+
+    ``path`` says how it is reached and is the same in every stage. ``steps`` are all instructions
+    in it and in the fusions that it runs; ``values`` the values of its own instructions.
+    """
+
+    path: Hashable
+    computation: Computation
+    values: dict[Instruction, Value] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    # (read value, reading value) within one fusion, by fusion
+    edges: dict[Instruction, set[tuple[int, int]]] = field(default_factory=dict)
+    # Values that each instruction computes in itself.
+    computed: dict[Instruction, set[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberedModule:
+    """All executions of one stage, the entry first."""
+
+    module: Module
+    executions: tuple[Execution, ...]
+
+    def by_name(self) -> dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]:
+        """Instructions with their values by path, fusion that holds them, and name."""
+        named = {
+            (execution.path, step.inside and step.inside.name, step.instruction.name): (
+                step.instruction,
+                step.value,
+            )
+            for execution in self.executions
+            for step in execution.steps
+        }
+        for execution in self.executions:
+            for instruction, value in execution.values.items():
+                named[execution.path, None, instruction.name] = (instruction, value)
+        return named
+
+
+def flatten(value: Value) -> Iterator[int]:
+    """The numbers in a value."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, int):
+            yield part
+        else:
+            pending.extend(reversed(part))
+
+
+class _Frame:
+    """A computation being evaluated; ``values`` grows with each instruction."""
+
+    __slots__ = ("arguments", "caller", "computation", "execution", "fusion", "values")
+
+    def __init__(
+        self,
+        computation: Computation,
+        execution: Execution,
+        arguments: tuple[Value, ...] | None,
+        caller: Instruction | None,
+        fusion: Instruction | None,
+    ) -> None:
+        self.computation = computation
+        self.execution = execution
+        self.arguments = arguments
+        self.caller = caller
+        self.fusion = fusion
+        self.values: list[Value] = []
+
+
+class Numbering:
+    """Numbers the stages of one module, one after the other."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._count = 0
+        self._attributes: dict[str, Hashable] = {}
+        self._shapes: dict[str, str] = {}
+        self._previous: NumberedModule | None = None
+        self._named: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]] = {}
+        self._described: dict[Hashable, list[Value]] = {}
+        self._known: set[int] = set()
+
+    def number(self, module: Module) -> NumberedModule:
+        """Numbers the values of the next stage. Raises ``UnusableInput`` as ``Module.check``."""
+        module.check()
+        self._prepare(module)
+        executions: list[Execution] = []
+        pending: list[tuple[Hashable, Computation]] = [("entry", module.entry)]
+        seen: set[Hashable] = {"entry"}
+        while pending:
+            path, computation = pending.pop()
+            execution = Execution(path, computation)
+            executions.append(execution)
+            for inner, called in self._run(execution):
+                if inner not in seen:
+                    seen.add(inner)
+                    pending.append((inner, called))
+        numbered = NumberedModule(module, tuple(executions))
+        self._previous = numbered
+        return numbered
+
+    def _prepare(self, module: Module) -> None:
+        """What the stage before knows, for instructions whose value is new."""
+        if self._previous is None:
+            return
+        self._named = self._previous.by_name()
+        self._known = {n for _, value in self._named.values() for n in flatten(value)}
+        names = {statement.name for body in module.bodies for statement in body.written}
+        self._described = defaultdict(list)
+        for (path, inside, name), (instruction, value) in self._named.items():
+            if name not in names:
+                self._described[self._description(path, inside, instruction)].append(value)
+
+    def _description(
+        self, path: Hashable, inside: str | None, instruction: Instruction
+    ) -> Hashable:
+        """What an instruction is likely to keep when a pass replaces it under another name.
+
+        In a fusion (a dot whose operands are swapped) that is its opcode and number of elements;
+        elsewhere (a dot that becomes a library call) the metadata and the shape.
+        """
+        if inside is not None:
+            return path, inside, instruction.opcode, instruction.shape.element_count
+        shape = self._plain_shape(instruction.statement.shape)
+        source = instruction
+        if instruction.opcode == "get-tuple-element" and instruction.operands:
+            source = instruction.operands[0]
+        return path, None, source.attributes.get("metadata", instruction.name), shape
+
+    def _run(self, execution: Execution) -> Iterator[tuple[Hashable, Computation]]:
+        """Evaluates one computation; yields the computations that it runs instruction by
+        instruction (bodies of loops, branches), with their paths."""
+        frames = [_Frame(execution.computation, execution, None, None, None)]
+        returned: Value | None = None
+        while frames:
+            frame = frames[-1]
+            statements = frame.computation.graph.statements
+            edges = frame.computation.graph.operands
+            instructions = frame.computation.instructions
+            while len(frame.values) < len(statements):
+                index = len(frame.values)
+                statement, instruction = statements[index], instructions[index]
+                operands = tuple([frame.values[operand] for operand in edges[index]])
+                if statement.opcode in TRANSPARENT and returned is None:
+                    called = instruction.called
+                    if called and len(frames) < 64:
+                        inside = frame.fusion
+                        if inside is None and statement.opcode != "call":
+                            inside = instruction
+                        frames.append(_Frame(called[0], execution, operands, instruction, inside))
+                        break
+                if returned is not None:
+                    value, returned = returned, None
+                    if frame.fusion is None and statement.opcode == "fusion":
+                        value = self._anchor_fusion(execution, instruction, value)
+                else:
+                    value = self._evaluate(frame, statement, instruction, operands)
+                    self._record(execution, frame, instruction, value, operands)
+                frame.values.append(value)
+                if frame.fusion is None:
+                    if frame.caller is None:
+                        execution.values[instruction] = value
+                    if statement.opcode in ("while", "conditional"):
+                        for number, called_computation in enumerate(instruction.called):
+                            yield (execution.path, value, number), called_computation
+            else:
+                frames.pop()
+                returned = frame.values[frame.computation.graph.root]
+
+    def _record(
+        self,
+        execution: Execution,
+        frame: _Frame,
+        instruction: Instruction,
+        value: Value,
+        operands: tuple[Value, ...],
+    ) -> None:
+        execution.steps.append(Step(instruction, value, frame.fusion))
+        if instruction.opcode == "parameter" or not isinstance(value, int):
+            return
+        kernel = frame.fusion or instruction
+        computed = execution.computed.setdefault(kernel, set())
+        if frame.fusion is not None:
+            edges = execution.edges.setdefault(kernel, set())
+            for operand in operands:
+                edges.update((number, value) for number in flatten(operand) if number in computed)
+        computed.add(value)
+
+    def _evaluate(
+        self,
+        frame: _Frame,
+        statement: Statement,
+        instruction: Instruction,
+        operands: tuple[Value, ...],
+    ) -> Value:
+        opcode = statement.opcode
+        path = frame.execution.path
+        if opcode == "parameter":
+            number = int(statement.inside)
+            if frame.arguments is not None and number < len(frame.arguments):
+                return frame.arguments[number]
+            return self._number(("parameter", path, number))
+        if opcode == "tuple":
+            return operands
+        if opcode == "get-tuple-element":
+            index = int(split_attributes(statement.attributes).get("index", "0"))
+            operand = operands[0]
+            if isinstance(operand, tuple):
+                return operand[index] if index < len(operand) else operand
+            key: Hashable = ("element", operand, index)
+        elif (
+            (opcode in _IDENTITIES and operands)
+            or opcode == "copy-start"
+            or (opcode in ("async-done", "async-update") and operands)
+            or (opcode == "copy" and _keeps_layout(instruction))
+        ):
+            return operands[0]
+        else:
+            key = self._key(statement, instruction, operands, path)
+        known = self._numbers.get(key)
+        if known is None:
+            known = self._anchor((path, frame.fusion and frame.fusion.name), instruction)
+            self._numbers[key] = known = self._new() if known is None else known
+        return known
+
+    def _number(self, key: Hashable) -> int:
+        known = self._numbers.get(key)
+        if known is None:
+            known = self._numbers[key] = self._new()
+        return known
+
+    def _new(self) -> int:
+        self._count += 1
+        return self._count
+
+    def _key(
+        self,
+        statement: Statement,
+        instruction: Instruction,
+        operands: tuple[Value, ...],
+        path: Hashable,
+    ) -> Hashable:
+        shape = self._plain_shape(statement.shape)
+        opcode = statement.opcode
+        if opcode == "constant":
+            literal = statement.inside
+            if "..." in literal:  # the compiler left the value out: its name must do
+                return opcode, shape, re.sub(r"[.\-]", "_", statement.name)
+            return opcode, shape, literal
+        if opcode in ("bitcast", "copy", "reshape"):
+            # The same elements: a plain reshape, or another order in memory.
+            if opcode != "copy" and _in_order(instruction) and _in_order(instruction.operands[0]):
+                return "reshape", shape, operands
+            shape = str(instruction.shape)
+        called: Hashable = ()
+        if opcode not in CONTROL and statement.attributes and instruction.called:
+            called = tuple(self._expression(computation) for computation in instruction.called)
+        return opcode, shape, operands, self._material(statement.attributes), called
+
+    def _expression(self, computation: Computation) -> int:
+        """What a small computation (of a reduction, a sort) computes from its parameters."""
+        graph = computation.graph
+        values: list[int] = []
+        for statement, operands in zip(graph.statements, graph.operands, strict=True):
+            values.append(
+                self._number(
+                    (
+                        "expression",
+                        statement.opcode,
+                        self._plain_shape(statement.shape),
+                        statement.inside if statement.opcode in ("constant", "parameter") else "",
+                        tuple([values[operand] for operand in operands]),
+                        self._material(statement.attributes),
+                    )
+                )
+            )
+        return values[graph.root]
+
+    def _material(self, attributes: str) -> Hashable:
+        """The attributes that say what is computed."""
+        material = self._attributes.get(attributes)
+        if material is None:
+            material = self._attributes[attributes] = tuple(
+                sorted(
+                    (key, value)
+                    for key, value in split_attributes(attributes).items()
+                    if key not in _IMMATERIAL
+                )
+            )
+        return material
+
+    def _plain_shape(self, text: str) -> str:
+        plain = self._shapes.get(text)
+        if plain is None:
+            plain = self._shapes[text] = re.sub(r"\{[^{}]*\}|\s|/\*.*?\*/", "", text)
+        return plain
+
+    def _anchor(self, place: tuple[Hashable, str | None], instruction: Instruction) -> int | None:
+        """The number of the same instruction in the stage before, where its value is new."""
+        path, inside = place
+        shape = self._plain_shape(instruction.statement.shape)
+        before = self._named.get((path, inside, instruction.name))
+        if before is not None:
+            old, value = before
+            if (
+                isinstance(value, int)
+                and old.opcode != "fusion"
+                and self._plain_shape(old.statement.shape) == shape
+            ):
+                return value
+        if not self._described:
+            return None
+        values = self._described.get(self._description(path, inside, instruction), ())
+        return values[0] if len(values) == 1 and isinstance(values[0], int) else None
+
+    def _anchor_fusion(self, execution: Execution, fusion: Instruction, value: Value) -> Value:
+        """Takes over what a fusion of the same name gave in the stage before, if its content is
+        new: the compiler rewrites the inside of library and Triton fusions."""
+        before = self._named.get((execution.path, None, fusion.name))
+        if before is None or before[0].opcode != "fusion":
+            return value
+        new, old = tuple(flatten(value)), tuple(flatten(before[1]))
+        if len(new) != len(old):
+            return value
+        renamed = {a: b for a, b in zip(new, old, strict=True) if a != b and a not in self._known}
+        if not renamed:
+            return value
+        for numbers in (execution.computed.get(fusion, set()),):
+            for a, b in renamed.items():
+                if a in numbers:
+                    numbers.discard(a)
+                    numbers.add(b)
+        edges = execution.edges.get(fusion)
+        if edges:
+            execution.edges[fusion] = {(renamed.get(a, a), renamed.get(b, b)) for a, b in edges}
+        return _rename(value, renamed)
+
+
+def _rename(value: Value, renamed: dict[int, int]) -> Value:
+    if isinstance(value, int):
+        return renamed.get(value, value)
+    return tuple(renamed.get(part, part) if isinstance(part, int) else part for part in value)
+
+
+def _in_order(instruction: Instruction) -> bool:
+    """Whether the elements lie in memory in the order of their indices."""
+    layout = instruction.shape.layout
+    order = layout.minor_to_major if layout else ()
+    return all(one > two for one, two in pairwise(order))
+
+
+def _keeps_layout(copy: Instruction) -> bool:
+    operands = copy.operands
+    if not operands:
+        return False
+    one, two = copy.shape.layout, operands[0].shape.layout
+    return one is None or two is None or one.minor_to_major == two.minor_to_major
+
+
+def count_values(numbered: NumberedModule) -> Counter[int]:
+    """How often each value is computed."""
+    return Counter(
+        number
+        for execution in numbered.executions
+        for numbers in execution.computed.values()
+        for number in numbers
+    )
