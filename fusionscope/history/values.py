@@ -14,7 +14,7 @@ had in the stage before.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -73,7 +73,7 @@ class Execution:
     computation: Computation
     values: dict[Instruction, Value] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    # (read value, reading value) within one fusion, by fusion
+    # (read value, reading value) in each fusion
     edges: dict[Instruction, set[tuple[int, int]]] = field(default_factory=dict)
     # Values that each instruction computes in itself.
     computed: dict[Instruction, set[int]] = field(default_factory=dict)
@@ -113,6 +113,14 @@ def flatten(value: Value) -> Iterator[int]:
             pending.extend(reversed(part))
 
 
+class _Before(NamedTuple):
+    """The stage before: instructions by name, by description if their names are gone, numbers."""
+
+    named: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]
+    described: dict[Hashable, list[Value]]
+    numbers: set[int]
+
+
 class _Frame:
     """A computation being evaluated; ``values`` grows with each instruction."""
 
@@ -140,17 +148,22 @@ class Numbering:
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
         self._count = 0
+        self._fresh = False  # whether this stage has computed anything new
         self._attributes: dict[str, Hashable] = {}
         self._shapes: dict[str, str] = {}
+        self._calls: dict[str, tuple[str, ...]] = {}
         self._previous: NumberedModule | None = None
-        self._named: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]] = {}
-        self._described: dict[Hashable, list[Value]] = {}
-        self._known: set[int] = set()
+        self._module: Module | None = None
+        self._known_before: _Before | None = None
 
-    def number(self, module: Module) -> NumberedModule:
-        """Numbers the values of the next stage. Raises ``UnusableInput`` as ``Module.check``."""
-        module.check()
-        self._prepare(module)
+    def number(self, module: Module, *, contents: bool = True) -> NumberedModule:
+        """Numbers the values of the next stage. Raises ``UnusableInput`` as ``Module.check``.
+
+        Without ``contents`` only the values are worked out, not what each kernel computes.
+        """
+        if contents:
+            module.check()
+        self._module, self._known_before, self._fresh = module, None, False
         executions: list[Execution] = []
         pending: list[tuple[Hashable, Computation]] = [("entry", module.entry)]
         seen: set[Hashable] = {"entry"}
@@ -158,7 +171,7 @@ class Numbering:
             path, computation = pending.pop()
             execution = Execution(path, computation)
             executions.append(execution)
-            for inner, called in self._run(execution):
+            for inner, called in self._run(execution, contents):
                 if inner not in seen:
                     seen.add(inner)
                     pending.append((inner, called))
@@ -166,17 +179,24 @@ class Numbering:
         self._previous = numbered
         return numbered
 
-    def _prepare(self, module: Module) -> None:
-        """What the stage before knows, for instructions whose value is new."""
+    def _before(self) -> _Before:
+        """What the stage before knows, worked out when the first new value turns up."""
+        if self._known_before is None:
+            self._known_before = self._look_back()
+        return self._known_before
+
+    def _look_back(self) -> _Before:
+        assert self._module is not None
         if self._previous is None:
-            return
-        self._named = self._previous.by_name()
-        self._known = {n for _, value in self._named.values() for n in flatten(value)}
-        names = {statement.name for body in module.bodies for statement in body.written}
-        self._described = defaultdict(list)
-        for (path, inside, name), (instruction, value) in self._named.items():
+            return _Before({}, {}, set())
+        named = self._previous.by_name()
+        names = {statement.name for body in self._module.bodies for statement in body.written}
+        described: dict[Hashable, list[Value]] = defaultdict(list)
+        for (path, inside, name), (instruction, value) in named.items():
             if name not in names:
-                self._described[self._description(path, inside, instruction)].append(value)
+                described[self._description(path, inside, instruction)].append(value)
+        numbers = {number for _, value in named.values() for number in flatten(value)}
+        return _Before(named, described, numbers)
 
     def _description(
         self, path: Hashable, inside: str | None, instruction: Instruction
@@ -194,7 +214,7 @@ class Numbering:
             source = instruction.operands[0]
         return path, None, source.attributes.get("metadata", instruction.name), shape
 
-    def _run(self, execution: Execution) -> Iterator[tuple[Hashable, Computation]]:
+    def _run(self, execution: Execution, contents: bool) -> Iterator[tuple[Hashable, Computation]]:
         """Evaluates one computation; yields the computations that it runs instruction by
         instruction (bodies of loops, branches), with their paths."""
         frames = [_Frame(execution.computation, execution, None, None, None)]
@@ -220,9 +240,12 @@ class Numbering:
                     value, returned = returned, None
                     if frame.fusion is None and statement.opcode == "fusion":
                         value = self._anchor_fusion(execution, instruction, value)
+                    execution.steps.append(Step(instruction, value, frame.fusion))
                 else:
                     value = self._evaluate(frame, statement, instruction, operands)
-                    self._record(execution, frame, instruction, value, operands)
+                    execution.steps.append(Step(instruction, value, frame.fusion))
+                    if contents:
+                        _record(execution, frame, instruction, value, operands)
                 frame.values.append(value)
                 if frame.fusion is None:
                     if frame.caller is None:
@@ -233,25 +256,6 @@ class Numbering:
             else:
                 frames.pop()
                 returned = frame.values[frame.computation.graph.root]
-
-    def _record(
-        self,
-        execution: Execution,
-        frame: _Frame,
-        instruction: Instruction,
-        value: Value,
-        operands: tuple[Value, ...],
-    ) -> None:
-        execution.steps.append(Step(instruction, value, frame.fusion))
-        if instruction.opcode == "parameter" or not isinstance(value, int):
-            return
-        kernel = frame.fusion or instruction
-        computed = execution.computed.setdefault(kernel, set())
-        if frame.fusion is not None:
-            edges = execution.edges.setdefault(kernel, set())
-            for operand in operands:
-                edges.update((number, value) for number in flatten(operand) if number in computed)
-        computed.add(value)
 
     def _evaluate(
         self,
@@ -297,6 +301,7 @@ class Numbering:
         return known
 
     def _new(self) -> int:
+        self._fresh = True
         self._count += 1
         return self._count
 
@@ -320,9 +325,20 @@ class Numbering:
                 return "reshape", shape, operands
             shape = str(instruction.shape)
         called: Hashable = ()
-        if opcode not in CONTROL and statement.attributes and instruction.called:
-            called = tuple(self._expression(computation) for computation in instruction.called)
+        if opcode not in CONTROL:
+            names = self._called(statement)
+            if names:
+                computations = instruction.computation.module.by_name
+                called = tuple(
+                    self._expression(computations[name]) for name in names if name in computations
+                )
         return opcode, shape, operands, self._material(statement.attributes), called
+
+    def _called(self, statement: Statement) -> tuple[str, ...]:
+        names = self._calls.get(statement.attributes)
+        if names is None:
+            names = self._calls[statement.attributes] = statement.calls
+        return names
 
     def _expression(self, computation: Computation) -> int:
         """What a small computation (of a reduction, a sort) computes from its parameters."""
@@ -366,7 +382,8 @@ class Numbering:
         """The number of the same instruction in the stage before, where its value is new."""
         path, inside = place
         shape = self._plain_shape(instruction.statement.shape)
-        before = self._named.get((path, inside, instruction.name))
+        known = self._before()
+        before = known.named.get((path, inside, instruction.name))
         if before is not None:
             old, value = before
             if (
@@ -375,21 +392,24 @@ class Numbering:
                 and self._plain_shape(old.statement.shape) == shape
             ):
                 return value
-        if not self._described:
+        if not known.described:
             return None
-        values = self._described.get(self._description(path, inside, instruction), ())
+        values = known.described.get(self._description(path, inside, instruction), ())
         return values[0] if len(values) == 1 and isinstance(values[0], int) else None
 
     def _anchor_fusion(self, execution: Execution, fusion: Instruction, value: Value) -> Value:
         """Takes over what a fusion of the same name gave in the stage before, if its content is
         new: the compiler rewrites the inside of library and Triton fusions."""
-        before = self._named.get((execution.path, None, fusion.name))
+        if not self._fresh:
+            return value
+        known = self._before()
+        before = known.named.get((execution.path, None, fusion.name))
         if before is None or before[0].opcode != "fusion":
             return value
         new, old = tuple(flatten(value)), tuple(flatten(before[1]))
         if len(new) != len(old):
             return value
-        renamed = {a: b for a, b in zip(new, old, strict=True) if a != b and a not in self._known}
+        renamed = {a: b for a, b in zip(new, old, strict=True) if a != b and a not in known.numbers}
         if not renamed:
             return value
         for numbers in (execution.computed.get(fusion, set()),):
@@ -401,6 +421,26 @@ class Numbering:
         if edges:
             execution.edges[fusion] = {(renamed.get(a, a), renamed.get(b, b)) for a, b in edges}
         return _rename(value, renamed)
+
+
+def _record(
+    execution: Execution,
+    frame: _Frame,
+    instruction: Instruction,
+    value: Value,
+    operands: tuple[Value, ...],
+) -> None:
+    """Notes that a kernel computes ``value``, and what it read for that of its own."""
+    if instruction.opcode == "parameter" or not isinstance(value, int):
+        return
+    kernel = frame.fusion or instruction
+    computed = execution.computed.setdefault(kernel, set())
+    if frame.fusion is not None:
+        edges = execution.edges.setdefault(kernel, set())
+        for operand in operands:
+            for number in (operand,) if isinstance(operand, int) else flatten(operand):
+                edges.add((number, value))
+    computed.add(value)
 
 
 def _rename(value: Value, renamed: dict[int, int]) -> Value:
@@ -422,13 +462,3 @@ def _keeps_layout(copy: Instruction) -> bool:
         return False
     one, two = copy.shape.layout, operands[0].shape.layout
     return one is None or two is None or one.minor_to_major == two.minor_to_major
-
-
-def count_values(numbered: NumberedModule) -> Counter[int]:
-    """How often each value is computed."""
-    return Counter(
-        number
-        for execution in numbered.executions
-        for numbers in execution.computed.values()
-        for number in numbers
-    )

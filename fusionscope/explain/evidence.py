@@ -1,0 +1,141 @@
+"""What the compiler's own records say of a pair."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fusionscope.dump import DumpedModule
+from fusionscope.dump.fusion_explorer import Decision, Kind
+from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityFusionRecord
+from fusionscope.dump.reasons import rule_of
+
+_ABOUT = frozenset(
+    {Kind.ABOUT_TO_FUSE, Kind.ABOUT_TO_FUSE_SIBLINGS, Kind.ABOUT_TO_FUSE_MULTI_OUTPUT}
+)
+_NEGATIVE = "pf-negative"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a pair was not fused: a rule id, and the compiler's message with its numbers."""
+
+    rule: str
+    message: str
+
+
+class Evidence:
+    """The reasons that records give, by the names on which the fusion pass started.
+
+    A fusion that the pass makes keeps the place of the consumer that it grew from, so what is said
+    of it as a producer is said of that consumer; and whatever went into it is a part of it, so what
+    is said of it as a consumer is said of every part.
+    """
+
+    def __init__(self) -> None:
+        self._origin: dict[str, str] = {}
+        self._went_into: dict[str, list[str]] = defaultdict(list)
+        self._by_pair: dict[str, list[tuple[str, Reason]]] = defaultdict(list)
+        self._by_producer: dict[str, Reason] = {}
+        self.fusions: list[tuple[str, str]] = []  # producer, consumer, as the record names them
+
+    def reason(self, producer: str, consumer: str) -> Reason | None:
+        """Why ``producer`` was not fused into ``consumer``, names before the pass; None unknown.
+
+        What was said last of the pair counts, or else what was said last of the producer together
+        with all its consumers: PriorityFusion fuses a producer into all of them or none.
+        """
+        parts = self._wholes(consumer)
+        for name, reason in reversed(self._by_pair.get(producer, [])):
+            if name in parts:
+                return reason
+        return self._by_producer.get(producer)
+
+    def _wholes(self, name: str) -> set[str]:
+        """``name`` and every fusion that it became a part of."""
+        wholes = {name}
+        pending = [name]
+        while pending:
+            for whole in self._went_into.get(pending.pop(), ()):
+                if whole not in wholes:
+                    wholes.add(whole)
+                    pending.append(whole)
+        return wholes
+
+    def _fused(self, producer: str | None, consumer: str, fusion: str) -> None:
+        if fusion != consumer:
+            self._origin[fusion] = self._origin.get(consumer, consumer)
+            self._went_into[consumer].append(fusion)
+        if producer is not None:
+            self._went_into[producer].append(fusion)
+            self.fusions.append((producer, consumer))
+            self._by_producer.pop(self._origin.get(producer, producer), None)
+
+    def _refused(self, producer: str, consumer: str | None, reason: Reason) -> None:
+        origin = self._origin.get(producer, producer)
+        if consumer is None:
+            self._by_producer[origin] = reason
+        else:
+            self._by_pair[origin].append((consumer, reason))
+
+    def add_decisions(self, decisions: Iterable[Decision]) -> None:
+        """A Fusion Explorer record."""
+        about: tuple[str, str] | None = None
+        for decision in decisions:
+            producer, consumer = decision.producer, decision.consumer
+            if decision.kind in _ABOUT and producer is not None and consumer is not None:
+                about = producer, consumer
+            elif decision.kind is Kind.FUSED and consumer is not None:
+                if about is not None:
+                    self._fused(*about, consumer)
+                about = None
+            elif producer is not None and decision.kind in (
+                Kind.REFUSED,
+                Kind.INELIGIBLE,
+                Kind.REJECTED,
+            ):
+                rule = rule_of(decision.reason, decision.pass_name)
+                self._refused(producer, consumer, Reason(rule, decision.reason))
+
+    def add_steps(self, record: PriorityFusionRecord) -> None:
+        """A priority-fusion record."""
+        for step in record.steps:
+            if isinstance(step, Fused):
+                self._fused(step.producer, step.consumer, step.fusion)
+            elif isinstance(step, Ineligible):
+                reason = Reason(rule_of(step.reason, "PriorityFusion"), step.reason)
+                self._refused(step.producer, None, reason)
+            elif isinstance(step, Priority):
+                origin = self._origin.get(step.producer, step.producer)
+                if step.fused_us > step.unfused_us:
+                    message = (
+                        f"Negative benefit: {step.fused_us:g} us fused, "
+                        f"{step.unfused_us:g} us unfused"
+                    )
+                    self._by_producer[origin] = Reason(_NEGATIVE, message)
+                else:
+                    self._by_producer.pop(origin, None)
+
+
+def read_evidence(module: DumpedModule) -> Evidence | None:
+    """What the records of ``module`` say, the Fusion Explorer's where there is one.
+
+    None where there is none. Raises ``UnusableInput`` where a record cannot be read.
+    """
+    explorer = module.fusion_explorer
+    steps = module.priority_fusion
+    if not explorer and steps is None:
+        return None
+    evidence = Evidence()
+    for record in explorer:
+        evidence.add_decisions(record.decisions)
+    if steps is not None and not any(
+        d.pass_name == "PriorityFusion" and d.kind is Kind.INELIGIBLE
+        for record in explorer
+        for d in record.decisions
+    ):
+        # Older Explorer records tell only what was fused.
+        evidence = Evidence()
+        evidence.add_steps(steps)
+    return evidence

@@ -1,0 +1,393 @@
+"""From a dump to an explanation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+from typing import TypeVar
+
+from fusionscope.dump import Dump, DumpedModule, Stage
+from fusionscope.dump.debug_options import flags_that_matter
+from fusionscope.dump.device import describe
+from fusionscope.dump.reasons import UNKNOWN
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.advice import RULE_TEXTS
+from fusionscope.explain.evidence import Evidence, Reason, read_evidence
+from fusionscope.explain.result import (
+    Explanation,
+    KernelFacts,
+    ModuleFacts,
+    Operation,
+    PairFacts,
+    Totals,
+)
+from fusionscope.history.kernels import Kernel, find_kernels
+from fusionscope.history.outcomes import Outcome, Pair, find_pairs
+from fusionscope.history.values import Execution, NumberedModule, Numbering, flatten
+from fusionscope.hlo import Instruction, SourceLocation
+
+Content = TypeVar("Content")
+
+# A module that moves less than this share of the costliest module's bytes is folded away.
+_TRIVIAL = 0.05
+
+# The pass whose decisions the records hold, by backend.
+_RECORDED_PASS = {"cpu": ("fusion",), "gpu": ("priority-fusion", "fusion"), "tpu": ("tpu_fusion",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What of a dump is asked for; None asks for everything. Globs are those of the shell."""
+
+    module: str | None = None
+    computation: str | None = None
+    producer: str | None = None
+    consumer: str | None = None
+    opcode: str | None = None
+    source: str | None = None
+    reason: str | None = None
+    all_modules: bool = False
+
+    @property
+    def picks_pairs(self) -> bool:
+        wanted = (
+            self.computation, self.producer, self.consumer, self.opcode, self.source, self.reason
+        )  # fmt: skip
+        return any(value is not None for value in wanted)
+
+
+def explain(
+    dump: Dump,
+    selection: Selection = Selection(),
+    *,
+    progress: Callable[[Iterable[DumpedModule]], Iterable[DumpedModule]] = iter,
+) -> Explanation:
+    """Explains the modules of ``dump`` that cost most, or those that ``selection`` names.
+
+    ``progress`` may wrap the modules to show how far the work is. Raises ``UnusableInput`` where
+    nothing can be explained; a file that cannot be read beside others that can is a problem told
+    in the result.
+    """
+    modules = [
+        module
+        for module in dump.modules
+        if selection.module is None
+        or fnmatchcase(module.name, selection.module)
+        or selection.module == str(module.number)
+    ]
+    if not modules:
+        names = ", ".join(sorted({module.name for module in dump.modules})[:8])
+        raise UnusableInput(
+            f"no module matches {selection.module!r}, there are {names}", file=str(dump.path)
+        )
+    problems: list[str] = []
+    costs: list[tuple[int, DumpedModule]] = []
+    for module in modules:
+        try:
+            costs.append((_cost(module), module))
+        except UnusableInput as error:
+            problems.append(str(error))
+    costs.sort(key=lambda cost: -cost[0])
+    limit = costs[0][0] * _TRIVIAL if costs and not selection.all_modules else 0
+    shown = [module for cost, module in costs if cost >= limit]
+    folded = [(module.name, cost) for cost, module in costs if cost < limit]
+    explained: list[ModuleFacts] = []
+    for module in progress(shown):
+        try:
+            explained.append(_explain_module(module, selection))
+        except UnusableInput as error:
+            problems.append(str(error))
+    if not explained:
+        if len(problems) == 1 and len(modules) == 1:
+            raise UnusableInput(problems[0])
+        raise UnusableInput(
+            f"none of {len(modules)} modules can be read; the first: {problems[0]}",
+            file=str(dump.path),
+        )
+    return Explanation(str(dump.path), tuple(explained), tuple(folded), tuple(problems))
+
+
+def _cost(module: DumpedModule) -> int:
+    """Bytes that the last stage moves: what modules are ranked by."""
+    last = module.final or module.stages[-1]
+    numbered = Numbering().number(module.read(last))
+    return sum(kernel.bytes_moved for kernel in find_kernels(numbered, module.backend))
+
+
+def _explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
+    notes: list[str] = []
+    final = module.final
+    if final is None:
+        final = module.stages[-1]
+        if len(module.stages) > 1:
+            notes.append(
+                f"no after_optimizations stage (did the compiler die?): {final.label} stands for it"
+            )
+    before = module.pre_fusion
+    if before is None and module.stages[0] is not final:
+        before = module.stages[0]
+        notes.append(
+            f"no stage right before fusion was dumped: {before.label} stands for it; dump with "
+            "--xla_dump_hlo_pass_re=.*"
+        )
+    if before is None or before is final:
+        before = None
+        notes.append("one stage only: no pairs can be followed, kernels are shown as they are")
+    evidence = _read(lambda: read_evidence(module), notes)
+    numbering = Numbering()
+    base: NumberedModule | None = None
+    if before is None:
+        numbered = numbering.number(module.read(final))
+        first = numbered
+        pairs: tuple[Pair, ...] = ()
+    else:
+        first = numbering.number(module.read(before))
+        stages, base = _follow(module, before, final, numbering, first, notes)
+        numbered = stages[-1][1]
+        pairs = find_pairs(first, stages)
+    kernels = find_kernels(numbered, module.backend)
+    kernels_before = find_kernels(first, module.backend)
+    runs = {kernel.path: kernel.runs for kernel in kernels_before}
+    carriers = _Carriers(base) if base is not None and evidence is not None else None
+    facts = [_pair_facts(pair, runs.get(pair.path, 1), evidence, carriers) for pair in pairs]
+    selected = [
+        fact for pair, fact in zip(pairs, facts, strict=True) if _selected(pair, fact, selection)
+    ]
+    if pairs and evidence is None:
+        notes.append(
+            "no record of the compiler's decisions, so no reasons: dump once more with "
+            "--xla_dump_fusion_visualization and without --xla_dump_hlo_pass_re"
+        )
+    device = _read(lambda: module.device, notes)
+    flags = _read(lambda: module.flags, notes)
+    return ModuleFacts(
+        module.number,
+        module.name,
+        module.backend,
+        describe(device) if device else None,
+        tuple(
+            f"{flag.name}={','.join(values)}"
+            for flag, values in (flags_that_matter(flags) if flags else ())
+        ),
+        before.label if before else None,
+        final.label,
+        Totals(
+            sum(kernel.runs for kernel in kernels_before),
+            sum(kernel.runs for kernel in kernels),
+            sum(kernel.bytes_moved for kernel in kernels_before),
+            sum(kernel.bytes_moved for kernel in kernels),
+            all(kernel.runs_known for kernel in kernels),
+        ),
+        tuple(sorted(map(_kernel_facts, kernels), key=lambda kernel: -kernel.bytes_moved)),
+        tuple(sorted(selected, key=lambda pair: -pair.bytes_saved)),
+        dict(Counter(fact.outcome for fact in facts)),
+        dict(Counter(fact.reason for fact in facts if fact.reason is not None).most_common()),
+        tuple(notes),
+    )
+
+
+def _read(read: Callable[[], Content | None], notes: list[str]) -> Content | None:
+    """A side file, or a note that it cannot be read."""
+    try:
+        return read()
+    except UnusableInput as error:
+        notes.append(str(error))
+        return None
+
+
+def _follow(
+    module: DumpedModule,
+    before: Stage,
+    final: Stage,
+    numbering: Numbering,
+    first: NumberedModule,
+    notes: list[str],
+) -> tuple[list[tuple[str, NumberedModule]], NumberedModule]:
+    """Numbers the stages from ``before`` to ``final``.
+
+    Returns those after fusion passes, the final one last, and the one that the recorded pass worked
+    on. A stage that cannot be read is left out and noted, unless it is the final one.
+    """
+    recorded = _RECORDED_PASS.get(module.backend or "", ())
+    wanted = set(module.fusion_stages) | {final}
+    stages: list[tuple[str, NumberedModule]] = []
+    base, latest = None, first
+    last_read = module.read(before)
+    start = module.stages.index(before) + 1
+    for stage in module.stages[start:]:
+        if stage.is_final and stage is not final:
+            continue
+        try:
+            current = module.read(stage)
+        except UnusableInput as error:
+            if stage is final:
+                raise
+            notes.append(str(error))
+            continue
+        contents = stage in wanted
+        if base is None and stage.name.after in recorded:
+            base = latest
+        if contents or current.bodies != last_read.bodies:
+            latest = numbering.number(current, contents=contents)
+            last_read = current
+        if contents:
+            stages.append((stage.label, latest))
+        if stage is final:
+            break
+    return stages, base or latest
+
+
+class _Carriers:
+    """Which instruction of the stage that the recorded pass worked on stands for a pair.
+
+    Between the stage before all fusion and that one, instructions were renamed and some fused.
+    """
+
+    def __init__(self, base: NumberedModule) -> None:
+        self._makers: dict[tuple[object, int], list[tuple[Execution, Instruction]]] = {}
+        self._executions = {execution.path: execution for execution in base.executions}
+        for execution in base.executions:
+            for instruction, value in execution.values.items():
+                if instruction.opcode in ("tuple", "get-tuple-element", "parameter"):
+                    continue
+                for number in flatten(value):
+                    self._makers.setdefault((execution.path, number), []).append(
+                        (execution, instruction)
+                    )
+
+    def find(self, pair: Pair, readers: tuple[int, ...]) -> list[tuple[str, str]]:
+        """Names of producer and consumer, one for each way in which the pair stands there."""
+        execution = self._executions.get(pair.path)
+        if execution is None:
+            return []
+        found: list[tuple[str, str]] = []
+        for _, producer in self._makers.get((pair.path, pair.number), ()):
+            pending = list(producer.users)
+            while pending:
+                user = pending.pop()
+                if user.opcode in ("tuple", "get-tuple-element"):
+                    pending.extend(user.users)
+                elif not set(readers).isdisjoint(execution.computed.get(user, ())) or not set(
+                    readers
+                ).isdisjoint(flatten(execution.values.get(user, ()))):
+                    found.append((producer.name, user.name))
+        return found or [(pair.producer.name, pair.consumer.name)]
+
+
+def _pair_facts(
+    pair: Pair, runs: int, evidence: Evidence | None, carriers: _Carriers | None
+) -> PairFacts:
+    reason: Reason | None = None
+    if pair.outcome is Outcome.NOT_FUSED:
+        if evidence is not None and carriers is not None:
+            for producer, consumer in carriers.find(pair, pair.readers):
+                reason = evidence.reason(producer, consumer)
+                if reason is not None:
+                    break
+        recorded = reason is not None
+        reason = reason or Reason(UNKNOWN, "")
+        text = RULE_TEXTS.get(reason.rule)
+        return PairFacts(
+            _operation(pair.producer),
+            _operation(pair.consumer),
+            pair.producer.computation.name,
+            pair.outcome,
+            None,
+            None,
+            reason.rule,
+            reason.message or None,
+            "recorded" if recorded else None,
+            pair.bytes_between * runs,
+            text.title if text else None,
+            _fill_in(text.advice, pair) if text else None,
+        )
+    return PairFacts(
+        _operation(pair.producer),
+        _operation(pair.consumer),
+        pair.producer.computation.name,
+        pair.outcome,
+        pair.kernel.name if pair.kernel else None,
+        pair.stage,
+        None,
+        None,
+        None,
+        0 if pair.outcome is Outcome.GONE else pair.bytes_between * runs,
+    )
+
+
+def _fill_in(advice: str | None, pair: Pair) -> str | None:
+    if advice is None:
+        return None
+    return advice.replace("PRODUCER", pair.producer.name).replace("CONSUMER", pair.consumer.name)
+
+
+def _operation(instruction: Instruction) -> Operation:
+    metadata = instruction.metadata
+    place = user_line(instruction.stack)
+    return Operation(
+        instruction.name,
+        instruction.opcode,
+        str(instruction.shape),
+        metadata.get("op_name"),
+        str(place) if place else None,
+    )
+
+
+_NOT_THE_USERS = ("site-packages/", "dist-packages/", "jax/_src/", "/lib/python", "<frozen")
+
+
+def user_line(stack: tuple[SourceLocation, ...]) -> SourceLocation | None:
+    """The innermost line of the user's own code; any line where all is in libraries."""
+    for place in stack:
+        if not any(part in place.file for part in _NOT_THE_USERS):
+            return place
+    return stack[0] if stack else None
+
+
+def _kernel_facts(kernel: Kernel) -> KernelFacts:
+    place = user_line(kernel.instruction.stack)
+    return KernelFacts(
+        kernel.name,
+        kernel.kind,
+        kernel.emitter,
+        kernel.computation,
+        kernel.operations,
+        kernel.bytes_read,
+        kernel.bytes_written,
+        kernel.runs,
+        kernel.runs_known,
+        str(place) if place else None,
+    )
+
+
+def _selected(pair: Pair, fact: PairFacts, wanted: Selection) -> bool:
+    ends = (pair.producer, pair.consumer)
+    return (
+        (wanted.computation is None or fnmatchcase(fact.computation, wanted.computation))
+        and (wanted.producer is None or _matches(pair.producer, wanted.producer))
+        and (wanted.consumer is None or _matches(pair.consumer, wanted.consumer))
+        and (wanted.opcode is None or wanted.opcode in (end.opcode for end in ends))
+        and (wanted.reason is None or wanted.reason == fact.reason)
+        and (wanted.source is None or any(_comes_from(end, wanted.source) for end in ends))
+    )
+
+
+def _matches(instruction: Instruction, pattern: str) -> bool:
+    pattern = pattern.lstrip("%")
+    return fnmatchcase(instruction.name, pattern) or fnmatchcase(instruction.opcode, pattern)
+
+
+def _comes_from(instruction: Instruction, source: str) -> bool:
+    """``source`` is ``FILE`` or ``FILE:LINE``; the file may be the end of the path."""
+    file, _, line = source.rpartition(":")
+    if not line.isdecimal():
+        file, line = source, ""
+    wanted = PurePath(file).parts
+    return any(
+        PurePath(place.file).parts[-len(wanted) :] == wanted
+        and (not line or int(line) == place.line)
+        for place in instruction.stack
+    )

@@ -1,0 +1,110 @@
+"""What ``explain`` finds: plain data, which every report renders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An instruction as a report names it. ``source`` is the user's ``file:line``, if known."""
+
+    name: str
+    opcode: str
+    shape: str
+    op_name: str | None
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One launch of the final module; bytes of one launch, ``runs`` launches in a run.
+
+    ``runs_known`` is false inside a loop whose trip count the compiler does not know: that loop
+    counts once. ``members`` are the opcodes that it computes.
+    """
+
+    name: str
+    kind: str
+    emitter: str
+    computation: str
+    members: tuple[str, ...]
+    bytes_read: int
+    bytes_written: int
+    runs: int
+    runs_known: bool
+    source: str | None
+
+    @property
+    def bytes_moved(self) -> int:
+        return (self.bytes_read + self.bytes_written) * self.runs
+
+
+@dataclass(frozen=True, slots=True)
+class PairFacts:
+    """A producer and one of its consumers before fusion, and what became of them.
+
+    ``outcome`` is fused, duplicated, not-fused or gone. ``kernel`` is the kernel that computes
+    both, ``stage`` the first stage in which they stand in one kernel. ``reason`` is a rule id or
+    ``unknown``, None where nothing needs a reason; ``evidence`` is ``recorded`` where the compiler
+    itself gives ``message``. ``bytes_saved`` counts the bytes, over all runs, that need not pass
+    through memory where the pair is in one kernel: saved, or for ``not-fused`` not saved.
+    """
+
+    producer: Operation
+    consumer: Operation
+    computation: str
+    outcome: str
+    kernel: str | None
+    stage: str | None
+    reason: str | None
+    message: str | None
+    evidence: str | None
+    bytes_saved: int
+    title: str | None = None
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Launches and bytes of a whole run, before fusion and in the final module."""
+
+    launches_before: int
+    launches: int
+    bytes_before: int
+    bytes_moved: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFacts:
+    """Everything that ``explain`` knows of one module.
+
+    ``pairs`` are those that were asked for, all of them counted in ``outcomes`` and ``reasons``.
+    ``notes`` say what could not be found or read.
+    """
+
+    number: int
+    name: str
+    backend: str | None
+    device: str | None
+    flags: tuple[str, ...]
+    pre_fusion: str | None
+    final: str | None
+    totals: Totals
+    kernels: tuple[KernelFacts, ...]
+    pairs: tuple[PairFacts, ...]
+    outcomes: dict[str, int]
+    reasons: dict[str, int]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``modules`` are explained, the costliest first; ``folded`` are the names and bytes of those
+    that cost too little to be shown, ``problems`` one line for each file that could not be read."""
+
+    path: str
+    modules: tuple[ModuleFacts, ...]
+    folded: tuple[tuple[str, int], ...]
+    problems: tuple[str, ...]

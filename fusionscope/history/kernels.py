@@ -1,0 +1,203 @@
+"""What the final module launches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fusionscope.history.values import Execution, NumberedModule, flatten
+from fusionscope.hlo import Instruction
+
+
+class KernelKind(StrEnum):
+    FUSION = "fusion"  # at least two operations
+    WRAPPED = "wrapped"  # one operation, put into a fusion so that it can be emitted
+    LIBRARY = "library"
+    CUSTOM_CALL = "custom-call"
+    OPERATION = "operation"  # stands alone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """One launch. Bytes are those of one launch; ``runs`` is how often the program launches it.
+
+    ``runs`` multiplies the trip counts of the loops around it; where the compiler does not know one
+    of them, that loop counts once and ``runs_known`` is false. ``emitter`` says who makes the code:
+    a fusion kind, a backend's own kind of fusion, a library's function. ``operations`` counts what
+    the user would call an operation: no parameters, constants, tuples or bitcasts.
+    """
+
+    instruction: Instruction
+    kind: KernelKind
+    emitter: str
+    operations: tuple[str, ...]
+    bytes_read: int
+    bytes_written: int
+    runs: int
+    runs_known: bool
+    path: Hashable
+    values: frozenset[int]
+
+    @property
+    def name(self) -> str:
+        return self.instruction.name
+
+    @property
+    def computation(self) -> str:
+        return self.instruction.computation.name
+
+    @property
+    def bytes_moved(self) -> int:
+        """Read and written, over all runs."""
+        return (self.bytes_read + self.bytes_written) * self.runs
+
+
+# Instructions that need no launch of their own: they name, order or wait for values.
+NOT_LAUNCHED = frozenset(
+    """add-dependency after-all all-gather-done all-reduce-done async-done async-update bitcast call
+    collective-permute-done conditional constant copy-done domain get-dimension-size
+    get-tuple-element opt-barrier parameter partition-id recv-done replica-id send-done tuple
+    while""".split()
+)
+_NO_OPERATION = NOT_LAUNCHED | {"fusion"}
+SLICES = frozenset({"slice", "dynamic-slice", "gather"})
+
+_BACKEND_KIND = re.compile(r'"kind":"(__[^"]+)"')
+_TARGET = re.compile(r'custom_call_target="([^"]*)"')
+_TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+
+# Custom fusions whose code comes from a library.
+_LIBRARY_FUSIONS = ("__ynn", "__onednn", "__cudnn", "__cublas")
+_LIBRARY_TARGETS = re.compile(
+    r"__cublas|__cudnn|__onednn|__cusolver|__hipblas|cublas|cudnn|cusolver|cufft|hipsolver|miopen|"
+    r"rocsolver|lapack_|blas_|cu_|mhlo_cu|__\$?ynn|EigenMatMul|__cub\$|cub"
+)
+# Operations that CPU and GPU leave to a library where they are not in a fusion.
+_LIBRARY_OPERATIONS = frozenset({"cholesky", "convolution", "dot", "fft", "triangular-solve"})
+
+
+def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel, ...]:
+    """The launches of a module, in the order of its text. Asks for a module with contents."""
+    runs: dict[Hashable, tuple[int, bool]] = {"entry": (1, True)}
+    kernels: list[Kernel] = []
+    for execution in numbered.executions:
+        count, known = runs.get(execution.path, (1, False))
+        for step in execution.steps:
+            instruction = step.instruction
+            if step.inside is not None and step.inside is not instruction:
+                continue
+            if instruction.opcode in ("while", "conditional"):
+                trips = _TRIP_COUNT.search(instruction.statement.attributes)
+                inner = (
+                    (count * int(trips[1]), known)
+                    if trips
+                    else (count, known and instruction.opcode == "conditional")
+                )
+                for number in range(len(instruction.called)):
+                    runs[execution.path, step.value, number] = inner
+            if instruction.opcode not in NOT_LAUNCHED:
+                kernels.append(_kernel(instruction, execution, count, known, backend))
+    return tuple(kernels)
+
+
+def _kernel(
+    instruction: Instruction, execution: Execution, runs: int, known: bool, backend: str | None
+) -> Kernel:
+    operations = tuple(_operations(instruction))
+    kind, emitter = _kind(instruction, operations, backend)
+    read, written = traffic(instruction)
+    return Kernel(
+        instruction,
+        kind,
+        emitter,
+        operations,
+        read,
+        written,
+        runs,
+        known,
+        execution.path,
+        frozenset(execution.computed.get(instruction, ()))
+        | frozenset(flatten(execution.values.get(instruction, ()))),
+    )
+
+
+def _operations(instruction: Instruction) -> list[str]:
+    """Opcodes of what one launch computes."""
+    if instruction.opcode not in ("fusion", "async-start"):
+        return [instruction.opcode]
+    found: list[str] = []
+    pending = list(instruction.called)
+    while pending:
+        for inner in pending.pop().instructions:
+            if inner.opcode == "fusion":
+                pending.extend(inner.called)
+            elif inner.opcode not in _NO_OPERATION:
+                found.append(inner.opcode)
+    return found
+
+
+def _kind(
+    instruction: Instruction, operations: tuple[str, ...], backend: str | None
+) -> tuple[KernelKind, str]:
+    attributes = instruction.statement.attributes
+    if instruction.opcode == "fusion":
+        own = _BACKEND_KIND.search(attributes)
+        emitter = own[1] if own else instruction.attributes.get("kind", "")
+        if emitter.startswith(_LIBRARY_FUSIONS):
+            return KernelKind.LIBRARY, emitter
+        wrapped = len(operations) < 2
+        return KernelKind.WRAPPED if wrapped else KernelKind.FUSION, emitter
+    if instruction.opcode == "custom-call":
+        target = _TARGET.search(attributes)
+        name = target[1] if target else ""
+        if _LIBRARY_TARGETS.match(name):
+            return KernelKind.LIBRARY, name
+        return KernelKind.CUSTOM_CALL, name
+    if instruction.opcode in _LIBRARY_OPERATIONS and backend in ("cpu", "gpu"):
+        return KernelKind.LIBRARY, instruction.opcode
+    return KernelKind.OPERATION, instruction.opcode
+
+
+def traffic(instruction: Instruction) -> tuple[int, int]:
+    """Bytes that one launch reads and writes.
+
+    Every operand is read once and every result written once. Of an operand that is only sliced the
+    slices count, of one that is updated in place the update.
+    """
+    if instruction.opcode == "fusion" and instruction.called:
+        inner = instruction.called[0]
+        read = sum(_read_of(parameter) for parameter in inner.parameters)
+        roots = inner.root.operands if inner.root.opcode == "tuple" else (inner.root,)
+        return read, sum(_written_by(root) for root in roots)
+    if instruction.opcode in SLICES:
+        size = instruction.shape.byte_size
+        return size + sum(o.shape.byte_size for o in instruction.operands[1:]), size
+    if instruction.opcode == "dynamic-update-slice":
+        update = instruction.operands[1].shape.byte_size
+        return update, update
+    read = sum({operand: operand.shape.byte_size for operand in instruction.operands}.values())
+    return read, instruction.shape.byte_size
+
+
+def _read_of(parameter: Instruction) -> int:
+    whole = parameter.shape.byte_size
+    users = parameter.users
+    if not users:
+        return 0
+    part = 0
+    for user in users:
+        if user.opcode in SLICES and user.operands[0] is parameter:
+            part += user.shape.byte_size
+        elif not (user.opcode == "dynamic-update-slice" and user.operands[0] is parameter):
+            return whole
+    return min(part, whole)
+
+
+def _written_by(root: Instruction) -> int:
+    if root.opcode == "bitcast" and root.operands:
+        root = root.operands[0]
+    if root.opcode == "dynamic-update-slice":
+        return root.operands[1].shape.byte_size
+    return root.shape.byte_size
