@@ -1,0 +1,5 @@
+"""``python -m fusionscope``."""
+
+from fusionscope.cli.main import main
+
+main()

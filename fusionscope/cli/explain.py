@@ -1,0 +1,106 @@
+"""``fusionscope explain DUMP``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fusionscope.cli.output import format_options, open_console, write_json, write_text
+from fusionscope.errors import UnusableInput
+
+if TYPE_CHECKING:
+    from fusionscope.dump import DumpedModule
+
+
+@click.command(name="explain")
+@click.argument("dump", type=click.Path(path_type=Path))
+@click.option(
+    "--pair", metavar="'P -> C'", help="Only these pairs: names or opcodes, with * and ?."
+)
+@click.option("--op", "opcode", metavar="OPCODE", help="Only pairs with this operation in them.")
+@click.option("--source", metavar="FILE[:LINE]", help="Only pairs from this place in your program.")
+@click.option("--computation", metavar="GLOB", help="Only pairs in these computations.")
+@click.option("--reason", metavar="ID", help="Only pairs refused for this reason.")
+@click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
+@click.option(
+    "--top", default=5, show_default=True, type=click.IntRange(1), help="Length of lists."
+)
+@click.option("--all", "everything", is_flag=True, help="All modules and pairs, lists in full.")
+@format_options("text", "json", "markdown")
+def command(
+    dump: Path,
+    pair: str | None,
+    opcode: str | None,
+    source: str | None,
+    computation: str | None,
+    reason: str | None,
+    module: str | None,
+    top: int,
+    everything: bool,
+    format_name: str,
+    output: Path | None,
+) -> None:
+    """Which operations were fused into one kernel, and why (not).
+
+    DUMP is a directory that XLA wrote with --xla_dump_to, what it printed with --xla_dump_to=-, or
+    one HLO file. Reasons come from the compiler's own records in the dump: PriorityFusion writes
+    one for GPUs, --xla_dump_fusion_visualization makes one for every backend.
+
+    \b
+    Examples:
+      fusionscope explain dump_dir/
+      fusionscope explain dump_dir/ --pair 'exponential -> reduce'
+      fusionscope explain dump_dir/ --source model.py:42
+      fusionscope explain dump_dir/ --reason pf-negative --top 20
+      fusionscope explain dump_dir/ --format json --output explanation.json
+    """
+    from fusionscope.dump import open_dump
+    from fusionscope.explain import Selection, explain
+    from fusionscope.report.explanation import print_explanation, to_json, to_markdown
+
+    producer, consumer = _ends(pair)
+    selection = Selection(
+        module=module,
+        computation=computation,
+        producer=producer,
+        consumer=consumer,
+        opcode=opcode,
+        source=source,
+        reason=reason,
+        all_modules=everything,
+    )
+    explanation = explain(open_dump(dump), selection, progress=_progress)
+    for problem in explanation.problems:
+        click.echo(f"fusionscope: {problem}", err=True)
+    limit = None if everything else top
+    pairs = everything or selection.picks_pairs
+    if format_name == "json":
+        write_json(to_json(explanation), output)
+    elif format_name == "markdown":
+        write_text(to_markdown(explanation, top=limit, pairs=pairs), output)
+    else:
+        with open_console(output) as console:
+            print_explanation(explanation, console, top=limit, pairs=pairs)
+
+
+def _ends(pair: str | None) -> tuple[str | None, str | None]:
+    if pair is None:
+        return None, None
+    producer, arrow, consumer = (part.strip() for part in pair.partition("->"))
+    if not (producer and arrow and consumer):
+        raise UnusableInput(f"--pair {pair!r}: expected 'PRODUCER -> CONSUMER'")
+    return producer, consumer
+
+
+def _progress(modules: Iterable[DumpedModule]) -> Iterable[DumpedModule]:
+    """A bar on a terminal, where there is more than one module."""
+    found = list(modules)
+    if len(found) < 2 or not click.get_text_stream("stderr").isatty():
+        return found
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(found, "Explaining", console=Console(stderr=True), transient=True)

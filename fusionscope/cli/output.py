@@ -1,0 +1,85 @@
+"""Where a command's result goes: options and writers that all commands share."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fusionscope.errors import UnusableInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+# The width of text that goes into a file or a pipe.
+_WIDTH = 100
+
+
+def format_options(*formats: str) -> Callable[[Command], Command]:
+    """``--format`` with these choices, the first by default, and ``--output``."""
+
+    def add(command: Command) -> Command:
+        command = click.option(
+            "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file."
+        )(command)
+        return click.option(
+            "--format",
+            "format_name",
+            type=click.Choice(formats),
+            default=formats[0],
+            show_default=True,
+            help="How the result is written.",
+        )(command)
+
+    return add
+
+
+def write_text(text: str, output: Path | None) -> None:
+    """Raises ``UnusableInput`` where ``output`` cannot be written."""
+    if output is None:
+        # Names from foreign files may hold what the terminal's encoding lacks.
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+        click.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UnusableInput(
+            f"cannot be written: {error.strerror or error}", file=str(output)
+        ) from None
+
+
+def write_json(content: dict[str, Any], output: Path | None) -> None:
+    write_text(json.dumps(content, indent=1) + "\n", output)
+
+
+@contextmanager
+def open_console(output: Path | None) -> Iterator[Console]:
+    """A console on the terminal, as wide as that is, or one that writes plain text."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    buffer = StringIO()
+    stream = sys.stdout if output is None else buffer
+    is_terminal = output is None and sys.stdout.isatty()
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() and int(columns) > 0 else None
+    console = Console(
+        file=stream if is_terminal else buffer,
+        width=width if width or is_terminal else _WIDTH,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    yield console
+    if not is_terminal:
+        write_text(buffer.getvalue(), output)

@@ -1,0 +1,357 @@
+"""An explanation as JSON, as Markdown, and on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fusionscope.report.text import plural, safe, shorten, size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.explain.result import (
+        Explanation,
+        KernelFacts,
+        ModuleFacts,
+        Operation,
+        PairFacts,
+    )
+
+SCHEMA = "fusionscope.explain/1"
+
+
+def to_json(explanation: Explanation) -> dict[str, Any]:
+    """The fields are documented in docs/json.md."""
+    return {
+        "schema": SCHEMA,
+        "path": explanation.path,
+        "modules": [_module_json(module) for module in explanation.modules],
+        "folded": [{"name": name, "bytes_moved": cost} for name, cost in explanation.folded],
+        "problems": list(explanation.problems),
+    }
+
+
+def _module_json(module: ModuleFacts) -> dict[str, Any]:
+    totals = module.totals
+    return {
+        "name": module.name,
+        "number": module.number,
+        "backend": module.backend,
+        "device": module.device,
+        "flags": list(module.flags),
+        "stages": {"pre_fusion": module.pre_fusion, "final": module.final},
+        "summary": {
+            "launches_before": totals.launches_before,
+            "launches": totals.launches,
+            "bytes_before": totals.bytes_before,
+            "bytes_moved": totals.bytes_moved,
+            "exact": totals.exact,
+            "kinds": {
+                kind.kind: {
+                    "kernels": kind.count,
+                    "launches": kind.launches,
+                    "bytes_moved": kind.bytes_moved,
+                }
+                for kind in module.kinds
+            },
+            "outcomes": module.outcomes,
+            "reasons": {
+                reason.reason: {
+                    "title": reason.title,
+                    "pairs": reason.count,
+                    "bytes_saved": reason.bytes_saved,
+                }
+                for reason in module.reasons
+            },
+        },
+        "kernels": [
+            {
+                "name": kernel.name,
+                "kind": kernel.kind,
+                "emitter": kernel.emitter,
+                "computation": kernel.computation,
+                "members": list(kernel.members),
+                "bytes_read": kernel.bytes_read,
+                "bytes_written": kernel.bytes_written,
+                "runs": kernel.runs,
+                "runs_known": kernel.runs_known,
+                "source": kernel.source,
+            }
+            for kernel in module.kernels
+        ],
+        "pairs": [_pair_json(pair) for pair in module.pairs],
+        "notes": list(module.notes),
+    }
+
+
+def _pair_json(pair: PairFacts) -> dict[str, Any]:
+    return {
+        "producer": _operation_json(pair.producer),
+        "consumer": _operation_json(pair.consumer),
+        "computation": pair.computation,
+        "outcome": pair.outcome,
+        "kernel": pair.kernel,
+        "stage": pair.stage,
+        "reason": pair.reason,
+        "message": pair.message,
+        "evidence": pair.evidence,
+        "bytes_saved": pair.bytes_saved,
+        "source": {"producer": pair.producer.source, "consumer": pair.consumer.source},
+        "advice": pair.advice,
+    }
+
+
+def _operation_json(operation: Operation) -> dict[str, Any]:
+    return {
+        "name": operation.name,
+        "opcode": operation.opcode,
+        "shape": operation.shape,
+        "op_name": operation.op_name,
+    }
+
+
+def _heading(module: ModuleFacts) -> str:
+    target = module.device or {"cpu": "CPU", "gpu": "GPU", "tpu": "TPU"}.get(module.backend or "")
+    return f"{safe(module.name)} on {safe(target or 'an unknown backend')}"
+
+
+def _kernel_note(kernel: KernelFacts) -> str:
+    """What a kernel computes: each opcode once, with its count."""
+    counts: dict[str, int] = {}
+    for member in kernel.members:
+        counts[member] = counts.get(member, 0) + 1
+    return " ".join(f"{name}×{count}" if count > 1 else name for name, count in counts.items())
+
+
+def _outcomes(module: ModuleFacts) -> str:
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in module.outcomes.items() if count)
+
+
+def _why(pair: PairFacts) -> str:
+    if pair.reason is None:
+        kernel = f" in {pair.kernel}" if pair.kernel else ""
+        stage = f", since {pair.stage}" if pair.stage else ""
+        return f"{pair.outcome}{kernel}{stage}"
+    title = f": {pair.title}" if pair.title else ""
+    evidence = f" ({pair.evidence})" if pair.evidence else ""
+    return f"{pair.reason}{title}{evidence}"
+
+
+def _places(pair: PairFacts) -> str:
+    places = dict.fromkeys(place for place in (pair.producer.source, pair.consumer.source) if place)
+    return " -> ".join(places) or "source line unknown"
+
+
+def to_markdown(explanation: Explanation, *, top: int | None, pairs: bool) -> str:
+    """Headings and tables. ``top`` limits every list (None: no limit); ``pairs`` lists the pairs
+    that were asked for instead of the costliest refusals."""
+    return "\n".join(_markdown(explanation, top, pairs)) + "\n"
+
+
+def _cell(text: str) -> str:
+    return safe(text).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+
+
+def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterator[str]:
+    for module in explanation.modules:
+        totals = module.totals
+        yield f"## {_cell(_heading(module))}\n"
+        yield (
+            f"Launches {totals.launches_before:,} → **{totals.launches:,}**, bytes moved "
+            f"{size(totals.bytes_before)} → **{size(totals.bytes_moved)}**"
+            f"{'' if totals.exact else ' (loops of unknown length counted once)'}; "
+            f"pairs: {_outcomes(module) or 'none'}.\n"
+        )
+        for note in module.notes:
+            yield f"> {_cell(note)}\n"
+        yield "| kernel | kind | runs | bytes | computes | source |\n|---|---|--:|--:|---|---|"
+        for kernel in module.kernels[:top]:
+            yield (
+                f"| `{_cell(kernel.name)}` | {_cell(f'{kernel.kind} {kernel.emitter}')} "
+                f"| {kernel.runs:,} | {size(kernel.bytes_moved)} | {_cell(_kernel_note(kernel))} "
+                f"| {_cell(kernel.source or '')} |"
+            )
+        yield ""
+        yield "| producer | consumer | pairs | bytes | why | source | try |"
+        yield "|---|---|--:|--:|---|---|---|"
+        rows = (
+            [(pair, 1, pair.bytes_saved) for pair in module.pairs]
+            if pairs
+            else [(r.example, r.count, r.bytes_saved) for r in module.refusals]
+        )
+        for pair, count, saved in rows[:top]:
+            yield (
+                f"| `{_cell(pair.producer.name)}` {_cell(pair.producer.shape)} "
+                f"| `{_cell(pair.consumer.name)}` {_cell(pair.consumer.shape)} | {count} "
+                f"| {size(saved)} | {_cell(_why(pair))} | {_cell(_places(pair))} "
+                f"| {_cell(pair.advice or '')} |"
+            )
+        yield ""
+    if explanation.folded:
+        yield f"{plural(len(explanation.folded), 'small module')} not shown.\n"
+    for problem in explanation.problems:
+        yield f"> {_cell(problem)}\n"
+
+
+def print_explanation(
+    explanation: Explanation, console: Console, *, top: int | None, pairs: bool
+) -> None:
+    """For a terminal; parameters as in ``to_markdown``."""
+    from rich.text import Text
+
+    width = console.width
+    for module in explanation.modules:
+        console.print(Text(_heading(module), style="bold"))
+        if module.pre_fusion:
+            stages = f"{module.pre_fusion} → {module.final}"
+            console.print(Text(f"  {shorten(stages, width - 2)}", style="dim"))
+        if module.flags:
+            flags = f"flags: {' '.join(module.flags)}"
+            console.print(Text(f"  {shorten(flags, width - 2)}", style="dim"))
+        for note in module.notes:
+            console.print(Text(f"  note: {safe(note)}", style="yellow"))
+        _print_totals(module, console)
+        _print_kernels(module, console, top)
+        if pairs:
+            _print_pairs(module, console, top)
+        else:
+            _print_refusals(module, console, top)
+        console.print()
+    if explanation.folded:
+        moved = size(sum(cost for _, cost in explanation.folded))
+        console.print(
+            f"{plural(len(explanation.folded), 'small module')} folded ({moved} in all): "
+            "--all shows them, --module NAME one of them"
+        )
+
+
+def _print_totals(module: ModuleFacts, console: Console) -> None:
+    from rich.text import Text
+
+    totals = module.totals
+    line = Text("  launches ")
+    line.append(f"{totals.launches_before:,} → ")
+    line.append(f"{totals.launches:,}", style="bold")
+    line.append("    bytes moved ")
+    line.append(f"{size(totals.bytes_before)} → ")
+    line.append(size(totals.bytes_moved), style="bold")
+    if not totals.exact:
+        line.append("    (loops of unknown length counted once)", style="dim")
+    console.print(line)
+    if _outcomes(module):
+        console.print(Text(f"  pairs: {_outcomes(module)}"))
+
+
+def _table(*columns: tuple[str, bool]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
+    for name, is_number in columns:
+        table.add_column(
+            name, justify="right" if is_number else "left", no_wrap=True, overflow="ellipsis"
+        )
+    return table
+
+
+def _print_indented(table: Any, console: Console) -> None:
+    from rich.padding import Padding
+
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _print_kernels(module: ModuleFacts, console: Console, top: int | None) -> None:
+    from rich.text import Text
+
+    console.print(Text("\n  Kernels", style="bold"))
+    total = module.totals.bytes_moved or 1
+    table = _table(
+        ("kind", False), ("kernels", True), ("launches", True), ("bytes", True), ("", True)
+    )
+    for kind in module.kinds:
+        share = f"{100 * kind.bytes_moved / total:.0f}%"
+        table.add_row(
+            kind.kind, f"{kind.count:,}", f"{kind.launches:,}", size(kind.bytes_moved), share
+        )
+    _print_indented(table, console)
+    shown = module.kernels[:top]
+    if len(module.kernels) < 2:
+        shown = ()
+    if shown:
+        console.print()
+        table = _table(
+            ("heaviest", False), ("emitter", False), ("runs", True), ("bytes", True),
+            ("computes", False), ("source", False),
+        )  # fmt: skip
+        for kernel in shown:
+            table.add_row(
+                shorten(kernel.name, 32),
+                shorten(kernel.emitter, 18),
+                f"{kernel.runs:,}" if kernel.runs_known else f"≥{kernel.runs:,}",
+                size(kernel.bytes_moved),
+                shorten(_kernel_note(kernel), max(console.width - 90, 16)),
+                _tail(kernel.source or "", 22),
+            )
+        _print_indented(table, console)
+
+
+def _tail(text: str, width: int) -> str:
+    """The end of a path is what tells."""
+    text = safe(text)
+    return text if len(text) <= width else f"…{text[-width + 1 :]}"
+
+
+def _print_refusals(module: ModuleFacts, console: Console, top: int | None) -> None:
+    from rich.text import Text
+
+    if not module.reasons:
+        return
+    console.print(Text("\n  Not fused, by reason", style="bold"))
+    table = _table(("rule", False), ("pairs", True), ("bytes", True), ("", False))
+    for reason in module.reasons[:top]:
+        table.add_row(
+            reason.reason, f"{reason.count:,}", size(reason.bytes_saved), safe(reason.title)
+        )
+    _print_indented(table, console)
+    console.print(Text("\n  Costliest refusals", style="bold"))
+    for rank, refusal in enumerate(module.refusals[:top], 1):
+        _print_pair(refusal.example, console, f"{rank}.", refusal.bytes_saved, refusal.count)
+    hidden = len(module.refusals) - len(module.refusals[:top])
+    if hidden:
+        console.print(Text(f"  … and {hidden:,} more kinds of refusals: --top N", style="dim"))
+
+
+def _print_pairs(module: ModuleFacts, console: Console, top: int | None) -> None:
+    from rich.text import Text
+
+    found = plural(len(module.pairs), "pair")
+    console.print(Text(f"\n  {found} asked for", style="bold"))
+    for rank, pair in enumerate(module.pairs[:top], 1):
+        _print_pair(pair, console, f"{rank}.", pair.bytes_saved, 1)
+    hidden = len(module.pairs) - len(module.pairs[:top])
+    if hidden > 0:
+        console.print(Text(f"  … and {hidden:,} more: --top N", style="dim"))
+
+
+def _print_pair(pair: PairFacts, console: Console, rank: str, saved: int, count: int) -> None:
+    from rich.text import Text
+
+    repeated = f"  ×{count} alike" if count > 1 else ""
+    line = Text(f"  {rank} ")
+    line.append(safe(pair.producer.name), style="bold")
+    line.append(" -> ")
+    line.append(safe(pair.consumer.name), style="bold")
+    line.append(f"  {size(saved)}{repeated}")
+    console.print(line, soft_wrap=False)
+    shapes = (
+        f"{pair.producer.opcode} {pair.producer.shape} -> "
+        f"{pair.consumer.opcode} {pair.consumer.shape}"
+    )
+    console.print(Text(f"     {shorten(shapes, console.width - 5)}", style="dim"))
+    console.print(Text(f"     at {_tail(_places(pair), console.width - 8)}"))
+    style = "red" if pair.reason else "green"
+    console.print(Text(f"     {safe(_why(pair))}", style=style))
+    if pair.message:
+        console.print(Text(f"     compiler: {safe(pair.message)}"))
+    if pair.advice:
+        console.print(Text(f"     try: {safe(pair.advice)}", style="cyan"))

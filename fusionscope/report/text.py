@@ -1,0 +1,39 @@
+"""How figures and names are written in every report for people."""
+
+from __future__ import annotations
+
+import re
+
+# Everything that could move a terminal's cursor or change the direction of its text.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def safe(text: str) -> str:
+    """``text`` on one line, with every control character replaced."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def shorten(text: str, width: int) -> str:
+    """``text`` made safe and cut to ``width`` characters."""
+    text = safe(text)
+    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
+
+
+def size(count: int) -> str:
+    """A number of bytes in decimal units, as memory bandwidths are given."""
+    figure = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if figure < 999.5 or unit == "TB":
+            break
+        figure /= 1000
+    if unit == "B":
+        return f"{count} B"
+    return f"{figure:.0f} {unit}" if figure >= 99.5 else f"{figure:.3g} {unit}"
+
+
+def times(count: int) -> str:
+    return f"{count:,}"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
