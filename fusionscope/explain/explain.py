@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,14 +19,17 @@ from fusionscope.explain.evidence import Evidence, Reason, read_evidence
 from fusionscope.explain.result import (
     Explanation,
     KernelFacts,
+    KindFacts,
     ModuleFacts,
     Operation,
     PairFacts,
+    ReasonFacts,
+    Refusals,
     Totals,
 )
 from fusionscope.history.kernels import Kernel, find_kernels
-from fusionscope.history.outcomes import Outcome, Pair, find_pairs
-from fusionscope.history.values import Execution, NumberedModule, Numbering, flatten
+from fusionscope.history.outcomes import LOOKED_THROUGH, Outcome, Pair, find_pairs
+from fusionscope.history.values import NumberedModule, Numbering, flatten
 from fusionscope.hlo import Instruction, SourceLocation
 
 Content = TypeVar("Content")
@@ -163,6 +166,8 @@ def _explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         )
     device = _read(lambda: module.device, notes)
     flags = _read(lambda: module.flags, notes)
+    kernel_facts = [_kernel_facts(kernel) for kernel in kernels]
+    counted = Counter(fact.outcome for fact in facts)
     return ModuleFacts(
         module.number,
         module.name,
@@ -181,12 +186,54 @@ def _explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
             sum(kernel.bytes_moved for kernel in kernels),
             all(kernel.runs_known for kernel in kernels),
         ),
-        tuple(sorted(map(_kernel_facts, kernels), key=lambda kernel: -kernel.bytes_moved)),
+        _kinds(kernel_facts),
+        tuple(sorted(kernel_facts, key=lambda kernel: -kernel.bytes_moved)),
         tuple(sorted(selected, key=lambda pair: -pair.bytes_saved)),
-        dict(Counter(fact.outcome for fact in facts)),
-        dict(Counter(fact.reason for fact in facts if fact.reason is not None).most_common()),
+        {outcome.value: counted[outcome] for outcome in Outcome},
+        _reasons(facts),
+        _refusals(facts),
         tuple(notes),
     )
+
+
+def _kinds(kernels: list[KernelFacts]) -> tuple[KindFacts, ...]:
+    by_kind: dict[str, list[KernelFacts]] = defaultdict(list)
+    for kernel in kernels:
+        by_kind[kernel.kind].append(kernel)
+    kinds = [
+        KindFacts(kind, len(own), sum(k.runs for k in own), sum(k.bytes_moved for k in own))
+        for kind, own in by_kind.items()
+    ]
+    return tuple(sorted(kinds, key=lambda kind: -kind.bytes_moved))
+
+
+def _reasons(facts: list[PairFacts]) -> tuple[ReasonFacts, ...]:
+    by_reason: dict[str, list[PairFacts]] = defaultdict(list)
+    for fact in facts:
+        if fact.reason is not None:
+            by_reason[fact.reason].append(fact)
+    reasons = [
+        ReasonFacts(reason, own[0].title or "", len(own), sum(f.bytes_saved for f in own))
+        for reason, own in by_reason.items()
+    ]
+    return tuple(sorted(reasons, key=lambda reason: -reason.bytes_saved))
+
+
+def _refusals(facts: list[PairFacts]) -> tuple[Refusals, ...]:
+    alike: dict[tuple[object, ...], list[PairFacts]] = defaultdict(list)
+    for fact in facts:
+        if fact.reason is not None:
+            ends = [(end.opcode, end.shape, end.source) for end in (fact.producer, fact.consumer)]
+            alike[(fact.reason, *ends)].append(fact)
+    refusals = [
+        Refusals(
+            max(own, key=lambda fact: fact.bytes_saved),
+            len(own),
+            sum(fact.bytes_saved for fact in own),
+        )
+        for own in alike.values()
+    ]
+    return tuple(sorted(refusals, key=lambda refusal: -refusal.bytes_saved))
 
 
 def _read(read: Callable[[], Content | None], notes: list[str]) -> Content | None:
@@ -241,39 +288,40 @@ def _follow(
 
 
 class _Carriers:
-    """Which instruction of the stage that the recorded pass worked on stands for a pair.
+    """Which instructions of the stage that the recorded pass worked on stand for a pair.
 
     Between the stage before all fusion and that one, instructions were renamed and some fused.
     """
 
     def __init__(self, base: NumberedModule) -> None:
-        self._makers: dict[tuple[object, int], list[tuple[Execution, Instruction]]] = {}
         self._executions = {execution.path: execution for execution in base.executions}
+        self._makers: dict[tuple[object, int], list[Instruction]] = defaultdict(list)
         for execution in base.executions:
             for instruction, value in execution.values.items():
-                if instruction.opcode in ("tuple", "get-tuple-element", "parameter"):
-                    continue
-                for number in flatten(value):
-                    self._makers.setdefault((execution.path, number), []).append(
-                        (execution, instruction)
-                    )
+                if instruction.opcode not in LOOKED_THROUGH:
+                    for number in flatten(value):
+                        self._makers[execution.path, number].append(instruction)
 
-    def find(self, pair: Pair, readers: tuple[int, ...]) -> list[tuple[str, str]]:
-        """Names of producer and consumer, one for each way in which the pair stands there."""
+    def find(self, pair: Pair) -> list[tuple[str, str]]:
+        """Names of a reading instruction and what it reads, one for each step from the producer to
+        the consumer: a bitcast in between is asked about on its own."""
         execution = self._executions.get(pair.path)
-        if execution is None:
-            return []
+        readers = set(pair.readers)
         found: list[tuple[str, str]] = []
-        for _, producer in self._makers.get((pair.path, pair.number), ()):
-            pending = list(producer.users)
+        for producer in self._makers.get((pair.path, pair.chain[0]), ()) if execution else ():
+            pending = [(producer, user) for user in producer.users]
             while pending:
-                user = pending.pop()
-                if user.opcode in ("tuple", "get-tuple-element"):
-                    pending.extend(user.users)
-                elif not set(readers).isdisjoint(execution.computed.get(user, ())) or not set(
-                    readers
-                ).isdisjoint(flatten(execution.values.get(user, ()))):
-                    found.append((producer.name, user.name))
+                read, user = pending.pop(0)
+                if user.opcode in LOOKED_THROUGH:
+                    if user.opcode == "bitcast":
+                        found.append((read.name, user.name))
+                        read = user
+                    pending.extend((read, next_user) for next_user in user.users)
+                elif execution is not None and not (
+                    readers.isdisjoint(execution.computed.get(user, ()))
+                    and readers.isdisjoint(flatten(execution.values.get(user, ())))
+                ):
+                    found.append((read.name, user.name))
         return found or [(pair.producer.name, pair.consumer.name)]
 
 
@@ -283,7 +331,7 @@ def _pair_facts(
     reason: Reason | None = None
     if pair.outcome is Outcome.NOT_FUSED:
         if evidence is not None and carriers is not None:
-            for producer, consumer in carriers.find(pair, pair.readers):
+            for producer, consumer in carriers.find(pair):
                 reason = evidence.reason(producer, consumer)
                 if reason is not None:
                     break

@@ -66,6 +66,36 @@ class PairFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusals:
+    """Refused pairs that look alike (the layers of a model): same opcodes and shapes, same lines,
+    same reason. ``example`` is the costliest, ``bytes_saved`` the sum over all ``count``."""
+
+    example: PairFacts
+    count: int
+    bytes_saved: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonFacts:
+    """How many pairs one rule refused, and the bytes that they could have saved."""
+
+    reason: str
+    title: str
+    count: int
+    bytes_saved: int
+
+
+@dataclass(frozen=True, slots=True)
+class KindFacts:
+    """Kernels of one kind: how many there are, launches in a run, bytes over all runs."""
+
+    kind: str
+    count: int
+    launches: int
+    bytes_moved: int
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Launches and bytes of a whole run, before fusion and in the final module."""
 
@@ -80,7 +110,8 @@ class Totals:
 class ModuleFacts:
     """Everything that ``explain`` knows of one module.
 
-    ``pairs`` are those that were asked for, all of them counted in ``outcomes`` and ``reasons``.
+    ``pairs`` are those that were asked for; ``outcomes``, ``reasons`` and ``refusals`` (the
+    costliest first) are about all of them.
     ``notes`` say what could not be found or read.
     """
 
@@ -92,10 +123,12 @@ class ModuleFacts:
     pre_fusion: str | None
     final: str | None
     totals: Totals
+    kinds: tuple[KindFacts, ...]
     kernels: tuple[KernelFacts, ...]
     pairs: tuple[PairFacts, ...]
     outcomes: dict[str, int]
-    reasons: dict[str, int]
+    reasons: tuple[ReasonFacts, ...]
+    refusals: tuple[Refusals, ...]
     notes: tuple[str, ...]
 
 

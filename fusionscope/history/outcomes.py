@@ -6,10 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from fusionscope.history.kernels import SLICES
 from fusionscope.history.values import Execution, NumberedModule, Value, flatten
 from fusionscope.hlo import Instruction
+
+# Instructions that only pass values on: neither producers nor consumers.
+LOOKED_THROUGH = frozenset({"bitcast", "get-tuple-element", "parameter", "tuple"})
 
 
 class Outcome(StrEnum):
@@ -23,10 +27,13 @@ class Outcome(StrEnum):
 class Pair:
     """A producer and one consumer that reads it, in the stage before fusion.
 
+    Tuples, their elements and bitcasts are looked through: they move nothing.
+
     ``kernel`` is the instruction of the final module that computes both, ``stage`` the label of the
     stage in which they first stand in one kernel; both are None unless fused or duplicated.
-    ``number`` is the value that passes between them and ``readers`` are those that the consumer
-    computes directly from it; ``path`` is the execution they are in. ``bytes_between`` need not
+    ``chain`` are the value that passes between them and what bitcasts on the way make of it, and
+    ``readers`` what the consumer computes directly from the last of these; ``path`` is the
+    execution they are in. ``bytes_between`` need not
     pass through memory where both are in one kernel: what the consumer reads of the value, and
     where no one else reads it, what the producer writes.
     """
@@ -36,7 +43,7 @@ class Pair:
     outcome: Outcome
     kernel: Instruction | None
     stage: str | None
-    number: int
+    chain: tuple[int, ...]
     readers: tuple[int, ...]
     path: Hashable
     bytes_between: int
@@ -47,7 +54,7 @@ class _Placed:
 
     def __init__(self, numbered: NumberedModule) -> None:
         self.kernels: dict[int, list[Instruction]] = defaultdict(list)
-        self.joined: dict[tuple[int, int], Instruction] = {}
+        self.joined: dict[tuple[int, int], list[Instruction]] = defaultdict(list)
         self.by_name: dict[str, Instruction] = {}
         self.written: set[int] = set()
         for execution in numbered.executions:
@@ -56,7 +63,7 @@ class _Placed:
                     self.kernels[number].append(kernel)
                 for edge in execution.edges.get(kernel, ()):
                     if edge[0] in numbers:
-                        self.joined.setdefault(edge, kernel)
+                        self.joined[edge].append(kernel)
             for step in execution.steps:
                 kernel = step.inside or step.instruction
                 self.by_name.setdefault(step.instruction.name, kernel)
@@ -83,31 +90,30 @@ def find_pairs(
     placed = [(label, _Placed(numbered)) for label, numbered in stages]
     pairs: list[Pair] = []
     for execution in before.executions:
-        found: dict[tuple[Instruction, Instruction, int], Instruction] = {}
+        found: dict[tuple[Instruction, Instruction, tuple[int, ...]], Instruction] = {}
         for consumer in execution.values:
-            if consumer.opcode not in ("tuple", "get-tuple-element", "parameter"):
-                for producer, number, read in _producers(execution, consumer):
-                    found.setdefault((producer, consumer, number), read)
-        readings = Counter(number for _, _, number in found)
-        for (producer, consumer, number), read in found.items():
+            if consumer.opcode not in LOOKED_THROUGH:
+                for producer, chain, read in _producers(execution, consumer):
+                    found.setdefault((producer, consumer, chain), read)
+        readings = Counter(chain[0] for _, _, chain in found)
+        for (producer, consumer, chain), read in found.items():
             between = _bytes_read(consumer, read)
-            if readings[number] == 1:
+            if readings[chain[0]] == 1:
                 between += read.shape.byte_size
-            pairs.append(_pair(execution, producer, consumer, number, between, placed))
+            pairs.append(_pair(execution, producer, consumer, chain, between, placed))
     return tuple(pairs)
 
 
 def _producers(
     execution: Execution, consumer: Instruction
-) -> Iterator[tuple[Instruction, int, Instruction]]:
-    """Who computes what ``consumer`` reads, which number that is, and the instruction of its shape.
-
-    Tuples and their elements are looked through.
-    """
-    pending: list[Instruction] = list(reversed(consumer.operands))
+) -> Iterator[tuple[Instruction, tuple[int, ...], Instruction]]:
+    """Who computes what ``consumer`` reads, the chain of values, and the instruction it reads."""
+    pending: list[tuple[Instruction, tuple[int, ...], Instruction]] = [
+        (operand, (), operand) for operand in reversed(consumer.operands)
+    ]
     seen: set[Instruction] = set()
     while pending:
-        operand = pending.pop()
+        operand, chain, read = pending.pop()
         source = operand
         while source.opcode == "get-tuple-element":
             source = source.operands[0]
@@ -116,11 +122,15 @@ def _producers(
                 continue
             seen.add(source)
             index = operand.attribute("index")
-            inner = source.operands
-            pending.extend(reversed(inner if index is None else inner[index : index + 1]))
+            inner = source.operands if index is None else source.operands[index : index + 1]
+            pending.extend((element, chain, element) for element in reversed(inner))
+        elif source.opcode == "bitcast":
+            numbers = tuple(flatten(execution.values.get(source, ())))
+            pending.append((source.operands[0], numbers + chain, read))
         elif source.opcode != "parameter":
             for number in flatten(execution.values.get(operand, ())):
-                yield source, number, operand
+                # A bitcast that changes nothing has the number of its operand.
+                yield source, tuple(dict.fromkeys((number, *chain))), read
 
 
 def _bytes_read(consumer: Instruction, read: Instruction) -> int:
@@ -143,11 +153,12 @@ def _pair(
     execution: Execution,
     producer: Instruction,
     consumer: Instruction,
-    number: int,
+    chain: tuple[int, ...],
     between: int,
     placed: Sequence[tuple[str, _Placed]],
 ) -> Pair:
-    readers = _readers(execution, consumer, execution.values[consumer], number)
+    number = chain[0]
+    readers = _readers(execution, consumer, execution.values[consumer], chain[-1])
     final = placed[-1][1]
     producers = final.find(producer, (number,))
     consumers = final.find(consumer, readers)
@@ -156,7 +167,7 @@ def _pair(
     if not producers or not consumers:
         outcome = Outcome.GONE
     else:
-        kernel = _joined(final, number, readers)
+        kernel = _joined(final, chain, readers)
         known = number in final.kernels and any(reader in final.kernels for reader in readers)
         if kernel is None and not known:
             # Only names tell; one kernel that holds both a value and its reader has fused them.
@@ -169,13 +180,19 @@ def _pair(
             elsewhere = len(set(producers)) > 1 or number in final.written
             outcome = Outcome.DUPLICATED if elsewhere else Outcome.FUSED
             stage = next(
-                (label for label, where in placed if _joined(where, number, readers) is not None),
+                (label for label, where in placed if _joined(where, chain, readers) is not None),
                 placed[-1][0],
             )
-    return Pair(
-        producer, consumer, outcome, kernel, stage, number, readers, execution.path, between
-    )
+    return Pair(producer, consumer, outcome, kernel, stage, chain, readers, execution.path, between)
 
 
-def _joined(placed: _Placed, number: int, readers: tuple[int, ...]) -> Instruction | None:
-    return next((placed.joined[number, r] for r in readers if (number, r) in placed.joined), None)
+def _joined(
+    placed: _Placed, chain: tuple[int, ...], readers: tuple[int, ...]
+) -> Instruction | None:
+    """The kernel that computes the whole chain and what is read from it."""
+    for reader in readers:
+        kernels = [placed.joined.get(edge, ()) for edge in pairwise((*chain, reader))]
+        for kernel in kernels[0]:
+            if all(kernel in others for others in kernels[1:]):
+                return kernel
+    return None
