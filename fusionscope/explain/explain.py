@@ -28,7 +28,7 @@ from fusionscope.explain.result import (
     Totals,
 )
 from fusionscope.history.kernels import Kernel, find_kernels
-from fusionscope.history.outcomes import LOOKED_THROUGH, Outcome, Pair, find_pairs
+from fusionscope.history.outcomes import Outcome, Pair, find_pairs, is_looked_through
 from fusionscope.history.values import NumberedModule, Numbering, flatten
 from fusionscope.hlo import Instruction, SourceLocation
 
@@ -298,7 +298,7 @@ class _Carriers:
         self._makers: dict[tuple[object, int], list[Instruction]] = defaultdict(list)
         for execution in base.executions:
             for instruction, value in execution.values.items():
-                if instruction.opcode not in LOOKED_THROUGH:
+                if not is_looked_through(instruction):
                     for number in flatten(value):
                         self._makers[execution.path, number].append(instruction)
 
@@ -312,8 +312,8 @@ class _Carriers:
             pending = [(producer, user) for user in producer.users]
             while pending:
                 read, user = pending.pop(0)
-                if user.opcode in LOOKED_THROUGH:
-                    if user.opcode == "bitcast":
+                if is_looked_through(user):
+                    if user.opcode in ("bitcast", "reshape"):
                         found.append((read.name, user.name))
                         read = user
                     pending.extend((read, next_user) for next_user in user.users)

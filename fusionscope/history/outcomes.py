@@ -9,11 +9,16 @@ from enum import StrEnum
 from itertools import pairwise
 
 from fusionscope.history.kernels import SLICES
-from fusionscope.history.values import Execution, NumberedModule, Value, flatten
+from fusionscope.history.values import (
+    Execution,
+    NumberedModule,
+    Value,
+    flatten,
+    is_free_reshape,
+)
 from fusionscope.hlo import Instruction
 
-# Instructions that only pass values on: neither producers nor consumers.
-LOOKED_THROUGH = frozenset({"bitcast", "get-tuple-element", "parameter", "tuple"})
+_LOOKED_THROUGH = frozenset({"bitcast", "get-tuple-element", "parameter", "tuple"})
 
 
 class Outcome(StrEnum):
@@ -47,6 +52,11 @@ class Pair:
     readers: tuple[int, ...]
     path: Hashable
     bytes_between: int
+
+
+def is_looked_through(instruction: Instruction) -> bool:
+    """Whether it only passes values on, and so is neither producer nor consumer."""
+    return instruction.opcode in _LOOKED_THROUGH or is_free_reshape(instruction)
 
 
 class _Placed:
@@ -92,7 +102,7 @@ def find_pairs(
     for execution in before.executions:
         found: dict[tuple[Instruction, Instruction, tuple[int, ...]], Instruction] = {}
         for consumer in execution.values:
-            if consumer.opcode not in LOOKED_THROUGH:
+            if not is_looked_through(consumer):
                 for producer, chain, read in _producers(execution, consumer):
                     found.setdefault((producer, consumer, chain), read)
         readings = Counter(chain[0] for _, _, chain in found)
@@ -124,7 +134,7 @@ def _producers(
             index = operand.attribute("index")
             inner = source.operands if index is None else source.operands[index : index + 1]
             pending.extend((element, chain, element) for element in reversed(inner))
-        elif source.opcode == "bitcast":
+        elif source.opcode == "bitcast" or is_free_reshape(source):
             numbers = tuple(flatten(execution.values.get(source, ())))
             pending.append((source.operands[0], numbers + chain, read))
         elif source.opcode != "parameter":

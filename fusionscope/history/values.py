@@ -89,7 +89,7 @@ class NumberedModule:
     def by_name(self) -> dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]:
         """Instructions with their values by path, fusion that holds them, and name."""
         named = {
-            (execution.path, step.inside and step.inside.name, step.instruction.name): (
+            (execution.path, step.inside.name if step.inside else None, step.instruction.name): (
                 step.instruction,
                 step.value,
             )
@@ -195,6 +195,8 @@ class Numbering:
         for (path, inside, name), (instruction, value) in named.items():
             if name not in names:
                 described[self._description(path, inside, instruction)].append(value)
+                if inside is None:
+                    described[_moved(path, instruction)].append(value)
         numbers = {number for _, value in named.values() for number in flatten(value)}
         return _Before(named, described, numbers)
 
@@ -290,7 +292,7 @@ class Numbering:
             key = self._key(statement, instruction, operands, path)
         known = self._numbers.get(key)
         if known is None:
-            known = self._anchor((path, frame.fusion and frame.fusion.name), instruction)
+            known = self._anchor(path, frame.fusion.name if frame.fusion else None, instruction)
             self._numbers[key] = known = self._new() if known is None else known
         return known
 
@@ -321,7 +323,9 @@ class Numbering:
             return opcode, shape, literal
         if opcode in ("bitcast", "copy", "reshape"):
             # The same elements: a plain reshape, or another order in memory.
-            if opcode != "copy" and _in_order(instruction) and _in_order(instruction.operands[0]):
+            if opcode == "bitcast" and _in_order(instruction, instruction.operands[0]):
+                return "reshape", shape, operands
+            if is_free_reshape(instruction):
                 return "reshape", shape, operands
             shape = str(instruction.shape)
         called: Hashable = ()
@@ -378,9 +382,8 @@ class Numbering:
             plain = self._shapes[text] = re.sub(r"\{[^{}]*\}|\s|/\*.*?\*/", "", text)
         return plain
 
-    def _anchor(self, place: tuple[Hashable, str | None], instruction: Instruction) -> int | None:
+    def _anchor(self, path: Hashable, inside: str | None, instruction: Instruction) -> int | None:
         """The number of the same instruction in the stage before, where its value is new."""
-        path, inside = place
         shape = self._plain_shape(instruction.statement.shape)
         known = self._before()
         before = known.named.get((path, inside, instruction.name))
@@ -394,8 +397,9 @@ class Numbering:
                 return value
         if not known.described:
             return None
-        values = known.described.get(self._description(path, inside, instruction), ())
-        return values[0] if len(values) == 1 and isinstance(values[0], int) else None
+        return _only(known.described.get(self._description(path, inside, instruction))) or (
+            _only(known.described.get(_moved(path, instruction))) if inside is not None else None
+        )
 
     def _anchor_fusion(self, execution: Execution, fusion: Instruction, value: Value) -> Value:
         """Takes over what a fusion of the same name gave in the stage before, if its content is
@@ -404,9 +408,14 @@ class Numbering:
             return value
         known = self._before()
         before = known.named.get((execution.path, None, fusion.name))
-        if before is None or before[0].opcode != "fusion":
+        if before is not None and before[0].opcode == "fusion":
+            earlier: Value | None = before[1]
+        else:  # it may have formed around one instruction, whose metadata it has
+            description = self._description(execution.path, None, fusion)
+            earlier = _only(known.described.get(description))
+        if earlier is None:
             return value
-        new, old = tuple(flatten(value)), tuple(flatten(before[1]))
+        new, old = tuple(flatten(value)), tuple(flatten(earlier))
         if len(new) != len(old):
             return value
         renamed = {a: b for a, b in zip(new, old, strict=True) if a != b and a not in known.numbers}
@@ -449,11 +458,36 @@ def _rename(value: Value, renamed: dict[int, int]) -> Value:
     return tuple(renamed.get(part, part) if isinstance(part, int) else part for part in value)
 
 
-def _in_order(instruction: Instruction) -> bool:
-    """Whether the elements lie in memory in the order of their indices."""
-    layout = instruction.shape.layout
-    order = layout.minor_to_major if layout else ()
-    return all(one > two for one, two in pairwise(order))
+def _moved(path: Hashable, instruction: Instruction) -> Hashable:
+    """What an instruction keeps when it moves into a fusion and a reshape across it."""
+    return (
+        "moved",
+        path,
+        instruction.opcode,
+        instruction.attributes.get("metadata", instruction.name),
+        instruction.shape.element_count,
+    )
+
+
+def _only(values: list[Value] | None) -> int | None:
+    """The one number in ``values``, if there is just one."""
+    value = values[0] if values and len(values) == 1 else None
+    return value if isinstance(value, int) else None
+
+
+def _in_order(*instructions: Instruction) -> bool:
+    """Whether the elements of all lie in memory in the order of their indices."""
+    return all(
+        one > two
+        for instruction in instructions
+        if instruction.shape.layout is not None
+        for one, two in pairwise(instruction.shape.layout.minor_to_major)
+    )
+
+
+def is_free_reshape(instruction: Instruction) -> bool:
+    """Whether a reshape moves nothing: it is a bitcast by another name."""
+    return instruction.opcode == "reshape" and _in_order(instruction, instruction.operands[0])
 
 
 def _keeps_layout(copy: Instruction) -> bool:

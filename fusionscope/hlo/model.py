@@ -23,9 +23,9 @@ from fusionscope.hlo.attributes import (
 )
 from fusionscope.hlo.grammar import shorten
 from fusionscope.hlo.opcodes import OPERAND_COUNT
-from fusionscope.hlo.shape import SHAPE, Shape, ShapeTable
+from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
-from fusionscope.hlo.text import NAME, strip_comments
+from fusionscope.hlo.text import NAME, SHAPE, strip_comments
 
 _OPERAND = re.compile(rf"\s*(?:({SHAPE})\s+)?%?({NAME})\s*((?:#\s*\d+\s*)*)(?:,|$)")
 _NO_OPERANDS = frozenset({"constant", "parameter"})

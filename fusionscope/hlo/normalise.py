@@ -1,124 +1,235 @@
-"""Text as people write it, brought into the compiler's own form: one instruction a line."""
+"""Text as people write it, brought into the compiler's own form: one instruction a line.
+
+That writes out what the compiler's parser lets people nest: an instruction that stands where an
+operand is expected, and a computation that stands where the name of one is expected.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, field
 
 from fusionscope.errors import UnusableInput
+from fusionscope.hlo.attributes import CALLS
 from fusionscope.hlo.grammar import shorten
-from fusionscope.hlo.text import STRING
+from fusionscope.hlo.text import CLOSING, COMMENT, NAME, STRING
 
 _TOKEN = re.compile(
-    rf"(?P<space>\s+|/\*.*?\*/|//[^\n]*)|(?P<string>{STRING})|(?P<open>[(\[{{])|(?P<close>[)\]}}])"
-    rf"|(?P<mark>[,=])|(?P<word>[^\s\"'()\[\]{{}},=]+)|(?P<other>.)",
+    rf"(?P<space>\s++|{COMMENT})|(?P<string>{STRING})"
+    r"|(?P<group>\[[\w\s,<=?*]*+\]|\{\s*+\d[\d\s,]*+\})"
+    r"|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<mark>[,=])"
+    r"|(?P<word>(?:[^\s\"'()\[\]{},=/]++|/(?![/*]))++)|(?P<other>.)",
     re.DOTALL,
 )
 _SECTIONS = frozenset({"FileNames", "FunctionNames", "FileLocations", "StackFrames"})
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
-_LAYOUT = re.compile(r"\s*[\d:]")
-_ASSIGNED = re.compile(r"\s*=")
+_LAYOUT = re.compile(r"\s*+[\d:]")
+_ASSIGNED = re.compile(r"\s*+=")
+_INSTRUCTION = re.compile(rf"\s*+(?:ROOT\s|%?{NAME}\s*+=)")
+_OPCODE = re.compile(r"(?!b\b)[a-z][a-z0-9\-]*+")  # b() is the shape of a buffer
 
 
-def normalise(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The same module with one instruction a line and no comments.
+@dataclass(slots=True)
+class _Part:
+    """What is being read: the module, a computation, or an instruction inside another.
 
-    Also returns line and column (from 1) in ``text`` of each line of the result. Raises
-    ``UnusableInput`` where brackets do not match or a string is not closed.
+    ``words`` is the line that is being put together, ``start`` its place in the text, ``opcode`` its
+    operation and ``key`` its last attribute; among operands ``operand`` is where the last one begins
+    in ``words``. ``brackets`` are the closing ones that are expected, with the places of the opening
+    ones.
     """
-    starts = [0] + [found.end() for found in re.finditer("\n", text)]
-    lines: list[str] = []
-    positions: list[tuple[int, int]] = []
-    current: list[str] = []
-    current_start = 0
-    previous = ""
-    brackets: list[tuple[str, int]] = []
-    in_body = False
 
-    def place(offset: int) -> tuple[int, int]:
-        line = bisect_right(starts, offset)
-        return line, offset - starts[line - 1] + 1
+    kind: str
+    words: list[str] = field(default_factory=list)
+    start: int = 0
+    operand: int = 0
+    opcode: str = ""
+    key: str = ""
+    previous: str = ""
+    brackets: list[tuple[str, int]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
 
-    def flush() -> None:
-        if current:
-            content = "".join(current).strip()
-            lines.append(f"  {content}" if in_body else content)
-            positions.append(place(current_start))
-            current.clear()
 
-    for found in _TOKEN.finditer(text):
-        kind, token = found.lastgroup, found[0]
-        if kind == "space":
-            if current:
-                current.append(" ")
-            continue
-        if kind == "other":
-            line, column = place(found.start())
-            raise UnusableInput(
-                f"found {shorten(repr(token))}, expected the end of a string",
-                line=line,
-                column=column,
-            )
-        if not brackets and kind == "word":
-            starts_new = (
-                previous not in (",", "=", "ROOT") and bool(_ASSIGNED.match(text, found.end()))
-                if in_body and token != "ROOT"
-                else previous not in (",", "=")
-                if in_body
-                else token in _SECTIONS
-                or token == "ENTRY"
-                or (
-                    previous not in (",", "=", "->", "ENTRY", "HloModule")
-                    and (token[0].isalpha() or token[0] in "_%")
+def normalise(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """The lines of the same module, one instruction each, and no comments.
+
+    Also returns line and column (from 1) in ``text`` of each of them. Raises ``UnusableInput``
+    where brackets do not match or a string is not closed.
+    """
+    return _Normaliser(text).read()
+
+
+class _Normaliser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.starts = [0] + [found.end() for found in re.finditer("\n", text)]
+        self.parts = [_Part("module")]
+        self.names: set[str] = set()
+        self.numbers: Counter[str] = Counter()
+
+    def read(self) -> tuple[list[str], list[tuple[int, int]]]:
+        part = self.parts[-1]
+        for found in _TOKEN.finditer(self.text):
+            kind, token = found.lastgroup, found[0]
+            if kind == "space":
+                if part.words:
+                    part.words.append(" ")
+                continue
+            if kind == "other":
+                raise self._error(
+                    f"found {shorten(repr(token))}, expected the end of a string", found.start()
                 )
-            )
-            if starts_new:
-                flush()
-        if not current:
-            current_start = found.start()
-        if kind == "close":
-            if brackets:
-                opened, at = brackets.pop()
-                if _CLOSING[opened] != token:
-                    line, column = place(found.start())
-                    raise UnusableInput(
-                        f"found '{token}', expected '{_CLOSING[opened]}' for the bracket of line "
-                        f"{place(at)[0]}",
-                        line=line,
-                        column=column,
-                    )
-            elif in_body and token == "}":
-                flush()
-                in_body = False
-                current_start = found.start()
+            if not part.brackets:
+                if kind == "word" and self._begins_line(part, token, found.end()):
+                    self._flush(part)
+                elif token == "=":
+                    part.key = part.previous
+            if not part.words:
+                part.start = found.start()
+            if kind == "open":
+                part = self._open(part, token, found)
+            elif kind == "close":
+                part = self._close(part, token, found.start())
             else:
-                line, column = place(found.start())
-                raise UnusableInput(
-                    f"found '{token}', which nothing opens", line=line, column=column
-                )
-        current.append(token)
-        if kind == "open":
-            opens_body = (
-                token == "{"
-                and not in_body
-                and not brackets
-                and current[0] != "HloModule"
-                and current[0] not in _SECTIONS
-                and not _LAYOUT.match(text, found.end())
-                and previous != "="
+                part.words.append("".join(token.split()) if kind == "group" else token)
+                part.previous = token
+                if token == "," and part.operand and len(part.brackets) == 1:
+                    part.operand = len(part.words)
+        if len(self.parts) > 1 or part.brackets:
+            raise self._error(
+                "the text ends inside a computation or bracket, expected '}': is the file cut?",
+                len(self.text),
             )
-            if opens_body:
-                flush()
-                in_body = True
-            else:
-                brackets.append((token, found.start()))
-        previous = token
-    if brackets or in_body:
-        line, column = place(len(text))
-        raise UnusableInput(
-            "the text ends inside a computation or bracket, expected '}': is the file cut?",
-            line=line,
-            column=column,
+        self._flush(part)
+        return part.lines, part.places
+
+    def _begins_line(self, part: _Part, word: str, end: int) -> bool:
+        """Whether ``word``, outside of all brackets, is the first one of a line."""
+        previous = part.previous
+        if part.kind == "computation":
+            if previous in (",", "=", "ROOT"):
+                return False
+            return word == "ROOT" or bool(_ASSIGNED.match(self.text, end))
+        return (
+            word in _SECTIONS
+            or word == "ENTRY"
+            or (
+                previous not in (",", "=", "->", "ENTRY", "HloModule")
+                and (word[0].isalpha() or word[0] in "_%")
+            )
         )
-    flush()
-    return "\n".join(lines) + "\n", tuple(positions) or ((1, 1),)
+
+    def _open(self, part: _Part, token: str, found: re.Match[str]) -> _Part:
+        """Takes an opening bracket; returns the part that goes on behind it."""
+        if token == "{" and self._opens_computation(part, found.end()):
+            opened = _Part("computation")
+            if part.kind == "module":
+                part.words.append("{")
+                self._flush(part)
+                opened.lines, opened.places = [part.lines.pop()], [part.places.pop()]
+            self.parts.append(opened)
+            return opened
+        if token == "(" and part.kind != "module" and _OPCODE.fullmatch(part.previous):
+            if not part.opcode:
+                part.opcode = part.previous
+                part.operand = len(part.words) + 1
+            elif (
+                part.operand
+                and len(part.brackets) == 1
+                and part.opcode not in ("constant", "parameter")
+            ):
+                nested = _Part("instruction", part.words[part.operand :], opcode=part.previous)
+                del part.words[part.operand :]
+                nested.operand = len(nested.words) + 1
+                self.parts.append(nested)
+                part = nested
+        part.words.append(token)
+        part.brackets.append((CLOSING[token], found.start()))
+        part.previous = token
+        return part
+
+    def _opens_computation(self, part: _Part, end: int) -> bool:
+        """Whether the brace before ``end`` opens a computation."""
+        if part.kind == "module":
+            return (
+                not part.brackets
+                and part.previous not in ("", "=")
+                and part.words[0] != "HloModule"
+                and part.words[0] not in _SECTIONS
+                and not _LAYOUT.match(self.text, end)
+            )
+        return (
+            part.key in CALLS
+            and all(closing == "}" for closing, _ in part.brackets)
+            and bool(_INSTRUCTION.match(self.text, end))
+        )
+
+    def _close(self, part: _Part, token: str, place: int) -> _Part:
+        """Takes a closing bracket; returns the part that goes on behind it."""
+        if part.brackets:
+            closing, opened = part.brackets.pop()
+            if closing != token:
+                raise self._error(
+                    f"found '{token}', expected '{closing}' for the bracket of line "
+                    f"{self._place(opened)[0]}",
+                    place,
+                )
+            part.words.append(token)
+            part.previous = token
+            if part.brackets or part.kind != "instruction":
+                if not part.brackets:
+                    part.operand = 0
+                return part
+            name = self._new_name(f"{part.opcode}.anon")
+            owner = next(outer for outer in reversed(self.parts) if outer.kind == "computation")
+            owner.lines.append(f"  %{name} = {''.join(part.words).strip()}")
+            owner.places.append(self._place(owner.start))
+        else:
+            if token != "}" or part.kind != "computation":
+                raise self._error(f"found '{token}', which nothing opens", place)
+            self._flush(part)
+            module = self.parts[0]
+            if self.parts[-2] is module:
+                name = ""
+                module.start = place
+            else:
+                name = self._new_name("_")
+                part.lines = [f"%{name} {{", *part.lines, "}"]
+                part.places = [self._place(part.start), *part.places, self._place(place)]
+            module.lines += part.lines
+            module.places += part.places
+        self.parts.pop()
+        outer = self.parts[-1]
+        outer.previous = f"%{name}" if name else token
+        outer.words.append(outer.previous)
+        return outer
+
+    def _flush(self, part: _Part) -> None:
+        """Ends the line that is being put together."""
+        if part.words:
+            content = "".join(part.words).strip()
+            part.lines.append(content if part.kind == "module" else f"  {content}")
+            part.places.append(self._place(part.start))
+            part.words.clear()
+            part.opcode = part.key = ""
+
+    def _new_name(self, name: str) -> str:
+        """``name``, with a number if the text has that name already."""
+        if not self.names:
+            self.names.update(re.findall(NAME, self.text))
+        while True:
+            number = self.numbers[name]
+            self.numbers[name] += 1
+            numbered = f"{name}.{number}" if number else name
+            if numbered not in self.names:
+                return numbered
+
+    def _place(self, offset: int) -> tuple[int, int]:
+        line = bisect_right(self.starts, offset)
+        return line, offset - self.starts[line - 1] + 1
+
+    def _error(self, problem: str, offset: int) -> UnusableInput:
+        line, column = self._place(offset)
+        return UnusableInput(problem, line=line, column=column)

@@ -26,9 +26,9 @@ from fusionscope.hlo.grammar import check, shorten
 from fusionscope.hlo.literals import check_literal
 from fusionscope.hlo.model import Body, Module, Statement
 from fusionscope.hlo.normalise import normalise
-from fusionscope.hlo.shape import SHAPE, Shape, ShapeTable
+from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import StackFrames
-from fusionscope.hlo.text import BRACES, NAME, PARENTHESES, STRING, strip_comments
+from fusionscope.hlo.text import BRACES, NAME, PARENTHESES, SHAPE, STRING, strip_comments
 
 _LINE = re.compile(
     rf"^[ \t]*+(ROOT\s++)?+%?({NAME})\s*+=\s*+({SHAPE})\s*+([a-z][a-z0-9\-]*+)\s*+"
@@ -106,7 +106,8 @@ def read(text: str, table: ParseTable, *, file: str | None = None) -> Module:
             try:
                 return _Reader(text, table, file).module()
             except UnusableInput as error:
-                plain, positions = normalise(text)
+                lines, places = normalise(text)
+                plain, positions = "\n".join(lines), tuple(places) or ((1, 1),)
                 try:
                     return _Reader(plain, table, file, positions).module()
                 except UnusableInput as other:

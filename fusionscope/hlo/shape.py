@@ -8,10 +8,6 @@ from dataclasses import dataclass
 
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.grammar import check, shorten
-from fusionscope.hlo.text import PARENTHESES
-
-# A shape, as far as one has to look to find its end.
-SHAPE = rf"(?:[a-z]\w*+\s*\[[^\[\]]*+\](?:\s*\{{\s*[\d:][^{{}}]*+\}})?|b?{PARENTHESES})"
 
 TUPLE = "tuple"
 BUFFER = "buffer"

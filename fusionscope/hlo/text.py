@@ -1,22 +1,31 @@
-"""Regular expressions for the joints of HLO text."""
+"""Regular expressions for the joints of HLO text.
+
+They are possessive, so that text which almost fits is not tried again and again.
+"""
 
 from __future__ import annotations
 
 import re
 
-STRING = r'"(?:[^"\\]|\\.)*+"' + r"|'(?:[^'\\]|\\.)*+'"
+STRING = r"\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"|'[^'\\]*+(?:\\.[^'\\]*+)*+'"
 NAME = r"[A-Za-z_][\w.\-]*+"
-COMMENTS = re.compile(rf"({STRING})|/\*.*?\*/|//[^\n]*", re.DOTALL)
+# A comment that is not closed goes on to the end of the text.
+COMMENT = r"/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)|//[^\n]*+"
 
-_DEPTH = 12
+_COMMENTS = re.compile(rf"({STRING}|[\"'].*+)|{COMMENT}", re.DOTALL)
+_JOINTS = re.compile(rf"{STRING}|[()\[\]{{}}\"']", re.DOTALL)
+CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+# How deep brackets may nest inside one instruction.
+DEPTH = 12
 
 
 def balanced(opening: str, closing: str) -> str:
-    """A pattern for text between brackets of one kind, nested up to 12 deep, minding strings."""
-    plain = rf'(?:[^{opening}{closing}"\'\\]++|{STRING}|\\.)'
-    pattern = rf"{opening}{plain}*+{closing}"
-    for _ in range(_DEPTH):
-        pattern = rf"{opening}(?:{plain}|{pattern})*+{closing}"
+    """A pattern for text between brackets of one kind, nested up to DEPTH, minding strings."""
+    plain = rf"[^{opening}{closing}\"'\\]*+"
+    pattern = rf"{opening}{plain}(?:(?:{STRING}|\\.){plain})*+{closing}"
+    for _ in range(DEPTH - 1):
+        pattern = rf"{opening}{plain}(?:(?:{STRING}|\\.|{pattern}){plain})*+{closing}"
     return pattern
 
 
@@ -25,6 +34,35 @@ PARENTHESES = balanced(r"\(", r"\)")
 BRACKETS = balanced(r"\[", r"\]")
 
 
+# A shape, as far as one has to look to find its end.
+SHAPE = rf"(?:[a-z]\w*+\s*+\[[^\[\]]*+\](?:\s*+\{{\s*+[\d:][^{{}}]*+\}})?+|b?{PARENTHESES})"
+# ROOT, name, shape, opcode, what stands in the parentheses, attributes.
+INSTRUCTION = (
+    rf"(ROOT\s++)?+%?({NAME})\s*+=\s*+({SHAPE})?+\s*+([a-z][a-z0-9\-]*+)\s*+"
+    rf"\(([^()\"'\n]*+(?:(?:{STRING}|{PARENTHESES})[^()\"'\n]*+)*+)\)[ \t]*+(,.*)?"
+)
+
+
 def strip_comments(text: str) -> str:
     """``text`` without ``/* */`` and ``//`` comments; strings are left alone."""
-    return COMMENTS.sub(lambda found: found[1] or " ", text)
+    return _COMMENTS.sub(lambda found: found[1] or " ", text)
+
+
+def is_balanced(text: str) -> bool:
+    """Whether every bracket and string in ``text`` is closed, nested up to DEPTH.
+
+    What is not would cost the patterns above time that grows with the square of its length.
+    """
+    open_brackets: list[str] = []
+    for found in _JOINTS.finditer(text):
+        joint = found[0]
+        if joint in CLOSING:
+            open_brackets.append(CLOSING[joint])
+            if len(open_brackets) > DEPTH:
+                return False
+        elif joint in ")]}":
+            if not open_brackets or open_brackets.pop() != joint:
+                return False
+        elif len(joint) == 1:  # a quotation mark that nothing closes
+            return False
+    return not open_brackets

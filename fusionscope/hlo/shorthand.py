@@ -1,0 +1,211 @@
+"""What the compiler's parser lets people leave out, written out: shapes and async computations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo.attributes import read_value, split_attributes
+from fusionscope.hlo.grammar import shorten
+from fusionscope.hlo.model import Statement
+from fusionscope.hlo.opcodes import OPCODES
+from fusionscope.hlo.shape import TUPLE, Shape, ShapeTable
+from fusionscope.hlo.text import INSTRUCTION, NAME
+
+Place = tuple[int, int]
+
+_INSTRUCTION = re.compile(rf"\s*+{INSTRUCTION}", re.DOTALL)
+_OPENING = re.compile(rf"(?:ENTRY\s++)?+%?({NAME}).*\{{", re.DOTALL)
+_ASYNC = re.compile(r"(.+)-(start|update|done)")
+# What an asynchronous operation says of itself, and not of the operation that it wraps.
+_OUTSIDE = frozenset({"async_execution_thread", "control-predecessors", "metadata", "sharding"})
+
+_ELEMENTWISE = frozenset(
+    """acos acosh add and asin asinh atan2 atanh cbrt ceil cosine cosh count-leading-zeros
+    divide erf exponential exponential-minus-one floor log log-plus-one logistic maximum minimum
+    mulhi multiply negate not or popcnt power remainder round-nearest-afz round-nearest-even rsqrt
+    shift-left shift-right-arithmetic shift-right-logical sign sine sinh sqrt subtract tan tanh
+    xor""".split()
+)
+_LIKE_FIRST = frozenset("add-dependency cholesky copy domain reverse while".split())
+_COMPLEX_PARTS = {"c64": "f32", "c128": "f64"}
+_COMPLEX = {part: whole for whole, part in _COMPLEX_PARTS.items()}
+
+
+def is_async_shorthand(opcode: str) -> bool:
+    """Whether ``opcode`` says start, update or done of an operation that has no such opcodes."""
+    found = _ASYNC.fullmatch(opcode)
+    return found is not None and opcode not in OPCODES and found[1] in OPCODES
+
+
+def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str], list[Place]]:
+    """The lines of a module with every shape, and with async-start for other starts.
+
+    Takes and returns lines in the compiler's own form and their places in the text. Raises
+    ``UnusableInput`` where a shape is left out and cannot be told from operands.
+    """
+    table = ShapeTable()
+    done: list[tuple[str, Place]] = []
+    computation: list[tuple[str, Place]] = []
+    name = ""
+    results: dict[str, str] = {}  # shapes of the roots of computations
+    shapes: dict[str, str] = {}  # of the instructions above
+    taken = {found[1] for line in lines if (found := _OPENING.fullmatch(line))}
+    for line, place in zip(lines, places, strict=True):
+        found = _INSTRUCTION.fullmatch(line)
+        if found is not None:
+            statement = Statement(*found.groups(""))
+            try:
+                if not statement.shape:
+                    shape = _infer(statement, shapes, results, table)
+                    statement = statement._replace(shape=str(shape))
+                    line = _line(statement)
+                elif is_async_shorthand(statement.opcode):
+                    statement, wrapped = _written_out(statement, taken, table)
+                    done += [(inner, place) for inner in wrapped]
+                    line = _line(statement)
+            except UnusableInput as error:
+                raise UnusableInput(error.problem, line=place[0], column=place[1]) from None
+            shapes[statement.name] = statement.shape
+            if statement.root or name not in results:
+                results[name] = statement.shape
+        elif opening := _OPENING.fullmatch(line):
+            done += computation
+            computation, name, shapes = [], opening[1], {}
+        computation.append((line, place))
+    done += computation
+    return [line for line, _ in done], [place for _, place in done]
+
+
+def _line(statement: Statement) -> str:
+    root, name, shape, opcode, inside, attributes = statement
+    return f"  {root}%{name} = {shape} {opcode}({inside}){attributes}"
+
+
+def _written_out(
+    statement: Statement, taken: set[str], table: ShapeTable
+) -> tuple[Statement, list[str]]:
+    """The plain form of an asynchronous operation, and the lines of what it wraps, if it starts."""
+    opcode, step = _ASYNC.fullmatch(statement.opcode).groups()  # type: ignore[union-attr]
+    if step != "start":
+        return statement._replace(opcode=f"async-{step}"), []
+    attributes = split_attributes(statement.attributes)
+    shape = table[statement.shape]
+    operands, result = (*shape.elements, None, None)[:2]
+    if operands is None or result is None or len(operands.elements) != len(statement.operands):
+        raise UnusableInput(
+            f"{statement.name} is {shorten(statement.shape)}, expected a tuple of its operands' "
+            "shapes, its result, and what it needs meanwhile"
+        )
+    name = next(free for free in _numbered("async_wrapped") if free not in taken)
+    taken.add(name)
+    parameters = [n for n, _ in zip(_numbered("async_param"), operands.elements)]
+    thread = attributes.get("async_execution_thread")
+    return (
+        statement._replace(
+            opcode="async-start",
+            attributes=_attributes(
+                {"calls": f"%{name}"}
+                | {key: value for key, value in attributes.items() if key in _OUTSIDE}
+            ),
+        ),
+        [
+            f"%{name} {{",
+            *(
+                f"  %{parameter} = {element} parameter({number})"
+                for number, (parameter, element) in enumerate(
+                    zip(parameters, operands.elements, strict=True)
+                )
+            ),
+            f"  ROOT %{opcode} = {result} {opcode}({', '.join(f'%{n}' for n in parameters)})"
+            + _attributes(
+                {
+                    key: value
+                    for key, value in attributes.items()
+                    if key == "metadata" or key not in _OUTSIDE
+                }
+            ),
+            f"}}, execution_thread={thread}" if thread else "}",
+        ],
+    )
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """``name``, ``name.1``, ``name.2`` and so on."""
+    yield name
+    yield from (f"{name}.{number}" for number in count(1))
+
+
+def _attributes(values: dict[str, str]) -> str:
+    return "".join(f", {key}={value}" for key, value in values.items())
+
+
+def _infer(
+    statement: Statement, shapes: dict[str, str], results: dict[str, str], table: ShapeTable
+) -> Shape:
+    """The shape of a result, from the shapes of the instructions above it."""
+    operands: list[Shape] = []
+    for operand in statement.operands:
+        name, *indices = operand.split("#")
+        if name not in shapes:
+            raise UnusableInput(f"{statement.name} reads {name}, which is not defined above it")
+        shape = table[shapes[name]]
+        for index in indices:
+            shape = shape.elements[int(index)]
+        operands.append(shape)
+    called = [table[results[name]] for name in statement.calls if name in results]
+    shape = _inferred(statement.opcode, operands, called, split_attributes(statement.attributes))
+    if shape is None:
+        raise UnusableInput(
+            f"{statement.name} has no shape, and that of this {statement.opcode} cannot be told "
+            "from its operands, expected one such as f32[2,3] before the operation"
+        )
+    return shape
+
+
+def _inferred(
+    opcode: str, operands: list[Shape], called: list[Shape], attributes: dict[str, str]
+) -> Shape | None:
+    """The shape of a result where it follows from few words, else None."""
+    if opcode == "tuple":
+        return Shape(TUPLE, elements=tuple(operands))
+    if opcode == "call" and called:
+        return called[0]
+    if not operands:
+        return {"partition-id": Shape("u32"), "replica-id": Shape("u32")}.get(opcode)
+    first = operands[0]
+    dimensions = _integers(attributes, "dimensions")
+    if opcode == "get-tuple-element":
+        index = read_value("index", attributes.get("index", ""))
+        return first.elements[index] if index in range(len(first.elements)) else None
+    if opcode == "sort" and len(operands) > 1:
+        return Shape(TUPLE, elements=tuple(operands))
+    if opcode in _LIKE_FIRST or opcode == "sort":
+        return first
+    if not all(operand.is_array for operand in operands):
+        return None
+    if opcode == "transpose" and sorted(dimensions) == list(range(first.rank)):
+        return Shape(first.element_type, tuple(first.dimensions[d] for d in dimensions))
+    if opcode == "reduce" and len(operands) == 2:
+        kept = (s for d, s in enumerate(first.dimensions) if d not in dimensions)
+        return Shape(first.element_type, tuple(kept))
+    if any(operand.dimensions != first.dimensions for operand in operands):
+        return None
+    if opcode in ("compare", "is-finite"):
+        return replace(first, element_type="pred")
+    if opcode == "select":
+        return replace(first, element_type=operands[-1].element_type)
+    if opcode == "complex":
+        return replace(first, element_type=_COMPLEX.get(first.element_type, ""))
+    if opcode in ("abs", "real", "imag"):
+        part = _COMPLEX_PARTS.get(first.element_type, first.element_type)
+        return replace(first, element_type=part)
+    return first if opcode in _ELEMENTWISE else None
+
+
+def _integers(attributes: dict[str, str], key: str) -> tuple[int, ...]:
+    value = read_value(key, attributes.get(key, ""))
+    return value if isinstance(value, tuple) else ()
