@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 
 from fusionscope.history.kernels import SLICES
 from fusionscope.history.values import (
@@ -64,7 +63,7 @@ class _Placed:
 
     def __init__(self, numbered: NumberedModule) -> None:
         self.kernels: dict[int, list[Instruction]] = defaultdict(list)
-        self.joined: dict[tuple[int, int], list[Instruction]] = defaultdict(list)
+        self.joined: dict[tuple[int, int], Instruction] = {}
         self.by_name: dict[str, Instruction] = {}
         self.written: set[int] = set()
         for execution in numbered.executions:
@@ -73,7 +72,7 @@ class _Placed:
                     self.kernels[number].append(kernel)
                 for edge in execution.edges.get(kernel, ()):
                     if edge[0] in numbers:
-                        self.joined[edge].append(kernel)
+                        self.joined.setdefault(edge, kernel)
             for step in execution.steps:
                 kernel = step.inside or step.instruction
                 self.by_name.setdefault(step.instruction.name, kernel)
@@ -177,7 +176,7 @@ def _pair(
     if not producers or not consumers:
         outcome = Outcome.GONE
     else:
-        kernel = _joined(final, chain, readers)
+        kernel = _joined(final, number, readers)
         known = number in final.kernels and any(reader in final.kernels for reader in readers)
         if kernel is None and not known:
             # Only names tell; one kernel that holds both a value and its reader has fused them.
@@ -190,19 +189,15 @@ def _pair(
             elsewhere = len(set(producers)) > 1 or number in final.written
             outcome = Outcome.DUPLICATED if elsewhere else Outcome.FUSED
             stage = next(
-                (label for label, where in placed if _joined(where, chain, readers) is not None),
+                (label for label, where in placed if _joined(where, number, readers) is not None),
                 placed[-1][0],
             )
     return Pair(producer, consumer, outcome, kernel, stage, chain, readers, execution.path, between)
 
 
-def _joined(
-    placed: _Placed, chain: tuple[int, ...], readers: tuple[int, ...]
-) -> Instruction | None:
-    """The kernel that computes the whole chain and what is read from it."""
-    for reader in readers:
-        kernels = [placed.joined.get(edge, ()) for edge in pairwise((*chain, reader))]
-        for kernel in kernels[0]:
-            if all(kernel in others for others in kernels[1:]):
-                return kernel
-    return None
+def _joined(placed: _Placed, number: int, readers: tuple[int, ...]) -> Instruction | None:
+    """The kernel that computes the producer's value and what the consumer makes of it."""
+    return next(
+        (placed.joined[number, reader] for reader in readers if (number, reader) in placed.joined),
+        None,
+    )

@@ -73,8 +73,10 @@ class Execution:
     computation: Computation
     values: dict[Instruction, Value] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    # (read value, reading value) in each fusion
+    # (read value, reading value) in each fusion, also where a bitcast stands between them
     edges: dict[Instruction, set[tuple[int, int]]] = field(default_factory=dict)
+    # What each value of a bitcast is a view of.
+    views: dict[int, int] = field(default_factory=dict)
     # Values that each instruction computes in itself.
     computed: dict[Instruction, set[int]] = field(default_factory=dict)
 
@@ -443,13 +445,19 @@ def _record(
     if instruction.opcode == "parameter" or not isinstance(value, int):
         return
     kernel = frame.fusion or instruction
-    computed = execution.computed.setdefault(kernel, set())
+    execution.computed.setdefault(kernel, set()).add(value)
+    numbers = [n for operand in operands for n in flatten(operand)]
+    views = execution.views
+    if instruction.opcode == "bitcast" or is_free_reshape(instruction):
+        views.update((value, number) for number in numbers if number != value)
     if frame.fusion is not None:
         edges = execution.edges.setdefault(kernel, set())
-        for operand in operands:
-            for number in (operand,) if isinstance(operand, int) else flatten(operand):
+        for number in numbers:
+            seen: set[int] = set()
+            while number not in seen:
+                seen.add(number)
                 edges.add((number, value))
-    computed.add(value)
+                number = views.get(number, number)
 
 
 def _rename(value: Value, renamed: dict[int, int]) -> Value:
