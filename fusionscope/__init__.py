@@ -1,1 +1,61 @@
-"""fusionscope: which operations XLA fused into one kernel, and why (not)."""
+"""fusionscope: which operations XLA fused into one kernel, and why (not).
+
+The names below are the library. Each is imported when it is first asked for, so that a command
+that needs little starts fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
+    from fusionscope.errors import UnusableInput
+    from fusionscope.explain import Explanation, ModuleFacts, PairFacts, Selection
+    from fusionscope.explain import explain as explain_dump
+    from fusionscope.hlo import Computation, Instruction, Module, Shape, parse, to_text
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Computation",
+    "Dump",
+    "DumpedModule",
+    "Explanation",
+    "Instruction",
+    "Module",
+    "ModuleFacts",
+    "PairFacts",
+    "Selection",
+    "Shape",
+    "Stage",
+    "UnusableInput",
+    "__version__",
+    "explain_dump",
+    "open_dump",
+    "parse",
+    "to_text",
+]
+
+# Where each name is defined.
+_FOLDERS = {
+    "fusionscope.dump": ("Dump", "DumpedModule", "Stage", "open_dump"),
+    "fusionscope.errors": ("UnusableInput",),
+    "fusionscope.explain": ("Explanation", "ModuleFacts", "PairFacts", "Selection", "explain_dump"),
+    "fusionscope.hlo": ("Computation", "Instruction", "Module", "Shape", "parse", "to_text"),
+}
+# A plain ``explain`` would be hidden by the folder of that name, which becomes an attribute of the
+# package as soon as anything in it is imported.
+_RENAMED = {"explain_dump": "explain"}
+
+
+def __getattr__(name: str) -> Any:
+    for folder, names in _FOLDERS.items():
+        if name in names:
+            return getattr(import_module(folder), _RENAMED.get(name, name))
+    raise AttributeError(f"module 'fusionscope' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

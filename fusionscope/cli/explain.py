@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     "--pair", metavar="'P -> C'", help="Only these pairs: names or opcodes, with * and ?."
 )
 @click.option("--op", "opcode", metavar="OPCODE", help="Only pairs with this operation in them.")
-@click.option("--source", metavar="FILE[:LINE]", help="Only pairs from this place in your program.")
+@click.option("--source", metavar="FILE[:LINE]", help="Only pairs from this place of the program.")
 @click.option("--computation", metavar="GLOB", help="Only pairs in these computations.")
 @click.option("--reason", metavar="ID", help="Only pairs refused for this reason.")
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")

@@ -1,7 +1,7 @@
 """Each rule in a few words, and what to try where it stands in the way.
 
-Advice names one lever that is known to act: a compiler flag, a change of the program, or a rule to
-relax and measure with ``fusionscope rerun``. Rules that keep results right have none.
+Advice names one lever that is known to act: a compiler flag or a change of the program. Rules that
+keep results right have none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class RuleText(NamedTuple):
     advice: str | None = None
 
 
-_MEASURE_PAIR = "measure it: fusionscope rerun --allow 'PRODUCER -> CONSUMER'"
+_ONE_CONSUMER = "give the value one consumer: each would compute it again"
 _NO_SOFTMAX_FUSION = (
     "XLA_FLAGS=--xla_disable_hlo_passes=triton-softmax-rewriter forms no Triton normalization, "
     "and the ordinary emitters decide"
@@ -34,29 +34,19 @@ _PRIORITY_FUSION = (
 )
 
 
-def _raise_limit(rule: str, limit: str) -> str:
-    return (
-        f"no flag raises the limit of {limit}; measure more: fusionscope rerun --set {rule}.limit=N"
-    )
-
-
-def _without(rule: str) -> str:
-    return f"measure without this rule: fusionscope rerun --disable {rule}"
+def _limit(limit: str) -> str:
+    return f"no flag raises the limit of {limit}: split what is joined here"
 
 
 RULE_TEXTS = {
-    "unknown": RuleText(
-        "reason not known",
-        "dump again with XLA_FLAGS=--xla_dump_fusion_visualization: the compiler's own record "
-        "may tell",
-    ),
+    "unknown": RuleText("reason not known"),
     "base-expensive-dup": RuleText(
         "an expensive value would be computed several times",
-        "give the value one consumer, or " + _MEASURE_PAIR,
+        _ONE_CONSUMER,
     ),
     "base-globally-unfusible": RuleText(
         "computing it again in each consumer costs more",
-        "give the value one consumer, or " + _MEASURE_PAIR,
+        _ONE_CONSUMER,
     ),
     "base-regular-then-mof": RuleText("not possible with several outputs either"),
     "base-root": RuleText("the producer is the computation's own result"),
@@ -71,9 +61,7 @@ RULE_TEXTS = {
     "inplace-slice-index": RuleText("reads another place than is updated in place"),
     "inplace-slice-safe": RuleText("what is updated in place is read elsewhere"),
     "inplace-slice-shape": RuleText("reads another shape than is updated in place"),
-    "cpu-code-dup": RuleText(
-        "its code would be emitted too many times", _raise_limit("cpu-code-dup", "15 copies")
-    ),
+    "cpu-code-dup": RuleText("its code would be emitted too many times", _limit("15 copies")),
     "cpu-concat": RuleText(
         "concatenate of many operands or along last dimension",
         "join at most 8 operands, and not along the last dimension where the result is 128 or "
@@ -81,34 +69,29 @@ RULE_TEXTS = {
     ),
     "cpu-constant-into-op": RuleText("a constant goes into fusions only"),
     "cpu-dot-add-bail": RuleText("the add can go into its dot instead"),
-    "cpu-expensive-reuse": RuleText(
-        "the consumer would compute an expensive value repeatedly", _MEASURE_PAIR
-    ),
+    "cpu-expensive-reuse": RuleText("the consumer would compute an expensive value repeatedly"),
     "cpu-loop-fusible-producer": RuleText("the producer cannot be part of a loop", _NO_YNN_FUSION),
-    "cpu-max-reductions": RuleText(
-        "limit of reductions per fusion", _raise_limit("cpu-max-reductions", "5")
-    ),
+    "cpu-max-reductions": RuleText("limit of reductions per fusion", _limit("5")),
     "cpu-no-case": RuleText("the consumer cannot be part of a loop"),
     "cpu-nonscalar-constant": RuleText("a constant of several elements stays outside"),
     "cpu-producer-fusion": RuleText("the producer is a finished fusion"),
     "cpu-skip-custom": RuleText("inside a library fusion or custom call", _NO_YNN_FUSION),
     "pf-all-users": RuleText("it has no user that could take it"),
-    "pf-code-dup": RuleText("the fused code would grow too large", _MEASURE_PAIR),
+    "pf-code-dup": RuleText("the fused code would grow too large"),
     "pf-constants": RuleText("the constant's user cannot be fused"),
     "pf-into-bitcast": RuleText("the consumer only relabels the shape"),
     "pf-is-fusible": RuleText("one of the two can never be fused"),
     "pf-mof": RuleText("several consumers, and only one could take it"),
-    "pf-negative": RuleText("the cost model expects it to be slower", _MEASURE_PAIR),
-    "pf-reduce-to-loop": RuleText("the reduction would be emitted as a loop", _MEASURE_PAIR),
+    "pf-negative": RuleText(
+        "the cost model expects it to be slower",
+        "where the producer has several consumers, give it one: each would compute it again",
+    ),
+    "pf-reduce-to-loop": RuleText("the reduction would be emitted as a loop"),
     "pf-root": RuleText("the producer is the computation's own result"),
     "pf-scatter": RuleText("in the way of a scatter"),
-    "pf-two-reduces": RuleText("both contain a large reduction", _without("pf-two-reduces")),
-    "budget-params": RuleText(
-        "limit of operands and outputs per fusion", _raise_limit("budget-params", "96")
-    ),
-    "budget-reductions": RuleText(
-        "limit of reductions per fusion", _raise_limit("budget-reductions", "8")
-    ),
+    "pf-two-reduces": RuleText("both contain a large reduction"),
+    "budget-params": RuleText("limit of operands and outputs per fusion", _limit("96")),
+    "budget-reductions": RuleText("limit of reductions per fusion", _limit("8")),
     "budget-shmem": RuleText("limit of shared memory per block"),
     "mof-budget": RuleText("limits of one kernel"),
     "mof-connected": RuleText("one of the two depends on the other"),
@@ -116,7 +99,7 @@ RULE_TEXTS = {
     "mof-heroes": RuleText("their main operations cannot share a kernel"),
     "mof-loop-shape": RuleText("they loop over different shapes"),
     "mof-pc-consumer": RuleText("a cycle, or too much code"),
-    "mof-pc-cost": RuleText("the cost model expects it to be slower", _without("mof-pc-cost")),
+    "mof-pc-cost": RuleText("the cost model expects it to be slower"),
     "mof-pc-producer": RuleText("the producer cannot be an extra output"),
     "mof-root": RuleText("the consumer cannot have several outputs"),
     "mof-sibling-cand": RuleText("one of the siblings cannot share a kernel"),

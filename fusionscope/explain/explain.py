@@ -17,6 +17,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain.advice import RULE_TEXTS
 from fusionscope.explain.evidence import Evidence, Reason, read_evidence
 from fusionscope.explain.result import (
+    AlikeKernels,
     Explanation,
     KernelFacts,
     KindFacts,
@@ -28,7 +29,7 @@ from fusionscope.explain.result import (
     Totals,
 )
 from fusionscope.history.kernels import Kernel, find_kernels
-from fusionscope.history.outcomes import Outcome, Pair, find_pairs, is_looked_through
+from fusionscope.history.outcomes import Outcome, Pair, find_pairs, is_looked_through, with_parts
 from fusionscope.history.values import NumberedModule, Numbering, flatten
 from fusionscope.hlo import Instruction, SourceLocation
 
@@ -162,7 +163,8 @@ def _explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     if pairs and evidence is None:
         notes.append(
             "no record of the compiler's decisions, so no reasons: dump once more with "
-            "--xla_dump_fusion_visualization and without --xla_dump_hlo_pass_re"
+            "--xla_dump_fusion_visualization and without --xla_dump_hlo_pass_re, into a directory "
+            "of its own, and put its *._fusion.* files beside these"
         )
     device = _read(lambda: module.device, notes)
     flags = _read(lambda: module.flags, notes)
@@ -187,6 +189,7 @@ def _explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
             all(kernel.runs_known for kernel in kernels),
         ),
         _kinds(kernel_facts),
+        _heaviest(kernel_facts),
         tuple(sorted(kernel_facts, key=lambda kernel: -kernel.bytes_moved)),
         tuple(sorted(selected, key=lambda pair: -pair.bytes_saved)),
         {outcome.value: counted[outcome] for outcome in Outcome},
@@ -205,6 +208,20 @@ def _kinds(kernels: list[KernelFacts]) -> tuple[KindFacts, ...]:
         for kind, own in by_kind.items()
     ]
     return tuple(sorted(kinds, key=lambda kind: -kind.bytes_moved))
+
+
+def _heaviest(kernels: list[KernelFacts]) -> tuple[AlikeKernels, ...]:
+    alike: dict[tuple[object, ...], list[KernelFacts]] = defaultdict(list)
+    for kernel in kernels:
+        alike[
+            kernel.kind, kernel.emitter, tuple(sorted(kernel.members)), kernel.bytes_read,
+            kernel.bytes_written, kernel.runs, kernel.source,
+        ].append(kernel)  # fmt: skip
+    heaviest = [
+        AlikeKernels(own[0], len(own), sum(kernel.bytes_moved for kernel in own))
+        for own in alike.values()
+    ]
+    return tuple(sorted(heaviest, key=lambda kernels: -kernels.bytes_moved))
 
 
 def _reasons(facts: list[PairFacts]) -> tuple[ReasonFacts, ...]:
@@ -294,6 +311,7 @@ class _Carriers:
     """
 
     def __init__(self, base: NumberedModule) -> None:
+        self._parts = base.parts
         self._executions = {execution.path: execution for execution in base.executions}
         self._makers: dict[tuple[object, int], list[Instruction]] = defaultdict(list)
         for execution in base.executions:
@@ -306,7 +324,7 @@ class _Carriers:
         """Names of a reading instruction and what it reads, one for each step from the producer to
         the consumer: a bitcast in between is asked about on its own."""
         execution = self._executions.get(pair.path)
-        readers = set(pair.readers)
+        readers = with_parts(pair.readers, self._parts)
         found: list[tuple[str, str]] = []
         for producer in self._makers.get((pair.path, pair.chain[0]), ()) if execution else ():
             pending = [(producer, user) for user in producer.users]
@@ -350,7 +368,7 @@ def _pair_facts(
             "recorded" if recorded else None,
             pair.bytes_between * runs,
             text.title if text else None,
-            _fill_in(text.advice, pair) if text else None,
+            text.advice if text else None,
         )
     return PairFacts(
         _operation(pair.producer),
@@ -364,12 +382,6 @@ def _pair_facts(
         None,
         0 if pair.outcome is Outcome.GONE else pair.bytes_between * runs,
     )
-
-
-def _fill_in(advice: str | None, pair: Pair) -> str | None:
-    if advice is None:
-        return None
-    return advice.replace("PRODUCER", pair.producer.name).replace("CONSUMER", pair.consumer.name)
 
 
 def _operation(instruction: Instruction) -> Operation:

@@ -41,6 +41,16 @@ class KernelFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class AlikeKernels:
+    """Kernels of one form (the layers of a model): same kind, emitter, operations, bytes and line.
+    ``bytes_moved`` is the sum over all ``count``."""
+
+    example: KernelFacts
+    count: int
+    bytes_moved: int
+
+
+@dataclass(frozen=True, slots=True)
 class PairFacts:
     """A producer and one of its consumers before fusion, and what became of them.
 
@@ -110,8 +120,8 @@ class Totals:
 class ModuleFacts:
     """Everything that ``explain`` knows of one module.
 
-    ``pairs`` are those that were asked for; ``outcomes``, ``reasons`` and ``refusals`` (the
-    costliest first) are about all of them.
+    ``pairs`` are those that were asked for; ``outcomes``, ``reasons`` and ``refusals`` are
+    about all of them. Lists begin with what costs most.
     ``notes`` say what could not be found or read.
     """
 
@@ -124,6 +134,7 @@ class ModuleFacts:
     final: str | None
     totals: Totals
     kinds: tuple[KindFacts, ...]
+    heaviest: tuple[AlikeKernels, ...]
     kernels: tuple[KernelFacts, ...]
     pairs: tuple[PairFacts, ...]
     outcomes: dict[str, int]

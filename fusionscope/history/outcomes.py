@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from fusionscope.history.kernels import SLICES
 from fusionscope.history.values import (
+    TRANSPARENT,
     Execution,
     NumberedModule,
     Value,
@@ -64,13 +65,17 @@ class _Placed:
     def __init__(self, numbered: NumberedModule) -> None:
         self.kernels: dict[int, list[Instruction]] = defaultdict(list)
         self.joined: dict[tuple[int, int], Instruction] = {}
+        self.edges: set[tuple[int, int]] = set()
         self.by_name: dict[str, Instruction] = {}
         self.written: set[int] = set()
+        self.parts = numbered.parts
         for execution in numbered.executions:
             for kernel, numbers in execution.computed.items():
                 for number in numbers:
                     self.kernels[number].append(kernel)
-                for edge in execution.edges.get(kernel, ()):
+                edges = execution.edges.get(kernel, set())
+                self.edges |= edges
+                for edge in edges if kernel.opcode in TRANSPARENT else ():
                     if edge[0] in numbers:
                         self.joined.setdefault(edge, kernel)
             for step in execution.steps:
@@ -153,9 +158,14 @@ def _readers(
 ) -> tuple[int, ...]:
     """The values inside ``consumer`` that are computed directly from ``number``."""
     edges = execution.edges.get(consumer)
-    if edges:
+    if edges and consumer.opcode in TRANSPARENT:
         return tuple(reader for read, reader in edges if read == number)
     return tuple(flatten(value))
+
+
+def with_parts(readers: tuple[int, ...], parts: dict[int, set[int]]) -> set[int]:
+    """``readers`` with the first halves of those that a pass split."""
+    return set(readers).union(*(parts.get(reader, ()) for reader in readers))
 
 
 def _pair(
@@ -185,6 +195,12 @@ def _pair(
                 None,
             )
         outcome = Outcome.NOT_FUSED
+        if (
+            kernel is None
+            and known
+            and not any((number, part) in final.edges for part in with_parts(readers, final.parts))
+        ):
+            outcome = Outcome.GONE  # both are there, but the one no longer reads the other
         if kernel is not None:
             elsewhere = len(set(producers)) > 1 or number in final.written
             outcome = Outcome.DUPLICATED if elsewhere else Outcome.FUSED
@@ -196,8 +212,15 @@ def _pair(
 
 
 def _joined(placed: _Placed, number: int, readers: tuple[int, ...]) -> Instruction | None:
-    """The kernel that computes the producer's value and what the consumer makes of it."""
+    """The kernel that computes the producer's value and what the consumer makes of it.
+
+    A reduction that a pass split reads the value in its first half.
+    """
     return next(
-        (placed.joined[number, reader] for reader in readers if (number, reader) in placed.joined),
+        (
+            placed.joined[number, part]
+            for part in with_parts(readers, placed.parts)
+            if (number, part) in placed.joined
+        ),
         None,
     )

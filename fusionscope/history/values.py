@@ -73,7 +73,7 @@ class Execution:
     computation: Computation
     values: dict[Instruction, Value] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    # (read value, reading value) in each fusion, also where a bitcast stands between them
+    # (read value, reading value) in each kernel, also where bitcasts stand between them
     edges: dict[Instruction, set[tuple[int, int]]] = field(default_factory=dict)
     # What each value of a bitcast is a view of.
     views: dict[int, int] = field(default_factory=dict)
@@ -83,10 +83,15 @@ class Execution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberedModule:
-    """All executions of one stage, the entry first."""
+    """All executions of one stage, the entry first.
+
+    ``parts`` are the values of the first halves of reductions that a pass split, by the number of
+    the whole.
+    """
 
     module: Module
     executions: tuple[Execution, ...]
+    parts: dict[int, set[int]]
 
     def by_name(self) -> dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]:
         """Instructions with their values by path, fusion that holds them, and name."""
@@ -154,6 +159,7 @@ class Numbering:
         self._attributes: dict[str, Hashable] = {}
         self._shapes: dict[str, str] = {}
         self._calls: dict[str, tuple[str, ...]] = {}
+        self._parts: dict[int, set[int]] = defaultdict(set)
         self._previous: NumberedModule | None = None
         self._module: Module | None = None
         self._known_before: _Before | None = None
@@ -177,7 +183,7 @@ class Numbering:
                 if inner not in seen:
                     seen.add(inner)
                     pending.append((inner, called))
-        numbered = NumberedModule(module, tuple(executions))
+        numbered = NumberedModule(module, tuple(executions), self._parts)
         self._previous = numbered
         return numbered
 
@@ -295,7 +301,11 @@ class Numbering:
         known = self._numbers.get(key)
         if known is None:
             known = self._anchor(path, frame.fusion.name if frame.fusion else None, instruction)
-            self._numbers[key] = known = self._new() if known is None else known
+            if known is None:
+                known = self._new()
+            elif opcode == "reduce" and instruction.operands[0].opcode == "reduce":
+                self._parts[known].update(flatten(operands[0]))
+            self._numbers[key] = known
         return known
 
     def _number(self, key: Hashable) -> int:
@@ -450,14 +460,13 @@ def _record(
     views = execution.views
     if instruction.opcode == "bitcast" or is_free_reshape(instruction):
         views.update((value, number) for number in numbers if number != value)
-    if frame.fusion is not None:
-        edges = execution.edges.setdefault(kernel, set())
-        for number in numbers:
-            seen: set[int] = set()
-            while number not in seen:
-                seen.add(number)
-                edges.add((number, value))
-                number = views.get(number, number)
+    edges = execution.edges.setdefault(kernel, set())
+    for number in numbers:
+        seen: set[int] = set()
+        while number not in seen:
+            seen.add(number)
+            edges.add((number, value))
+            number = views.get(number, number)
 
 
 def _rename(value: Value, renamed: dict[int, int]) -> Value:

@@ -121,7 +121,7 @@ def _kernel_note(kernel: KernelFacts) -> str:
     counts: dict[str, int] = {}
     for member in kernel.members:
         counts[member] = counts.get(member, 0) + 1
-    return " ".join(f"{name}×{count}" if count > 1 else name for name, count in counts.items())
+    return " ".join(f"{count} {name}" if count > 1 else name for name, count in counts.items())
 
 
 def _outcomes(module: ModuleFacts) -> str:
@@ -166,10 +166,12 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
         for note in module.notes:
             yield f"> {_cell(note)}\n"
         yield "| kernel | kind | runs | bytes | computes | source |\n|---|---|--:|--:|---|---|"
-        for kernel in module.kernels[:top]:
+        for alike in module.heaviest[:top]:
+            kernel = alike.example
             yield (
-                f"| `{_cell(kernel.name)}` | {_cell(f'{kernel.kind} {kernel.emitter}')} "
-                f"| {kernel.runs:,} | {size(kernel.bytes_moved)} | {_cell(_kernel_note(kernel))} "
+                f"| `{_cell(kernel.name)}`{f' and {alike.count - 1:,} alike' if alike.count > 1 else ''} "
+                f"| {_cell(f'{kernel.kind} {kernel.emitter}')} "
+                f"| {kernel.runs:,} | {size(alike.bytes_moved)} | {_cell(_kernel_note(kernel))} "
                 f"| {_cell(kernel.source or '')} |"
             )
         yield ""
@@ -198,6 +200,7 @@ def print_explanation(
     explanation: Explanation, console: Console, *, top: int | None, pairs: bool
 ) -> None:
     """For a terminal; parameters as in ``to_markdown``."""
+    from rich.padding import Padding
     from rich.text import Text
 
     width = console.width
@@ -210,7 +213,7 @@ def print_explanation(
             flags = f"flags: {' '.join(module.flags)}"
             console.print(Text(f"  {shorten(flags, width - 2)}", style="dim"))
         for note in module.notes:
-            console.print(Text(f"  note: {safe(note)}", style="yellow"))
+            console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
         _print_totals(module, console)
         _print_kernels(module, console, top)
         if pairs:
@@ -274,25 +277,32 @@ def _print_kernels(module: ModuleFacts, console: Console, top: int | None) -> No
             kind.kind, f"{kind.count:,}", f"{kind.launches:,}", size(kind.bytes_moved), share
         )
     _print_indented(table, console)
-    shown = module.kernels[:top]
     if len(module.kernels) < 2:
-        shown = ()
-    if shown:
-        console.print()
-        table = _table(
-            ("heaviest", False), ("emitter", False), ("runs", True), ("bytes", True),
-            ("computes", False), ("source", False),
-        )  # fmt: skip
-        for kernel in shown:
-            table.add_row(
-                shorten(kernel.name, 32),
-                shorten(kernel.emitter, 18),
-                f"{kernel.runs:,}" if kernel.runs_known else f"≥{kernel.runs:,}",
-                size(kernel.bytes_moved),
-                shorten(_kernel_note(kernel), max(console.width - 90, 16)),
-                _tail(kernel.source or "", 22),
-            )
-        _print_indented(table, console)
+        return
+    console.print()
+    table = _table(
+        ("heaviest", False), ("", True), ("emitter", False), ("runs", True), ("bytes", True),
+        ("computes", False), ("source", False),
+    )  # fmt: skip
+    table.columns[5].ratio = 1
+    table.expand = True
+    for alike in module.heaviest[:top]:
+        kernel = alike.example
+        table.add_row(
+            shorten(kernel.name, 30),
+            f"x{alike.count:,}" if alike.count > 1 else "",
+            shorten(kernel.emitter, 14),
+            f"{kernel.runs:,}" if kernel.runs_known else f"{kernel.runs:,}+",
+            size(alike.bytes_moved),
+            safe(_kernel_note(kernel)),
+            _file_and_line(kernel.source),
+        )
+    _print_indented(table, console)
+
+
+def _file_and_line(source: str | None) -> str:
+    """The last part of a path is what tells in a narrow column."""
+    return shorten((source or "").replace("\\", "/").rpartition("/")[2], 24)
 
 
 def _tail(text: str, width: int) -> str:
@@ -334,24 +344,28 @@ def _print_pairs(module: ModuleFacts, console: Console, top: int | None) -> None
 
 
 def _print_pair(pair: PairFacts, console: Console, rank: str, saved: int, count: int) -> None:
+    from rich.padding import Padding
     from rich.text import Text
 
-    repeated = f"  ×{count} alike" if count > 1 else ""
+    repeated = f"  x{count:,} alike" if count > 1 else ""
     line = Text(f"  {rank} ")
     line.append(safe(pair.producer.name), style="bold")
     line.append(" -> ")
     line.append(safe(pair.consumer.name), style="bold")
     line.append(f"  {size(saved)}{repeated}")
-    console.print(line, soft_wrap=False)
+    console.print(line)
     shapes = (
         f"{pair.producer.opcode} {pair.producer.shape} -> "
         f"{pair.consumer.opcode} {pair.consumer.shape}"
     )
-    console.print(Text(f"     {shorten(shapes, console.width - 5)}", style="dim"))
-    console.print(Text(f"     at {_tail(_places(pair), console.width - 8)}"))
-    style = "red" if pair.reason else "green"
-    console.print(Text(f"     {safe(_why(pair))}", style=style))
+    details = [
+        (shorten(shapes, console.width - 5), "dim"),
+        (f"at {_tail(_places(pair), console.width - 8)}", ""),
+        (_why(pair), "red" if pair.reason else "green"),
+    ]
     if pair.message:
-        console.print(Text(f"     compiler: {safe(pair.message)}"))
+        details.append((f"compiler: {pair.message}", ""))
     if pair.advice:
-        console.print(Text(f"     try: {safe(pair.advice)}", style="cyan"))
+        details.append((f"try: {pair.advice}", "cyan"))
+    for text, style in details:
+        console.print(Padding(Text(safe(text), style=style), (0, 0, 0, 5)))
