@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,7 +99,7 @@ def _ends(pair: str | None) -> tuple[str | None, str | None]:
 def _progress(modules: Iterable[DumpedModule]) -> Iterable[DumpedModule]:
     """A bar on a terminal, where there is more than one module."""
     found = list(modules)
-    if len(found) < 2 or not click.get_text_stream("stderr").isatty():
+    if len(found) < 2 or not sys.stderr.isatty():
         return found
     from rich.console import Console
     from rich.progress import track

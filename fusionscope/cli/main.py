@@ -9,6 +9,7 @@ import traceback
 
 import click
 
+from fusionscope import __version__
 from fusionscope.errors import UnusableInput
 
 # Command names and one line on each; the file of the same name defines ``command``.
@@ -36,7 +37,7 @@ class _Commands(click.Group):
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="fusionscope")
+@click.version_option(__version__, prog_name="fusionscope")
 @click.option("--debug", is_flag=True, help="Show a traceback where something goes wrong.")
 def cli(debug: bool) -> None:
     """Reads the HLO dumps of the XLA compiler and answers, for every producer and each of its

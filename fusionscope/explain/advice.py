@@ -152,3 +152,33 @@ RULE_TEXTS = {
     "leg-pc-producer": RuleText("the producer cannot be part of a loop"),
     "leg-pc-reduction-epilogue": RuleText("what follows this reduction stays outside"),
 }
+
+# What keeps its neighbours out by being a kernel of its own: opcode, start of the custom call's
+# target, and what to try.
+_BOUNDARIES = (
+    (
+        "custom-call",
+        "__cudnn$conv",
+        "cuDNN takes a bias, a side input and an activation into the call, nothing else; "
+        "XLA_FLAGS=--xla_gpu_experimental_enable_conv_fusion=true builds cuDNN fusions with more",
+    ),
+    (
+        "custom-call",
+        "__cublas",
+        "cuBLASLt takes a bias, ReLU or GELU, scaling and an output conversion into the call, "
+        "nothing else; XLA_FLAGS=--xla_gpu_enable_triton_gemm=true lets Triton emit the dot",
+    ),
+    ("dot", "", "the dot has a kernel of its own; " + _OTHER_GEMM_FUSION.format("false|true")),
+)
+_NEVER_FUSIBLE = frozenset({"pf-is-fusible"})
+
+
+def advice_for(rule: str, ends: tuple[tuple[str, str], ...]) -> str | None:
+    """What to try where ``rule`` refused a pair; ``ends`` are opcode and custom-call target of the
+    producer and the consumer."""
+    if rule in _NEVER_FUSIBLE:
+        for opcode, target, text in _BOUNDARIES:
+            if any(opcode == own and found.startswith(target) for own, found in ends):
+                return text
+    known = RULE_TEXTS.get(rule)
+    return known.advice if known else None

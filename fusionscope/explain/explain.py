@@ -14,7 +14,7 @@ from fusionscope.dump.debug_options import flags_that_matter
 from fusionscope.dump.device import describe
 from fusionscope.dump.reasons import UNKNOWN
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.advice import RULE_TEXTS
+from fusionscope.explain.advice import RULE_TEXTS, advice_for
 from fusionscope.explain.evidence import Evidence, Reason, read_evidence
 from fusionscope.explain.result import (
     AlikeKernels,
@@ -91,7 +91,7 @@ def explain(
     costs: list[tuple[int, DumpedModule]] = []
     for module in modules:
         try:
-            costs.append((_cost(module), module))
+            costs.append((_cost(module) if len(modules) > 1 else 0, module))
         except UnusableInput as error:
             problems.append(str(error))
     costs.sort(key=lambda cost: -cost[0])
@@ -368,7 +368,7 @@ def _pair_facts(
             "recorded" if recorded else None,
             pair.bytes_between * runs,
             text.title if text else None,
-            text.advice if text else None,
+            advice_for(reason.rule, tuple(map(_boundary, (pair.producer, pair.consumer)))),
         )
     return PairFacts(
         _operation(pair.producer),
@@ -382,6 +382,11 @@ def _pair_facts(
         None,
         0 if pair.outcome is Outcome.GONE else pair.bytes_between * runs,
     )
+
+
+def _boundary(instruction: Instruction) -> tuple[str, str]:
+    """Opcode, and what a custom call calls."""
+    return instruction.opcode, instruction.attributes.get("custom_call_target", "").strip('"')
 
 
 def _operation(instruction: Instruction) -> Operation:
