@@ -9,11 +9,13 @@ Only what a reader of dumps needs is kept, and no path of this machine remains i
 import argparse
 import fnmatch
 import gzip
+import io
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,9 +69,24 @@ def compiled(python: str, program: str, target: str, work: Path, record: bool) -
     return work / name
 
 
+def without_viewer(name: str, content: bytes) -> bytes:
+    """A Fusion Explorer record without the program that shows it: the decisions alone."""
+    if name.endswith("_fusion.pyz"):
+        database = zipfile.ZipFile(io.BytesIO(content)).read("fusions.db")
+        stripped = io.BytesIO()
+        with zipfile.ZipFile(stripped, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(zipfile.ZipInfo("fusions.db"), database, zipfile.ZIP_DEFLATED)
+        return stripped.getvalue()
+    if name.endswith("_fusion.html"):
+        frames = re.search(rb"const frames\s*=.*", content)
+        assert frames is not None, f"{name} holds no frames"
+        return b"<script>\n" + frames[0] + b"\n</script>\n"
+    return content
+
+
 def store(source: Path, directory: Path) -> None:
     """Copies one file of a dump, without this machine's paths, and compressed when it is large."""
-    content = source.read_bytes()
+    content = without_viewer(source.name, source.read_bytes())
     if source.suffix not in BINARY:
         content = re.sub(rb'[^\s"]*/site-packages/', b"", content)
     target = directory / source.name
