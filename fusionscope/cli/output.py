@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,4 +83,4 @@ def open_console(output: Path | None) -> Iterator[Console]:
     )
     yield console
     if not is_terminal:
-        write_text(buffer.getvalue(), output)
+        write_text(re.sub(r" +$", "", buffer.getvalue(), flags=re.MULTILINE), output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -250,9 +250,14 @@ def _modules(
 
 def _single(file: DumpFile, table: ParseTable) -> DumpedModule:
     """One file, whatever its name, as a dump of one stage."""
-    if not file.read()[:4096].strip():
+    start = file.read()[:4096]
+    if not start.strip():
         raise UnusableInput("empty, expected HLO text", file=str(file), hint=HOW_TO_DUMP)
     name = FileName(Role.STAGE, 0, file.name, file.name)
-    stage = Stage(name, file)
-    module = read(file.text(), table, file=str(file))
-    return DumpedModule(0, module.name, file.path.parent, (stage,), {}, table, {stage: module})
+    stage = Stage(name, None, file) if file.name.endswith(".pb") else Stage(name, file)
+    if stage.text is not None and b"\0" in start:
+        raise UnusableInput(
+            "binary, expected HLO text or a directory of dumps", file=str(file), hint=HOW_TO_DUMP
+        )
+    module = DumpedModule(0, file.name, file.path.parent, (stage,), {}, table)
+    return replace(module, name=module.read(stage).name)

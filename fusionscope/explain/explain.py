@@ -35,8 +35,8 @@ from fusionscope.hlo import Instruction, SourceLocation
 
 Content = TypeVar("Content")
 
-# A module that moves less than this share of the costliest module's bytes is folded away.
-_TRIVIAL = 0.05
+# Of many modules those are explained that move this share of all bytes, and at most so many.
+_SHARE, _MOST = 0.9, 5
 
 # The pass whose decisions the records hold, by backend.
 _RECORDED_PASS = {"cpu": ("fusion",), "gpu": ("priority-fusion", "fusion"), "tpu": ("tpu_fusion",)}
@@ -95,11 +95,15 @@ def explain(
         except UnusableInput as error:
             problems.append(str(error))
     costs.sort(key=lambda cost: -cost[0])
-    limit = costs[0][0] * _TRIVIAL if costs and not selection.all_modules else 0
-    shown = [module for cost, module in costs if cost >= limit]
-    folded = [(module.name, cost) for cost, module in costs if cost < limit]
+    shown, folded = costs, []
+    if not selection.all_modules:
+        total, moved, count = sum(cost for cost, _ in costs), 0, 0
+        while count < min(len(costs), _MOST) and (count == 0 or moved < _SHARE * total):
+            moved += costs[count][0]
+            count += 1
+        shown, folded = costs[:count], costs[count:]
     explained: list[ModuleFacts] = []
-    for module in progress(shown):
+    for module in progress([module for _, module in shown]):
         try:
             explained.append(_explain_module(module, selection))
         except UnusableInput as error:
@@ -111,7 +115,12 @@ def explain(
             f"none of {len(modules)} modules can be read; the first: {problems[0]}",
             file=str(dump.path),
         )
-    return Explanation(str(dump.path), tuple(explained), tuple(folded), tuple(problems))
+    return Explanation(
+        str(dump.path),
+        tuple(explained),
+        tuple((module.name, cost) for cost, module in folded),
+        tuple(problems),
+    )
 
 
 def _cost(module: DumpedModule) -> int:

@@ -168,9 +168,9 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
         yield "| kernel | kind | runs | bytes | computes | source |\n|---|---|--:|--:|---|---|"
         for alike in module.heaviest[:top]:
             kernel = alike.example
+            alike_too = f" and {alike.count - 1:,} alike" if alike.count > 1 else ""
             yield (
-                f"| `{_cell(kernel.name)}`{f' and {alike.count - 1:,} alike' if alike.count > 1 else ''} "
-                f"| {_cell(f'{kernel.kind} {kernel.emitter}')} "
+                f"| `{_cell(kernel.name)}`{alike_too} | {_cell(f'{kernel.kind} {kernel.emitter}')} "
                 f"| {kernel.runs:,} | {size(alike.bytes_moved)} | {_cell(_kernel_note(kernel))} "
                 f"| {_cell(kernel.source or '')} |"
             )
@@ -224,7 +224,7 @@ def print_explanation(
     if explanation.folded:
         moved = size(sum(cost for _, cost in explanation.folded))
         console.print(
-            f"{plural(len(explanation.folded), 'small module')} folded ({moved} in all): "
+            f"{plural(len(explanation.folded), 'module')} that cost less folded ({moved} in all): "
             "--all shows them, --module NAME one of them"
         )
 
