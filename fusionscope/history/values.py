@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import CALLS, split_attributes
-from fusionscope.hlo.model import Statement
+from fusionscope.hlo.model import Body, Statement
 
 # A value is a number, or one value for each element of a tuple that is taken apart.
 Value: TypeAlias = "int | tuple[Value, ...]"
@@ -46,6 +46,8 @@ _IMMATERIAL = CALLS | {
 _IDENTITIES = frozenset({"add-dependency", "copy-done", "domain", "opt-barrier"})
 # Their value is that of the root of the computation that they call.
 TRANSPARENT = frozenset({"fusion", "call", "async-start"})
+# Computations that call each other deeper than this are left alone.
+_DEEPEST = 64
 # Their computations are executed by instructions of their own, each a kernel.
 CONTROL = frozenset({"while", "conditional", "call"})
 
@@ -61,24 +63,43 @@ class Step(NamedTuple):
     inside: Instruction | None
 
 
+class Block(NamedTuple):
+    """A computation that was executed, with the values of its instructions in their order.
+
+    ``inside`` is as in ``Step``.
+    """
+
+    computation: Computation
+    values: list[Value]
+    inside: Instruction | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Execution:
     """One computation that runs instruction by instruction: the entry, or the body of a loop.
 
-    ``path`` says how it is reached and is the same in every stage. ``steps`` are all instructions
-    in it and in the fusions that it runs; ``values`` the values of its own instructions.
+    ``path`` says how it is reached and is the same in every stage. ``blocks`` are itself and the
+    fusions that it runs; ``values`` the values of its own instructions.
     """
 
     path: Hashable
     computation: Computation
     values: dict[Instruction, Value] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     # (read value, reading value) in each kernel, also where bitcasts stand between them
     edges: dict[Instruction, set[tuple[int, int]]] = field(default_factory=dict)
     # What each value of a bitcast is a view of.
     views: dict[int, int] = field(default_factory=dict)
     # Values that each instruction computes in itself.
     computed: dict[Instruction, set[int]] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> Iterator[Step]:
+        for block in self.blocks:
+            for instruction, value in zip(
+                block.computation.instructions, block.values, strict=True
+            ):
+                yield Step(instruction, value, block.inside)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +152,9 @@ class _Before(NamedTuple):
 class _Frame:
     """A computation being evaluated; ``values`` grows with each instruction."""
 
-    __slots__ = ("arguments", "caller", "computation", "execution", "fusion", "values")
+    __slots__ = (
+        "arguments", "caller", "computation", "execution", "fusion", "mark", "nested", "values"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -147,6 +170,8 @@ class _Frame:
         self.caller = caller
         self.fusion = fusion
         self.values: list[Value] = []
+        self.mark = len(execution.blocks)
+        self.nested = False  # whether it called computations itself
 
 
 class Numbering:
@@ -159,6 +184,8 @@ class Numbering:
         self._attributes: dict[str, Hashable] = {}
         self._shapes: dict[str, str] = {}
         self._calls: dict[str, tuple[str, ...]] = {}
+        # Values inside fusions, and what they give, by content and operands.
+        self._memory: dict[tuple[Body, tuple[Value, ...]], tuple[list[Value], Value]] = {}
         self._parts: dict[int, set[int]] = defaultdict(set)
         self._previous: NumberedModule | None = None
         self._module: Module | None = None
@@ -179,10 +206,12 @@ class Numbering:
             path, computation = pending.pop()
             execution = Execution(path, computation)
             executions.append(execution)
-            for inner, called in self._run(execution, contents):
+            for inner, called in self._run(execution):
                 if inner not in seen:
                     seen.add(inner)
                     pending.append((inner, called))
+            if contents:
+                _collect(execution)
         numbered = NumberedModule(module, tuple(executions), self._parts)
         self._previous = numbered
         return numbered
@@ -224,48 +253,70 @@ class Numbering:
             source = instruction.operands[0]
         return path, None, source.attributes.get("metadata", instruction.name), shape
 
-    def _run(self, execution: Execution, contents: bool) -> Iterator[tuple[Hashable, Computation]]:
+    def _run(self, execution: Execution) -> Iterator[tuple[Hashable, Computation]]:
         """Evaluates one computation; yields the computations that it runs instruction by
         instruction (bodies of loops, branches), with their paths."""
         frames = [_Frame(execution.computation, execution, None, None, None)]
-        returned: Value | None = None
+        finished: _Frame | None = None
         while frames:
             frame = frames[-1]
-            statements = frame.computation.graph.statements
-            edges = frame.computation.graph.operands
+            graph = frame.computation.graph
+            statements, edges, values = graph.statements, graph.operands, frame.values
             instructions = frame.computation.instructions
-            while len(frame.values) < len(statements):
-                index = len(frame.values)
+            while len(values) < len(statements):
+                index = len(values)
                 statement, instruction = statements[index], instructions[index]
-                operands = tuple([frame.values[operand] for operand in edges[index]])
-                if statement.opcode in TRANSPARENT and returned is None:
+                operands = tuple([values[operand] for operand in edges[index]])
+                if finished is not None:
+                    value = self._return(frame, instruction, operands, finished)
+                    finished = None
+                elif statement.opcode in TRANSPARENT and len(frames) < _DEEPEST:
                     called = instruction.called
-                    if called and len(frames) < 64:
+                    known = self._memory.get((called[0].body, operands)) if called else None
+                    if known is not None and frame.fusion is None and statement.opcode == "fusion":
+                        value = known[1]
+                        execution.blocks.append(Block(called[0], known[0], instruction))
+                    elif called:
                         inside = frame.fusion
                         if inside is None and statement.opcode != "call":
                             inside = instruction
+                        frame.nested = True
                         frames.append(_Frame(called[0], execution, operands, instruction, inside))
                         break
-                if returned is not None:
-                    value, returned = returned, None
-                    if frame.fusion is None and statement.opcode == "fusion":
-                        value = self._anchor_fusion(execution, instruction, value)
-                    execution.steps.append(Step(instruction, value, frame.fusion))
+                    else:
+                        value = self._evaluate(frame, statement, instruction, operands)
                 else:
                     value = self._evaluate(frame, statement, instruction, operands)
-                    execution.steps.append(Step(instruction, value, frame.fusion))
-                    if contents:
-                        _record(execution, frame, instruction, value, operands)
-                frame.values.append(value)
-                if frame.fusion is None:
-                    if frame.caller is None:
-                        execution.values[instruction] = value
-                    if statement.opcode in ("while", "conditional"):
-                        for number, called_computation in enumerate(instruction.called):
-                            yield (execution.path, value, number), called_computation
+                values.append(value)
+                if frame.fusion is None and statement.opcode in ("while", "conditional"):
+                    for number, called_computation in enumerate(instruction.called):
+                        yield (execution.path, value, number), called_computation
             else:
-                frames.pop()
-                returned = frame.values[frame.computation.graph.root]
+                finished = frames.pop()
+                execution.blocks.append(Block(frame.computation, values, frame.fusion))
+        execution.values.update(
+            zip(execution.computation.instructions, execution.blocks[-1].values, strict=True)
+        )
+
+    def _return(
+        self,
+        frame: _Frame,
+        caller: Instruction,
+        operands: tuple[Value, ...],
+        finished: _Frame,
+    ) -> Value:
+        """The value of an instruction whose computation was evaluated."""
+        value = finished.values[finished.computation.graph.root]
+        if frame.fusion is None and caller.opcode == "fusion":
+            renamed = self._renamed(frame.execution, caller, value)
+            if renamed:
+                value = _rename(value, renamed)
+                for block in frame.execution.blocks[finished.mark :]:
+                    block.values[:] = [_rename(inner, renamed) for inner in block.values]
+            if not finished.nested:
+                # The next stages hold most fusions unchanged.
+                self._memory[finished.computation.body, operands] = finished.values, value
+        return value
 
     def _evaluate(
         self,
@@ -413,11 +464,11 @@ class Numbering:
             _only(known.described.get(_moved(path, instruction))) if inside is not None else None
         )
 
-    def _anchor_fusion(self, execution: Execution, fusion: Instruction, value: Value) -> Value:
-        """Takes over what a fusion of the same name gave in the stage before, if its content is
-        new: the compiler rewrites the inside of library and Triton fusions."""
+    def _renamed(self, execution: Execution, fusion: Instruction, value: Value) -> dict[int, int]:
+        """Numbers to be replaced by those that a fusion of the same name gave in the stage before,
+        where its content is new: the compiler rewrites the inside of library and Triton fusions."""
         if not self._fresh:
-            return value
+            return {}
         known = self._before()
         before = known.named.get((execution.path, None, fusion.name))
         if before is not None and before[0].opcode == "fusion":
@@ -426,47 +477,39 @@ class Numbering:
             description = self._description(execution.path, None, fusion)
             earlier = _only(known.described.get(description))
         if earlier is None:
-            return value
+            return {}
         new, old = tuple(flatten(value)), tuple(flatten(earlier))
         if len(new) != len(old):
-            return value
-        renamed = {a: b for a, b in zip(new, old, strict=True) if a != b and a not in known.numbers}
-        if not renamed:
-            return value
-        for numbers in (execution.computed.get(fusion, set()),):
-            for a, b in renamed.items():
-                if a in numbers:
-                    numbers.discard(a)
-                    numbers.add(b)
-        edges = execution.edges.get(fusion)
-        if edges:
-            execution.edges[fusion] = {(renamed.get(a, a), renamed.get(b, b)) for a, b in edges}
-        return _rename(value, renamed)
+            return {}
+        return {a: b for a, b in zip(new, old, strict=True) if a != b and a not in known.numbers}
 
 
-def _record(
-    execution: Execution,
-    frame: _Frame,
-    instruction: Instruction,
-    value: Value,
-    operands: tuple[Value, ...],
-) -> None:
-    """Notes that a kernel computes ``value``, and what it read for that of its own."""
-    if instruction.opcode == "parameter" or not isinstance(value, int):
-        return
-    kernel = frame.fusion or instruction
-    execution.computed.setdefault(kernel, set()).add(value)
-    numbers = [n for operand in operands for n in flatten(operand)]
+def _collect(execution: Execution) -> None:
+    """Notes what each kernel computes, and what it reads for that."""
     views = execution.views
-    if instruction.opcode == "bitcast" or is_free_reshape(instruction):
-        views.update((value, number) for number in numbers if number != value)
-    edges = execution.edges.setdefault(kernel, set())
-    for number in numbers:
-        seen: set[int] = set()
-        while number not in seen:
-            seen.add(number)
-            edges.add((number, value))
-            number = views.get(number, number)
+    for block in execution.blocks:
+        instructions, edges = block.computation.instructions, block.computation.graph.operands
+        for instruction, operands, value in zip(instructions, edges, block.values, strict=True):
+            if isinstance(value, int) and (
+                instruction.opcode == "bitcast" or is_free_reshape(instruction)
+            ):
+                views.update((value, n) for n in flatten(block.values[operands[0]]) if n != value)
+    for block in execution.blocks:
+        instructions, edges = block.computation.instructions, block.computation.graph.operands
+        for instruction, operands, value in zip(instructions, edges, block.values, strict=True):
+            own = block.inside is not None or instruction.opcode not in TRANSPARENT
+            if instruction.opcode == "parameter" or not isinstance(value, int) or not own:
+                continue
+            kernel = block.inside or instruction
+            execution.computed.setdefault(kernel, set()).add(value)
+            read = execution.edges.setdefault(kernel, set())
+            for operand in operands:
+                for number in flatten(block.values[operand]):
+                    seen: set[int] = set()
+                    while number not in seen:
+                        seen.add(number)
+                        read.add((number, value))
+                        number = views.get(number, number)
 
 
 def _rename(value: Value, renamed: dict[int, int]) -> Value:
