@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import PurePath
 from typing import TypeVar
 
@@ -171,9 +172,9 @@ def _explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     ]
     if pairs and evidence is None:
         notes.append(
-            "no record of the compiler's decisions, so no reasons: dump once more with "
-            "--xla_dump_fusion_visualization and without --xla_dump_hlo_pass_re, into a directory "
-            "of its own, and put its *._fusion.* files beside these"
+            "no record of the compiler's decisions, so no reasons: dump again with "
+            "--xla_dump_fusion_visualization too (on a large program that is slow: run it once "
+            "more without --xla_dump_hlo_pass_re and put its *._fusion.* files beside these)"
         )
     device = _read(lambda: module.device, notes)
     flags = _read(lambda: module.flags, notes)
@@ -284,13 +285,18 @@ def _follow(
     Returns those after fusion passes, the final one last, and the one that the recorded pass worked
     on. A stage that cannot be read is left out and noted, unless it is the final one.
     """
+    passes = set(module.fusion_stages) | {final}
+    following = module.stages[module.stages.index(before) + 1 :]
     recorded = _RECORDED_PASS.get(module.backend or "", ())
-    wanted = set(module.fusion_stages) | {final}
+    base_stage = before
+    for earlier, stage in pairwise((before, *following)):
+        if stage.name.after in recorded:
+            base_stage = earlier
+            break
     stages: list[tuple[str, NumberedModule]] = []
-    base, latest = None, first
-    last_read = module.read(before)
-    start = module.stages.index(before) + 1
-    for stage in module.stages[start:]:
+    latest, latest_read = first, module.read(before)
+    base = first
+    for stage in following:
         if stage.is_final and stage is not final:
             continue
         try:
@@ -300,17 +306,16 @@ def _follow(
                 raise
             notes.append(str(error))
             continue
-        contents = stage in wanted
-        if base is None and stage.name.after in recorded:
+        contents = stage in passes or stage is base_stage
+        if contents or current.bodies != latest_read.bodies:
+            latest, latest_read = numbering.number(current, contents=contents), current
+        if stage is base_stage:
             base = latest
-        if contents or current.bodies != last_read.bodies:
-            latest = numbering.number(current, contents=contents)
-            last_read = current
-        if contents:
+        if stage in passes:
             stages.append((stage.label, latest))
         if stage is final:
             break
-    return stages, base or latest
+    return stages, base
 
 
 class _Carriers:
