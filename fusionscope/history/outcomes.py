@@ -18,7 +18,9 @@ from fusionscope.history.values import (
 )
 from fusionscope.hlo import Instruction
 
-_LOOKED_THROUGH = frozenset({"bitcast", "get-tuple-element", "parameter", "tuple"})
+# Their result is their first operand.
+_PASSED_ON = frozenset({"add-dependency", "domain", "opt-barrier"})
+_LOOKED_THROUGH = _PASSED_ON | {"bitcast", "get-tuple-element", "parameter", "tuple"}
 
 
 class Outcome(StrEnum):
@@ -73,11 +75,9 @@ class _Placed:
             for kernel, numbers in execution.computed.items():
                 for number in numbers:
                     self.kernels[number].append(kernel)
-                edges = execution.edges.get(kernel, set())
-                self.edges |= edges
-                for edge in edges if kernel.opcode in TRANSPARENT else ():
-                    if edge[0] in numbers:
-                        self.joined.setdefault(edge, kernel)
+                self.edges |= execution.edges.get(kernel, set())
+                for edge in execution.joined.get(kernel, ()):
+                    self.joined.setdefault(edge, kernel)
             for step in execution.steps:
                 kernel = step.inside or step.instruction
                 self.by_name.setdefault(step.instruction.name, kernel)
@@ -125,19 +125,24 @@ def _producers(
     pending: list[tuple[Instruction, tuple[int, ...], Instruction]] = [
         (operand, (), operand) for operand in reversed(consumer.operands)
     ]
-    seen: set[Instruction] = set()
+    seen: set[tuple[Instruction, tuple[int, ...]]] = set()
     while pending:
         operand, chain, read = pending.pop()
         source = operand
-        while source.opcode == "get-tuple-element":
-            source = source.operands[0]
+        indices: list[int] = []
+        while (
+            source.opcode in _PASSED_ON
+            or source.opcode == "get-tuple-element"
+            or (source.opcode == "tuple" and indices)
+        ):
+            if source.opcode == "get-tuple-element":
+                indices.append(int(source.attributes.get("index", "0")))
+            index = indices.pop() if source.opcode == "tuple" else 0
+            source = source.operands[index]
         if source.opcode == "tuple":
-            if source in seen:
-                continue
-            seen.add(source)
-            index = operand.attribute("index")
-            inner = source.operands if index is None else source.operands[index : index + 1]
-            pending.extend((element, chain, element) for element in reversed(inner))
+            if (source, chain) not in seen:
+                seen.add((source, chain))
+                pending.extend((element, chain, element) for element in reversed(source.operands))
         elif source.opcode == "bitcast" or is_free_reshape(source):
             numbers = tuple(flatten(execution.values.get(source, ())))
             pending.append((source.operands[0], numbers + chain, read))

@@ -42,10 +42,17 @@ _IMMATERIAL = CALLS | {
     "statistics",
 }
 
+_RESHAPES = frozenset({"bitcast", "copy", "reshape"})
+_MEMORY_SPACE = re.compile(r"S\(\d+\)")
+
 # Their value is that of their first operand.
 _IDENTITIES = frozenset({"add-dependency", "copy-done", "domain", "opt-barrier"})
+# Each operand gives an element of the result, as if it were sent on its own: passes send several
+# together, or take one apart into start and done.
+_COLLECTIVES = frozenset({"all-gather", "all-reduce", "collective-permute", "reduce-scatter"})
 # Their value is that of the root of the computation that they call.
 TRANSPARENT = frozenset({"fusion", "call", "async-start"})
+_NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
 # Computations that call each other deeper than this are left alone.
 _DEEPEST = 64
 # Their computations are executed by instructions of their own, each a kernel.
@@ -86,9 +93,11 @@ class Execution:
     computation: Computation
     values: dict[Instruction, Value] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
-    # (read value, reading value) in each kernel, also where bitcasts stand between them
+    # (read value, reading value) in each kernel, also where only views stand between them
     edges: dict[Instruction, set[tuple[int, int]]] = field(default_factory=dict)
-    # What each value of a bitcast is a view of.
+    # Those where the kernel itself computed what it reads.
+    joined: dict[Instruction, set[tuple[int, int]]] = field(default_factory=dict)
+    # What the value of a bitcast, or of an operation that a pass put in, is a view of.
     views: dict[int, int] = field(default_factory=dict)
     # Values that each instruction computes in itself.
     computed: dict[Instruction, set[int]] = field(default_factory=dict)
@@ -142,10 +151,10 @@ def flatten(value: Value) -> Iterator[int]:
 
 
 class _Before(NamedTuple):
-    """The stage before: instructions by name, by description if their names are gone, numbers."""
+    """The stage before: instructions by name, by what they keep without their name, numbers."""
 
     named: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]
-    described: dict[Hashable, list[Value]]
+    described: dict[Hashable, list[tuple[Instruction, Value]]]
     numbers: set[int]
 
 
@@ -187,6 +196,8 @@ class Numbering:
         # Values inside fusions, and what they give, by content and operands.
         self._memory: dict[tuple[Body, tuple[Value, ...]], tuple[list[Value], Value]] = {}
         self._parts: dict[int, set[int]] = defaultdict(set)
+        self._first_count: int | None = None  # how many values the first stage has
+        self._renamed: dict[int, int] = {}  # what turned out to be the same as an older number
         self._previous: NumberedModule | None = None
         self._module: Module | None = None
         self._known_before: _Before | None = None
@@ -210,8 +221,10 @@ class Numbering:
                 if inner not in seen:
                     seen.add(inner)
                     pending.append((inner, called))
-            if contents:
-                _collect(execution)
+        if self._first_count is None:
+            self._first_count = self._count
+        for execution in executions if contents else ():
+            _collect(execution, self._first_count)
         numbered = NumberedModule(module, tuple(executions), self._parts)
         self._previous = numbered
         return numbered
@@ -228,12 +241,15 @@ class Numbering:
             return _Before({}, {}, set())
         named = self._previous.by_name()
         names = {statement.name for body in self._module.bodies for statement in body.written}
-        described: dict[Hashable, list[Value]] = defaultdict(list)
+        described: dict[Hashable, list[tuple[Instruction, Value]]] = defaultdict(list)
         for (path, inside, name), (instruction, value) in named.items():
+            keys = [_moved(path, instruction)] if inside is None else []
             if name not in names:
-                described[self._description(path, inside, instruction)].append(value)
-                if inside is None:
-                    described[_moved(path, instruction)].append(value)
+                keys.append(self._description(path, inside, instruction))
+                if instruction.opcode == "while":
+                    keys.append(self._loop(path, instruction))
+            for key in filter(None, keys):
+                described[key].append((instruction, value))
         numbers = {number for _, value in named.values() for number in flatten(value)}
         return _Before(named, described, numbers)
 
@@ -246,12 +262,19 @@ class Numbering:
         elsewhere (a dot that becomes a library call) the metadata and the shape.
         """
         if inside is not None:
+            if instruction.opcode not in ("convolution", "dot"):
+                return None
             return path, inside, instruction.opcode, instruction.shape.element_count
         shape = self._plain_shape(instruction.statement.shape)
         source = instruction
         if instruction.opcode == "get-tuple-element" and instruction.operands:
             source = instruction.operands[0]
         return path, None, source.attributes.get("metadata", instruction.name), shape
+
+    def _loop(self, path: Hashable, loop: Instruction, length: int | None = None) -> Hashable:
+        """What a loop keeps: its metadata, and its first variables. Passes add some behind them."""
+        shapes = [self._plain_shape(str(shape)) for shape in loop.shape.elements[:length]]
+        return "loop", path, loop.attributes.get("metadata"), tuple(shapes)
 
     def _run(self, execution: Execution) -> Iterator[tuple[Hashable, Computation]]:
         """Evaluates one computation; yields the computations that it runs instruction by
@@ -308,8 +331,9 @@ class Numbering:
         """The value of an instruction whose computation was evaluated."""
         value = finished.values[finished.computation.graph.root]
         if frame.fusion is None and caller.opcode == "fusion":
-            renamed = self._renamed(frame.execution, caller, value)
+            renamed = self._successors(frame.execution.path, caller, finished)
             if renamed:
+                self._renamed |= renamed
                 value = _rename(value, renamed)
                 for block in frame.execution.blocks[finished.mark :]:
                     block.values[:] = [_rename(inner, renamed) for inner in block.values]
@@ -345,19 +369,57 @@ class Numbering:
             or opcode == "copy-start"
             or (opcode in ("async-done", "async-update") and operands)
             or (opcode == "copy" and _keeps_layout(instruction))
+            or (opcode.endswith("-done") and opcode[:-5] in _COLLECTIVES)
         ):
             return operands[0]
+        elif opcode.removesuffix("-start") in _COLLECTIVES:
+            return self._collective(frame, statement, instruction, operands)
         else:
-            key = self._key(statement, instruction, operands, path)
+            key = self._key(statement, instruction, operands)
+        return self._find(key, frame, instruction, operands)
+
+    def _collective(
+        self,
+        frame: _Frame,
+        statement: Statement,
+        instruction: Instruction,
+        operands: tuple[Value, ...],
+    ) -> Value:
+        opcode = statement.opcode
+        shape = instruction.shape
+        if opcode in ("all-gather-start", "collective-permute-start"):
+            shape = shape.elements[1]  # what is sent comes first
+        shapes = shape.elements if len(operands) > 1 else (shape,)
+        details = self._details(statement, instruction)
+        values = tuple(
+            self._find(
+                (opcode.removesuffix("-start"), self._plain_shape(str(part)), (operand,), *details),
+                frame,
+                instruction,
+                operands,
+            )
+            for part, operand in zip(shapes, operands, strict=False)
+        )
+        return values if len(values) > 1 else values[0]
+
+    def _find(
+        self,
+        key: Hashable,
+        frame: _Frame,
+        instruction: Instruction,
+        operands: tuple[Value, ...],
+    ) -> int:
+        """The number of a key, which may be that of an instruction in the stage before."""
         known = self._numbers.get(key)
         if known is None:
-            known = self._anchor(path, frame.fusion.name if frame.fusion else None, instruction)
+            inside = frame.fusion.name if frame.fusion else None
+            known = self._anchor(frame.execution.path, inside, instruction)
             if known is None:
                 known = self._new()
-            elif opcode == "reduce" and instruction.operands[0].opcode == "reduce":
+            elif instruction.opcode == "reduce" and instruction.operands[0].opcode == "reduce":
                 self._parts[known].update(flatten(operands[0]))
             self._numbers[key] = known
-        return known
+        return self._renamed.get(known, known)
 
     def _number(self, key: Hashable) -> int:
         known = self._numbers.get(key)
@@ -371,11 +433,7 @@ class Numbering:
         return self._count
 
     def _key(
-        self,
-        statement: Statement,
-        instruction: Instruction,
-        operands: tuple[Value, ...],
-        path: Hashable,
+        self, statement: Statement, instruction: Instruction, operands: tuple[Value, ...]
     ) -> Hashable:
         shape = self._plain_shape(statement.shape)
         opcode = statement.opcode
@@ -384,22 +442,28 @@ class Numbering:
             if "..." in literal:  # the compiler left the value out: its name must do
                 return opcode, shape, re.sub(r"[.\-]", "_", statement.name)
             return opcode, shape, literal
-        if opcode in ("bitcast", "copy", "reshape"):
+        if opcode in _RESHAPES:
             # The same elements: a plain reshape, or another order in memory.
             if opcode == "bitcast" and _in_order(instruction, instruction.operands[0]):
                 return "reshape", shape, operands
             if is_free_reshape(instruction):
                 return "reshape", shape, operands
-            shape = str(instruction.shape)
-        called: Hashable = ()
-        if opcode not in CONTROL:
+            shape = _MEMORY_SPACE.sub("", str(instruction.shape))
+        return opcode, shape, operands, *self._details(statement, instruction)
+
+    def _details(
+        self, statement: Statement, instruction: Instruction
+    ) -> tuple[Hashable, tuple[int, ...]]:
+        """What an operation computes with, apart from its operands."""
+        called: tuple[int, ...] = ()
+        if statement.opcode not in CONTROL:
             names = self._called(statement)
             if names:
                 computations = instruction.computation.module.by_name
                 called = tuple(
                     self._expression(computations[name]) for name in names if name in computations
                 )
-        return opcode, shape, operands, self._material(statement.attributes), called
+        return self._material(statement.attributes), called
 
     def _called(self, statement: Statement) -> tuple[str, ...]:
         names = self._calls.get(statement.attributes)
@@ -432,7 +496,7 @@ class Numbering:
         if material is None:
             material = self._attributes[attributes] = tuple(
                 sorted(
-                    (key, value)
+                    (key, _without_axis_names(value) if key == "replica_groups" else value)
                     for key, value in split_attributes(attributes).items()
                     if key not in _IMMATERIAL
                 )
@@ -455,61 +519,147 @@ class Numbering:
             if (
                 isinstance(value, int)
                 and old.opcode != "fusion"
-                and self._plain_shape(old.statement.shape) == shape
+                and (
+                    self._plain_shape(old.statement.shape) == shape
+                    # A pass changed the precision, and put conversions around it.
+                    or (old.opcode, old.shape.dimensions)
+                    == (instruction.opcode, instruction.shape.dimensions)
+                )
             ):
                 return value
         if not known.described:
             return None
-        return _only(known.described.get(self._description(path, inside, instruction))) or (
-            _only(known.described.get(_moved(path, instruction))) if inside is not None else None
+        if inside is None:
+            keys = [self._description(path, inside, instruction)]
+            if instruction.opcode == "while":
+                lengths = range(len(instruction.shape.elements), 0, -1)
+                keys += [self._loop(path, instruction, length) for length in lengths]
+            found = next((n for key in keys if (n := _only(known.described.get(key)))), None)
+            for key in keys if found is not None else ():
+                known.described.pop(key, None)  # one instruction has one successor
+            return found
+        return _only(known.described.get(self._description(path, inside, instruction))) or _only(
+            known.described.get(_moved(path, instruction))
         )
 
-    def _renamed(self, execution: Execution, fusion: Instruction, value: Value) -> dict[int, int]:
-        """Numbers to be replaced by those that a fusion of the same name gave in the stage before,
-        where its content is new: the compiler rewrites the inside of library and Triton fusions."""
+    def _successors(self, path: Hashable, fusion: Instruction, frame: _Frame) -> dict[int, int]:
+        """Numbers in a fusion to be replaced by those that the same had in the stage before.
+
+        The compiler rewrites the inside of library and Triton fusions. What came out before still
+        does, and what stands for one instruction reads what stands for its operands.
+        """
         if not self._fresh:
             return {}
         known = self._before()
-        before = known.named.get((execution.path, None, fusion.name))
+        inner = frame.computation
+        alike: list[tuple[Instruction, Instruction]] = []  # new, old
+        inside: str | None = None
+        before = known.named.get((path, None, fusion.name))
         if before is not None and before[0].opcode == "fusion":
-            earlier: Value | None = before[1]
-        else:  # it may have formed around one instruction, whose metadata it has
-            description = self._description(execution.path, None, fusion)
-            earlier = _only(known.described.get(description))
-        if earlier is None:
-            return {}
-        new, old = tuple(flatten(value)), tuple(flatten(earlier))
-        if len(new) != len(old):
-            return {}
-        return {a: b for a, b in zip(new, old, strict=True) if a != b and a not in known.numbers}
+            inside = fusion.name
+            alike += [(inner.root, called.root) for called in before[0].called[:1]]
+        else:  # it may have formed around one instruction, whose metadata and name it has
+            described = known.described.get(self._description(path, None, fusion), [])
+            before = described[0] if len(described) == 1 else None
+            alike += [(inner.root, old) for old, _ in described if before is not None]
+            dot = known.named.get((path, None, fusion.name.removeprefix("gemm_fusion_")))
+            dots = [i for i in inner.instructions if dot and i.opcode == dot[0].opcode]
+            alike += [(new, dot[0]) for new in dots if dot and len(dots) == 1]
+        renamed: dict[int, int] = {}
+        if before is not None:
+            new, old = (tuple(flatten(v)) for v in (frame.values[inner.graph.root], before[1]))
+            if len(new) == len(old):
+                renamed = {
+                    a: b for a, b in zip(new, old, strict=True) if a != b and a not in known.numbers
+                }
+        seen: set[Instruction] = set()
+        while alike:
+            one, other = map(_past_views, alike.pop())
+            value = frame.values[one.index]
+            earlier = known.named.get((path, inside, other.name))
+            if (
+                one not in seen
+                and earlier is not None
+                and isinstance(value, int)
+                and isinstance(earlier[1], int)
+                and (value not in known.numbers or value == earlier[1])
+                and renamed.get(value, earlier[1]) == earlier[1]
+                and _stands_for(one, other)
+            ):
+                seen.add(one)
+                if value != earlier[1]:
+                    renamed[value] = earlier[1]
+                ours, theirs = one.operands, other.operands
+                if len(ours) == len(theirs):
+                    is_swapped = not all(map(_stands_for, ours, theirs)) and all(
+                        map(_stands_for, ours, theirs[::-1])
+                    )
+                    alike += zip(ours, theirs[::-1] if is_swapped else theirs, strict=True)
+        return renamed
 
 
-def _collect(execution: Execution) -> None:
-    """Notes what each kernel computes, and what it reads for that."""
+def _collect(execution: Execution, first_count: int) -> None:
+    """Notes what each kernel computes, and what it reads for that.
+
+    ``first_count`` is the largest number of the first stage. What a pass put in since and has one
+    operand (a conversion, a copy) does not part the operations on both sides.
+    """
     views = execution.views
     for block in execution.blocks:
         instructions, edges = block.computation.instructions, block.computation.graph.operands
         for instruction, operands, value in zip(instructions, edges, block.values, strict=True):
+            opcode = instruction.opcode
+            if opcode in _NOTHING_COMPUTED:
+                continue
+            kernel = block.inside or instruction
+            execution.computed.setdefault(kernel, set()).update(flatten(value))
             if isinstance(value, int) and (
-                instruction.opcode == "bitcast" or is_free_reshape(instruction)
+                opcode == "bitcast"
+                or is_free_reshape(instruction)
+                or (value > first_count and len(operands) == 1 and opcode != "get-tuple-element")
             ):
                 views.update((value, n) for n in flatten(block.values[operands[0]]) if n != value)
     for block in execution.blocks:
         instructions, edges = block.computation.instructions, block.computation.graph.operands
         for instruction, operands, value in zip(instructions, edges, block.values, strict=True):
-            own = block.inside is not None or instruction.opcode not in TRANSPARENT
-            if instruction.opcode == "parameter" or not isinstance(value, int) or not own:
-                continue
             kernel = block.inside or instruction
-            execution.computed.setdefault(kernel, set()).add(value)
+            if instruction.opcode in _NOTHING_COMPUTED:
+                continue
+            computed = execution.computed[kernel]
+            readers = list(flatten(value))
+            is_split = len(readers) == len(operands) > 1  # each result has an operand of its own
             read = execution.edges.setdefault(kernel, set())
-            for operand in operands:
+            joined = execution.joined.setdefault(kernel, set())
+            for position, operand in enumerate(operands):
+                # What comes from outside are the parameters of the kernel's first computation.
+                is_outside = block.inside is None or (
+                    _source(instructions[operand]).opcode == "parameter"
+                    and block.computation in block.inside.called
+                )
+                own = readers[position : position + 1] if is_split else readers
                 for number in flatten(block.values[operand]):
+                    is_own = not is_outside and number in computed
                     seen: set[int] = set()
                     while number not in seen:
                         seen.add(number)
-                        read.add((number, value))
+                        read.update((number, reader) for reader in own)
+                        if is_own:
+                            joined.update((number, reader) for reader in own)
                         number = views.get(number, number)
+                        is_own = is_own and number in computed
+
+
+def _source(instruction: Instruction) -> Instruction:
+    """What an element of a tuple is taken from."""
+    while instruction.opcode == "get-tuple-element":
+        instruction = instruction.operands[0]
+    return instruction
+
+
+def _without_axis_names(groups: str) -> str:
+    """``mesh['d'=4,'m'=2] {'m'}`` with numbers for the names, which differ between collectives."""
+    numbers: dict[str, str] = {}
+    return re.sub(r"'[^']*'", lambda name: numbers.setdefault(name[0], str(len(numbers))), groups)
 
 
 def _rename(value: Value, renamed: dict[int, int]) -> Value:
@@ -519,7 +669,12 @@ def _rename(value: Value, renamed: dict[int, int]) -> Value:
 
 
 def _moved(path: Hashable, instruction: Instruction) -> Hashable:
-    """What an instruction keeps when it moves into a fusion and a reshape across it."""
+    """What an instruction keeps when it moves into a fusion and a reshape across it.
+
+    None for what only changes shape or order: such come and go.
+    """
+    if instruction.opcode in _RESHAPES:
+        return None
     return (
         "moved",
         path,
@@ -529,10 +684,28 @@ def _moved(path: Hashable, instruction: Instruction) -> Hashable:
     )
 
 
-def _only(values: list[Value] | None) -> int | None:
-    """The one number in ``values``, if there is just one."""
-    value = values[0] if values and len(values) == 1 else None
+def _only(found: list[tuple[Instruction, Value]] | None) -> int | None:
+    """The number of the one that was found, if there is just one."""
+    value = found[0][1] if found and len(found) == 1 else None
     return value if isinstance(value, int) else None
+
+
+def _past_views(instruction: Instruction) -> Instruction:
+    while instruction.opcode in _RESHAPES:
+        instruction = instruction.operands[0]
+    return instruction
+
+
+def _stands_for(new: Instruction, old: Instruction) -> bool:
+    """Whether one instruction may have been rewritten as the other, as far as they tell."""
+    new, old = _past_views(new), _past_views(old)
+    one, other = (i.attributes.get("metadata") for i in (new, old))
+    return (
+        new.opcode == old.opcode
+        and new.opcode not in _NOTHING_COMPUTED
+        and new.shape.element_count == old.shape.element_count
+        and (one is None or other is None or one == other)
+    )
 
 
 def _in_order(*instructions: Instruction) -> bool:

@@ -10,9 +10,11 @@ from fusionscope.hlo.text import BRACES, BRACKETS, NAME, PARENTHESES, STRING, st
 
 VALUE = rf"(?:[^,{{}}()\[\]\"']++|{STRING}|{BRACES}|{PARENTHESES}|{BRACKETS})++"
 
-_ATTRIBUTE = re.compile(rf",\s*([A-Za-z_][\w.\-]*)=\s*({VALUE})")
-_METADATA = re.compile(rf"(\w+)=\s*({STRING}|{BRACES}|[^\s}}]+)")
-_INTEGERS = re.compile(r"\{\s*(?:-?\d+(?:\s*,\s*-?\d+)*)?\s*\}")
+_ATTRIBUTE = re.compile(rf",\s*+([A-Za-z_][\w.\-]*+)=\s*+({VALUE})", re.DOTALL)
+_METADATA = re.compile(rf"(\w++)=\s*+({STRING}|{BRACES}|[^\s}}]++)", re.DOTALL)
+_INTEGER = re.compile(r"-?\d{1,20}")
+_INTEGERS = re.compile(r"\{\s*+(?:-?\d{1,20}(?:\s*+,\s*+-?\d{1,20})*+)?\s*+\}")
+_NAME = re.compile(NAME)
 _NAMES = re.compile(rf"\{{?\s*(?:%?{NAME}(?:\s*,\s*%?{NAME})*)?\s*\}}?")
 
 # Attributes that name computations.
@@ -20,7 +22,12 @@ CALLS = frozenset(
     """branch_computations body called_computations calls condition false_computation scatter select
     to_apply true_computation""".split()
 )
-_CALL = re.compile(rf"(?:{'|'.join(sorted(CALLS))})=")
+_CALL = rf",\s*+(?:{'|'.join(sorted(CALLS))})="
+_CALLED = re.compile(
+    rf"(?:[^,{{\"']++|{STRING}|{BRACES}|(?!{_CALL}),|\{{)*+"
+    rf"(?:{_CALL}\s*+(%?{NAME}|\{{[^{{}}\"']*+\}})|$)",
+    re.DOTALL,
+)
 _NAME_LISTS = CALLS | {"control-predecessors"}
 
 
@@ -37,19 +44,12 @@ def cut_attributes(text: str) -> list[str] | None:
 
 def called_names(text: str) -> tuple[str, ...]:
     """Names of the computations that the attributes in ``text`` call, in the order printed."""
-    if not _CALL.search(text):
-        return ()
-    return tuple(
-        name
-        for key, value in split_attributes(text).items()
-        if key in CALLS
-        for name in read_names(value)
-    )
+    return read_names(",".join(_CALLED.findall(text)))
 
 
 def read_names(value: str) -> tuple[str, ...]:
     """``{%a, %b}`` or ``%a`` as names without the percent sign."""
-    return tuple(name.strip().lstrip("%") for name in value.strip("{} ").split(",") if name.strip())
+    return tuple(_NAME.findall(value))
 
 
 def read_value(key: str, value: str) -> Any:
@@ -67,10 +67,10 @@ def read_value(key: str, value: str) -> Any:
         return read_names(value)
     if value in ("true", "false"):
         return value == "true"
-    if re.fullmatch(r"-?\d+", value):
+    if _INTEGER.fullmatch(value):
         return int(value)
     if _INTEGERS.fullmatch(value):
-        return tuple(int(number) for number in value.strip("{} ").split(",") if number)
+        return tuple(int(number) for number in value[1:-1].split(",") if number.strip())
     if re.fullmatch(STRING, value, re.DOTALL):
         return unescape(value)
     if value.startswith('{"'):

@@ -77,6 +77,16 @@ def check(rule: str, text: str) -> None:
         ) from None
 
 
+@functools.lru_cache(maxsize=4096)
+def fits(rule: str, text: str) -> bool:
+    """Whether ``rule`` derives ``text``; for short texts that come again and again."""
+    try:
+        check(rule, text)
+    except UnusableInput:
+        return False
+    return True
+
+
 def _readable(terminals: set[str]) -> str:
     names = sorted({_READABLE[name] for name in terminals if name in _READABLE})
     return " or ".join(names) if names else "something else"

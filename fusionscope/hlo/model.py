@@ -27,7 +27,9 @@ from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
 from fusionscope.hlo.text import NAME, SHAPE, strip_comments
 
-_OPERAND = re.compile(rf"\s*(?:({SHAPE})\s+)?%?({NAME})\s*((?:#\s*\d+\s*)*)(?:,|$)")
+_OPERAND = re.compile(rf"\s*+(?:({SHAPE})\s++)?+%?({NAME})\s*+((?:#\s*+\d{{1,9}}\s*+)*+)(?:,|$)")
+_PLAIN_OPERANDS = re.compile(rf"%?{NAME}(?:#\d{{1,9}})*+(?:, *+%?{NAME}(?:#\d{{1,9}})*+)*+")
+_NUMBERS = [str(number) for number in range(1000)]
 _NO_OPERANDS = frozenset({"constant", "parameter"})
 _NEVER_CALL = frozenset(OPERAND_COUNT) - {"select-and-scatter", "while"}
 
@@ -54,10 +56,9 @@ class Statement(NamedTuple):
         """
         if not self.inside or self.opcode in _NO_OPERANDS:
             return ()
-        names = self.inside.replace("%", "").replace(", ", ",")
-        if " " in names or "[" in names:
-            return tuple(name for _, name in self.typed_operands)
-        return tuple(names.split(","))
+        if _PLAIN_OPERANDS.fullmatch(self.inside):
+            return tuple(self.inside.replace("%", "").replace(" ", "").split(","))
+        return tuple(name for _, name in self.typed_operands)
 
     @property
     def typed_operands(self) -> list[tuple[str, str]]:
@@ -94,7 +95,7 @@ class Graph(NamedTuple):
     lines: range | tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: a module has thousands, and freezing takes time
 class Body:
     """The statements of one computation; what they make together is worked out when asked for.
 
@@ -107,17 +108,29 @@ class Body:
     shapes: ShapeTable
     result: Shape | None = None
     footer: str = ""
-    _lazy: dict[str, Graph] = field(default_factory=dict, repr=False)
+    _graph: Graph | None = None
+    _calls: dict[str, int] | None = None
 
     @property
     def graph(self) -> Graph:
         """Raises ``UnusableInput`` (line from the opening one) where the statements contradict
         each other: an operand that is not defined above its user, a name defined twice, a wrong
-        number of operands, a shape that is not the declared one."""
-        graph = self._lazy.get("graph")
-        if graph is None:
-            graph = self._lazy["graph"] = _graph(self)
-        return graph
+        number of operands or parameters, a shape that is not the declared one."""
+        if self._graph is None:
+            self._graph = _graph(self)
+        return self._graph
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """Names of the computations that are called, in the order of the text, each with the line
+        (from the opening one) that does so first."""
+        if self._calls is None:
+            self._calls = {}
+            for offset, statement in enumerate(self.written, 1):
+                if statement[3] not in _NEVER_CALL:
+                    for name in called_names(statement[5]):
+                        self._calls.setdefault(name, offset)
+        return self._calls
 
     def with_footer(self, footer: str) -> Body:
         return replace(self, footer=footer)
@@ -126,114 +139,148 @@ class Body:
 def _graph(body: Body) -> Graph:
     statements: list[Statement] = []
     edges: list[tuple[int, ...]] = []
+    roots: list[int] = []
+    numbers: list[str] = []
+    # Positions by name, with the percent sign that plain operands have.
     position: dict[str, int] = {}
     find = position.__getitem__
-    root: int | None = None
     for offset, statement in enumerate(body.written, 1):
-        is_root, name, _, opcode, inside, _ = statement
-        edge: tuple[int, ...] = ()
-        if inside and opcode not in _NO_OPERANDS:
+        root, name, _, opcode, inside, _ = statement
+        count = OPERAND_COUNT.get(opcode)
+        try:
+            if count == 1:
+                edge: tuple[int, ...] = (find(inside),)
+            elif not inside or opcode in _NO_OPERANDS:
+                edge = ()
+                if opcode == "parameter":
+                    numbers.append(inside)
+            else:
+                edge = tuple(map(find, inside.split(", ")))
+        except KeyError:  # not in the compiler's plain form
             try:
-                if inside[0] != "%":
-                    raise KeyError
-                edge = tuple(map(find, inside[1:].split(", %")))
-            except KeyError:  # not in the compiler's plain form
-                edge = _find_operands(statement, offset, body.shapes, position, statements, edges)
-        if OPERAND_COUNT.get(opcode, len(edge)) != len(edge):
+                edge = _find_operands(statement, position, statements, edges, body.shapes)
+            except UnusableInput as error:
+                raise UnusableInput(error.problem, line=offset) from None
+        if count is not None and count != len(edge):
             raise UnusableInput(
-                f"{opcode} {name} has {len(edge)} operands, expected {OPERAND_COUNT[opcode]}",
-                line=offset,
+                f"{opcode} {name} has {len(edge)} operands, expected {count}", line=offset
             )
-        if name in position:
-            raise UnusableInput(f"{name} is defined twice", line=offset)
-        if is_root:
-            if root is not None:
-                raise UnusableInput(f"{name} is a second ROOT, expected one", line=offset)
-            root = len(statements)
-        position[name] = len(statements)
-        statements.append(statement)
+        if root:
+            roots.append(len(edges))
+        position["%" + name] = len(edges)
         edges.append(edge)
-    if not statements:
-        raise UnusableInput(
-            f"computation {shorten(body.name)} is empty, expected instructions", line=0
-        )
-    if root is None:
-        root = len(statements) - 1
-    result = body.shapes[statements[root].shape]
-    if body.result is not None and not body.result.compatible(result):
-        raise UnusableInput(
-            f"computation {body.name} declares its result as {shorten(str(body.result))}, but its "
-            f"root {statements[root].name} is {shorten(str(result))}",
-            line=0,
-        )
+        statements.append(statement)
+    if len(roots) > 1 or len(position) < len(statements):
+        raise _repeated(body)
+    if numbers != _NUMBERS[: len(numbers)]:
+        _check_parameters(body)
     lines: range | tuple[int, ...] = range(1, len(statements) + 1)
     if len(statements) > len(body.written):
         own = [0 if "#" in statement.name else 1 for statement in statements]
         lines = tuple(
             before + 1 - is_own for before, is_own in zip(accumulate(own), own, strict=True)
         )
-    return Graph(tuple(statements), tuple(edges), root, lines)
+    index = roots[0] if roots else len(statements) - 1
+    if body.result is not None:
+        result = body.shapes[statements[index].shape]
+        if not body.result.compatible(result):
+            raise UnusableInput(
+                f"computation {body.name} declares its result as {shorten(str(body.result))}, but "
+                f"its root {statements[index].name} is {shorten(str(result))}",
+                line=0,
+            )
+    return Graph(tuple(statements), tuple(edges), index, lines)
 
 
 def _find_operands(
     statement: Statement,
-    offset: int,
-    shapes: ShapeTable,
     position: dict[str, int],
     statements: list[Statement],
     edges: list[tuple[int, ...]],
+    shapes: ShapeTable,
 ) -> tuple[int, ...]:
     """Positions of operands in any form; adds the elements of tuples that the form leaves out."""
-    try:
-        operands = statement.operands
-    except UnusableInput as error:
-        raise UnusableInput(error.problem, line=offset) from None
-    for operand in operands:
-        for element in _elements(operand, position, statements, shapes):
-            if element is None:
-                raise UnusableInput(
-                    f"{statement.name} reads {shorten(repr(operand))}, which is not defined above "
-                    "it",
-                    line=offset,
-                )
-            position[element.name] = len(statements)
-            edges.append((position[element.inside],))
-            statements.append(element)
-    edge = tuple([position[operand] for operand in operands])
+    edge: list[int] = []
+    for operand in statement.operands:
+        index = position.get("%" + operand)
+        if index is None:
+            index = _find_element(operand, position, statements, edges, shapes)
+        if index is None:
+            raise UnusableInput(
+                f"{statement.name} reads {shorten(repr(operand))}, which is not defined above it"
+            )
+        edge.append(index)
     if "[" in statement.inside:
         for (declared, operand), index in zip(statement.typed_operands, edge, strict=True):
-            shape = shapes[statements[index].shape]
-            if declared and not shapes[declared].compatible(shape):
+            shape = statements[index].shape
+            if declared and not shapes[declared].compatible(shapes[shape]):
                 raise UnusableInput(
                     f"{statement.name} declares its operand {operand} as {shorten(declared)}, but "
-                    f"that is {shorten(str(shape))}",
-                    line=offset,
+                    f"that is {shorten(shape)}"
                 )
-    return edge
+    return tuple(edge)
 
 
-def _elements(
-    operand: str, position: dict[str, int], statements: list[Statement], shapes: ShapeTable
-) -> Iterator[Statement | None]:
-    """What the compact form ``op#1#0`` leaves out: one get-tuple-element an index.
+def _find_element(
+    operand: str,
+    position: dict[str, int],
+    statements: list[Statement],
+    edges: list[tuple[int, ...]],
+    shapes: ShapeTable,
+) -> int | None:
+    """The position of ``op#1#0``, None where there is no such operand or element.
 
-    None where there is no such operand or element.
+    Adds what this compact form leaves out: one get-tuple-element an index.
     """
     name, *indices = operand.split("#")
-    if name not in position:
-        yield None
-        return
-    shape = shapes[statements[position[name]].shape]
+    found = position.get("%" + name)
     for index in indices:
-        if not index.isdecimal() or int(index) >= len(shape.elements):
-            yield None
-            return
-        shape = shape.elements[int(index)]
+        if found is None:
+            return None
+        elements = shapes[statements[found].shape].elements
+        if int(index) >= len(elements):
+            return None
         outer, name = name, f"{name}#{index}"
-        if name not in position:
-            text = str(shape)
-            shapes.known[text] = shape
-            yield Statement("", name, text, "get-tuple-element", outer, f", index={index}")
+        inner = position.get("%" + name)
+        if inner is None:
+            shape = str(elements[int(index)])
+            shapes.known[shape] = elements[int(index)]
+            inner = position["%" + name] = len(statements)
+            statements.append(
+                Statement("", name, shape, "get-tuple-element", outer, f", index={index}")
+            )
+            edges.append((found,))
+        found = inner
+    return found
+
+
+def _repeated(body: Body) -> UnusableInput:
+    """Two instructions have one name, or both say ROOT."""
+    names: set[str] = set()
+    root = False
+    for offset, statement in enumerate(body.written, 1):
+        if statement.name in names:
+            return UnusableInput(f"{statement.name} is defined twice", line=offset)
+        if statement.root and root:
+            return UnusableInput(f"{statement.name} is a second ROOT, expected one", line=offset)
+        names.add(statement.name)
+        root = root or bool(statement.root)
+    raise AssertionError("called where there is one")
+
+
+def _check_parameters(body: Body) -> None:
+    """The numbers of the parameters, in any order, are those from 0 on."""
+    found = [
+        (int(s.inside), s.name, n) for n, s in enumerate(body.written, 1) if s.opcode == "parameter"
+    ]
+    expected = set(range(len(found)))
+    for number, name, offset in found:
+        if number not in expected:
+            raise UnusableInput(
+                f"{name} is parameter {number}, expected each from 0 to {len(found) - 1} once",
+                line=offset,
+            )
+        expected.remove(number)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -359,10 +406,7 @@ class Computation:
         try:
             return self.body.graph
         except UnusableInput as error:
-            line, column = self.module.place(self.line + (error.line or 0))
-            raise UnusableInput(
-                error.problem, file=self.module.file, line=line, column=column
-            ) from None
+            raise self.module.placed(error, self.line) from None
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
@@ -397,12 +441,8 @@ class Computation:
         """The computations that its instructions call, each once, in the order of the text."""
         made: tuple[Computation, ...] | None = self._lazy.get("calls")
         if made is None:
-            names = [name for statement in self.body.written for name in statement.calls]
-            made = tuple(
-                self.module.by_name[name]
-                for name in dict.fromkeys(names)
-                if name in self.module.by_name
-            )
+            by_name = self.module.by_name
+            made = tuple(by_name[name] for name in self.body.calls if name in by_name)
             self._lazy["calls"] = made
         return made
 
@@ -453,7 +493,10 @@ class Module:
     entry_index: int
     file: str | None = None
     positions: tuple[tuple[int, int], ...] | None = None
-    _lazy: dict[str, Any] = field(default_factory=dict, repr=False)
+    _lazy: dict[str, Any] = field(default_factory=dict, repr=False, init=False)
+
+    def with_file(self, file: str | None) -> Module:
+        return self if file == self.file else replace(self, file=file)
 
     @property
     def computations(self) -> tuple[Computation, ...]:
@@ -520,8 +563,8 @@ class Module:
                 if called.name not in seen:
                     seen.add(called.name)
                     pending.append(called)
-        called = [c for c in self.computations if c.name in seen and not c.is_entry]
-        return (*called, self.entry)
+        others = [c for c in self.computations if c.name in seen and not c.is_entry]
+        return (*others, self.entry)
 
     def check(self) -> None:
         """Raises ``UnusableInput`` with file and line where the module contradicts itself.
@@ -529,22 +572,26 @@ class Module:
         Reading a file finds what is wrong with a line; this finds what is wrong between lines.
         """
         defined: set[str] = set()
-        for computation in self.computations:
-            for offset, statement in enumerate(computation.body.written, 1):
-                if statement.opcode in _NEVER_CALL:
-                    continue
-                for called in statement.calls:
-                    if called not in defined:
-                        line, column = self.place(computation.line + offset)
-                        raise UnusableInput(
-                            f"{statement.name} calls {shorten(called)}, which is not defined above "
-                            "it",
-                            file=self.file,
-                            line=line,
-                            column=column,
-                        )
-            assert computation.graph
-            defined.add(computation.name)
+        for body, line in zip(self.bodies, self.lines, strict=True):
+            try:
+                if not defined.issuperset(body.calls):
+                    name, offset = next(
+                        call for call in body.calls.items() if call[0] not in defined
+                    )
+                    raise UnusableInput(
+                        f"{body.written[offset - 1].name} calls {shorten(name)}, which is not "
+                        "defined above it",
+                        line=offset,
+                    )
+                _ = body.graph
+            except UnusableInput as error:
+                raise self.placed(error, line) from None
+            defined.add(body.name)
+
+    def placed(self, error: UnusableInput, line: int) -> UnusableInput:
+        """An error of a body (line from the opening one) with its place in the user's text."""
+        line, column = self.place(line + (error.line or 0))
+        return UnusableInput(error.problem, file=self.file, line=line, column=column)
 
     def place(self, line: int) -> tuple[int, int]:
         """Line and column in the user's text of a line that was read."""

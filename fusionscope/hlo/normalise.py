@@ -34,10 +34,10 @@ _OPCODE = re.compile(r"(?!b\b)[a-z][a-z0-9\-]*+")  # b() is the shape of a buffe
 class _Part:
     """What is being read: the module, a computation, or an instruction inside another.
 
-    ``words`` is the line that is being put together, ``start`` its place in the text, ``opcode`` its
-    operation and ``key`` its last attribute; among operands ``operand`` is where the last one begins
-    in ``words``. ``brackets`` are the closing ones that are expected, with the places of the opening
-    ones.
+    ``words`` is the line that is being put together, ``start`` its place in the text, ``opcode``
+    its operation and ``key`` its last attribute; among operands ``operand`` is where the last one
+    begins in ``words``. ``brackets`` are the closing ones that are expected, with the places of
+    the opening ones.
     """
 
     kind: str

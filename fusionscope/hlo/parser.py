@@ -16,38 +16,48 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
+from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.attributes import cut_attributes
-from fusionscope.hlo.grammar import check, shorten
+from fusionscope.hlo.grammar import check, fits, shorten
 from fusionscope.hlo.literals import check_literal
 from fusionscope.hlo.model import Body, Module, Statement
 from fusionscope.hlo.normalise import normalise
+from fusionscope.hlo.opcodes import OPCODES
 from fusionscope.hlo.shape import Shape, ShapeTable
+from fusionscope.hlo.shorthand import is_async_shorthand, write_out
 from fusionscope.hlo.source import StackFrames
-from fusionscope.hlo.text import BRACES, NAME, PARENTHESES, SHAPE, STRING, strip_comments
+from fusionscope.hlo.text import (
+    BRACES,
+    INSTRUCTION,
+    NAME,
+    SHAPE,
+    STRING,
+    is_balanced,
+    strip_comments,
+)
 
-_LINE = re.compile(
-    rf"^[ \t]*+(ROOT\s++)?+%?({NAME})\s*+=\s*+({SHAPE})\s*+([a-z][a-z0-9\-]*+)\s*+"
-    rf"\(((?:[^()\"\n]++|{STRING}|{PARENTHESES})*+)\)[ \t]*+(,.*)?$",
-    re.MULTILINE,
-)
-_HEADER = re.compile(rf"HloModule\s+%?({NAME})(.*)")
+_INSTRUCTION = re.compile(rf"^[ \t]*+{INSTRUCTION}$", re.MULTILINE)
+_BLANK = re.compile(r"[ \t\n]*+")
+_HEADER = re.compile(rf"HloModule\s++%?({NAME})[ \t]*+(.*)")
+_PARAMETER = rf"%?{NAME}:\s*+{SHAPE}\s*+(?:,\s*+|(?=\)))"
 _OPENING = re.compile(
-    rf"(ENTRY[ \t]+)?%?({NAME})[ \t]*(?:(\(.*\)[ \t]*->.*\S))?[ \t]*\{{[ \t]*$", re.MULTILINE
-)
-_SIGNATURE = re.compile(
-    rf"\(\s*(?:%?{NAME}:\s*{SHAPE}\s*(?:,\s*%?{NAME}:\s*{SHAPE}\s*)*+)?\)\s*->\s*({SHAPE})"
+    rf"[ \t]*+(ENTRY[ \t]++)?+%?({NAME})[ \t]*+"
+    rf"(\(\s*+(?:{_PARAMETER})*+\)\s*+->\s*+({SHAPE}))?+[ \t]*+\{{[ \t]*+"
 )
 
 _STRINGS = re.compile(STRING, re.DOTALL)
 _CONFIGURATION = re.compile(rf"backend_config={BRACES}")
 _NUMBERS_AND_NAMES = re.compile(rf"-?\d+(?:,\s*-?\d+)*+|(?<=%){NAME}")
-_REPEATED = re.compile(r"(true|\{0?\}: \(0, \{0?\}(?:, [a-z-]+)?\))(?:, ?\1)+")
-_SHAPES = re.compile(rf"{SHAPE}(?:,\s*{SHAPE})*+")
+_ALIAS = r"\{[0, ]*+\}: \(0, \{[0, ]*+\}(?:, [a-z-]+)?\)"
+_ALIASES = re.compile(rf"{_ALIAS}(?:, {_ALIAS})++")
+_FLAGS = re.compile(r"(?:true|false)(?:, ?(?:true|false))++")
+_SHAPES = re.compile(rf"(?<!\w){SHAPE}(?:,\s*+(?<!\w){SHAPE})*+")
 
 # An error message need not read more of a line than this.
 _DIAGNOSED = 4000
@@ -73,13 +83,13 @@ class ParseTable:
         self.shapes = ShapeTable()
         self.pieces: dict[str, _Piece] = {}
         self.statements: dict[str, Statement] = {}
-        self.signatures: dict[str, Shape] = {}
         self.frames: dict[str, StackFrames] = {}
+        # Every other stage of a dump is the same as the one before it.
+        self.last: tuple[str, Module] | None = None
         # Texts that were found to be well formed.
         self.headers: set[str] = set()
-        self.attributes: set[str] = set()
         self.skeletons: set[str] = set()
-        self.attribute_skeletons: set[str] = set()
+        self.forms: set[str] = set()
 
 
 def parse(text: str, *, file: str | None = None) -> Module:
@@ -101,23 +111,33 @@ def read(text: str, table: ParseTable, *, file: str | None = None) -> Module:
     Raises ``UnusableInput`` where a line is not HLO or the text is cut short; contradictions
     between lines come out when a computation is first looked at, or by ``Module.check``.
     """
+    if table.last is not None and table.last[0] == text:
+        return table.last[1].with_file(file)
     with _collector_paused():
         try:
-            try:
-                return _Reader(text, table, file).module()
-            except UnusableInput as error:
-                lines, places = normalise(text)
-                plain, positions = "\n".join(lines), tuple(places) or ((1, 1),)
-                try:
-                    return _Reader(plain, table, file, positions).module()
-                except UnusableInput as other:
-                    line, column = positions[min(other.line or 1, len(positions)) - 1]
-                    # The reading that came further understood more of the text.
-                    if line > (error.line or 1):
-                        raise UnusableInput(other.problem, line=line, column=column) from None
-                    raise error from None
+            module = _read(text, table, file)
         except UnusableInput as error:
             raise (error.within(file) if file else error) from None
+    table.last = text, module
+    return module
+
+
+def _read(text: str, table: ParseTable, file: str | None) -> Module:
+    try:
+        return _Reader(text, table, file).module()
+    except UnusableInput as error:
+        first = error
+    try:
+        lines, places = write_out(*normalise(text))
+        positions = tuple(places) or ((1, 1),)
+        try:
+            return _Reader("\n".join(lines), table, file, positions).module()
+        except UnusableInput as error:
+            line, column = positions[min(error.line or 1, len(positions)) - 1]
+            raise UnusableInput(error.problem, line=line, column=column) from None
+    except UnusableInput as second:
+        # The reading that came further understood more of the text.
+        raise (second if (second.line or 1) > (first.line or 1) else first) from None
 
 
 @contextmanager
@@ -132,27 +152,27 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+_LITERALS = frozenset({"constant", "parameter"})
+_INDENTATION = frozenset(" \t")
+_shape_of, _opcode_of, _attributes_of = itemgetter(2), itemgetter(3), itemgetter(5)
 _statement = partial(tuple.__new__, Statement)  # three times as fast as calling the class
-_ZEROS = re.compile("0+(?:,0+)*+")
 _DIGITS = str.maketrans("123456789", "0" * 9)
+_ZEROS = re.compile("0++(?:,0++)*+")
 
 
 def _skeletons(attributes: Sequence[str]) -> list[str]:
     """For each line's attributes a key that only lines share whose attributes have one form.
 
-    Strings are emptied, numbers and lists of numbers become one zero.
+    Strings are emptied and digits become zeros.
     """
     text = "\n".join(attributes)
-    if "backend_config={" in text:
-        text = _CONFIGURATION.sub("backend_config={}", text)
     if "\\" in text or "'" in text:
-        text = _STRINGS.sub('""', text)
-    else:
-        text = '""'.join(text.split('"')[::2])
-    skeletons = _ZEROS.sub("0", text.translate(_DIGITS)).split("\n")
-    if len(skeletons) != len(attributes):  # a line does not close its string
-        return list(attributes)
-    return skeletons
+        text = "\n".join(
+            [_STRINGS.sub('""', a) if "\\" in a or "'" in a else a for a in attributes]
+        )
+    skeletons = '""'.join(text.split('"')[::2]).translate(_DIGITS).split("\n")
+    # Unless a line does not close its string.
+    return skeletons if len(skeletons) == len(attributes) else list(attributes)
 
 
 class _Reader:
@@ -247,19 +267,19 @@ class _Reader:
         )
 
     def _skip_blank(self, position: int) -> int:
-        text, start = self.text, position
-        while position < len(text) and text[position] in " \t\n":
-            position += 1
-        self.line += text.count("\n", start, position)
-        return position
+        end = _BLANK.match(self.text, position).end()  # type: ignore[union-attr]
+        self.line += self.text.count("\n", position, end)
+        return end
 
     def _check_header(self, header: str, offset: int) -> None:
         if header in self.table.headers:
             return
-        skeleton = _NUMBERS_AND_NAMES.sub("0", _STRINGS.sub('""', strip_comments(header)))
-        skeleton = _REPEATED.sub(r"\1", skeleton.replace("false", "true"))
-        skeleton = _SHAPES.sub("f0[0]", skeleton)
-        if not self._attributes_fit(skeleton):
+        # Its lists are as long as the program has arguments and results.
+        skeleton = _STRINGS.sub('""', strip_comments(header)).translate(_DIGITS)
+        while "00" in skeleton:
+            skeleton = skeleton.replace("00", "0")
+        skeleton = _FLAGS.sub("true", _ALIASES.sub("{}: (0, {})", skeleton))
+        if not self._attributes_fit(_SHAPES.sub("f0[0]", skeleton)):
             raise self._diagnose("attributes", header, 0, offset)
         self.table.headers.add(header)
 
@@ -277,105 +297,119 @@ class _Reader:
     def _learn(self, pieces: list[str], known: list[_Piece | None]) -> None:
         """Reads the pieces that are not known yet, their new lines all at once."""
         table, start = self.table, self.line
-        new: dict[int, list[str]] = {}
-        unread: dict[str, None] = {}
+        new = {
+            content: content.split("\n")
+            for content, piece in zip(pieces, known, strict=True)
+            if piece is None
+        }
+        statements = table.statements
+        self._read_many(
+            [
+                line
+                for line in dict.fromkeys(chain.from_iterable(new.values()))
+                if line[:1] in _INDENTATION and line not in statements
+            ]
+        )
         for index, content in enumerate(pieces):
-            if known[index] is None:
-                lines = new[index] = content.split("\n")
-                for line, statement in zip(lines, map(table.statements.get, lines), strict=True):
-                    if statement is None and line.startswith("  "):
-                        unread[line] = None
-        missing = list(unread)
-        with suppress(UnusableInput):  # told below, with its place
-            table.statements.update(zip(missing, self._read(missing, 0), strict=True))
-        for index, content in enumerate(pieces):
-            if index in new:
-                piece = table.pieces.get(content) or self._piece(new[index])
+            piece = known[index]
+            if piece is None:
+                piece = table.pieces.get(content) or self._piece(new[content])
                 known[index] = table.pieces[content] = piece
-            self.line += known[index].height  # type: ignore[union-attr]
+            self.line += piece.height
         self.line = start
 
+    def _read_many(self, lines: list[str]) -> None:
+        """Puts what ``lines`` state into the table, up to the first one that is not HLO."""
+        pending = [lines]
+        while pending:
+            lines = pending.pop()
+            try:
+                self.table.statements.update(zip(lines, self._read(lines, 0), strict=True))
+            except UnusableInput:
+                if len(lines) == 1:
+                    return  # it is told in its place
+                half = len(lines) // 2
+                pending += [lines[half:], lines[:half]]
+
     def _piece(self, lines: list[str]) -> _Piece:
-        footer = self._footer(lines[0])
+        footer = self._footer(lines[0]) if lines[0] else ""
         opening = 1
         while opening < len(lines) and not lines[opening].strip():
             opening += 1
         if opening == len(lines):
             return _Piece(footer, None, False, 0, len(lines))
-        found = _OPENING.match(lines[opening])
+        line = strip_comments(lines[opening]) if "/" in lines[opening] else lines[opening]
+        found = _OPENING.fullmatch(line)
         if found is None:
-            raise self._unexpected(lines[opening], opening)
-        entry, name, signature = found.groups("")
-        body = Body(
-            name,
-            signature,
-            self._statements(lines[opening + 1 :], opening + 1),
-            self.table.shapes,
-            self._result(name, signature, opening) if signature else None,
-        )
+            if line.rstrip().endswith("{"):
+                raise self._diagnose("signature", line, opening)
+            raise self._unexpected(line, opening)
+        entry, name, signature, result = found.groups("")
+        statements = self._statements(lines[opening + 1 :], opening + 1)
+        if not statements:
+            raise self._error(f"computation {name} is empty, expected instructions", opening)
+        shape = self._shape(result, line, opening) if result else None
+        body = Body(name, signature, statements, self.table.shapes, shape)
         return _Piece(footer, body, bool(entry), opening, len(lines))
 
     def _footer(self, line: str) -> str:
         """What stands behind a closing brace: an execution thread, or a comment."""
-        footer = strip_comments(line).strip() if line else ""
+        footer = strip_comments(line).strip()
         if footer and not self._attributes_fit(footer):
             raise self._diagnose("footer", line, 0, 1)
         return footer
 
-    def _result(self, name: str, signature: str, offset: int) -> Shape:
-        """The shape that ``signature`` declares."""
-        known = self.table.signatures.get(signature)
-        if known is None:
-            plain = strip_comments(signature) if "/*" in signature else signature
-            found = _SIGNATURE.fullmatch(plain.strip())
-            if found is None:
-                raise self._diagnose("signature", f"{name} {signature} {{", offset)
-            known = self._shape(found[1], signature, offset)
-            self.table.signatures[signature] = known
-        return known
-
     def _statements(self, lines: list[str], offset: int) -> tuple[Statement, ...]:
         known = self.table.statements
-        statements = list(map(known.get, lines))
-        if None in statements:
-            for index, line in enumerate(lines):
-                if statements[index] is None:
-                    known[line] = statements[index] = self._read([line], offset + index)[0]
-        return tuple(statements)  # type: ignore[arg-type]
+        try:
+            return tuple(map(known.__getitem__, lines))
+        except KeyError:
+            for index, line in enumerate(lines, offset):
+                if line not in known:
+                    known[line] = self._read([line], index)[0]
+        return tuple(map(known.__getitem__, lines))
 
     def _read(self, lines: list[str], offset: int) -> list[Statement]:
         """What ``lines`` state; an error is put at ``offset``, so only one line should be wrong."""
         if not lines:
             return []
+        lines = [strip_comments(line) if "/*" in line else line for line in lines]
         text = "\n".join(lines)
-        if "/*" in text or "//" in text:
-            lines = [
-                strip_comments(line) if "/*" in line or "//" in line else line for line in lines
-            ]
-            text = "\n".join(lines)
-        statements = list(map(_statement, _LINE.findall(text)))
+        statements = list(map(_statement, _INSTRUCTION.findall(text)))
         if len(statements) != len(lines):
             raise self._diagnose("instruction", lines[0], offset)
-        for shape in {statement.shape for statement in statements}:
-            if shape not in self.table.shapes.known:
-                self._shape(shape, lines[0], offset)
-        attributes = list({s.attributes for s in statements}.difference(self.table.attributes))
-        for text, skeleton in zip(attributes, _skeletons(attributes), strict=True):
-            if skeleton not in self.table.skeletons:
-                if not self._attributes_fit(text):
+        for shape in set(map(_shape_of, statements)).difference(self.table.shapes.known):
+            self._shape(shape, lines[0], offset)
+        for opcode in set(map(_opcode_of, statements)).difference(OPCODES):
+            if is_async_shorthand(opcode):
+                raise self._error(f"{opcode} is not written out", offset)
+        attributes = list(map(_attributes_of, statements))
+        new = dict(zip(_skeletons(attributes), attributes, strict=True))
+        for skeleton in new.keys() - self.table.skeletons:
+            form = _ZEROS.sub("0", skeleton)
+            if form not in self.table.forms:
+                if "//" in form or not self._attributes_fit(new[skeleton]):
                     raise self._diagnose("instruction", lines[0], offset)
-                self.table.skeletons.add(skeleton)
-        self.table.attributes.update(attributes)
+                self.table.forms.add(form)
+            self.table.skeletons.add(skeleton)
+        for shape, opcode, inside in {s[2:5] for s in statements if s[3] in _LITERALS}:
+            problem = check_literal(opcode, inside.strip(), self.table.shapes[shape])
+            if problem:
+                name = statements[0].name
+                raise self._error(f"{name}: {problem}", offset, lines[0].find(opcode) + 1)
         for statement in statements:
-            if statement.opcode == "constant" or statement.opcode == "parameter":
-                shape = self.table.shapes[statement.shape]
-                problem = check_literal(statement.opcode, statement.inside.strip(), shape)
-                if problem:
-                    column = lines[0].find(statement.opcode) + 1
-                    raise self._error(f"{statement.name}: {problem}", offset, column)
+            if "(" in statement[4] and statement[3] not in _LITERALS:
+                try:
+                    _ = statement.typed_operands
+                except UnusableInput as error:
+                    raise self._error(
+                        error.problem, offset, lines[0].find(statement.opcode) + 1
+                    ) from None
         return statements
 
     def _shape(self, text: str, line: str, offset: int) -> Shape:
+        if not text:  # left out
+            raise self._diagnose("instruction", line, offset)
         try:
             return self.table.shapes[text]
         except UnusableInput as error:
@@ -384,19 +418,14 @@ class _Reader:
 
     def _attributes_fit(self, text: str) -> bool:
         """Whether the grammar knows every attribute in ``text``."""
-        skeleton = _CONFIGURATION.sub("backend_config={}", text)
-        skeleton = _STRINGS.sub('""', strip_comments(skeleton))
+        text = strip_comments(text)
+        if not is_balanced(text):
+            return False
+        skeleton = _STRINGS.sub('""', _CONFIGURATION.sub("backend_config={}", text))
         pieces = cut_attributes(_NUMBERS_AND_NAMES.sub("0", skeleton))
         if pieces is None:
             return False
-        for piece in pieces:
-            if piece not in self.table.attribute_skeletons:
-                try:
-                    check("attributes", piece.replace("%0", "%n"))
-                except UnusableInput:
-                    return False
-                self.table.attribute_skeletons.add(piece)
-        return True
+        return all(fits("attributes", piece.replace("%0", "%n")) for piece in pieces)
 
     def _diagnose(self, rule: str, line: str, offset: int, column: int = 0) -> UnusableInput:
         """The grammar's own word on what is wrong with ``line``."""

@@ -144,6 +144,8 @@ class Shape:
         return True
 
     def __str__(self) -> str:
+        if self.element_type not in (TUPLE, BUFFER):
+            return self._array_text()
         parts: list[str] = []
         pending: list[Shape | str] = [self]
         while pending:
@@ -158,12 +160,18 @@ class Shape:
                         pending.append(", ")
                 pending.append("(" if part.is_tuple else "b(")
             else:
-                dimensions = ",".join(
-                    "?" if size is None else f"<={size}" if dynamic else str(size)
-                    for size, dynamic in zip(part.dimensions, part.dynamic, strict=True)
-                )
-                parts.append(f"{part.element_type}[{dimensions}]{part.layout or ''}")
+                parts.append(part._array_text())
         return "".join(parts)
+
+    def _array_text(self) -> str:
+        if True in self.dynamic:
+            dimensions = ",".join(
+                "?" if size is None else f"<={size}" if dynamic else str(size)
+                for size, dynamic in zip(self.dimensions, self.dynamic, strict=True)
+            )
+        else:
+            dimensions = ",".join(map(str, self.dimensions))
+        return f"{self.element_type}[{dimensions}]{self.layout or ''}"
 
 
 _ARRAY = re.compile(r"([a-z]\w*)\s*\[([^\[\]]*)\]\s*(?:\{([^{}]*)\})?")
@@ -186,6 +194,8 @@ class ShapeTable:
 
     def _read(self, text: str) -> Shape:
         """Raises ``UnusableInput`` with a column within ``text``."""
+        if array := _ARRAY.fullmatch(text):
+            return self._array(array[1], array[2], array[3], text, 0)
         open_tuples: list[tuple[str, list[Shape]]] = []
         done: Shape | None = None
         position = 0
@@ -212,7 +222,9 @@ class ShapeTable:
                 else:
                     if after_element:
                         raise _malformed(text, position)
-                    shape = self._array(token[2], token[3], token[4], text, position)
+                    known = self.known.get(kind)
+                    shape = known or self._array(token[2], token[3], token[4], text, position)
+                    self.known[kind] = shape
                 if open_tuples:
                     open_tuples[-1][1].append(shape)
                 else:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
 
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.attributes import read_value, split_attributes
@@ -102,7 +102,7 @@ def _written_out(
         )
     name = next(free for free in _numbered("async_wrapped") if free not in taken)
     taken.add(name)
-    parameters = [n for n, _ in zip(_numbered("async_param"), operands.elements)]
+    parameters = list(islice(_numbered("async_param"), len(operands.elements)))
     thread = attributes.get("async_execution_thread")
     return (
         statement._replace(
@@ -157,13 +157,14 @@ def _infer(
             shape = shape.elements[int(index)]
         operands.append(shape)
     called = [table[results[name]] for name in statement.calls if name in results]
-    shape = _inferred(statement.opcode, operands, called, split_attributes(statement.attributes))
-    if shape is None:
+    attributes = split_attributes(statement.attributes)
+    inferred = _inferred(statement.opcode, operands, called, attributes)
+    if inferred is None:
         raise UnusableInput(
             f"{statement.name} has no shape, and that of this {statement.opcode} cannot be told "
             "from its operands, expected one such as f32[2,3] before the operation"
         )
-    return shape
+    return inferred
 
 
 def _inferred(
@@ -188,10 +189,9 @@ def _inferred(
     if not all(operand.is_array for operand in operands):
         return None
     if opcode == "transpose" and sorted(dimensions) == list(range(first.rank)):
-        return Shape(first.element_type, tuple(first.dimensions[d] for d in dimensions))
+        return _array(first, dimensions)
     if opcode == "reduce" and len(operands) == 2:
-        kept = (s for d, s in enumerate(first.dimensions) if d not in dimensions)
-        return Shape(first.element_type, tuple(kept))
+        return _array(first, (d for d in range(first.rank) if d not in dimensions))
     if any(operand.dimensions != first.dimensions for operand in operands):
         return None
     if opcode in ("compare", "is-finite"):
@@ -204,6 +204,16 @@ def _inferred(
         part = _COMPLEX_PARTS.get(first.element_type, first.element_type)
         return replace(first, element_type=part)
     return first if opcode in _ELEMENTWISE else None
+
+
+def _array(shape: Shape, kept: Iterable[int]) -> Shape:
+    """An array of some dimensions of ``shape``."""
+    kept = tuple(kept)
+    return Shape(
+        shape.element_type,
+        tuple(shape.dimensions[dimension] for dimension in kept),
+        tuple(shape.dynamic[dimension] for dimension in kept),
+    )
 
 
 def _integers(attributes: dict[str, str], key: str) -> tuple[int, ...]:

@@ -12,7 +12,8 @@ NAME = r"[A-Za-z_][\w.\-]*+"
 # A comment that is not closed goes on to the end of the text.
 COMMENT = r"/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)|//[^\n]*+"
 
-_COMMENTS = re.compile(rf"({STRING}|[\"'].*+)|{COMMENT}", re.DOTALL)
+_COMMENTS = re.compile(rf"({STRING}|[\"'].*+)|\s*+(?:{COMMENT})\s*+", re.DOTALL)
+_INDEX = re.compile(r"/\*index=\d+\*/")  # what the compiler writes into long tuples
 _JOINTS = re.compile(rf"{STRING}|[()\[\]{{}}\"']", re.DOTALL)
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -20,22 +21,22 @@ CLOSING = {"(": ")", "[": "]", "{": "}"}
 DEPTH = 12
 
 
-def balanced(opening: str, closing: str) -> str:
-    """A pattern for text between brackets of one kind, nested up to DEPTH, minding strings."""
+def _balanced(opening: str, closing: str, inside: str) -> str:
+    """A pattern for text between brackets of one kind, nested up to DEPTH."""
     plain = rf"[^{opening}{closing}\"'\\]*+"
-    pattern = rf"{opening}{plain}(?:(?:{STRING}|\\.){plain})*+{closing}"
+    pattern = rf"{opening}{plain}(?:(?:{inside}){plain})*+{closing}"
     for _ in range(DEPTH - 1):
-        pattern = rf"{opening}{plain}(?:(?:{STRING}|\\.|{pattern}){plain})*+{closing}"
+        pattern = rf"{opening}{plain}(?:(?:{inside}|{pattern}){plain})*+{closing}"
     return pattern
 
 
-BRACES = balanced(r"\{", r"\}")
-PARENTHESES = balanced(r"\(", r"\)")
-BRACKETS = balanced(r"\[", r"\]")
-
+BRACES = _balanced(r"\{", r"\}", rf"{STRING}|\\.")
+PARENTHESES = _balanced(r"\(", r"\)", rf"{STRING}|\\.")
+BRACKETS = _balanced(r"\[", r"\]", rf"{STRING}|\\.")
 
 # A shape, as far as one has to look to find its end.
-SHAPE = rf"(?:[a-z]\w*+\s*+\[[^\[\]]*+\](?:\s*+\{{\s*+[\d:][^{{}}]*+\}})?+|b?{PARENTHESES})"
+_TUPLE = _balanced(r"\(", r"\)", "(?!)")
+SHAPE = rf"(?:[a-z]\w*+\s*+\[[^\[\]]*+\](?:\s*+\{{\s*+[\d:][^{{}}]*+\}})?+|b?{_TUPLE})"
 # ROOT, name, shape, opcode, what stands in the parentheses, attributes.
 INSTRUCTION = (
     rf"(ROOT\s++)?+%?({NAME})\s*+=\s*+({SHAPE})?+\s*+([a-z][a-z0-9\-]*+)\s*+"
@@ -44,7 +45,11 @@ INSTRUCTION = (
 
 
 def strip_comments(text: str) -> str:
-    """``text`` without ``/* */`` and ``//`` comments; strings are left alone."""
+    """``text`` with a space for each ``/* */`` and ``//`` comment; strings are left alone."""
+    before, quotation_mark, after = text.partition('"')
+    text = _INDEX.sub("", before) + quotation_mark + after
+    if "/*" not in text and "//" not in text:
+        return text
     return _COMMENTS.sub(lambda found: found[1] or " ", text)
 
 

@@ -1,0 +1,117 @@
+"""How long ``fusionscope`` takes, as ratios within one run.
+
+    python benchmarks/explain.py [--rounds N] [--dump DIRECTORY --seconds SECONDS]...
+
+Start-up and a small explanation are held against a Python that does nothing; ``explain`` of each
+DIRECTORY against the SECONDS that its compile took (tests/fleet/make.py notes them in
+manifest.json). For each, also the memory that it takes to hold every stage at once, with all
+operands resolved. All of it is run in turn, round after round; the figures are medians. Prints a
+Markdown table.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLE = ROOT / "samples" / "dumps" / "h100" / "concatenate"
+
+READ_ALL = """
+import sys
+from fusionscope import open_dump
+dump = open_dump(sys.argv[1])
+modules = [module.read(stage) for module in dump.modules for stage in module.stages]
+operands = sum(len(instruction.operands) for module in modules for instruction in module.walk())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One child process. ``seconds`` on the wall, ``memory`` in bytes at its peak."""
+
+    seconds: float
+    memory: int
+
+
+def run(*arguments: str) -> Run:
+    start = time.perf_counter()
+    child = subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT
+    )
+    _, status, usage = os.wait4(child.pid, 0)
+    seconds = time.perf_counter() - start
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        assert child.stderr is not None
+        raise SystemExit(child.stderr.read().decode())
+    return Run(seconds, usage.ru_maxrss * 1024)
+
+
+def text_size(dump: Path) -> int:
+    """Bytes of HLO text."""
+    texts = (path for path in dump.rglob("module_*.txt") if path.is_file())
+    return sum(path.stat().st_size for path in texts if path.open().read(9) == "HloModule")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--dump", type=Path, action="append", default=[], metavar="DIRECTORY")
+    parser.add_argument("--seconds", type=float, action="append", default=[])
+    options = parser.parse_args()
+    if len(options.dump) != len(options.seconds):
+        parser.error("each --dump needs the --seconds that its compile took")
+
+    command = ("-m", "fusionscope")
+    jobs = {
+        "bare": ("-c", "pass"),
+        "help": (*command, "--help"),
+        "sample": (*command, "explain", str(SAMPLE)),
+    }
+    for dump in options.dump:
+        jobs[f"explain {dump}"] = (*command, "explain", str(dump.resolve()))
+        jobs[f"read {dump}"] = ("-c", READ_ALL, str(dump.resolve()))
+
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for job in ("bare", "help", "sample"):
+        run(*jobs[job])  # so that no round compiles bytecode or builds the grammar's tables
+    for _ in range(options.rounds):
+        for name, arguments in jobs.items():
+            runs[name].append(run(*arguments))
+    seconds = {name: median(one.seconds for one in own) for name, own in runs.items()}
+    memory = {name: max(one.memory for one in own) for name, own in runs.items()}
+
+    def rate(name: str, base: float) -> str:
+        ratios = sorted(one.seconds / base for one in runs[name])
+        return f"{seconds[name] / base:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {options.rounds} rounds\n")
+    print("| what | seconds | ratio (least to most) | of |\n|---|--:|--:|---|")
+    bare = seconds["bare"]
+    print(f"| `python -c pass` | {bare:.3f} | | |")
+    print(f"| `fusionscope --help` | {seconds['help']:.3f} | {rate('help', bare)} | bare Python |")
+    print(
+        f"| `explain {SAMPLE.relative_to(ROOT)}` | {seconds['sample']:.3f} "
+        f"| {rate('sample', bare)} | bare Python |"
+    )
+    for dump, compiled in zip(options.dump, options.seconds, strict=True):
+        name = f"{dump.parent.name}/{dump.name}, {text_size(dump) / 1e6:.0f} MB of HLO text"
+        print(
+            f"| `explain` of {name} | {seconds[f'explain {dump}']:.2f} "
+            f"| {rate(f'explain {dump}', compiled)} | its compile, {compiled:.1f} s |"
+        )
+        print(
+            f"| reading all its stages | {seconds[f'read {dump}']:.2f} "
+            f"| {memory[f'read {dump}'] / 1e6:.0f} MB at most | |"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Compares fusionscope's reading of HLO text with that of the compiler's own parser.
+
+    python tests/fleet/oracle.py DUMPS...
+
+Needs a Python with jaxlib 0.12. Each of DUMPS is a file or a directory that is searched for HLO
+text (`.txt`, `.txt.gz`); equal texts of one directory are compared once. For every text:
+
+- both read it, or both refuse it;
+- computations, instructions in their order, opcodes, shapes with layouts, and operands are the same
+  (where two instructions of a module share a name, the compiler's parser numbers all that are
+  called so, but for a number, anew);
+- what fusionscope prints is read back as an equal module, and the compiler's parser makes of it
+  what it makes of the original.
+
+Prints every difference, then counts for each of DUMPS. Exits with 1 where there is one.
+"""
+
+import argparse
+import gzip
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Computation, Module, parse, to_text
+
+# Opcodes whose enumerator does not spell their name.
+_NAMES = {
+    "kClz": "count-leading-zeros",
+    "kCos": "cosine",
+    "kExp": "exponential",
+    "kExpm1": "exponential-minus-one",
+    "kLog1p": "log-plus-one",
+    "kOptimizationBarrier": "opt-barrier",
+    "kPopulationCount": "popcnt",
+    "kSin": "sine",
+    "kTopK": "topk",
+}
+
+
+def oracle(text: str) -> Any:
+    """The compiler's module, or None where its parser refuses the text."""
+    from jaxlib import _hlo
+
+    try:
+        return _hlo.hlo_module_from_text(text)
+    except Exception:  # the binding raises various ones
+        return None
+
+
+def refusal(text: str) -> str:
+    """The compiler's own words on why it refuses ``text``."""
+    from jaxlib import _hlo
+
+    try:
+        _hlo.hlo_module_from_text(text)
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return next((line for line in lines if "error" in line), lines[0] if lines else "")[:200]
+    return ""
+
+
+def differences(text: str) -> Iterator[str]:
+    """How the two readings of ``text`` differ."""
+    theirs = oracle(text)
+    try:
+        ours = parse(text)
+    except UnusableInput as error:
+        if theirs is not None:
+            yield f"only fusionscope refuses: {error}"
+        return
+    if theirs is None:
+        yield f"only the compiler refuses: {refusal(text)}"
+        return
+    yield from compare(theirs, ours)
+    printed = to_text(ours)
+    if parse(printed) != ours:
+        yield "what fusionscope prints reads as another module"
+    again = oracle(printed)
+    if again is None:
+        yield f"the compiler refuses what fusionscope prints: {refusal(printed)}"
+    elif again.to_string() != theirs.to_string():
+        yield "the compiler makes another module of what fusionscope prints"
+
+
+def compare(theirs: Any, ours: Module) -> Iterator[str]:
+    """How the two modules differ."""
+    if theirs.name != ours.name:
+        yield f"module {theirs.name} is {ours.name}"
+    computations = {computation.name: computation for computation in theirs.computations()}
+    if computations.keys() != ours.by_name.keys():
+        names = sorted(computations.keys() ^ ours.by_name.keys())
+        yield f"computations of only one reading: {', '.join(names[:10])}"
+        return
+    names = Counter(instruction.name.replace("#", "_") for instruction in ours.walk())
+    clashing = {_stem(name) for name, count in names.items() if count > 1}
+    for computation in ours.computations:
+        for difference in _compare(computations[computation.name], computation, clashing):
+            yield f"computation {computation.name}: {difference}"
+
+
+def _compare(theirs: Any, ours: Computation, clashing: set[str]) -> Iterator[str]:
+    instructions = theirs.instructions()
+    if len(instructions) != len(ours.instructions):
+        yield f"{len(instructions)} instructions, {len(ours.instructions)} for fusionscope"
+        return
+    index = {instruction.name: i for i, instruction in enumerate(instructions)}
+    for one, other in zip(instructions, ours.instructions, strict=True):
+        name = other.name.replace("#", "_")
+        if one.name != name and not (_stem(one.name) == _stem(name) and _stem(name) in clashing):
+            yield f"instruction {one.name} is {other.name}"
+            return
+        if opcode(one) != other.opcode:
+            yield f"{other.name}: opcode {opcode(one)} is {other.opcode}"
+        if not _same_shape(str(one.shape), str(other.shape)):
+            yield f"{other.name}: shape {one.shape} is {other.shape}"
+        operands = [index[operand.name] for operand in one.operands()]
+        if operands != [operand.index for operand in other.operands]:
+            names = [operand.name for operand in one.operands()]
+            yield f"{other.name}: operands {names} are {[i.name for i in other.operands]}"
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"(\.\d+)*$", "", name)
+
+
+def opcode(instruction: Any) -> str:
+    """The name of the compiler's opcode as text has it."""
+    name = instruction.opcode.name
+    return _NAMES.get(name) or re.sub(r"(?<!^)([A-Z])", r"-\1", name[1:]).lower()
+
+
+def _same_shape(theirs: str, ours: str) -> bool:
+    """The compiler gives every array a layout; ours has one only where the text does."""
+    theirs = re.sub(r"/\*.*?\*/| ", "", theirs)
+    ours = ours.replace(" ", "")
+    if "{" not in ours:
+        theirs = re.sub(r"\{[^{}]*\}", "", theirs)
+    return theirs == ours
+
+
+def texts(root: Path) -> Iterator[tuple[Path, str]]:
+    """HLO texts under ``root``, equal ones of one directory once."""
+    files = [root] if root.is_file() else sorted(root.rglob("*.txt*"))
+    seen: set[tuple[Path, str]] = set()
+    for file in files:
+        content = file.read_bytes()
+        if file.suffix == ".gz":
+            content = gzip.decompress(content)
+        text = content.decode("utf-8", "replace")
+        if text.startswith("HloModule") and (file.parent, text) not in seen:
+            seen.add((file.parent, text))
+            yield file, text
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("dumps", nargs="+", type=Path, metavar="DUMPS")
+    counts: Counter[tuple[str, str]] = Counter()
+    for root in arguments.parse_args().dumps:
+        for file, text in texts(root):
+            found = list(differences(text))
+            counts[str(root), "differ" if found else "agree"] += 1
+            for difference in found:
+                print(f"{file}: {difference}", flush=True)
+    for root in dict.fromkeys(root for root, _ in counts):
+        print(f"{root}: {counts[root, 'agree']} agree, {counts[root, 'differ']} differ")
+    return 1 if any(kind == "differ" for _, kind in counts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

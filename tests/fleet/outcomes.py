@@ -1,0 +1,250 @@
+"""Holds outcomes against what the compiler recorded, and against names.
+
+    python tests/fleet/outcomes.py DUMPS...
+
+Each of DUMPS is a dump, or a directory with dumps in it. Three checks, each independent of how
+values are numbered:
+
+- The record of PriorityFusion (GPU). Taken on the module that the pass worked on, a pair is fused
+  where the record has a step for it, and only there. Constants of one element are fused without a
+  step, and bitcasts are no ends of pairs.
+- Fusion Explorer records (all backends). Each recorded fusion joins its pair.
+- Names and metadata (``tests/history/by_names.py``), between the stage before fusion and the final
+  one.
+
+Prints every disagreement, then counts for each of DUMPS. Exits with 1 where there is one that is
+not explained below.
+"""
+
+import argparse
+import os
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "history"))
+
+from by_names import Judge
+
+from fusionscope.dump import DumpedModule, Stage, open_dump
+from fusionscope.dump.fusion_explorer import Kind
+from fusionscope.dump.priority_fusion import Fused, Ineligible
+from fusionscope.errors import UnusableInput
+from fusionscope.history import NumberedModule, Numbering, Outcome, Pair, find_pairs
+from fusionscope.hlo import Instruction, parse
+
+JOINED = (Outcome.FUSED, Outcome.DUPLICATED)
+
+
+class Steps:
+    """Recorded fusions, brought back to the instructions that there were before the pass.
+
+    A fusion that the pass makes keeps the place of the consumer that it grew from, and holds what
+    its producer and its consumer held.
+    """
+
+    def __init__(self) -> None:
+        self._slots: dict[str, str] = {}
+        self._members: dict[str, frozenset[str]] = {}
+        self.steps: list[tuple[str, frozenset[str]]] = []  # what was fused, into which of these
+
+    def slot(self, name: str) -> str:
+        return self._slots.get(name, name)
+
+    def members(self, name: str) -> frozenset[str]:
+        return self._members.get(name, frozenset([name]))
+
+    def add(self, producer: str, consumer: str, fusion: str) -> None:
+        members = self.members(consumer)
+        self.steps.append((self.slot(producer), members))
+        slot, members = self.slot(consumer), members | self.members(producer)
+        self._slots[fusion], self._members[fusion] = slot, members
+
+
+def numbered(
+    module: DumpedModule, first: NumberedModule, numbering: Numbering, after: Stage
+) -> Iterator[tuple[Stage, NumberedModule]]:
+    """The stages from ``after`` to the final one."""
+    final = module.final
+    for stage in module.stages[module.stages.index(after) :]:
+        if stage is final or (stage.name.counter is not None and stage.text is not None):
+            yield stage, numbering.number(module.read(stage))
+        if stage is final:
+            break
+
+
+def is_small_constant(instruction: Instruction) -> bool:
+    return instruction.opcode == "constant" and instruction.shape.element_count <= 1
+
+
+def outcomes(pairs: Iterable[Pair]) -> dict[tuple[str, str], list[Outcome]]:
+    found: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    for pair in pairs:
+        found[pair.producer.name, pair.consumer.name].append(pair.outcome)
+    return found
+
+
+def check_record(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
+    """PriorityFusion's own record."""
+    record = module.priority_fusion
+    if record is None:
+        return
+    after = next((s for s in module.stages if s.name.after == "priority-fusion"), None)
+    recorded = Steps()
+    last: dict[str, object] = {}
+    for step in record.steps:
+        if isinstance(step, Fused):
+            recorded.add(step.producer, step.consumer, step.fusion)
+        last[recorded.slot(step.producer)] = step
+    if after is None:
+        if recorded.steps:
+            yield "record: it has fusions, but no stage is called after_priority-fusion"
+        return
+    numbering = Numbering()
+    first = numbering.number(parse(record.module_before_fusion()))
+    stages = [(stage.label, n) for stage, n in numbered(module, first, numbering, after)]
+    at_once = find_pairs(first, stages[:1])
+    final = outcomes(find_pairs(first, stages)) if module.final else {}
+    ends = outcomes(at_once)
+    covered: set[tuple[str, str]] = set()
+    for producer, members in recorded.steps:
+        concerned = [(producer, member) for member in members if (producer, member) in ends]
+        covered.update(concerned)
+        if not concerned:
+            counts["record: steps without a pair (bitcasts)"] += 1
+            continue
+        wrong = [pair for pair in concerned if not set(ends[pair]) & set(JOINED)]
+        counts["record: steps agree" if not wrong else "record: steps DISAGREE"] += 1
+        for pair in wrong:
+            yield f"record: {' -> '.join(pair)} was fused, told {ends[pair]}"
+        for pair in concerned:
+            if set(final.get(pair, JOINED)).isdisjoint((*JOINED, Outcome.GONE)):
+                counts["record: fused, later taken apart"] += 1
+    for pair in at_once:
+        name = pair.producer.name, pair.consumer.name
+        if is_small_constant(pair.producer) or name in covered:
+            continue
+        joined = pair.outcome in JOINED
+        counts["record: other pairs DISAGREE" if joined else "record: other pairs agree"] += 1
+        if joined:
+            yield f"record: {' -> '.join(name)} has no step, told {pair.outcome.value}"
+        if isinstance(last.get(pair.producer.name), Ineligible):
+            counts["record: of these, producer ineligible to the end"] += 1
+
+
+def check_explorer(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
+    """Fusion Explorer records: every backend."""
+    recorded = Steps()
+    passes: set[str] = set()
+    for record in module.fusion_explorer:
+        about: tuple[str, str] | None = None
+        for decision in record.decisions:
+            producer, consumer = decision.producer, decision.consumer
+            if decision.kind in (Kind.ABOUT_TO_FUSE, Kind.ABOUT_TO_FUSE_MULTI_OUTPUT):
+                about = (producer or "", consumer or "")
+            elif decision.kind is Kind.ABOUT_TO_FUSE_SIBLINGS:
+                about = None
+            elif decision.kind is Kind.FUSED and about and consumer:
+                passes.add(decision.pass_name or "")
+                recorded.add(*about, consumer)
+                about = None
+    if not recorded.steps:
+        return
+    name = {"cpu": "fusion", "gpu": "priority-fusion", "tpu": "tpu_fusion"}[module.backend or ""]
+    after = next((s for s in module.stages if s.name.after == name), None)
+    if after is None:
+        yield f"explorer: fusions are recorded, but no stage is called after_{name}"
+        return
+    before = module.stages[module.stages.index(after) - 1]
+    numbering = Numbering()
+    first = numbering.number(module.read(before))
+    stages = [(stage.label, n) for stage, n in numbered(module, first, numbering, after)]
+    ends = outcomes(find_pairs(first, stages))
+    for producer, members in recorded.steps:
+        concerned = [(producer, member) for member in members if (producer, member) in ends]
+        if not concerned:
+            counts["explorer: steps without a pair"] += 1
+            continue
+        wrong = [pair for pair in concerned if not set(ends[pair]) & set(JOINED)]
+        counts["explorer: steps agree" if not wrong else "explorer: steps DISAGREE"] += 1
+        for pair in wrong:
+            yield f"explorer: {' -> '.join(pair)} was fused, told {ends[pair]}"
+
+
+def check_names(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
+    """Names and metadata, before fusion and in the end."""
+    before, final = module.pre_fusion, module.final
+    if before is None or final is None or not (before.text and final.text):
+        counts["names: modules without both stages"] += 1
+        return
+    numbering = Numbering()
+    first = numbering.number(module.read(before))
+    after = module.stages[module.stages.index(before) + 1]
+    stages = [(stage.label, n) for stage, n in numbered(module, first, numbering, after)]
+    passes = {stage.label for stage in module.fusion_stages} | {final.label}
+    pairs = find_pairs(first, [stage for stage in stages if stage[0] in passes])
+    judge = Judge(before.text.text(), final.text.text())
+    verdicts = judge.verdicts(
+        (pair.producer.computation.name, pair.producer.name, pair.consumer.name) for pair in pairs
+    )
+    for pair, verdict in zip(pairs, verdicts, strict=True):
+        counts[f"pairs: {pair.outcome.value}"] += 1
+        told = "together" if pair.outcome in JOINED else "apart"
+        if verdict == "lost" or pair.outcome is Outcome.GONE:
+            gone = "gone" if pair.outcome is Outcome.GONE else "known"
+            counts[f"names: told {gone}, names {verdict}"] += 1
+        elif verdict == "unclear":
+            counts["names: unclear"] += 1
+        else:
+            counts["names: agree" if verdict == told else "names: DISAGREE"] += 1
+        if verdict in ("together", "apart") and verdict != told:
+            if pair.outcome is Outcome.GONE:
+                counts["names: DISAGREE"] += verdict == "together"
+            yield (
+                f"names: {pair.producer!r} -> {pair.consumer!r} {verdict}, "
+                f"told {pair.outcome.value} {pair.kernel.name if pair.kernel else ''}"
+            )
+
+
+def dumps(root: Path) -> Iterator[Path]:
+    """Every directory that holds files of a dump itself, but none inside another."""
+    for directory, folders, files in os.walk(root):
+        folders.sort()
+        if any("module_" in file for file in files):
+            folders.clear()
+            yield Path(directory)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("dumps", nargs="+", type=Path)
+    disagreements = 0
+    for root in arguments.parse_args().dumps:
+        counts: Counter[str] = Counter()
+        for directory in dumps(root):
+            try:
+                modules = open_dump(directory).modules
+            except UnusableInput as error:
+                counts["dumps not readable"] += 1
+                print(f"{directory}: {error}")
+                continue
+            counts["modules"] += len(modules)
+            for module in modules:
+                for check in (check_record, check_explorer, check_names):
+                    try:
+                        for disagreement in check(module, counts):
+                            disagreements += 1
+                            print(f"{directory} {module.number}: {disagreement}", flush=True)
+                    except UnusableInput as error:
+                        counts["checks not possible"] += 1
+                        print(f"{directory} {module.number}: {check.__name__}: {error}")
+        print(root)
+        for what, count in sorted(counts.items()):
+            print(f"  {count:7,}  {what}", flush=True)
+    return 1 if disagreements else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""What README and docs show is so, and what they link to is there."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+DOCUMENTS = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "benchmarks").glob("*.md"),
+    *(ROOT / "samples").glob("*.md"),
+]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def anchors(path: Path) -> set[str]:
+    """Headings, as links name them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    for link in re.findall(r"\]\(([^)]+)\)", path.read_text()):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = path.parent / file if file else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_linked_from_the_index():
+    index = (ROOT / "docs" / "index.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "index.md" or f"({page.name})" in index, page.name
+
+
+def test_readme_shows_what_its_first_command_prints():
+    install, _, command = blocks(README, "sh")[0].splitlines()[0].partition(" && ")
+    assert install == "pip install ."
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    done = subprocess.run(
+        [sys.executable, "-m", *shlex.split(command)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        check=True,
+    )
+    printed = [line.rstrip() for line in done.stdout.decode().rstrip().splitlines()]
+    assert blocks(README, "text")[0].splitlines() == printed
+
+
+def test_readme_shows_figures_that_it_explains():
+    """The paragraph below the output repeats figures of it."""
+    shown = blocks(README, "text")[0]
+    paragraph = README.read_text().partition("Read it like this:")[2].partition("\n## ")[0]
+    figures = re.findall(r"\d[\d.]* [kM]B|(?<=be )\d+(?= kernels)", paragraph)
+    assert len(figures) == 4
+    for figure in figures:
+        assert figure in shown, figure
+
+
+def test_readme_shows_the_library_as_it_works(tmp_path):
+    (code,) = blocks(README, "python")
+    sample = ROOT / "samples" / "dumps" / "h100" / "concatenate"
+    (tmp_path / "dump").symlink_to(sample)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "tanh.1.0 concatenate.1.0 not-fused pf-negative" in done.stdout
+
+
+def test_commands_in_documents_have_options_that_exist():
+    for path in DOCUMENTS:
+        for block in blocks(path, "sh"):
+            for line in block.splitlines():
+                if line.startswith("fusionscope "):
+                    _, command, *words = shlex.split(line, comments=True)
+                    done = subprocess.run(
+                        [sys.executable, "-m", "fusionscope", command, "--help"],
+                        cwd=ROOT,
+                        capture_output=True,
+                        text=True,
+                        check=True,
+                    )
+                    for word in words:
+                        assert not word.startswith("--") or word in done.stdout, line

@@ -1,0 +1,182 @@
+"""What the package is: its names, its layers, what it imports, what stands in its files."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fusionscope
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "fusionscope"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+# Each imports only from those before it.
+LAYERS = (
+    "hlo", "dump", "history", "rules", "replay", "explain", "capture", "rerun", "check", "report",
+    "cli",
+)  # fmt: skip
+WITH_JAX = ("capture", "rerun")
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, at its top or inside a function."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def folder(path: Path) -> str | None:
+    """The layer that a file belongs to; None for those that lie beside the layers."""
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0] if len(parts) > 1 else None
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode:
+        pytest.skip("no git checkout")
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_these_names_are_the_library():
+    assert fusionscope.__all__ == [
+        "Computation",
+        "Dump",
+        "DumpedModule",
+        "Explanation",
+        "Instruction",
+        "Module",
+        "ModuleFacts",
+        "PairFacts",
+        "Selection",
+        "Shape",
+        "Stage",
+        "UnusableInput",
+        "__version__",
+        "explain_dump",
+        "open_dump",
+        "parse",
+        "to_text",
+    ]
+
+
+@pytest.mark.parametrize("name", fusionscope.__all__)
+def test_each_name_is_what_its_folder_defines(name):
+    found = getattr(fusionscope, name)
+    if name != "__version__":
+        assert getattr(importlib.import_module(found.__module__), found.__name__) is found
+
+
+def test_names_stay_when_the_folders_are_imported():
+    lines = (
+        "import fusionscope.explain, fusionscope.dump, fusionscope.hlo",
+        "from fusionscope import *",
+        "assert all(callable(name) for name in (explain_dump, open_dump, parse, to_text))",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, check=True)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="fuse_all"):
+        _ = fusionscope.fuse_all
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys; old = set(sys.modules); import fusionscope; print(*set(sys.modules) - old)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert loaded - sys.stdlib_module_names == {"fusionscope"}
+    assert "fusionscope.hlo" not in done.stdout
+
+
+@pytest.mark.parametrize("command", (["--help"], ["--version"]))
+def test_what_needs_no_dump_imports_no_reader(command):
+    code = (
+        "import sys\nfrom fusionscope.cli.main import main\n"
+        "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stderr.split())
+    assert "fusionscope.cli.main" in loaded
+    assert not loaded & {"fusionscope.hlo", "fusionscope.dump", "rich", "lark", "sqlite3"}
+
+
+def test_version():
+    done = subprocess.run(
+        [sys.executable, "-m", "fusionscope", "--version"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"fusionscope, version {fusionscope.__version__}\n"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_folder_imports_only_those_above_it(path):
+    own = folder(path)
+    if own is None:
+        return
+    allowed = {*LAYERS[: LAYERS.index(own) + 1], "errors"}
+    for name in imports(path):
+        package, _, rest = name.partition(".")
+        if package == "fusionscope" and rest != "__version__":
+            assert rest.partition(".")[0] in allowed, f"{path} imports {name}"
+
+
+def test_jax_stays_outside():
+    for path in SOURCES:
+        found = {name.partition(".")[0] for name in imports(path)} & {"jax", "jaxlib"}
+        if path == PACKAGE / "dump" / "protos.py":
+            found.discard("jaxlib")
+        assert not found or folder(path) in WITH_JAX, path
+    top = ast.parse((PACKAGE / "dump" / "protos.py").read_text()).body
+    assert not any("jaxlib" in ast.unparse(node) for node in top if isinstance(node, ast.Import))
+    assert not any(
+        isinstance(node, ast.ImportFrom) and (node.module or "").startswith("jaxlib")
+        for node in top
+    )
+
+
+def test_dependencies_are_those_that_are_imported():
+    project = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(r"^dependencies = \[(.*?)^\]", project, re.DOTALL | re.MULTILINE)
+    assert listed is not None
+    declared = set(re.findall(r'"([a-z]+)', listed[1]))
+    used = {name.partition(".")[0] for path in SOURCES for name in imports(path)}
+    foreign = used - sys.stdlib_module_names - {"fusionscope", "jax", "jaxlib"}
+    assert foreign == declared
+
+
+# Paths of one machine and hosts of package registries, put together so that this file has none.
+FOREIGN = re.compile(
+    "|".join((r"/wo" + "rk/", r"/ro" + "ot/", r"py" + r"pi\.org", r"python" + r"hosted\."))
+)
+
+
+def test_no_file_names_a_machine_or_a_registry():
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in tracked()
+        if (match := FOREIGN.search(path.read_bytes().decode("utf-8", "replace")))
+    ]
+    assert not found
