@@ -84,7 +84,7 @@ RULE_TEXTS = {
     "pf-mof": RuleText("several consumers, and only one could take it"),
     "pf-negative": RuleText(
         "the cost model expects it to be slower",
-        "where the producer has several consumers, give it one: each would compute it again",
+        _ONE_CONSUMER,
     ),
     "pf-reduce-to-loop": RuleText("the reduction would be emitted as a loop"),
     "pf-root": RuleText("the producer is the computation's own result"),
@@ -173,9 +173,18 @@ _BOUNDARIES = (
 _NEVER_FUSIBLE = frozenset({"pf-is-fusible"})
 
 
-def advice_for(rule: str, ends: tuple[tuple[str, str], ...]) -> str | None:
-    """What to try where ``rule`` refused a pair; ``ends`` are opcode and custom-call target of the
-    producer and the consumer."""
+# Advice about a value with several consumers.
+_SHARED = frozenset({"pf-negative", "base-expensive-dup", "base-globally-unfusible"})
+
+
+def advice_for(rule: str, ends: tuple[tuple[str, str], ...], *, shared: bool) -> str | None:
+    """What to try where ``rule`` refused a pair.
+
+    ``ends`` are opcode and custom-call target of the producer and the consumer; ``shared`` says
+    whether the producer has other consumers.
+    """
+    if rule in _SHARED and not shared:
+        return None
     if rule in _NEVER_FUSIBLE:
         for opcode, target, text in _BOUNDARIES:
             if any(opcode == own and found.startswith(target) for own, found in ends):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import PurePath
@@ -13,7 +14,7 @@ from typing import TypeVar
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.dump.debug_options import flags_that_matter
 from fusionscope.dump.device import describe
-from fusionscope.dump.reasons import UNKNOWN
+from fusionscope.dump.reasons import RULE_IDS, UNKNOWN
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.advice import RULE_TEXTS, advice_for
 from fusionscope.explain.evidence import Evidence, Reason, read_evidence
@@ -83,6 +84,12 @@ def explain(
         or fnmatchcase(module.name, selection.module)
         or selection.module == str(module.number)
     ]
+    if selection.reason is not None and selection.reason not in RULE_IDS:
+        close = get_close_matches(selection.reason, RULE_IDS, 3, 0.4)
+        raise UnusableInput(
+            f"no reason is called {selection.reason!r}, expected a rule id such as "
+            f"{', '.join(close or sorted(RULE_IDS)[:3])}"
+        )
     if not modules:
         names = ", ".join(sorted({module.name for module in dump.modules})[:8])
         raise UnusableInput(
@@ -149,7 +156,10 @@ def _explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         )
     if before is None or before is final:
         before = None
-        notes.append("one stage only: no pairs can be followed, kernels are shown as they are")
+        notes.append(
+            "one stage only: no pairs can be followed, kernels are shown as they are (a program "
+            "that the compilation cache knows leaves no more: JAX_ENABLE_COMPILATION_CACHE=false)"
+        )
     evidence = _read(lambda: read_evidence(module), notes)
     numbering = Numbering()
     base: NumberedModule | None = None
@@ -382,7 +392,11 @@ def _pair_facts(
             "recorded" if recorded else None,
             pair.bytes_between * runs,
             text.title if text else None,
-            advice_for(reason.rule, tuple(map(_boundary, (pair.producer, pair.consumer)))),
+            advice_for(
+                reason.rule,
+                tuple(map(_boundary, (pair.producer, pair.consumer))),
+                shared=len(pair.producer.users) > 1,
+            ),
         )
     return PairFacts(
         _operation(pair.producer),
