@@ -1,0 +1,44 @@
+"""``fusionscope parse FILE``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from fusionscope.cli.output import format_options, open_console, write_json, write_text
+
+
+@click.command(name="parse")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--print", "prints", is_flag=True, help="Write the module back as HLO text.")
+@format_options("text", "json")
+def command(file: Path, prints: bool, format_name: str, output: Path | None) -> None:
+    """Read one HLO file and print what is in it.
+
+    FILE is HLO text, as XLA prints it or as people write it, perhaps compressed with gzip; - reads
+    from standard input. Exit code 2 where it is not HLO, with file, line and column.
+
+    \b
+    Examples:
+      fusionscope parse module_0001.jit_f.before_optimizations.txt
+      fusionscope parse --format json after.hlo.gz --output after.json
+      fusionscope parse --print - < by_hand.hlo
+    """
+    from fusionscope.dump.files import DumpFile
+    from fusionscope.hlo import parse, to_text
+    from fusionscope.report.module import print_module, to_json
+
+    if str(file) == "-":
+        text, name = sys.stdin.buffer.read().decode("utf-8", errors="replace"), "<stdin>"
+    else:
+        text, name = DumpFile(file.name, file).text(), str(file)
+    module = parse(text, file=name)
+    if prints:
+        write_text(to_text(module), output)
+    elif format_name == "json":
+        write_json(to_json(module), output)
+    else:
+        with open_console(output) as console:
+            print_module(module, console)
