@@ -90,13 +90,14 @@ def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel,
                 continue
             if instruction.opcode in ("while", "conditional"):
                 trips = _TRIP_COUNT.search(instruction.statement.attributes)
-                inner = (
-                    (count * int(trips[1]), known)
-                    if trips
-                    else (count, known and instruction.opcode == "conditional")
-                )
-                for number in range(len(instruction.called)):
-                    runs[execution.path, step.value, number] = inner
+                condition = instruction.attributes.get("condition", "").lstrip("%")
+                for number, inner in enumerate(instruction.called):
+                    if trips:  # and the condition once more, when it ends the loop
+                        times = int(trips[1]) + (inner.name == condition)
+                        runs[execution.path, step.value, number] = count * times, known
+                    else:
+                        is_known = known and instruction.opcode == "conditional"
+                        runs[execution.path, step.value, number] = count, is_known
             if instruction.opcode not in NOT_LAUNCHED:
                 kernels.append(_kernel(instruction, execution, count, known, backend))
     return tuple(kernels)
@@ -171,6 +172,8 @@ def traffic(instruction: Instruction) -> tuple[int, int]:
         read = sum(_read_of(parameter) for parameter in inner.parameters)
         roots = inner.root.operands if inner.root.opcode == "tuple" else (inner.root,)
         return read, sum(_written_by(root) for root in roots)
+    if instruction.opcode == "async-start" and instruction.called:
+        return traffic(instruction.called[0].root)
     if instruction.opcode in SLICES:
         size = instruction.shape.byte_size
         return size + sum(o.shape.byte_size for o in instruction.operands[1:]), size
@@ -178,6 +181,11 @@ def traffic(instruction: Instruction) -> tuple[int, int]:
         update = instruction.operands[1].shape.byte_size
         return update, update
     read = sum({operand: operand.shape.byte_size for operand in instruction.operands}.values())
+    if instruction.opcode == "copy-start":
+        return read, read
+    if instruction.opcode in ("all-gather-start", "collective-permute-start"):
+        # What is sent comes first.
+        return read, sum(shape.byte_size for shape in instruction.shape.elements[1:2])
     return read, instruction.shape.byte_size
 
 

@@ -14,10 +14,12 @@ had in the stage before.
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate
+from operator import mul
 from typing import NamedTuple, TypeAlias
 
 from fusionscope.hlo import Computation, Instruction, Module
@@ -387,9 +389,12 @@ class Numbering:
     ) -> Value:
         opcode = statement.opcode
         shape = instruction.shape
-        if opcode in ("all-gather-start", "collective-permute-start"):
+        if opcode in ("all-gather-start", "collective-permute-start") and len(shape.elements) > 1:
             shape = shape.elements[1]  # what is sent comes first
         shapes = shape.elements if len(operands) > 1 else (shape,)
+        if len(shapes) != len(operands):
+            key = self._key(statement, instruction, operands)
+            return self._find(key, frame, instruction, operands)
         details = self._details(statement, instruction)
         values = tuple(
             self._find(
@@ -398,7 +403,7 @@ class Numbering:
                 instruction,
                 operands,
             )
-            for part, operand in zip(shapes, operands, strict=False)
+            for part, operand in zip(shapes, operands, strict=True)
         )
         return values if len(values) > 1 else values[0]
 
@@ -444,9 +449,7 @@ class Numbering:
             return opcode, shape, literal
         if opcode in _RESHAPES:
             # The same elements: a plain reshape, or another order in memory.
-            if opcode == "bitcast" and _in_order(instruction, instruction.operands[0]):
-                return "reshape", shape, operands
-            if is_free_reshape(instruction):
+            if opcode == "reshape" or (opcode == "bitcast" and _moves_nothing(instruction)):
                 return "reshape", shape, operands
             shape = _MEMORY_SPACE.sub("", str(instruction.shape))
         return opcode, shape, operands, *self._details(statement, instruction)
@@ -708,19 +711,42 @@ def _stands_for(new: Instruction, old: Instruction) -> bool:
     )
 
 
-def _in_order(*instructions: Instruction) -> bool:
-    """Whether the elements of all lie in memory in the order of their indices."""
-    return all(
-        one > two
-        for instruction in instructions
-        if instruction.shape.layout is not None
-        for one, two in pairwise(instruction.shape.layout.minor_to_major)
+def is_free_reshape(instruction: Instruction) -> bool:
+    """Whether a reshape moves nothing: it is a bitcast by another name.
+
+    Of a reshape between tiled layouts the compiler alone knows.
+    """
+    return (
+        instruction.opcode == "reshape"
+        and not (instruction.shape.layout and "T(" in instruction.shape.layout.properties)
+        and _moves_nothing(instruction)
     )
 
 
-def is_free_reshape(instruction: Instruction) -> bool:
-    """Whether a reshape moves nothing: it is a bitcast by another name."""
-    return instruction.opcode == "reshape" and _in_order(instruction, instruction.operands[0])
+def _moves_nothing(reshape: Instruction) -> bool:
+    """Whether a reshape (or a bitcast, taken for one) leaves every element where it is in memory.
+
+    Both shapes fall into the same blocks of dimensions, between the sizes that they have in common.
+    Nothing moves where memory holds the blocks in the same order, each in its own.
+    """
+    shapes = reshape.operands[0].shape, reshape.shape
+    if any(not size for shape in shapes for size in shape.dimensions):  # empty, or of unknown size
+        return False
+    starts = [list(accumulate(shape.dimensions, mul, initial=1)) for shape in shapes]
+    common = sorted(set(starts[0]) & set(starts[1]))
+    orders = []
+    for shape, own_starts in zip(shapes, starts, strict=True):
+        memory = shape.layout.minor_to_major[::-1] if shape.layout else range(shape.rank)
+        placed = [
+            (bisect(common, own_starts[number]), number)
+            for number in memory
+            if shape.dimensions[number] != 1
+        ]
+        order = list(dict.fromkeys(block for block, _ in placed))
+        if placed != sorted(placed, key=lambda place: (order.index(place[0]), place[1])):
+            return False
+        orders.append(order)
+    return orders[0] == orders[1]
 
 
 def _keeps_layout(copy: Instruction) -> bool:

@@ -1,53 +1,100 @@
-"""Literals of constants: whether they fit their shape, and their values on demand."""
+"""Literals of constants: whether they fit their shape."""
 
 from __future__ import annotations
 
+import math
 import re
 
 from fusionscope.hlo.grammar import shorten
 from fusionscope.hlo.shape import Shape
 
-_INTEGER = r"-?\d+|true|false"
 _FLOAT = (
-    r"-?(?:\d+\.?\d*(?:e[+\-]?\d+)?|\.\d+(?:e[+\-]?\d+)?|inf|nan(?:\(0x[0-9a-fA-F]+\))?)|true|false"
+    r"(?:-?\d+\.?\d*(?:[eE][+\-]?\d+)?|-\.\d+(?:[eE][+\-]?\d+)?|-?inf|-?nan(?:\(0x[0-9a-fA-F]+\))?)"
 )
-_COMPLEX = rf"\(\s*(?:{_FLOAT})\s*,\s*(?:{_FLOAT})\s*\)|{_FLOAT}"
 _END = r"(?![\w.])"
+_TRUTH = re.compile(rf"(?:true|false|-?\d+){_END}")
+_INTEGER = re.compile(rf"-?\d+{_END}")
+_REAL = re.compile(_FLOAT + _END)
+_COMPLEX = re.compile(rf"\(\s*{_FLOAT}\s*,\s*{_FLOAT}\s*\)")
+_PARTS = re.compile(rf"(?<![\w.]){_FLOAT}")
+_SEPARATORS = re.compile(r"[\s,]+")
 
-_SCALARS = {
-    kind: re.compile(rf"(?:{pattern}){_END}" if kind != "c" else f"(?:{pattern})")
-    for kind, pattern in (("i", _INTEGER), ("f", _FLOAT), ("c", _COMPLEX))
+# From where on numbers round to what is not finite: half a step above the largest.
+_SINGLE = (2 - 2**-24) * 2.0**127
+_TOO_LARGE = {
+    "f8e3m4": 15.75,
+    "f8e4m3": 248.0,
+    "f8e4m3b11fnuz": 31.0,
+    "f8e4m3fn": 464.0,
+    "f8e4m3fnuz": 248.0,
+    "f8e5m2": 61440.0,
+    "f8e5m2fnuz": 61440.0,
+    "f16": 65520.0,
+    "bf16": (2 - 2**-8) * 2.0**127,
+    "f32": _SINGLE,
+    "c64": _SINGLE,
 }
-
-
-def _scalar(shape: Shape) -> re.Pattern[str]:
-    if shape.element_type == "pred" or shape.element_type[0] in "su":
-        return _SCALARS["i"]
-    return _SCALARS["c" if shape.element_type[0] == "c" else "f"]
 
 
 def check_literal(opcode: str, literal: str, shape: Shape) -> str | None:
     """What is wrong with the text in the parentheses of a constant or parameter, or None.
 
     ``{...}``, the literal that the compiler left out, fits every array. Tuples are not looked into.
+    As for the compiler's parser, commas between elements need not be there.
     """
     if opcode == "parameter":
-        if literal.isdecimal():
+        if literal.isdecimal() and len(literal) < 10:
             return None
         return f"found {shorten(repr(literal))}, expected the number of a parameter"
     if not shape.is_array:
-        return None
-    scalar = _scalar(shape)
+        return None if shape.is_tuple else f"a constant cannot be a {shape.element_type}"
+    scalar = _scalar(shape.element_type)
     if not shape.dimensions:
-        if scalar.fullmatch(literal):
-            return None
-        return f"found {shorten(repr(literal))}, expected one {shape.element_type} value"
-    if literal == "{...}":
+        if not scalar.fullmatch(literal):
+            return f"found {shorten(repr(literal))}, expected one {shape.element_type} value"
+    elif literal == "{...}":
         return None
-    rest = scalar.sub("0", literal)
-    for size in reversed(shape.dimensions):
-        inner = rf"0(?:\s*,\s*0){{{size - 1}}}" if size else ""
-        rest = re.sub(rf"\{{\s*{inner}\s*\}}", "0", rest)
-    if rest.strip() == "0" and literal.lstrip().startswith("{"):
+    elif None in shape.dimensions:
+        return f"a constant cannot be {shape}"
+    elif any(size > len(literal) for size in shape.dimensions if size):
+        return f"{shorten(repr(literal))} does not fill {shape}"
+    else:
+        rest = _SEPARATORS.sub(" ", scalar.sub(" 0 ", literal))
+        for size in reversed(shape.dimensions):
+            rest = re.sub(rf"\{{ ?(?:0 ?){{{size}}}\}}", "0", rest)
+        if rest.strip() != "0" or not literal.startswith("{"):
+            return f"{shorten(repr(literal))} does not fill {shape}"
+    if excess := _out_of_range(literal, shape.element_type):
+        return f"{shorten(excess)} is out of the range of {shape.element_type}"
+    return None
+
+
+def _scalar(element_type: str) -> re.Pattern[str]:
+    if element_type == "pred":
+        return _TRUTH
+    if element_type[0] in "su":
+        return _INTEGER
+    return _COMPLEX if element_type[0] == "c" else _REAL
+
+
+def _out_of_range(literal: str, element_type: str) -> str | None:
+    """The first number in ``literal`` that ``element_type`` does not hold."""
+    if element_type == "pred":
         return None
-    return f"{shorten(repr(literal))} does not fill {shape}"
+    if element_type[0] in "su":
+        bits = int(element_type[1:])
+        low, high = (
+            (-(1 << bits - 1), (1 << bits - 1) - 1)
+            if element_type[0] == "s"
+            else (0, (1 << bits) - 1)
+        )
+        number: str
+        for number in _INTEGER.findall(literal):
+            if len(number) > 20 or not low <= int(number) <= high:
+                return number
+        return None
+    limit = _TOO_LARGE.get(element_type, math.inf)
+    for number in _PARTS.findall(literal):
+        if number[-3:] != "inf" and "nan" not in number and abs(float(number)) >= limit:
+            return number
+    return None

@@ -18,6 +18,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo.attributes import (
     called_names,
     read_metadata,
+    read_names,
     read_value,
     split_attributes,
 )
@@ -28,6 +29,7 @@ from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
 from fusionscope.hlo.text import NAME, SHAPE, strip_comments
 
 _OPERAND = re.compile(rf"\s*+(?:({SHAPE})\s++)?+%?({NAME})\s*+((?:#\s*+\d{{1,9}}\s*+)*+)(?:,|$)")
+_COMMAS = re.compile(r"(?:,\s*+)++")
 _PLAIN_OPERANDS = re.compile(rf"%?{NAME}(?:#\d{{1,9}})*+(?:, *+%?{NAME}(?:#\d{{1,9}})*+)*+")
 _NUMBERS = [str(number) for number in range(1000)]
 _NO_OPERANDS = frozenset({"constant", "parameter"})
@@ -63,13 +65,14 @@ class Statement(NamedTuple):
     @property
     def typed_operands(self) -> list[tuple[str, str]]:
         """Shape (empty where the line writes none) and name of each operand."""
-        text = strip_comments(self.inside).strip()
+        # As for the compiler's parser, more commas than needed do not matter.
+        text = _COMMAS.sub(",", strip_comments(self.inside)).strip(" \t,")
         operands = []
         position = 0
         while found := _OPERAND.match(text, position):
             operands.append((found[1] or "", found[2] + re.sub(r"\s+", "", found[3])))
             position = found.end()
-            if position == len(text) and not text.endswith(","):
+            if position == len(text):
                 return operands
         raise UnusableInput(
             f"found {shorten(repr(text[position:]))}, expected an operand of {self.name}"
@@ -574,16 +577,8 @@ class Module:
         defined: set[str] = set()
         for body, line in zip(self.bodies, self.lines, strict=True):
             try:
-                if not defined.issuperset(body.calls):
-                    name, offset = next(
-                        call for call in body.calls.items() if call[0] not in defined
-                    )
-                    raise UnusableInput(
-                        f"{body.written[offset - 1].name} calls {shorten(name)}, which is not "
-                        "defined above it",
-                        line=offset,
-                    )
                 _ = body.graph
+                _check_names(body, defined)
             except UnusableInput as error:
                 raise self.placed(error, line) from None
             defined.add(body.name)
@@ -615,6 +610,28 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<module {self.name}, {len(self.bodies)} computations>"
+
+
+def _check_names(body: Body, defined: set[str]) -> None:
+    """What attributes name is above them: computations in the module, instructions in ``body``."""
+    if not defined.issuperset(body.calls):
+        name, offset = next(call for call in body.calls.items() if call[0] not in defined)
+        caller = body.written[offset - 1].name
+        raise UnusableInput(
+            f"{caller} calls {shorten(name)}, which is not defined above it", line=offset
+        )
+    lines: dict[str, int] = {}
+    for offset, statement in enumerate(body.written, 1):
+        if "control-pre" in statement[5]:
+            names = split_attributes(statement.attributes).get("control-predecessors", "")
+            lines = lines or {other.name: line for line, other in enumerate(body.written, 1)}
+            for name in read_names(names):
+                if lines.get(name, offset) >= offset:
+                    raise UnusableInput(
+                        f"{statement.name} waits for {shorten(name)}, which is not defined above "
+                        "it",
+                        line=offset,
+                    )
 
 
 def _say_the_same(one: Computation, other: Computation) -> bool:

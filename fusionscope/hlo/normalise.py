@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.attributes import CALLS
 from fusionscope.hlo.grammar import shorten
-from fusionscope.hlo.text import CLOSING, COMMENT, NAME, STRING
+from fusionscope.hlo.text import CLOSING, COMMENT, NAME, STRING, is_closed
 
 _TOKEN = re.compile(
     rf"(?P<space>\s++|{COMMENT})|(?P<string>{STRING})"
@@ -74,6 +74,8 @@ class _Normaliser:
         for found in _TOKEN.finditer(self.text):
             kind, token = found.lastgroup, found[0]
             if kind == "space":
+                if token[0] == "/" and not is_closed(token):
+                    raise self._error("found '/*', expected the end of the comment", found.start())
                 if part.words:
                     part.words.append(" ")
                 continue
@@ -108,17 +110,15 @@ class _Normaliser:
     def _begins_line(self, part: _Part, word: str, end: int) -> bool:
         """Whether ``word``, outside of all brackets, is the first one of a line."""
         previous = part.previous
+        is_name = word[0].isalpha() or word[0] in "_%"
         if part.kind == "computation":
-            if previous in (",", "=", "ROOT"):
+            if not is_name or previous in (",", "=", "ROOT"):
                 return False
             return word == "ROOT" or bool(_ASSIGNED.match(self.text, end))
         return (
             word in _SECTIONS
             or word == "ENTRY"
-            or (
-                previous not in (",", "=", "->", "ENTRY", "HloModule")
-                and (word[0].isalpha() or word[0] in "_%")
-            )
+            or (is_name and previous not in (",", "=", "->", "ENTRY", "HloModule"))
         )
 
     def _open(self, part: _Part, token: str, found: re.Match[str]) -> _Part:

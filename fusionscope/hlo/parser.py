@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -34,10 +35,11 @@ from fusionscope.hlo.shorthand import is_async_shorthand, write_out
 from fusionscope.hlo.source import StackFrames
 from fusionscope.hlo.text import (
     BRACES,
+    DEPTH,
     INSTRUCTION,
     NAME,
     SHAPE,
-    STRING,
+    empty_strings,
     is_balanced,
     strip_comments,
 )
@@ -45,13 +47,12 @@ from fusionscope.hlo.text import (
 _INSTRUCTION = re.compile(rf"^[ \t]*+{INSTRUCTION}$", re.MULTILINE)
 _BLANK = re.compile(r"[ \t\n]*+")
 _HEADER = re.compile(rf"HloModule\s++%?({NAME})[ \t]*+(.*)")
-_PARAMETER = rf"%?{NAME}:\s*+{SHAPE}\s*+(?:,\s*+|(?=\)))"
+_PARAMETER = rf"%?{NAME}:\s*+{SHAPE}\s*+(?:,\s*+(?!\))|(?=\)))"
 _OPENING = re.compile(
     rf"[ \t]*+(ENTRY[ \t]++)?+%?({NAME})[ \t]*+"
     rf"(\(\s*+(?:{_PARAMETER})*+\)\s*+->\s*+({SHAPE}))?+[ \t]*+\{{[ \t]*+"
 )
 
-_STRINGS = re.compile(STRING, re.DOTALL)
 _CONFIGURATION = re.compile(rf"backend_config={BRACES}")
 _NUMBERS_AND_NAMES = re.compile(rf"-?\d+(?:,\s*-?\d+)*+|(?<=%){NAME}")
 _ALIAS = r"\{[0, ]*+\}: \(0, \{[0, ]*+\}(?:, [a-z-]+)?\)"
@@ -61,6 +62,8 @@ _SHAPES = re.compile(rf"(?<!\w){SHAPE}(?:,\s*+(?<!\w){SHAPE})*+")
 
 # An error message need not read more of a line than this.
 _DIAGNOSED = 4000
+# Of an attribute that is longer still without numbers and strings, only the brackets are checked.
+_LONG = 100_000
 
 
 class _Piece(NamedTuple):
@@ -167,9 +170,7 @@ def _skeletons(attributes: Sequence[str]) -> list[str]:
     """
     text = "\n".join(attributes)
     if "\\" in text or "'" in text:
-        text = "\n".join(
-            [_STRINGS.sub('""', a) if "\\" in a or "'" in a else a for a in attributes]
-        )
+        text = "\n".join([empty_strings(a) if "\\" in a or "'" in a else a for a in attributes])
     skeletons = '""'.join(text.split('"')[::2]).translate(_DIGITS).split("\n")
     # Unless a line does not close its string.
     return skeletons if len(skeletons) == len(attributes) else list(attributes)
@@ -275,12 +276,12 @@ class _Reader:
         if header in self.table.headers:
             return
         # Its lists are as long as the program has arguments and results.
-        skeleton = _STRINGS.sub('""', strip_comments(header)).translate(_DIGITS)
+        skeleton = empty_strings(strip_comments(header)).translate(_DIGITS)
         while "00" in skeleton:
             skeleton = skeleton.replace("00", "0")
         skeleton = _FLAGS.sub("true", _ALIASES.sub("{}: (0, {})", skeleton))
-        if not self._attributes_fit(_SHAPES.sub("f0[0]", skeleton)):
-            raise self._diagnose("attributes", header, 0, offset)
+        if misfit := self._misfit(_SHAPES.sub("f0[0]", skeleton)):
+            raise self._diagnose("attributes", header, 0, offset, misfit)
         self.table.headers.add(header)
 
     def _frames(self, position: int) -> tuple[int, StackFrames | None]:
@@ -355,8 +356,8 @@ class _Reader:
     def _footer(self, line: str) -> str:
         """What stands behind a closing brace: an execution thread, or a comment."""
         footer = strip_comments(line).strip()
-        if footer and not self._attributes_fit(footer):
-            raise self._diagnose("footer", line, 0, 1)
+        if footer and (misfit := self._misfit(footer)):
+            raise self._diagnose("footer", line, 0, 1, misfit)
         return footer
 
     def _statements(self, lines: list[str], offset: int) -> tuple[Statement, ...]:
@@ -388,8 +389,9 @@ class _Reader:
         for skeleton in new.keys() - self.table.skeletons:
             form = _ZEROS.sub("0", skeleton)
             if form not in self.table.forms:
-                if "//" in form or not self._attributes_fit(new[skeleton]):
-                    raise self._diagnose("instruction", lines[0], offset)
+                misfit = "found '//'" if "//" in form else self._misfit(new[skeleton])
+                if misfit:
+                    raise self._diagnose("instruction", lines[0], offset, otherwise=misfit)
                 self.table.forms.add(form)
             self.table.skeletons.add(skeleton)
         for shape, opcode, inside in {s[2:5] for s in statements if s[3] in _LITERALS}:
@@ -416,19 +418,30 @@ class _Reader:
             column = line.find(text) + (error.column or 1)
             raise self._error(error.problem, offset, column) from None
 
-    def _attributes_fit(self, text: str) -> bool:
-        """Whether the grammar knows every attribute in ``text``."""
+    def _misfit(self, text: str) -> str | None:
+        """What is wrong with the attributes in ``text``, or None."""
         text = strip_comments(text)
         if not is_balanced(text):
-            return False
-        skeleton = _STRINGS.sub('""', _CONFIGURATION.sub("backend_config={}", text))
+            return f"a bracket or string is not closed, or brackets nest more than {DEPTH} deep"
+        skeleton = empty_strings(_CONFIGURATION.sub("backend_config={}", text))
+        if "/*" in skeleton:
+            return "found '/*', expected the end of the comment"
         pieces = cut_attributes(_NUMBERS_AND_NAMES.sub("0", skeleton))
         if pieces is None:
-            return False
-        return all(fits("attributes", piece.replace("%0", "%n")) for piece in pieces)
+            return "expected attributes such as ', key=value'"
+        keys = Counter(piece.strip(", ").partition("=")[0] for piece in pieces)
+        for key, count in keys.items():
+            if count > 1:
+                return f"found {key}= twice, expected it once"
+        for piece in pieces:
+            if len(piece) < _LONG and not fits("attributes", piece.replace("%0", "%n")):
+                return f"cannot read {shorten(repr(piece.strip(', ')))}"
+        return None
 
-    def _diagnose(self, rule: str, line: str, offset: int, column: int = 0) -> UnusableInput:
-        """The grammar's own word on what is wrong with ``line``."""
+    def _diagnose(
+        self, rule: str, line: str, offset: int, column: int = 0, otherwise: str | None = None
+    ) -> UnusableInput:
+        """The grammar's own word on what is wrong with ``line``, or ``otherwise``."""
         try:
             check(rule, line[:_DIAGNOSED])
         except UnusableInput as error:
@@ -436,8 +449,9 @@ class _Reader:
                 shift = column if rule != "instruction" else 0
                 return self._error(error.problem, offset, (error.column or 1) + shift)
         return self._error(
-            f"cannot read {shorten(repr(line.strip()))}, expected an instruction such as "
-            "'%name = f32[2]{0} add(%a, %b), attribute=value'",
+            otherwise
+            or f"cannot read {shorten(repr(line[:_DIAGNOSED].strip()))}, expected an instruction "
+            "such as '%name = f32[2]{0} add(%a, %b), attribute=value'",
             offset,
             column + 1,
         )

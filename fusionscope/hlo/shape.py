@@ -175,7 +175,7 @@ class Shape:
 
 
 _ARRAY = re.compile(r"([a-z]\w*)\s*\[([^\[\]]*)\]\s*(?:\{([^{}]*)\})?")
-_DIMENSION = re.compile(r"\s*(?:(<=)?\s*(-?\d+)|(\?))\s*")
+_DIMENSION = re.compile(r"\s*(?:(<=)?\s*(\d{1,18})|(\?))\s*")
 _TOKEN = re.compile(rf"\s*(b\(|[(),]|{_ARRAY.pattern})\s*")
 
 
@@ -246,7 +246,7 @@ class ShapeTable:
         dynamic: list[bool] = []
         for size in sizes.split(",") if sizes.strip() else ():
             found = _DIMENSION.fullmatch(size)
-            if found is None or (found[2] or "").startswith("-"):
+            if found is None:
                 raise _malformed(text, position)
             dimensions.append(None if found[3] else int(found[2]))
             dynamic.append(bool(found[1] or found[3]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count
 
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.attributes import read_value, split_attributes
@@ -19,9 +19,9 @@ Place = tuple[int, int]
 
 _INSTRUCTION = re.compile(rf"\s*+{INSTRUCTION}", re.DOTALL)
 _OPENING = re.compile(rf"(?:ENTRY\s++)?+%?({NAME}).*\{{", re.DOTALL)
-_ASYNC = re.compile(r"(.+)-(start|update|done)")
-# What an asynchronous operation says of itself, and not of the operation that it wraps.
-_OUTSIDE = frozenset({"async_execution_thread", "control-predecessors", "metadata", "sharding"})
+# What an asynchronous operation says of itself, and what also of the operation that it wraps.
+_OUTSIDE = frozenset({"async_execution_thread", "control-predecessors", "sharding"})
+_BOTH = frozenset({"backend_config", "frontend_attributes", "metadata"})
 
 _ELEMENTWISE = frozenset(
     """acos acosh add and asin asinh atan2 atanh cbrt ceil cosine cosh count-leading-zeros
@@ -37,8 +37,8 @@ _COMPLEX = {part: whole for whole, part in _COMPLEX_PARTS.items()}
 
 def is_async_shorthand(opcode: str) -> bool:
     """Whether ``opcode`` says start, update or done of an operation that has no such opcodes."""
-    found = _ASYNC.fullmatch(opcode)
-    return found is not None and opcode not in OPCODES and found[1] in OPCODES
+    operation, _, step = opcode.rpartition("-")
+    return step in ("start", "update", "done") and operation in OPCODES and opcode not in OPCODES
 
 
 def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str], list[Place]]:
@@ -50,10 +50,11 @@ def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str],
     table = ShapeTable()
     done: list[tuple[str, Place]] = []
     computation: list[tuple[str, Place]] = []
-    name = ""
+    name, rooted = "", False
     results: dict[str, str] = {}  # shapes of the roots of computations
     shapes: dict[str, str] = {}  # of the instructions above
     taken = {found[1] for line in lines if (found := _OPENING.fullmatch(line))}
+    names = (name for name in _numbered("async_wrapped") if name not in taken)
     for line, place in zip(lines, places, strict=True):
         found = _INSTRUCTION.fullmatch(line)
         if found is not None:
@@ -64,17 +65,18 @@ def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str],
                     statement = statement._replace(shape=str(shape))
                     line = _line(statement)
                 elif is_async_shorthand(statement.opcode):
-                    statement, wrapped = _written_out(statement, taken, table)
+                    statement, wrapped = _written_out(statement, names, table)
                     done += [(inner, place) for inner in wrapped]
                     line = _line(statement)
             except UnusableInput as error:
                 raise UnusableInput(error.problem, line=place[0], column=place[1]) from None
             shapes[statement.name] = statement.shape
-            if statement.root or name not in results:
+            if statement.root or not rooted:
                 results[name] = statement.shape
+            rooted = rooted or bool(statement.root)
         elif opening := _OPENING.fullmatch(line):
             done += computation
-            computation, name, shapes = [], opening[1], {}
+            computation, name, shapes, rooted = [], opening[1], {}, False
         computation.append((line, place))
     done += computation
     return [line for line, _ in done], [place for _, place in done]
@@ -86,51 +88,35 @@ def _line(statement: Statement) -> str:
 
 
 def _written_out(
-    statement: Statement, taken: set[str], table: ShapeTable
+    statement: Statement, names: Iterator[str], table: ShapeTable
 ) -> tuple[Statement, list[str]]:
     """The plain form of an asynchronous operation, and the lines of what it wraps, if it starts."""
-    opcode, step = _ASYNC.fullmatch(statement.opcode).groups()  # type: ignore[union-attr]
+    opcode, _, step = statement.opcode.rpartition("-")
     if step != "start":
         return statement._replace(opcode=f"async-{step}"), []
-    attributes = split_attributes(statement.attributes)
-    shape = table[statement.shape]
-    operands, result = (*shape.elements, None, None)[:2]
-    if operands is None or result is None or len(operands.elements) != len(statement.operands):
+    elements = table[statement.shape].elements
+    if len(elements) < 2 or len(elements[0].elements) != len(statement.operands):
         raise UnusableInput(
             f"{statement.name} is {shorten(statement.shape)}, expected a tuple of its operands' "
             "shapes, its result, and what it needs meanwhile"
         )
-    name = next(free for free in _numbered("async_wrapped") if free not in taken)
-    taken.add(name)
-    parameters = list(islice(_numbered("async_param"), len(operands.elements)))
+    name = next(names)
+    attributes = split_attributes(statement.attributes)
+    inside = {key: value for key, value in attributes.items() if key not in _OUTSIDE}
+    outside = {key: value for key, value in attributes.items() if key in _OUTSIDE | _BOTH}
+    parameters = dict(zip(_numbered("%async_param"), elements[0].elements, strict=False))
     thread = attributes.get("async_execution_thread")
-    return (
-        statement._replace(
-            opcode="async-start",
-            attributes=_attributes(
-                {"calls": f"%{name}"}
-                | {key: value for key, value in attributes.items() if key in _OUTSIDE}
-            ),
+    lines = [
+        f"%{name} {{",
+        *(
+            f"  {parameter} = {shape} parameter({number})"
+            for number, (parameter, shape) in enumerate(parameters.items())
         ),
-        [
-            f"%{name} {{",
-            *(
-                f"  %{parameter} = {element} parameter({number})"
-                for number, (parameter, element) in enumerate(
-                    zip(parameters, operands.elements, strict=True)
-                )
-            ),
-            f"  ROOT %{opcode} = {result} {opcode}({', '.join(f'%{n}' for n in parameters)})"
-            + _attributes(
-                {
-                    key: value
-                    for key, value in attributes.items()
-                    if key == "metadata" or key not in _OUTSIDE
-                }
-            ),
-            f"}}, execution_thread={thread}" if thread else "}",
-        ],
-    )
+        f"  ROOT %{opcode} = {elements[1]} {opcode}({', '.join(parameters)}){_attributes(inside)}",
+        f"}}, execution_thread={thread}" if thread else "}",
+    ]
+    outside = {"calls": f"%{name}"} | outside
+    return statement._replace(opcode="async-start", attributes=_attributes(outside)), lines
 
 
 def _numbered(name: str) -> Iterator[str]:

@@ -9,23 +9,25 @@ import re
 
 STRING = r"\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"|'[^'\\]*+(?:\\.[^'\\]*+)*+'"
 NAME = r"[A-Za-z_][\w.\-]*+"
-# A comment that is not closed goes on to the end of the text.
+# A comment that nothing closes goes on to the end of the text.
 COMMENT = r"/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)|//[^\n]*+"
 
+_STRINGS = re.compile(rf"({STRING})|[\"'].*+", re.DOTALL)
 _COMMENTS = re.compile(rf"({STRING}|[\"'].*+)|\s*+(?:{COMMENT})\s*+", re.DOTALL)
 _INDEX = re.compile(r"/\*index=\d+\*/")  # what the compiler writes into long tuples
 _JOINTS = re.compile(rf"{STRING}|[()\[\]{{}}\"']", re.DOTALL)
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 
-# How deep brackets may nest inside one instruction.
+# How deep brackets may nest in attributes and literals, and how deep tuples may nest in shapes.
 DEPTH = 12
+_TUPLE_DEPTH = 32
 
 
-def _balanced(opening: str, closing: str, inside: str) -> str:
-    """A pattern for text between brackets of one kind, nested up to DEPTH."""
+def _balanced(opening: str, closing: str, inside: str, depth: int = DEPTH) -> str:
+    """A pattern for text between brackets of one kind, nested up to ``depth``."""
     plain = rf"[^{opening}{closing}\"'\\]*+"
     pattern = rf"{opening}{plain}(?:(?:{inside}){plain})*+{closing}"
-    for _ in range(DEPTH - 1):
+    for _ in range(depth - 1):
         pattern = rf"{opening}{plain}(?:(?:{inside}|{pattern}){plain})*+{closing}"
     return pattern
 
@@ -35,7 +37,7 @@ PARENTHESES = _balanced(r"\(", r"\)", rf"{STRING}|\\.")
 BRACKETS = _balanced(r"\[", r"\]", rf"{STRING}|\\.")
 
 # A shape, as far as one has to look to find its end.
-_TUPLE = _balanced(r"\(", r"\)", "(?!)")
+_TUPLE = _balanced(r"\(", r"\)", "(?!)", _TUPLE_DEPTH)
 SHAPE = rf"(?:[a-z]\w*+\s*+\[[^\[\]]*+\](?:\s*+\{{\s*+[\d:][^{{}}]*+\}})?+|b?{_TUPLE})"
 # ROOT, name, shape, opcode, what stands in the parentheses, attributes.
 INSTRUCTION = (
@@ -44,13 +46,24 @@ INSTRUCTION = (
 )
 
 
+def empty_strings(text: str) -> str:
+    """``text`` with nothing between quotation marks; one that nothing closes hides the rest."""
+    return _STRINGS.sub(lambda found: '""' if found[1] else '"', text)
+
+
 def strip_comments(text: str) -> str:
     """``text`` with a space for each ``/* */`` and ``//`` comment; strings are left alone."""
     before, quotation_mark, after = text.partition('"')
     text = _INDEX.sub("", before) + quotation_mark + after
     if "/*" not in text and "//" not in text:
         return text
-    return _COMMENTS.sub(lambda found: found[1] or " ", text)
+    return _COMMENTS.sub(lambda found: found[1] or (" " if is_closed(found[0]) else found[0]), text)
+
+
+def is_closed(comment: str) -> bool:
+    """Whether a comment ends where it should: one that does not is none."""
+    comment = comment.strip()
+    return comment.startswith("//") or (comment.endswith("*/") and len(comment) > 3)
 
 
 def is_balanced(text: str) -> bool:

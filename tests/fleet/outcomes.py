@@ -8,7 +8,7 @@ values are numbered:
 - The record of PriorityFusion (GPU). Taken on the module that the pass worked on, a pair is fused
   where the record has a step for it, and only there. Constants of one element are fused without a
   step, and bitcasts are no ends of pairs.
-- Fusion Explorer records (all backends). Each recorded fusion joins its pair.
+- Fusion Explorer records (all backends). The same, for each pass that makes such a record.
 - Names and metadata (``tests/history/by_names.py``), between the stage before fusion and the final
   one.
 
@@ -86,6 +86,23 @@ def outcomes(pairs: Iterable[Pair]) -> dict[tuple[str, str], list[Outcome]]:
     return found
 
 
+def readers(stage: NumberedModule, producer: str, members: frozenset[str]) -> set[tuple[str, str]]:
+    """Pairs of ``producer`` with those of ``members`` that read it, also where bitcasts that are
+    members themselves stand between."""
+    found: set[tuple[str, str]] = set()
+    for execution in stage.executions:
+        own = [i for i in execution.values if i.name == producer]
+        pending = [user for instruction in own for user in instruction.users]
+        while pending:
+            user = pending.pop()
+            if user.name not in members and user.opcode != "get-tuple-element":
+                continue
+            if user.opcode in ("bitcast", "get-tuple-element", "reshape"):
+                pending += user.users
+            found.add((producer, user.name))
+    return found
+
+
 def check_record(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
     """PriorityFusion's own record."""
     record = module.priority_fusion
@@ -110,8 +127,8 @@ def check_record(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
     ends = outcomes(at_once)
     covered: set[tuple[str, str]] = set()
     for producer, members in recorded.steps:
-        concerned = [(producer, member) for member in members if (producer, member) in ends]
-        covered.update(concerned)
+        concerned = readers(first, producer, members) & ends.keys()
+        covered |= concerned
         if not concerned:
             counts["record: steps without a pair (bitcasts)"] += 1
             continue
@@ -161,9 +178,12 @@ def check_explorer(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
     numbering = Numbering()
     first = numbering.number(module.read(before))
     stages = [(stage.label, n) for stage, n in numbered(module, first, numbering, after)]
-    ends = outcomes(find_pairs(first, stages))
+    at_once = find_pairs(first, stages[:1])
+    ends = outcomes([*at_once, *find_pairs(first, stages)])
+    covered: set[tuple[str, str]] = set()
     for producer, members in recorded.steps:
-        concerned = [(producer, member) for member in members if (producer, member) in ends]
+        concerned = readers(first, producer, members) & ends.keys()
+        covered |= concerned
         if not concerned:
             counts["explorer: steps without a pair"] += 1
             continue
@@ -171,6 +191,13 @@ def check_explorer(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
         counts["explorer: steps agree" if not wrong else "explorer: steps DISAGREE"] += 1
         for pair in wrong:
             yield f"explorer: {' -> '.join(pair)} was fused, told {ends[pair]}"
+    for pair in at_once:
+        name = pair.producer.name, pair.consumer.name
+        if name not in covered and not is_small_constant(pair.producer):
+            joined = pair.outcome in JOINED
+            counts[f"explorer: other pairs {'DISAGREE' if joined else 'agree'}"] += 1
+            if joined:
+                yield f"explorer: {' -> '.join(name)} has no step, told {pair.outcome.value}"
 
 
 def check_names(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:

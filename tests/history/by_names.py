@@ -237,9 +237,15 @@ class Judge:
             return "name", _base(line)
         return "signature", self.before.signature(line)
 
-    def _loosely(self, line: Line) -> Hashable:
-        op_name = re.search(r'op_name="((?:[^"\\]|\\.)*)"', line.attributes)
-        return line.opcode, op_name[1] if op_name else line.name, self.final.place(line)
+    def _alike(self, line: Line, other: Line) -> bool:
+        """Whether one may be the other, reshaped: passes that do so may drop metadata."""
+        names = [
+            re.search(r'op_name="((?:[^"\\]|\\.)*)"', each.attributes) for each in (line, other)
+        ]
+        named = [
+            (n[1], self.final.place(e)) for n, e in zip(names, (line, other), strict=True) if n
+        ]
+        return line.opcode == other.opcode and (len(named) < 2 or named[0] == named[1])
 
     def _again(self, identity: tuple[str, Hashable]) -> list[Line]:
         if identity[0] == "name":
@@ -277,24 +283,25 @@ class Judge:
             # Each of the consumers must read just one of the producers.
             if len(consumers) == expected == len(numbers):
                 verdict = self._verdict(
-                    self._again(producer_identity), self._again(consumer_identity)
+                    self._again(producer_identity), self._again(consumer_identity), expected
                 )
                 for number in numbers:
                     verdicts[number] = verdict
         return verdicts
 
-    def _verdict(self, producers: list[Line], consumers: list[Line]) -> str:
+    def _verdict(self, producers: list[Line], consumers: list[Line], count: int) -> str:
+        """``count`` is how many of the consumers there were before."""
         if not producers or not consumers:
             return "lost"
+        if len(consumers) < count:
+            return "unclear"
         joined = []
         for consumer in consumers:
             for kernel in self.final.kernels_of(consumer):
                 read = self.final.read_in(consumer, kernel, _is_view)
                 if read.isdisjoint(producers):
                     around = self.final.read_in(consumer, kernel, lambda line: True)
-                    if {self._loosely(line) for line in around} & {
-                        self._loosely(line) for line in producers
-                    }:
+                    if any(self._alike(line, one) for line in around for one in producers):
                         return "unclear"  # something stands between them, or it was reshaped
                 joined.append(not read.isdisjoint(producers))
         if all(joined):

@@ -1,0 +1,302 @@
+"""What the final module launches, and what it moves. Figures are worked out by hand in comments."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import open_dump
+from fusionscope.history import Kernel, KernelKind, Numbering, find_kernels
+from fusionscope.hlo import parse
+
+DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
+SAMPLES = sorted(DUMPS.glob("*/*"))
+
+
+def kernels(dump: Path) -> tuple[Kernel, ...]:
+    (module,) = open_dump(dump).modules
+    return find_kernels(Numbering().number(module.read(module.final)), module.backend)
+
+
+def kernels_of(text: str, backend: str | None = None) -> dict[str, Kernel]:
+    return {
+        kernel.name: kernel for kernel in find_kernels(Numbering().number(parse(text)), backend)
+    }
+
+
+def traffic(kernel: Kernel) -> tuple[int, int]:
+    return kernel.bytes_read, kernel.bytes_written
+
+
+def identifier(path: Path) -> str:
+    return "-".join(path.parts[-2:])
+
+
+@pytest.mark.parametrize(
+    "dump", [d for d in SAMPLES if list(d.glob("*.thunk_sequence.txt"))], ids=identifier
+)
+def test_launches_are_those_of_the_thunk_sequence(dump):
+    """The GPU compiler lists beside the dump what the program will launch."""
+    (sequence,) = dump.glob("*.thunk_sequence.txt")
+    launched = Counter(
+        found[2].partition(" grid")[0] if found[1] == "kCustomKernel" else found[1]
+        for found in re.finditer(r"^ *\d+: (\w+) +\[.*?\] *(.*)$", sequence.read_text(), re.M)
+        if found[1] not in ("kAsyncDone", "kAsyncStart", "kWhile")
+    )
+    found = kernels(dump)
+    names = {re.sub(r"\W", "_", kernel.name) for kernel in found}
+    assert len(found) == launched.total()
+    assert names >= {name for name in launched if not name.startswith("k")}
+
+
+@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+def test_each_launch_counts_once(dump):
+    found = kernels(dump)
+    assert len({kernel.instruction for kernel in found}) == len(found)
+    for kernel in found:
+        assert kernel.runs > 0 and kernel.bytes_read >= 0 and kernel.bytes_written >= 0
+        assert kernel.bytes_moved == (kernel.bytes_read + kernel.bytes_written) * kernel.runs
+
+
+@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+def test_what_the_compiler_calls_wrapped_is_no_fusion(dump):
+    for kernel in kernels(dump):
+        if kernel.name.startswith("wrapped_"):
+            assert kernel.kind is KernelKind.WRAPPED
+            assert len(kernel.operations) == 1
+        if kernel.kind is KernelKind.FUSION:
+            assert len(kernel.operations) > 1
+        if kernel.emitter.startswith(("__ynn", "__cublas", "__cudnn")):
+            assert kernel.kind is KernelKind.LIBRARY
+
+
+def test_softmax_on_the_cpu():
+    """f32[256,512] is 524,288 bytes, f32[256] 1,024. The library gets the maximum with what follows
+    it, and the sum; the quotients are computed row by row, then multiplied."""
+    rows, row = 524_288, 1_024
+    found = {kernel.name: kernel for kernel in kernels(DUMPS / "cpu" / "softmax")}
+    assert {
+        name: (kernel.kind, *traffic(kernel), kernel.runs) for name, kernel in found.items()
+    } == {
+        "ynn_fusion.1": (KernelKind.LIBRARY, rows, rows, 1),
+        "ynn_fusion": (KernelKind.LIBRARY, rows, row, 1),
+        "broadcast_divide_fusion": (KernelKind.FUSION, row, row, 1),
+        "broadcast_multiply_fusion": (KernelKind.FUSION, rows + row, rows, 1),
+    }
+
+
+def test_softmax_on_a_gpu_is_one_launch():
+    """It reads the logits once and writes the result once."""
+    (kernel,) = kernels(DUMPS / "h100" / "softmax")
+    assert (kernel.kind, traffic(kernel)) == (KernelKind.FUSION, (524_288, 524_288))
+    assert kernel.emitter == "__triton"
+
+
+def test_dense_on_a_gpu():
+    """The dot is split in four along what it sums over: it reads f32[256,512] (524,288 bytes) and
+    f32[512,1024] (2,097,152), and writes f32[4,256,1024] (4,194,304). The other kernel adds the
+    four up, with the bias f32[1024] (4,096), and writes f32[256,1024] (1,048,576)."""
+    found = {kernel.name: kernel for kernel in kernels(DUMPS / "h100" / "dense")}
+    gemm, rest = found["gemm_fusion_dot"], found["loop_maximum_fusion"]
+    assert len(found) == 2
+    assert traffic(gemm) == (524_288 + 2_097_152, 4_194_304)
+    assert gemm.emitter.startswith("__triton") and gemm.operations == ("dot",)
+    assert traffic(rest) == (4_096 + 4_194_304, 1_048_576)
+    assert rest.kind is KernelKind.FUSION
+
+
+def test_a_loop_of_known_length():
+    """The random bits of Cartpole come from a loop that runs five times (known_trip_count), and its
+    condition six times. The two keys are u32[4,2048], 32,768 bytes each. Rounds read both and
+    write one, and besides one u32 and three u32 of a u32[4] that is sliced; the condition compares
+    two s32 and gives one pred."""
+    found = {kernel.name: kernel for kernel in kernels(DUMPS / "cpu" / "cartpole")}
+    body, condition = found["broadcast_add_fusion.1"], found["wrapped_compare"]
+    assert (*traffic(body), body.runs) == (2 * 32_768 + 4 + 3 * 4, 32_768, 5)
+    assert (*traffic(condition), condition.runs) == (8, 1, 6)
+    assert (*traffic(found["copy.9"]), found["copy.9"].runs) == (32_768, 32_768, 5)
+    assert all(kernel.runs_known for kernel in found.values())
+    assert found["compare_or_fusion"].runs == 1
+
+
+def test_a_loop_of_unknown_length_counts_once():
+    found = {kernel.name: kernel for kernel in kernels(DUMPS / "h100" / "loop")}
+    assert all(kernel.runs == 1 for kernel in found.values())
+    inside = {name for name, kernel in found.items() if not kernel.runs_known}
+    # As in the thunk sequence: one kernel in the condition, three in the body.
+    assert inside == {"loop_and_fusion", "loop_add_fusion", "input_add_reduce_fusion", "copy.7"}
+
+
+def test_copies_on_a_tpu_read_and_write_what_is_copied():
+    """copy-start gives a tuple of target, source and context, but only f32[256,512] moves."""
+    found = {kernel.name: kernel for kernel in kernels(DUMPS / "tpu-v5e" / "softmax")}
+    assert traffic(found["copy-start"]) == (524_288, 524_288)
+    assert "copy-done" not in found
+
+
+HEADER = "HloModule m\n\n"
+LOOPS = """HloModule m
+
+%inner_condition (p: (s32[], f32[8])) -> pred[] {
+  %p = (s32[], f32[8]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %c = s32[] constant(7)
+  ROOT %compare = pred[] compare(%i, %c), direction=LT
+}
+
+%inner_body (q: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %q = (s32[], f32[8]) parameter(0)
+  %j = s32[] get-tuple-element(%q), index=0
+  %v = f32[8] get-tuple-element(%q), index=1
+  %sine = f32[8] sine(%v)
+  ROOT %t = (s32[], f32[8]) tuple(%j, %sine)
+}
+
+%outer_condition (r: (s32[], f32[8])) -> pred[] {
+  %r = (s32[], f32[8]) parameter(0)
+  %k = s32[] get-tuple-element(%r), index=0
+  %d = s32[] constant(3)
+  ROOT %compare.2 = pred[] compare(%k, %d), direction=LT
+}
+
+%outer_body (s: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %s = (s32[], f32[8]) parameter(0)
+  ROOT %while = (s32[], f32[8]) while(%s), condition=%inner_condition, body=%inner_body, backend_config={"known_trip_count":{"n":"7"}}
+}
+
+ENTRY %main (a: s32[], b: f32[8]) -> (s32[], f32[8]) {
+  %a = s32[] parameter(0)
+  %b = f32[8] parameter(1)
+  %u = (s32[], f32[8]) tuple(%a, %b)
+  ROOT %while.2 = (s32[], f32[8]) while(%u), condition=%outer_condition, body=%outer_body, backend_config={"known_trip_count":{"n":"3"}}
+}
+"""  # noqa: E501
+
+
+def test_loops_in_loops_multiply():
+    found = kernels_of(LOOPS)
+    assert {name: kernel.runs for name, kernel in found.items()} == {
+        "sine": 3 * 7,
+        "compare": 3 * 8,  # once more for each of the three, when it ends the loop
+        "compare.2": 4,
+    }
+    assert found["sine"].bytes_moved == 3 * 7 * (32 + 32)
+
+
+def test_a_loop_of_unknown_length_makes_what_it_holds_unknown():
+    outer_unknown = LOOPS.replace(', backend_config={"known_trip_count":{"n":"3"}}', "")
+    found = kernels_of(outer_unknown)
+    assert (found["sine"].runs, found["sine"].runs_known) == (7, False)
+
+
+def one(instruction: str, *parameters: str, computations: str = "") -> Kernel:
+    """The kernel of a module of one instruction, which reads these parameters."""
+    lines = [f"  %p{n} = {shape} parameter({n})" for n, shape in enumerate(parameters)]
+    result = instruction.partition(" = ")[2]
+    end = result.index(")") + 1 if result.startswith("(") else result.index(" ")
+    signature = ", ".join(f"p{n}: {shape}" for n, shape in enumerate(parameters))
+    text = "\n".join(
+        [
+            f"{HEADER}{computations}ENTRY %main ({signature}) -> {result[:end]} {{",
+            *lines,
+            f"  ROOT {instruction}",
+            "}",
+        ]
+    )
+    (kernel,) = kernels_of(text).values()
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("instruction", "parameters", "read", "written"),
+    [
+        # A value that is read twice by one operation passes through memory once.
+        ("%r = f32[8] add(%p0, %p0)", ["f32[8]"], 32, 32),
+        # Of what is only sliced, the slice is read, and the places.
+        ("%r = f32[2] slice(%p0), slice={[0:2]}", ["f32[100]"], 8, 8),
+        (
+            "%r = f32[2] dynamic-slice(%p0, %p1), dynamic_slice_sizes={2}",
+            ["f32[100]", "s32[]"],
+            8 + 4,
+            8,
+        ),
+        # What is updated in place stays where it is: the update is read and written.
+        ("%r = f32[100] dynamic-update-slice(%p0, %p1, %p2)", ["f32[100]", "f32[3]", "s32[]"], 12, 12),
+        # What is sent stands in the result, too.
+        (
+            "%r = (f32[8], f32[16]) all-gather-start(%p0), replica_groups={{0,1}}, dimensions={0}",
+            ["f32[8]"],
+            32,
+            64,
+        ),
+    ],
+)  # fmt: skip
+def test_traffic_of_one_operation(instruction, parameters, read, written):
+    assert traffic(one(instruction, *parameters)) == (read, written)
+
+
+def test_traffic_inside_fusions():
+    """A fusion that updates 3 of 100 elements in place reads the update and a place."""
+    computations = """%f (p: f32[100], q: f32[3], i: s32[]) -> f32[100] {
+  %p = f32[100] parameter(0)
+  %q = f32[3] parameter(1)
+  %i = s32[] parameter(2)
+  %sine = f32[3] sine(%q)
+  ROOT %u = f32[100] dynamic-update-slice(%p, %sine, %i)
+}
+
+"""
+    instruction = "%r = f32[100] fusion(%p0, %p1, %p2), kind=kLoop, calls=%f"
+    kernel = one(instruction, "f32[100]", "f32[3]", "s32[]", computations=computations)
+    assert traffic(kernel) == (3 * 4 + 4, 3 * 4)
+    assert kernel.kind is KernelKind.FUSION
+    assert sorted(kernel.operations) == ["dynamic-update-slice", "sine"]
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        ("__cublas$lt$matmul", KernelKind.LIBRARY),
+        ("__cudnn$convForward", KernelKind.LIBRARY),
+        ("__onednn$matmul", KernelKind.LIBRARY),
+        ("cusolver_getrf_ffi", KernelKind.LIBRARY),
+        ("lapack_sgetrf_ffi", KernelKind.LIBRARY),
+        ("TopK", KernelKind.CUSTOM_CALL),
+        ("my_own_kernel", KernelKind.CUSTOM_CALL),
+    ],
+)
+def test_custom_calls_are_told_apart_by_what_they_call(target, kind):
+    kernel = one(f'%r = f32[8] custom-call(%p0), custom_call_target="{target}"', "f32[8]")
+    assert (kernel.kind, kernel.emitter) == (kind, target)
+
+
+def test_one_operation_in_a_fusion_is_not_a_fusion():
+    """Constants, tuples and bitcasts are nothing that a user would call an operation."""
+    computations = """%f (p: f32[8]) -> f32[4,2] {
+  %p = f32[8] parameter(0)
+  %c = f32[] constant(1)
+  %sine = f32[8] sine(%p)
+  ROOT %b = f32[4,2] bitcast(%sine)
+}
+
+"""
+    instruction = "%r = f32[4,2] fusion(%p0), kind=kLoop, calls=%f"
+    kernel = one(instruction, "f32[8]", computations=computations)
+    assert (kernel.kind, kernel.operations) == (KernelKind.WRAPPED, ("sine",))
+
+
+def test_names_and_orders_launch_nothing():
+    text = """HloModule m
+
+ENTRY %main (a: f32[8]) -> f32[8] {
+  %a = f32[8] parameter(0)
+  %c = f32[8] constant({...})
+  %t = (f32[8], f32[8]) tuple(%a, %c)
+  %o = (f32[8], f32[8]) opt-barrier(%t)
+  %g = f32[8] get-tuple-element(%o), index=1
+  %b = f32[2,4] bitcast(%g)
+  ROOT %d = f32[8] bitcast(%b)
+}
+"""
+    assert kernels_of(text) == {}
