@@ -615,8 +615,12 @@ def _collect(execution: Execution, first_count: int) -> None:
             if opcode in _NOTHING_COMPUTED:
                 continue
             kernel = block.inside or instruction
-            execution.computed.setdefault(kernel, set()).update(flatten(value))
-            if isinstance(value, int) and (
+            computed = execution.computed.setdefault(kernel, set())
+            if not isinstance(value, int):
+                computed.update(flatten(value))
+                continue
+            computed.add(value)
+            if (
                 opcode == "bitcast"
                 or is_free_reshape(instruction)
                 or (value > first_count and len(operands) == 1 and opcode != "get-tuple-element")
@@ -624,39 +628,55 @@ def _collect(execution: Execution, first_count: int) -> None:
                 views.update((value, n) for n in flatten(block.values[operands[0]]) if n != value)
     for block in execution.blocks:
         instructions, edges = block.computation.instructions, block.computation.graph.operands
+        outside = _from_outside(block)
         for instruction, operands, value in zip(instructions, edges, block.values, strict=True):
-            kernel = block.inside or instruction
             if instruction.opcode in _NOTHING_COMPUTED:
                 continue
+            kernel = block.inside or instruction
             computed = execution.computed[kernel]
-            readers = list(flatten(value))
+            readers = [value] if isinstance(value, int) else list(flatten(value))
             is_split = len(readers) == len(operands) > 1  # each result has an operand of its own
             read = execution.edges.setdefault(kernel, set())
             joined = execution.joined.setdefault(kernel, set())
             for position, operand in enumerate(operands):
-                # What comes from outside are the parameters of the kernel's first computation.
-                is_outside = block.inside is None or (
-                    _source(instructions[operand]).opcode == "parameter"
-                    and block.computation in block.inside.called
-                )
                 own = readers[position : position + 1] if is_split else readers
-                for number in flatten(block.values[operand]):
-                    is_own = not is_outside and number in computed
-                    seen: set[int] = set()
-                    while number not in seen:
-                        seen.add(number)
-                        read.update((number, reader) for reader in own)
-                        if is_own:
-                            joined.update((number, reader) for reader in own)
-                        number = views.get(number, number)
-                        is_own = is_own and number in computed
+                operand_value = block.values[operand]
+                for number in (
+                    (operand_value,) if isinstance(operand_value, int) else flatten(operand_value)
+                ):
+                    is_own = not outside[operand] and number in computed
+                    for viewed in _viewed(number, views):
+                        is_own = is_own and viewed in computed
+                        for reader in own:
+                            read.add((viewed, reader))
+                            if is_own:
+                                joined.add((viewed, reader))
 
 
-def _source(instruction: Instruction) -> Instruction:
-    """What an element of a tuple is taken from."""
-    while instruction.opcode == "get-tuple-element":
-        instruction = instruction.operands[0]
-    return instruction
+def _from_outside(block: Block) -> list[bool]:
+    """Which instructions of a block only pass on what their kernel is given: the parameters of its
+    first computation, and everything that stands alone."""
+    if block.inside is None:
+        return [True] * len(block.values)
+    outside: list[bool] = []
+    is_first = block.computation in block.inside.called
+    for instruction, operands in zip(
+        block.computation.instructions, block.computation.graph.operands, strict=True
+    ):
+        is_element = instruction.opcode == "get-tuple-element"
+        outside.append(
+            is_first
+            and (instruction.opcode == "parameter" or (is_element and outside[operands[0]]))
+        )
+    return outside
+
+
+def _viewed(number: int, views: dict[int, int]) -> list[int]:
+    """``number`` and what it is a view of, and so on."""
+    chain = [number]
+    while (viewed := views.get(chain[-1], number)) not in chain:
+        chain.append(viewed)
+    return chain
 
 
 def _without_axis_names(groups: str) -> str:

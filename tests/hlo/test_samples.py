@@ -1,0 +1,76 @@
+"""Every stage of every sample: read, printed, read again, and held against its plain lines."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.hlo import ParseTable, parse, read, to_text
+
+SAMPLES = sorted(
+    path for path in (Path(__file__).parents[2] / "samples" / "dumps").glob("*/*") if path.is_dir()
+)
+
+# What a line of a compiler's dump looks like at its beginning: written without the parser's eyes.
+_LINE = re.compile(r"^  (?:ROOT )?%?([\w.\-]+) = ", re.MULTILINE)
+_OPENING = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$", re.MULTILINE)
+
+
+def modules() -> list[DumpedModule]:
+    return [module for sample in SAMPLES for module in open_dump(sample).modules]
+
+
+@pytest.mark.parametrize(
+    "module",
+    modules(),
+    ids=lambda module: module.directory.parent.name + "/" + module.directory.name,
+)
+def test_every_stage_says_what_its_lines_say(module: DumpedModule) -> None:
+    for stage in module.stages:
+        assert stage.text is not None or stage.proto is not None
+        if stage.text is None:
+            continue
+        text = stage.text.text()
+        found = read(text, module.table, file=str(stage.text))
+        found.check()
+        written = [i.name for i in found.walk() if "#" not in i.name]
+        assert written == _LINE.findall(text)
+        assert [computation.name for computation in found.computations] == _OPENING.findall(text)
+        for instruction in found.walk():
+            if "#" not in instruction.name:
+                line = text.split("\n", instruction.line)[instruction.line - 1]
+                assert re.match(rf"  (ROOT )?%?{re.escape(instruction.name)} = ", line)
+                break
+
+
+@pytest.mark.parametrize("sample", SAMPLES[::3], ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_is_printed_reads_the_same(sample: Path) -> None:
+    for module in open_dump(sample).modules:
+        assert module.final is not None
+        assert module.final.text is not None
+        found = parse(module.final.text.text())
+        printed = to_text(found)
+        assert parse(printed) == found
+        assert to_text(parse(printed)) == printed
+
+
+def test_equal_lines_are_read_once() -> None:
+    stages = [s for s in modules()[0].stages if s.text is not None]
+    table = ParseTable()
+    first, second = (read(stages[0].text.text(), table) for _ in range(2))  # type: ignore[union-attr]
+    assert all(a is b for a, b in zip(first.bodies, second.bodies, strict=True))
+
+
+def test_operands_and_users_are_two_sides_of_one_edge() -> None:
+    module = modules()[0]
+    assert module.final is not None
+    for computation in module.read(module.final).computations:
+        for instruction in computation.instructions:
+            for operand in instruction.operands:
+                assert instruction in operand.users
+                assert operand.index < instruction.index
+            for user in instruction.users:
+                assert instruction in user.operands
