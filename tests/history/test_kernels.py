@@ -222,7 +222,12 @@ def one(instruction: str, *parameters: str, computations: str = "") -> Kernel:
             8,
         ),
         # What is updated in place stays where it is: the update is read and written.
-        ("%r = f32[100] dynamic-update-slice(%p0, %p1, %p2)", ["f32[100]", "f32[3]", "s32[]"], 12, 12),
+        (
+            "%r = f32[100] dynamic-update-slice(%p0, %p1, %p2)",
+            ["f32[100]", "f32[3]", "s32[]"],
+            12,
+            12,
+        ),
         # What is sent stands in the result, too.
         (
             "%r = (f32[8], f32[16]) all-gather-start(%p0), replica_groups={{0,1}}, dimensions={0}",
@@ -231,7 +236,7 @@ def one(instruction: str, *parameters: str, computations: str = "") -> Kernel:
             64,
         ),
     ],
-)  # fmt: skip
+)
 def test_traffic_of_one_operation(instruction, parameters, read, written):
     assert traffic(one(instruction, *parameters)) == (read, written)
 

@@ -1,0 +1,430 @@
+"""Whether pairs were fused, held against the compiler's records, against names, and by hand."""
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fleet"))
+
+from outcomes import check_explorer, check_names, check_record
+
+from fusionscope.dump import open_dump
+from fusionscope.history import Numbering, Outcome, Pair, find_kernels, find_pairs
+from fusionscope.hlo import parse, to_text
+
+DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
+SAMPLES = sorted(DUMPS.glob("*/*"))
+
+
+def identifier(path: Path) -> str:
+    return "-".join(path.parts[-2:])
+
+
+@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+def test_no_record_and_no_name_says_otherwise(dump):
+    """The three checks of tests/fleet/outcomes.py, each independent of how values are numbered."""
+    (module,) = open_dump(dump).modules
+    counts: Counter[str] = Counter()
+    for check in (check_record, check_explorer, check_names):
+        assert list(check(module, counts)) == []
+    assert counts["names: agree"] > 0
+    assert not module.fusion_explorer or counts["explorer: steps agree"] > 0
+    if module.priority_fusion is not None and dump.name not in ("convolution", "softmax"):
+        assert counts["record: steps agree"] > 0  # in these two the pass finds nothing to fuse
+
+
+def numbered(before: str, *after: str) -> tuple[Pair, ...]:
+    """Pairs of a module, with their outcomes in the last of the following stages."""
+    numbering = Numbering()
+    first = numbering.number(parse(before))
+    return find_pairs(first, [(str(n), numbering.number(parse(a))) for n, a in enumerate(after)])
+
+
+def told(pairs: tuple[Pair, ...]) -> dict[tuple[str, str], str]:
+    return {(pair.producer.name, pair.consumer.name): pair.outcome.value for pair in pairs}
+
+
+def two_stages(dump: Path) -> tuple[str, str]:
+    """Text of the stage before fusion and of the final one."""
+    (module,) = open_dump(dump).modules
+    return module.pre_fusion.text.text(), module.final.text.text()
+
+
+@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+def test_pairs_are_complete(dump):
+    """Fused pairs have a kernel of the final module, and the stage since when; others have none."""
+    before, final = two_stages(dump)
+    numbering = Numbering()
+    first, last = numbering.number(parse(before)), numbering.number(parse(final))
+    pairs = find_pairs(first, [("final", last)])
+    launched = {kernel.instruction for kernel in find_kernels(last, None)}
+    for pair in pairs:
+        assert (pair.kernel is not None) == (pair.stage is not None)
+        assert (pair.kernel is not None) == (pair.outcome in (Outcome.FUSED, Outcome.DUPLICATED))
+        assert pair.kernel is None or pair.kernel in launched
+        assert pair.bytes_between >= 0
+        for end in (pair.producer, pair.consumer):
+            assert end.opcode not in ("bitcast", "get-tuple-element", "parameter", "tuple")
+    assert len({(p.producer, p.consumer, p.chain, p.path) for p in pairs}) == len(pairs)
+
+
+def renamed(text: str) -> str:
+    """The same module under other names of instructions and computations."""
+    names: dict[str, str] = {}
+    return re.sub(
+        r"%([\w.\-]+)", lambda name: "%" + names.setdefault(name[1], f"n{len(names)}"), text
+    )
+
+
+def without_metadata(text: str) -> str:
+    return re.sub(r', metadata=\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\}', "", text)
+
+
+# Between these two stages of theirs nothing is rewritten that would need a name to be known again.
+PLAIN = [
+    "cpu/concatenate", "cpu/softmax", "cpu/dense", "cpu/elementwise", "h100/concatenate",
+    "h100/elementwise", "h200/elementwise", "tpu-v5e/softmax",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize(
+    "change", [renamed, without_metadata, lambda text: to_text(parse(text))]
+)  # fmt: skip
+def test_names_metadata_and_form_of_the_final_text_do_not_matter(name, change):
+    before, final = two_stages(DUMPS / name)
+    assert change(final) != final
+    expected = numbered(before, final)
+    assert {Outcome.FUSED, Outcome.NOT_FUSED} & {pair.outcome for pair in expected}
+    assert told(numbered(before, change(final))) == told(expected)
+
+
+def test_nothing_changed_means_nothing_fused():
+    before, _ = two_stages(DUMPS / "cpu/softmax")
+    assert set(told(numbered(before, before)).values()) == {"not-fused"}
+
+
+def module(entry: str, *computations: str) -> str:
+    """Text of a module whose entry takes f32[8] and gives what its last line does."""
+    lines = [line.strip() for line in entry.strip().splitlines()]
+    result = lines[-1].partition(" = ")[2]
+    end = result.index(")") + 1 if result.startswith("(") else result.index(" ")
+    body = "\n".join(f"  {line}" for line in lines[:-1])
+    return (
+        "HloModule m\n\n"
+        + "\n\n".join(computation.strip() for computation in computations)
+        + f"\n\nENTRY %main (x: f32[8]) -> {result[:end]} {{\n  %x = f32[8] parameter(0)\n{body}\n"
+        f"  ROOT {lines[-1]}\n}}\n"
+    )
+
+
+CHAIN = module("%a = f32[8] sine(%x)\n%b = f32[8] cosine(%a)\n%c = f32[8] tanh(%b)")
+
+
+def fused(name: str, body: str, parameters: str = "p: f32[8]", result: str = "f32[8]") -> str:
+    lines = [f"  {line.strip()}" for line in body.strip().splitlines()]
+    lines[-1] = "  ROOT" + lines[-1][1:]
+    header = [
+        f"  %{p.split(':')[0].strip()} = {p.split(': ')[1]} parameter({n})"
+        for n, p in enumerate(parameters.split("; "))
+    ]
+    return "\n".join(
+        [f"%{name} ({parameters.replace('; ', ', ')}) -> {result} {{", *header, *lines, "}"]
+    )
+
+
+def test_a_chain_of_which_two_are_fused():
+    after = module(
+        "%f = f32[8] fusion(%x), kind=kLoop, calls=%g\n%c = f32[8] tanh(%f)",
+        fused("g", "%n = f32[8] sine(%p)\n%m = f32[8] cosine(%n)"),
+    )
+    assert told(numbered(CHAIN, after)) == {("a", "b"): "fused", ("b", "c"): "not-fused"}
+
+
+def test_the_stage_is_the_first_in_which_they_stand_together():
+    half = module(
+        "%f = f32[8] fusion(%x), kind=kLoop, calls=%g\n%c = f32[8] tanh(%f)",
+        fused("g", "%n = f32[8] sine(%p)\n%m = f32[8] cosine(%n)"),
+    )
+    whole = module(
+        "%f = f32[8] fusion(%x), kind=kLoop, calls=%g",
+        fused("g", "%n = f32[8] sine(%p)\n%m = f32[8] cosine(%n)\n%o = f32[8] tanh(%m)"),
+    )
+    pairs = numbered(CHAIN, CHAIN, half, whole)
+    assert [(pair.stage, pair.kernel.name) for pair in pairs] == [("1", "f"), ("2", "f")]
+
+
+def test_computed_again_is_duplicated():
+    before = module(
+        "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%a)\n%c = f32[8] tanh(%a)\n"
+        "%t = (f32[8], f32[8]) tuple(%b, %c)"
+    )
+    after = module(
+        "%f = f32[8] fusion(%x), kind=kLoop, calls=%g\n"
+        "%h = f32[8] fusion(%x), kind=kLoop, calls=%i\n"
+        "%t = (f32[8], f32[8]) tuple(%f, %h)",
+        fused("g", "%n = f32[8] sine(%p)\n%m = f32[8] cosine(%n)"),
+        fused("i", "%o = f32[8] sine(%q)\n%r = f32[8] tanh(%o)", "q: f32[8]"),
+    )
+    assert told(numbered(before, after)) == {("a", "b"): "duplicated", ("a", "c"): "duplicated"}
+
+
+def test_a_value_that_is_also_written_is_duplicated():
+    before = module(
+        "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%a)\n%t = (f32[8], f32[8]) tuple(%a, %b)"
+    )
+    after = module(
+        "%f = (f32[8], f32[8]) fusion(%x), kind=kLoop, calls=%g\n"
+        "%y = f32[8] get-tuple-element(%f), index=0\n%z = f32[8] get-tuple-element(%f), index=1\n"
+        "%t = (f32[8], f32[8]) tuple(%y, %z)",
+        fused(
+            "g",
+            "%n = f32[8] sine(%p)\n%m = f32[8] cosine(%n)\n%u = (f32[8], f32[8]) tuple(%n, %m)",
+            result="(f32[8], f32[8])",
+        ),
+    )
+    assert told(numbered(before, after)) == {("a", "b"): "duplicated"}
+
+
+def test_a_kernel_that_computes_a_value_but_reads_it_from_outside_has_not_fused_it():
+    """Siblings that were merged: one computes the sine itself, the other still reads it."""
+    before = module(
+        "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%a)\n%c = f32[8] tanh(%a)\n%d = f32[8] abs(%a)\n"
+        "%t = (f32[8], f32[8], f32[8]) tuple(%b, %c, %d)"
+    )
+    after = module(
+        "%a = f32[8] sine(%x)\n%d = f32[8] abs(%a)\n"
+        "%f = (f32[8], f32[8]) fusion(%x, %a), kind=kLoop, calls=%g\n"
+        "%y = f32[8] get-tuple-element(%f), index=0\n%z = f32[8] get-tuple-element(%f), index=1\n"
+        "%t = (f32[8], f32[8], f32[8]) tuple(%y, %z, %d)",
+        fused(
+            "g",
+            "%n = f32[8] sine(%p)\n%m = f32[8] cosine(%n)\n%o = f32[8] tanh(%q)\n"
+            "%u = (f32[8], f32[8]) tuple(%m, %o)",
+            "p: f32[8]; q: f32[8]",
+            "(f32[8], f32[8])",
+        ),
+    )
+    assert told(numbered(before, after)) == {
+        ("a", "b"): "duplicated",
+        ("a", "c"): "not-fused",
+        ("a", "d"): "not-fused",
+    }
+
+
+def test_bitcasts_are_looked_through():
+    before = module(
+        "%a = f32[8] sine(%x)\n%r = f32[2,4] reshape(%a)\n%b = f32[2,4] cosine(%r)\n"
+        "%s = f32[8] bitcast(%b)\n%c = f32[8] tanh(%s)"
+    )
+    after = module(
+        "%f = f32[2,4] fusion(%x), kind=kLoop, calls=%g\n%s = f32[8] bitcast(%f)\n"
+        "%c = f32[8] tanh(%s)",
+        fused(
+            "g",
+            "%n = f32[8] sine(%p)\n%q = f32[2,4] bitcast(%n)\n%m = f32[2,4] cosine(%q)",
+            result="f32[2,4]",
+        ),
+    )
+    assert told(numbered(before, after)) == {("a", "b"): "fused", ("b", "c"): "not-fused"}
+
+
+def test_a_bitcast_outside_parts_the_kernels_on_both_sides():
+    """The kernel of the cosine computes a sine of its own, but the tanh reads the other one."""
+    before = module(
+        "%a = f32[8] sine(%x)\n%r = f32[2,4] bitcast(%a)\n%b = f32[2,4] cosine(%r)\n"
+        "%c = f32[8] tanh(%a)\n%t = (f32[2,4], f32[8]) tuple(%b, %c)"
+    )
+    after = module(
+        "%a = f32[8] sine(%x)\n%r = f32[2,4] bitcast(%a)\n"
+        "%f = (f32[2,4], f32[8]) fusion(%x, %r), kind=kLoop, calls=%g\n"
+        "%y = f32[2,4] get-tuple-element(%f), index=0\n%z = f32[8] get-tuple-element(%f), index=1\n"
+        "%t = (f32[2,4], f32[8]) tuple(%y, %z)",
+        fused(
+            "g",
+            "%n = f32[8] sine(%p)\n%o = f32[8] tanh(%n)\n%m = f32[2,4] cosine(%q)\n"
+            "%u = (f32[2,4], f32[8]) tuple(%m, %o)",
+            "p: f32[8]; q: f32[2,4]",
+            "(f32[2,4], f32[8])",
+        ),
+    )
+    assert told(numbered(before, after)) == {("a", "b"): "not-fused", ("a", "c"): "duplicated"}
+
+
+def test_what_a_pass_puts_between_two_does_not_part_them():
+    """As bf16 matrix units want it: the operand of the tanh is converted in the same kernel."""
+    before = module("%a = f32[8] sine(%x)\n%b = f32[8] tanh(%a)")
+    after = module(
+        "%f = f32[8] fusion(%x), kind=kLoop, calls=%g",
+        fused(
+            "g",
+            "%a = f32[8] sine(%p)\n%n = bf16[8] convert(%a)\n%o = f32[8] convert(%n)\n"
+            "%b = f32[8] tanh(%o)",
+        ),
+    )
+    fusing = module(
+        "%f = f32[8] fusion(%x), kind=kLoop, calls=%g",
+        fused("g", "%a = f32[8] sine(%p)\n%b = f32[8] tanh(%a)"),
+    )
+    assert told(numbered(before, fusing, after)) == {("a", "b"): "fused"}
+
+
+def test_an_operation_between_two_that_was_there_before_parts_their_pair():
+    """Both ends of a chain of three in one kernel: the first and the last are no pair."""
+    after = module(
+        "%f = f32[8] fusion(%x), kind=kLoop, calls=%g",
+        fused("g", "%n = f32[8] sine(%p)\n%m = f32[8] cosine(%n)\n%o = f32[8] tanh(%m)"),
+    )
+    assert told(numbered(CHAIN, after)) == {("a", "b"): "fused", ("b", "c"): "fused"}
+
+
+def test_what_was_removed_is_gone():
+    after = module("%a = f32[8] sine(%x)\n%c = f32[8] tanh(%a)")
+    assert told(numbered(CHAIN, after)) == {("a", "b"): "gone", ("b", "c"): "gone"}
+
+
+def test_fusions_in_fusions():
+    after = module(
+        "%f = f32[8] fusion(%x), kind=kLoop, calls=%g",
+        fused("h", "%n = f32[8] sine(%q)\n%m = f32[8] cosine(%n)", "q: f32[8]"),
+        fused("g", "%i = f32[8] fusion(%p), kind=kLoop, calls=%h\n%o = f32[8] tanh(%i)"),
+    )
+    assert told(numbered(CHAIN, after)) == {("a", "b"): "fused", ("b", "c"): "fused"}
+
+
+def test_an_asynchronous_fusion_is_one_kernel():
+    after = module(
+        "%s = ((f32[8]), f32[8], u32[]) async-start(%x), calls=%h\n"
+        "%d = f32[8] async-done(%s)\n%c = f32[8] tanh(%d)",
+        fused("g", "%n = f32[8] sine(%q)\n%m = f32[8] cosine(%n)", "q: f32[8]"),
+        fused("h", "%f = f32[8] fusion(%p), kind=kLoop, calls=%g"),
+    )
+    pairs = numbered(CHAIN, after)
+    assert told(pairs) == {("a", "b"): "fused", ("b", "c"): "not-fused"}
+    assert pairs[0].kernel.name == "s"
+
+
+SUM = "%sum (l: f32[], r: f32[]) -> f32[] {\n  %l = f32[] parameter(0)\n  %r = f32[] parameter(1)\n  ROOT %s = f32[] add(%l, %r)\n}"  # noqa: E501
+
+
+def test_collectives_that_are_sent_together_stay_what_they_are():
+    """The combiner makes one all-reduce of two, and leaves the metadata of the first to it."""
+    before = module(
+        "%a = f32[8] sine(%x)\n%c = f32[8] cosine(%x)\n"
+        '%b = f32[8] all-reduce(%a), to_apply=%sum, metadata={op_name="one"}\n'
+        '%d = f32[8] all-reduce(%c), to_apply=%sum, metadata={op_name="two"}\n'
+        "%e = f32[8] tanh(%b)\n%g = f32[8] abs(%d)\n%t = (f32[8], f32[8]) tuple(%e, %g)",
+        SUM,
+    )
+    after = module(
+        "%a = f32[8] sine(%x)\n%c = f32[8] cosine(%x)\n"
+        '%z = (f32[8], f32[8]) all-reduce(%a, %c), to_apply=%sum, metadata={op_name="one"}\n'
+        "%b = f32[8] get-tuple-element(%z), index=0\n%d = f32[8] get-tuple-element(%z), index=1\n"
+        "%e = f32[8] tanh(%b)\n%g = f32[8] abs(%d)\n%t = (f32[8], f32[8]) tuple(%e, %g)",
+        SUM,
+    )
+    assert told(numbered(before, after)) == {
+        ("a", "b"): "not-fused",
+        ("c", "d"): "not-fused",
+        ("b", "e"): "not-fused",
+        ("d", "g"): "not-fused",
+    }
+
+
+def loop(variables: str, extra: str, name: str) -> str:
+    """A loop over (s32, f32[8]) and perhaps more, whose body computes a sine and its tanh."""
+    shape = f"({variables})"
+    more = "".join(f", %e{n}" for n in range(len(extra.split())))
+    elements = "\n".join(
+        f"  %e{n} = {s} get-tuple-element(%p), index={n + 2}" for n, s in enumerate(extra.split())
+    )
+    inside = (
+        "  %f = f32[8] fusion(%v), kind=kLoop, calls=%g"
+        if extra
+        else "  %s = f32[8] sine(%v)\n  %f = f32[8] tanh(%s)"
+    )
+    starts = "".join(f", %z{n}" for n in range(len(extra.split())))
+    zeros = "".join(f"  %z{n} = {s} constant(0)\n" for n, s in enumerate(extra.split()))
+    fusion = fused("g", "%n = f32[8] sine(%q)\n%m = f32[8] tanh(%n)", "q: f32[8]") if extra else ""
+    return f"""HloModule m
+
+{fusion}
+
+%body (p: {shape}) -> {shape} {{
+  %p = {shape} parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %v = f32[8] get-tuple-element(%p), index=1
+{elements}
+{inside}
+  ROOT %t = {shape} tuple(%i, %f{more})
+}}
+
+%condition (c: {shape}) -> pred[] {{
+  %c = {shape} parameter(0)
+  %j = s32[] get-tuple-element(%c), index=0
+  %k = s32[] constant(5)
+  ROOT %l = pred[] compare(%j, %k), direction=LT
+}}
+
+ENTRY %main (x: f32[8]) -> {shape} {{
+  %x = f32[8] parameter(0)
+  %o = s32[] constant(0)
+{zeros}  %u = {shape} tuple(%o, %x{starts})
+  ROOT %{name} = {shape} while(%u), condition=%condition, body=%body, metadata={{op_name="loop"}}
+}}
+"""
+
+
+def test_a_loop_that_gets_another_name_and_more_variables_stays_the_same_loop():
+    """As where an invariant is hoisted out of the body."""
+    before = loop("s32[], f32[8]", "", "while.6")
+    after = loop("s32[], f32[8], s32[]", "s32[]", "while")
+    outcomes = told(numbered(before, after))
+    assert outcomes[("s", "f")] == "fused"
+
+
+def test_tuples_are_looked_through_element_by_element():
+    before = module(
+        "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%x)\n%c = f32[8] abs(%x)\n"
+        "%t = (f32[8], f32[8]) tuple(%a, %b)\n%u = ((f32[8], f32[8]), f32[8]) tuple(%t, %c)\n"
+        "%v = (f32[8], f32[8]) get-tuple-element(%u), index=0\n"
+        "%y = f32[8] get-tuple-element(%v), index=1\n%z = f32[8] get-tuple-element(%u), index=1\n"
+        "%d = f32[8] add(%y, %z)"
+    )
+    assert told(numbered(before, before)) == {("b", "d"): "not-fused", ("c", "d"): "not-fused"}
+
+
+def test_two_elements_of_one_tuple_are_two_producers():
+    before = module(
+        "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%x)\n%t = (f32[8], f32[8]) tuple(%a, %b)\n"
+        "%y = f32[8] get-tuple-element(%t), index=0\n%z = f32[8] get-tuple-element(%t), index=1\n"
+        "%d = f32[8] add(%y, %z)"
+    )
+    assert set(told(numbered(before, before))) == {("a", "d"), ("b", "d")}
+
+
+def test_a_barrier_passes_values_on():
+    """No pass fuses across it, and it is neither producer nor consumer."""
+    before = module(
+        "%a = f32[8] sine(%x)\n%t = (f32[8]) tuple(%a)\n%o = (f32[8]) opt-barrier(%t)\n"
+        "%y = f32[8] get-tuple-element(%o), index=0\n%b = f32[8] tanh(%y)"
+    )
+    after = module("%a = f32[8] sine(%x)\n%b = f32[8] tanh(%a)")
+    assert told(numbered(before, after)) == {("a", "b"): "not-fused"}
+
+
+def test_bytes_between_a_pair():
+    """f32[8] is 32 bytes: written and read where nobody else reads it, else only read; of a slice,
+    what is cut out."""
+    before = module(
+        "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%a)\n%c = f32[2] slice(%b), slice={[0:2]}\n"
+        "%d = f32[8] abs(%b)\n%t = (f32[2], f32[8]) tuple(%c, %d)"
+    )
+    found = {
+        (pair.producer.name, pair.consumer.name): pair.bytes_between
+        for pair in numbered(before, before)
+    }
+    assert found == {("a", "b"): 64, ("b", "c"): 8, ("b", "d"): 32}
