@@ -594,10 +594,9 @@ class Numbering:
                     renamed[value] = earlier[1]
                 ours, theirs = one.operands, other.operands
                 if len(ours) == len(theirs):
-                    is_swapped = not all(map(_stands_for, ours, theirs)) and all(
-                        map(_stands_for, ours, theirs[::-1])
-                    )
-                    alike += zip(ours, theirs[::-1] if is_swapped else theirs, strict=True)
+                    orders = theirs, theirs[::-1]  # the operands of a dot may be swapped
+                    fitting = max(orders, key=lambda order: sum(map(_stands_for, ours, order)))
+                    alike += zip(ours, fitting, strict=True)
         return renamed
 
 

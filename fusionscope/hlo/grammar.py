@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ _READABLE = {
     "KEY": "an attribute (key=)",
     "INTEGER": "an integer",
     "TYPE": "an element type such as f32[",
+    "KEY_COLON": "a parameter (name:)",
     "OPCODE": "an operation and '('",
     "STRING": "a string",
     "COMMA": "','",
@@ -30,7 +30,10 @@ _READABLE = {
     "RBRACE": "'}'",
     "LSQB": "'['",
     "RSQB": "']'",
-    "__MINUS_MORETHAN_0": "'->'",
+    "ARROW": "'->'",
+    "COLON": "':'",
+    "TRUE": "true",
+    "FALSE": "false",
     "$END": "the end of the line",
 }
 
@@ -63,15 +66,17 @@ def check(rule: str, text: str) -> None:
         grammar().parse(text, start=rule)
     except UnexpectedInput as error:
         if isinstance(error, UnexpectedToken):
-            found = "the end" if error.token.type == "$END" else repr(str(error.token))
+            found = "the end" if error.token.type == "$END" else quoted(str(error.token))
             expected = error.accepts or error.expected
         else:
             assert isinstance(error, UnexpectedCharacters)
-            found = repr(error.char)
+            found = quoted(error.char)
             expected = error.allowed or set()
+            if error.char in "\"'":
+                found, expected = "a quotation mark that nothing closes", {"STRING"}
         at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
         raise UnusableInput(
-            f"found {shorten(found)}, expected {_readable(expected)}",
+            f"found {found}, expected {_readable(expected)}",
             line=text.count("\n") + 1 if at_end else error.line,
             column=len(text) - (text.rfind("\n") + 1) + 1 if at_end else error.column,
         ) from None
@@ -89,10 +94,17 @@ def fits(rule: str, text: str) -> bool:
 
 def _readable(terminals: set[str]) -> str:
     names = sorted({_READABLE[name] for name in terminals if name in _READABLE})
+    if len(names) > 6:
+        return "the rest of a value"
     return " or ".join(names) if names else "something else"
 
 
 def shorten(text: str, limit: int = 60) -> str:
     """``text`` on one line, without control characters, cut at ``limit`` characters."""
-    text = re.sub(r"[\x00-\x1f\x7f-\x9f]", "�", text)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return "".join(character if character.isprintable() else "�" for character in cut)
+
+
+def quoted(text: str) -> str:
+    """``text`` between quotation marks, on one line and cut where it is long."""
+    return repr(text if len(text) <= 60 else f"{text[:59]}…")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from fusionscope.hlo.grammar import shorten
+from fusionscope.hlo.grammar import quoted
 from fusionscope.hlo.shape import Shape
 
 _FLOAT = (
@@ -45,27 +45,27 @@ def check_literal(opcode: str, literal: str, shape: Shape) -> str | None:
     if opcode == "parameter":
         if literal.isdecimal() and len(literal) < 10:
             return None
-        return f"found {shorten(repr(literal))}, expected the number of a parameter"
+        return f"found {quoted(literal)}, expected the number of a parameter"
     if not shape.is_array:
         return None if shape.is_tuple else f"a constant cannot be a {shape.element_type}"
     scalar = _scalar(shape.element_type)
     if not shape.dimensions:
         if not scalar.fullmatch(literal):
-            return f"found {shorten(repr(literal))}, expected one {shape.element_type} value"
+            return f"found {quoted(literal)}, expected one {shape.element_type} value"
     elif literal == "{...}":
         return None
     elif None in shape.dimensions:
         return f"a constant cannot be {shape}"
     elif any(size > len(literal) for size in shape.dimensions if size):
-        return f"{shorten(repr(literal))} does not fill {shape}"
+        return f"{quoted(literal)} does not fill {shape}"
     else:
         rest = _SEPARATORS.sub(" ", scalar.sub(" 0 ", literal))
         for size in reversed(shape.dimensions):
             rest = re.sub(rf"\{{ ?(?:0 ?){{{size}}}\}}", "0", rest)
         if rest.strip() != "0" or not literal.startswith("{"):
-            return f"{shorten(repr(literal))} does not fill {shape}"
+            return f"{quoted(literal)} does not fill {shape}"
     if excess := _out_of_range(literal, shape.element_type):
-        return f"{shorten(excess)} is out of the range of {shape.element_type}"
+        return f"{excess[:60]} is out of the range of {shape.element_type}"
     return None
 
 

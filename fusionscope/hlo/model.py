@@ -22,7 +22,7 @@ from fusionscope.hlo.attributes import (
     read_value,
     split_attributes,
 )
-from fusionscope.hlo.grammar import shorten
+from fusionscope.hlo.grammar import quoted, shorten
 from fusionscope.hlo.opcodes import OPERAND_COUNT
 from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
@@ -74,9 +74,7 @@ class Statement(NamedTuple):
             position = found.end()
             if position == len(text):
                 return operands
-        raise UnusableInput(
-            f"found {shorten(repr(text[position:]))}, expected an operand of {self.name}"
-        )
+        raise UnusableInput(f"found {quoted(text[position:])}, expected an operand of {self.name}")
 
     @property
     def calls(self) -> tuple[str, ...]:
@@ -209,8 +207,13 @@ def _find_operands(
         if index is None:
             index = _find_element(operand, position, statements, edges, shapes)
         if index is None:
+            name = operand.partition("#")[0]
+            found = position.get("%" + name)
+            if found is not None:
+                shape = statements[found].shape
+                raise UnusableInput(f"{statement.name} reads {operand}, but {name} is {shape}")
             raise UnusableInput(
-                f"{statement.name} reads {shorten(repr(operand))}, which is not defined above it"
+                f"{statement.name} reads {quoted(operand)}, which is not defined above it"
             )
         edge.append(index)
     if "[" in statement.inside:
@@ -586,7 +589,7 @@ class Module:
     def placed(self, error: UnusableInput, line: int) -> UnusableInput:
         """An error of a body (line from the opening one) with its place in the user's text."""
         line, column = self.place(line + (error.line or 0))
-        return UnusableInput(error.problem, file=self.file, line=line, column=column)
+        return UnusableInput(shorten(error.problem, 300), file=self.file, line=line, column=column)
 
     def place(self, line: int) -> tuple[int, int]:
         """Line and column in the user's text of a line that was read."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.attributes import CALLS
-from fusionscope.hlo.grammar import shorten
+from fusionscope.hlo.grammar import quoted
 from fusionscope.hlo.text import CLOSING, COMMENT, NAME, STRING, is_closed
 
 _TOKEN = re.compile(
@@ -81,7 +81,7 @@ class _Normaliser:
                 continue
             if kind == "other":
                 raise self._error(
-                    f"found {shorten(repr(token))}, expected the end of a string", found.start()
+                    f"found {quoted(token)}, expected the end of a string", found.start()
                 )
             if not part.brackets:
                 if kind == "word" and self._begins_line(part, token, found.end()):

@@ -24,8 +24,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from fusionscope.errors import UnusableInput
-from fusionscope.hlo.attributes import cut_attributes
-from fusionscope.hlo.grammar import check, fits, shorten
+from fusionscope.hlo.attributes import cut_attributes, split_attributes
+from fusionscope.hlo.grammar import check, fits, quoted, shorten
 from fusionscope.hlo.literals import check_literal
 from fusionscope.hlo.model import Body, Module, Statement
 from fusionscope.hlo.normalise import normalise
@@ -45,11 +45,12 @@ from fusionscope.hlo.text import (
 )
 
 _INSTRUCTION = re.compile(rf"^[ \t]*+{INSTRUCTION}$", re.MULTILINE)
+_MLIR = re.compile(r"\s*+(?:#.*\s++)*+(?:builtin\.)?module\s++(?:@|attributes)")
 _BLANK = re.compile(r"[ \t\n]*+")
 _HEADER = re.compile(rf"HloModule\s++%?({NAME})[ \t]*+(.*)")
-_PARAMETER = rf"%?{NAME}:\s*+{SHAPE}\s*+(?:,\s*+(?!\))|(?=\)))"
+_PARAMETER = rf"%?{NAME}(?::\s*+|\s++){SHAPE}\s*+(?:,\s*+(?!\))|(?=\)))"
 _OPENING = re.compile(
-    rf"[ \t]*+(ENTRY[ \t]++)?+%?({NAME})[ \t]*+"
+    rf"[ \t]*+(ENTRY(?:[ \t]++|(?=%)))?+%?({NAME})[ \t]*+"
     rf"(\(\s*+(?:{_PARAMETER})*+\)\s*+->\s*+({SHAPE}))?+[ \t]*+\{{[ \t]*+"
 )
 
@@ -58,8 +59,10 @@ _NUMBERS_AND_NAMES = re.compile(rf"-?\d+(?:,\s*-?\d+)*+|(?<=%){NAME}")
 _ALIAS = r"\{[0, ]*+\}: \(0, \{[0, ]*+\}(?:, [a-z-]+)?\)"
 _ALIASES = re.compile(rf"{_ALIAS}(?:, {_ALIAS})++")
 _FLAGS = re.compile(r"(?:true|false)(?:, ?(?:true|false))++")
+_SHAPE = re.compile(SHAPE)
 _SHAPES = re.compile(rf"(?<!\w){SHAPE}(?:,\s*+(?<!\w){SHAPE})*+")
 
+_HLO = "HLO text: 'HloModule name', then computations such as '%name (x: f32[2]) -> f32[2] {'"
 # An error message need not read more of a line than this.
 _DIAGNOSED = 4000
 # Of an attribute that is longer still without numbers and strings, only the brackets are checked.
@@ -73,7 +76,7 @@ class _Piece(NamedTuple):
     """
 
     footer: str
-    body: Body | None
+    body: Body
     is_entry: bool
     opening: int
     height: int
@@ -120,7 +123,13 @@ def read(text: str, table: ParseTable, *, file: str | None = None) -> Module:
         try:
             module = _read(text, table, file)
         except UnusableInput as error:
-            raise (error.within(file) if file else error) from None
+            raise UnusableInput(
+                shorten(error.problem, 300),
+                file=file,
+                line=error.line,
+                column=error.column,
+                hint=error.hint,
+            ) from None
     table.last = text, module
     return module
 
@@ -130,6 +139,13 @@ def _read(text: str, table: ParseTable, file: str | None) -> Module:
         return _Reader(text, table, file).module()
     except UnusableInput as error:
         first = error
+    if _MLIR.match(text):
+        raise UnusableInput(
+            f"found MLIR, expected {_HLO}",
+            line=1,
+            column=1,
+            hint="jax.jit(f).lower(...).as_text('hlo') prints HLO",
+        )
     try:
         lines, places = write_out(*normalise(text))
         positions = tuple(places) or ((1, 1),)
@@ -208,17 +224,14 @@ class _Reader:
         defined: set[str] = set()
         pieces = text.split("\n}")
         pieces[0] = f"\n{pieces[0][position:]}"
+        tail = pieces.pop()
         self.line -= 1  # for the line break that was put in front
         known = list(map(self.table.pieces.get, pieces))
         if None in known:
             self._learn(pieces, known)
         for footer, body, is_entry, opening, height in known:  # type: ignore[misc]
             if footer:
-                if not bodies:
-                    raise self._unexpected(footer, 0)
                 bodies[-1] = bodies[-1].with_footer(footer)
-            if body is None:
-                break
             if body.name in defined:
                 raise self._error(f"computation {body.name} is defined twice", opening)
             if is_entry:
@@ -229,14 +242,11 @@ class _Reader:
             bodies.append(body)
             lines.append(self.line + opening)
             self.line += height
-        if len(bodies) < len(pieces) - 1:
-            raise self._error("found '}', which nothing opens")
-        if bodies and len(bodies) == len(pieces):
-            raise self._cut(bodies[-1].name)
+        footer = self._tail(tail)
         if not bodies:
-            raise self._error(
-                "no computation found, expected HLO text (HloModule name, then computations)"
-            )
+            raise self._error(f"no computation found, expected {_HLO}")
+        if footer:
+            bodies[-1] = bodies[-1].with_footer(footer)
         if entry is None:
             entry = len(bodies) - 1
         return Module(
@@ -251,14 +261,13 @@ class _Reader:
         )
 
     def _error(self, problem: str, offset: int = 0, column: int = 1) -> UnusableInput:
-        return UnusableInput(problem, line=self.line + offset, column=column)
+        return UnusableInput(problem, line=max(1, self.line + offset), column=column)
 
     def _unexpected(self, line: str, offset: int) -> UnusableInput:
-        return self._error(
-            f"found {shorten(repr(line))}, expected a computation such as "
-            "'%name (x: f32[2]) -> f32[2] {'",
-            offset,
-        )
+        expected = _HLO
+        if line.lstrip()[:1].isdigit():
+            expected = "a row such as '1 {file_location_id=1 parent_frame_id=1}'"
+        return self._error(f"found {quoted(line)}, expected {expected}", offset)
 
     def _cut(self, name: str) -> UnusableInput:
         return UnusableInput(
@@ -282,12 +291,14 @@ class _Reader:
         skeleton = _FLAGS.sub("true", _ALIASES.sub("{}: (0, {})", skeleton))
         if misfit := self._misfit(_SHAPES.sub("f0[0]", skeleton)):
             raise self._diagnose("attributes", header, 0, offset, misfit)
+        for shape in _SHAPE.findall(split_attributes(header).get("entry_computation_layout", "")):
+            self._shape(strip_comments(shape), header, 0)
         self.table.headers.add(header)
 
     def _frames(self, position: int) -> tuple[int, StackFrames | None]:
-        if not self.text.startswith("FileNames", position):
-            return position, None
         end = StackFrames.end(self.text, position)
+        if end == position:
+            return position, None
         content = self.text[position:end].rstrip()
         frames = self.table.frames.get(content)
         if frames is None:
@@ -338,7 +349,7 @@ class _Reader:
         while opening < len(lines) and not lines[opening].strip():
             opening += 1
         if opening == len(lines):
-            return _Piece(footer, None, False, 0, len(lines))
+            raise self._error("found '}', which nothing opens", len(lines))
         line = strip_comments(lines[opening]) if "/" in lines[opening] else lines[opening]
         found = _OPENING.fullmatch(line)
         if found is None:
@@ -359,6 +370,17 @@ class _Reader:
         if footer and (misfit := self._misfit(footer)):
             raise self._diagnose("footer", line, 0, 1, misfit)
         return footer
+
+    def _tail(self, text: str) -> str:
+        """What stands behind the last closing brace of the text, where nothing else may."""
+        footer, _, rest = text.partition("\n")
+        if line := rest.strip():
+            line = line.partition("\n")[0]
+            found = _OPENING.fullmatch(strip_comments(line))
+            if found is not None:
+                raise self._cut(found[2])
+            raise self._unexpected(line, text[: text.index(line)].count("\n"))
+        return self._footer(footer) if footer else ""
 
     def _statements(self, lines: list[str], offset: int) -> tuple[Statement, ...]:
         known = self.table.statements
@@ -435,7 +457,7 @@ class _Reader:
                 return f"found {key}= twice, expected it once"
         for piece in pieces:
             if len(piece) < _LONG and not fits("attributes", piece.replace("%0", "%n")):
-                return f"cannot read {shorten(repr(piece.strip(', ')))}"
+                return f"cannot read {quoted(piece.strip(', '))}"
         return None
 
     def _diagnose(
@@ -450,7 +472,7 @@ class _Reader:
                 return self._error(error.problem, offset, (error.column or 1) + shift)
         return self._error(
             otherwise
-            or f"cannot read {shorten(repr(line[:_DIAGNOSED].strip()))}, expected an instruction "
+            or f"cannot read {quoted(line[:_DIAGNOSED].strip())}, expected an instruction "
             "such as '%name = f32[2]{0} add(%a, %b), attribute=value'",
             offset,
             column + 1,

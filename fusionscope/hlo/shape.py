@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from fusionscope.errors import UnusableInput
-from fusionscope.hlo.grammar import check, shorten
+from fusionscope.hlo.grammar import check, quoted
 
 TUPLE = "tuple"
 BUFFER = "buffer"
@@ -239,9 +239,7 @@ class ShapeTable:
         self, element_type: str, sizes: str, layout: str | None, text: str, position: int
     ) -> Shape:
         if element_type not in ELEMENT_TYPES:
-            raise UnusableInput(
-                f"unknown element type {shorten(repr(element_type))}", column=position + 1
-            )
+            raise UnusableInput(f"unknown element type {quoted(element_type)}", column=position + 1)
         dimensions: list[int | None] = []
         dynamic: list[bool] = []
         for size in sizes.split(",") if sizes.strip() else ():
@@ -255,7 +253,7 @@ class ShapeTable:
             read = self._layout(layout, position)
             if len(read.minor_to_major) != len(dimensions):
                 raise UnusableInput(
-                    f"the layout of {shorten(repr(text))} orders {len(read.minor_to_major)} "
+                    f"the layout of {quoted(text)} orders {len(read.minor_to_major)} "
                     f"dimensions, expected {len(dimensions)}",
                     column=position + 1,
                 )
@@ -279,7 +277,7 @@ class ShapeTable:
 
 
 def _malformed(text: str, position: int) -> UnusableInput:
-    found = repr(text[position:][:20]) if position < len(text) else "the end"
+    found = quoted(text[position : position + 20]) if position < len(text) else "the end"
     return UnusableInput(
-        f"found {shorten(found)}, expected a shape such as f32[2,3]{{1,0}}", column=position + 1
+        f"found {found}, expected a shape such as f32[2,3]{{1,0}}", column=position + 1
     )

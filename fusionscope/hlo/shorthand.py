@@ -12,7 +12,7 @@ from fusionscope.hlo.attributes import read_value, split_attributes
 from fusionscope.hlo.grammar import shorten
 from fusionscope.hlo.model import Statement
 from fusionscope.hlo.opcodes import OPCODES
-from fusionscope.hlo.shape import TUPLE, Shape, ShapeTable
+from fusionscope.hlo.shape import TUPLE, Layout, Shape, ShapeTable
 from fusionscope.hlo.text import INSTRUCTION, NAME
 
 Place = tuple[int, int]
@@ -175,7 +175,9 @@ def _inferred(
     if not all(operand.is_array for operand in operands):
         return None
     if opcode == "transpose" and sorted(dimensions) == list(range(first.rank)):
-        return _array(first, dimensions)
+        layout = first.layout or Layout(tuple(reversed(range(first.rank))))
+        order = tuple(dimensions.index(dimension) for dimension in layout.minor_to_major)
+        return replace(_array(first, dimensions), layout=replace(layout, minor_to_major=order))
     if opcode == "reduce" and len(operands) == 2:
         return _array(first, (d for d in range(first.rank) if d not in dimensions))
     if any(operand.dimensions != first.dimensions for operand in operands):

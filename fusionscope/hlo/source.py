@@ -12,12 +12,15 @@ from fusionscope.hlo.text import STRING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_STRINGS = re.compile(rf"\s*(\d+)\s+({STRING})")
-_RECORDS = re.compile(r"\s*(\d+)\s*\{([^{}]*)\}")
-_FIELDS = re.compile(r"(\w+)=(-?\d+)")
+_NUMBER = r"\d{1,9}+"
+_RECORD = rf"\{{\s*+(?:\w++=-?{_NUMBER}(?!\w)\s*+)*+\}}"
+_STRINGS = re.compile(rf"({_NUMBER})\s*+({STRING})", re.DOTALL)
+_RECORDS = re.compile(rf"({_NUMBER})\s*+({_RECORD})")
+_FIELDS = re.compile(rf"(\w+)=(-?{_NUMBER})")
 _TABLES = re.compile(
-    r"(?:(?:FileNames|FunctionNames|FileLocations|StackFrames)\b"
-    rf"(?:\s++\d+\s++(?:{STRING}|\{{[^{{}}]*+\}}))*+\s*+)++"
+    r"(?:(?:FileNames|FunctionNames|FileLocations|StackFrames)\b\s*+"
+    rf"(?:{_NUMBER}\s*+(?:{STRING}|{_RECORD})\s*+)*+)++",
+    re.DOTALL,
 )
 _SECTION = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\b", re.MULTILINE)
 

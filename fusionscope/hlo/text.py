@@ -41,7 +41,7 @@ _TUPLE = _balanced(r"\(", r"\)", "(?!)", _TUPLE_DEPTH)
 SHAPE = rf"(?:[a-z]\w*+\s*+\[[^\[\]]*+\](?:\s*+\{{\s*+[\d:][^{{}}]*+\}})?+|b?{_TUPLE})"
 # ROOT, name, shape, opcode, what stands in the parentheses, attributes.
 INSTRUCTION = (
-    rf"(ROOT\s++)?+%?({NAME})\s*+=\s*+({SHAPE})?+\s*+([a-z][a-z0-9\-]*+)\s*+"
+    rf"(ROOT(?:\s++|(?=%)))?+%?({NAME})\s*+=\s*+({SHAPE})?+\s*+([a-z][a-z0-9\-]*+)\s*+"
     rf"\(([^()\"'\n]*+(?:(?:{STRING}|{PARENTHESES})[^()\"'\n]*+)*+)\)[ \t]*+(,.*)?"
 )
 

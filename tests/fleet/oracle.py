@@ -60,8 +60,8 @@ def refusal(text: str) -> str:
     try:
         _hlo.hlo_module_from_text(text)
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return next((line for line in lines if "error" in line), lines[0] if lines else "")[:200]
+        found = re.search(r"was parsing ([\d:]+: error: .*)", str(error))
+        return found[1] if found else " ".join(str(error).split())[:200]
     return ""
 
 
@@ -117,7 +117,7 @@ def _compare(theirs: Any, ours: Computation, clashing: set[str]) -> Iterator[str
             return
         if opcode(one) != other.opcode:
             yield f"{other.name}: opcode {opcode(one)} is {other.opcode}"
-        if not _same_shape(str(one.shape), str(other.shape)):
+        if _plain(str(one.shape)) != _plain(str(other.shape)):
             yield f"{other.name}: shape {one.shape} is {other.shape}"
         operands = [index[operand.name] for operand in one.operands()]
         if operands != [operand.index for operand in other.operands]:
@@ -135,13 +135,15 @@ def opcode(instruction: Any) -> str:
     return _NAMES.get(name) or re.sub(r"(?<!^)([A-Z])", r"-\1", name[1:]).lower()
 
 
-def _same_shape(theirs: str, ours: str) -> bool:
-    """The compiler gives every array a layout; ours has one only where the text does."""
-    theirs = re.sub(r"/\*.*?\*/| ", "", theirs)
-    ours = ours.replace(" ", "")
-    if "{" not in ours:
-        theirs = re.sub(r"\{[^{}]*\}", "", theirs)
-    return theirs == ours
+def _plain(shape: str) -> str:
+    """A shape without comments and default layouts: the compiler gives every array a layout."""
+    shape = re.sub(r"/\*.*?\*/| ", "", shape)
+    return re.sub(r"\{([\d,]*)\}", lambda found: "" if _is_default(found[1]) else found[0], shape)
+
+
+def _is_default(order: str) -> bool:
+    dimensions = [int(dimension) for dimension in order.split(",") if dimension]
+    return dimensions == list(reversed(range(len(dimensions))))
 
 
 def texts(root: Path) -> Iterator[tuple[Path, str]]:

@@ -428,3 +428,49 @@ def test_bytes_between_a_pair():
         for pair in numbered(before, before)
     }
     assert found == {("a", "b"): 64, ("b", "c"): 8, ("b", "d"): 32}
+
+
+GEMM_BEFORE = module(
+    '%c = f32[8] cosine(%x)\n%a = f32[8] sine(%x), metadata={op_name="s"}\n'
+    '%i = f32[8] sine(%c), metadata={op_name="s"}\n%m = f32[2,4] bitcast(%a)\n'
+    "%n = f32[2,4] bitcast(%i)\n%w = f32[4,2] constant({...})\n"
+    "%d.1 = f32[2,2] dot(%m, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}, "
+    'metadata={op_name="d"}\n'
+    "%d.2 = f32[2,2] dot(%n, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}, "
+    'metadata={op_name="d"}\n%t = (f32[2,2], f32[2,2]) tuple(%d.1, %d.2)'
+)
+
+
+def test_an_instruction_that_moves_into_the_fusion_of_a_dot():
+    """The rewriter moves bitcasts to the operands of the fusion, so that what it takes in has
+    another shape, swaps the operands of the second dot, and names each fusion after its dot. The
+    two sines and the two dots have the same metadata."""
+    body = (
+        '%e = f32[2,4] sine(%p), metadata={op_name="s"}\n'
+        "%f = f32[2,2] dot(%e, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}, "
+        'metadata={op_name="d"}'
+    )
+    swapped = (
+        '%g = f32[2,4] sine(%p), metadata={op_name="s"}\n'
+        "%h = f32[2,2] dot(%q, %g), lhs_contracting_dims={0}, rhs_contracting_dims={1}, "
+        'metadata={op_name="d"}'
+    )
+    after = module(
+        "%y = f32[2,4] bitcast(%x)\n%c = f32[8] cosine(%x)\n%z = f32[2,4] bitcast(%c)\n"
+        "%w = f32[4,2] constant({...})\n"
+        "%gemm_fusion_d.1 = f32[2,2] fusion(%y, %w), kind=kCustom, calls=%one\n"
+        "%gemm_fusion_d.2 = f32[2,2] fusion(%z, %w), kind=kCustom, calls=%two\n"
+        "%t = (f32[2,2], f32[2,2]) tuple(%gemm_fusion_d.1, %gemm_fusion_d.2)",
+        fused("one", body, "p: f32[2,4]; q: f32[4,2]", "f32[2,2]"),
+        fused("two", swapped, "p: f32[2,4]; q: f32[4,2]", "f32[2,2]"),
+    )
+    pairs = numbered(GEMM_BEFORE, after)
+    kernels = {pair.producer.name: pair.kernel and pair.kernel.name for pair in pairs}
+    assert told(pairs) == {
+        ("c", "i"): "not-fused",
+        ("a", "d.1"): "fused",
+        ("i", "d.2"): "fused",
+        ("w", "d.1"): "not-fused",
+        ("w", "d.2"): "not-fused",
+    }
+    assert (kernels["a"], kernels["i"]) == ("gemm_fusion_d.1", "gemm_fusion_d.2")

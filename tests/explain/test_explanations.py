@@ -1,0 +1,314 @@
+"""What an explanation says, held against the files that it was made from."""
+
+import gzip
+import io
+import re
+import shutil
+import sqlite3
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import open_dump
+from fusionscope.dump.reasons import RULE_IDS
+from fusionscope.errors import UnusableInput
+from fusionscope.explain import ModuleFacts, Selection, explain
+
+DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
+SAMPLES = sorted(DUMPS.glob("*/*"))
+
+
+def identifier(path: Path) -> str:
+    return "-".join(path.parts[-2:])
+
+
+def facts(dump: Path, **wanted: object) -> ModuleFacts:
+    (module,) = explain(open_dump(dump), Selection(**wanted)).modules  # type: ignore[arg-type]
+    return module
+
+
+def text_of(file: Path) -> str:
+    content = file.read_bytes()
+    return (gzip.decompress(content) if file.suffix == ".gz" else content).decode()
+
+
+def recorded_labels(dump: Path) -> list[str]:
+    """Labels of Fusion Explorer frames, read without fusionscope."""
+    labels = []
+    for file in sorted(dump.glob("*._fusion.pyz")):
+        with zipfile.ZipFile(io.BytesIO(file.read_bytes())) as archive:
+            connection = sqlite3.connect(":memory:")
+            connection.deserialize(archive.read("fusions.db"))
+            labels += [row[0] for row in connection.execute("SELECT label FROM frames ORDER BY id")]
+            connection.close()
+    return labels
+
+
+@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+def test_figures_add_up(dump):
+    module = facts(dump)
+    outcomes = Counter(pair.outcome for pair in module.pairs)
+    assert module.outcomes == {
+        name: outcomes[name] for name in ("fused", "duplicated", "not-fused", "gone")
+    }
+    refused = outcomes["not-fused"]
+    assert sum(reason.count for reason in module.reasons) == refused
+    assert sum(refusals.count for refusals in module.refusals) == refused
+    for figures in (module.reasons, module.refusals):
+        saved = sum(pair.bytes_saved for pair in module.pairs if pair.outcome == "not-fused")
+        assert sum(figure.bytes_saved for figure in figures) == saved
+    totals = module.totals
+    assert totals.launches == sum(kernel.runs for kernel in module.kernels)
+    assert totals.launches == sum(kind.launches for kind in module.kinds)
+    for figures in (module.kernels, module.kinds, module.heaviest):
+        assert sum(figure.bytes_moved for figure in figures) == totals.bytes_moved
+    assert sum(kind.count for kind in module.kinds) == len(module.kernels)
+    assert totals.launches <= totals.launches_before
+    assert totals.exact == all(kernel.runs_known for kernel in module.kernels)
+
+
+@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+def test_a_reason_goes_with_a_refusal(dump):
+    for pair in facts(dump).pairs:
+        assert (pair.reason is not None) == (pair.outcome == "not-fused")
+        assert pair.reason is None or pair.reason in RULE_IDS
+        assert (pair.kernel is not None) == (pair.outcome in ("fused", "duplicated"))
+        assert (pair.stage is not None) == (pair.kernel is not None)
+        assert pair.evidence is None or (pair.message and pair.outcome == "not-fused")
+
+
+@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+def test_lists_begin_with_what_costs_most(dump):
+    module = facts(dump)
+    for listed in (module.pairs, module.reasons, module.refusals):
+        saved = [entry.bytes_saved for entry in listed]
+        assert saved == sorted(saved, reverse=True)
+    for listed in (module.kernels, module.kinds, module.heaviest):
+        moved = [entry.bytes_moved for entry in listed]
+        assert moved == sorted(moved, reverse=True)
+
+
+@pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
+def test_recorded_messages_stand_in_the_records(dump):
+    """Verbatim, but for the two times of a benefit that only PriorityFusion's own record gives."""
+    told = "\n".join(recorded_labels(dump))
+    for file in dump.glob("*.priority_fusion_dump.txt*"):
+        told += text_of(file)
+    for file in dump.glob("*._fusion.html"):
+        told += text_of(file)
+    printed = re.findall(r"us_(?:un)?fused: (\S+)", told)
+    recorded_times = {f"{float(time):g}" for time in ["0", *printed]}
+    for pair in facts(dump).pairs:
+        if pair.evidence == "recorded":
+            times = re.findall(r"([\d.e+-]+|inf) us (?:un)?fused", pair.message)
+            assert set(times) <= recorded_times if times else pair.message in told
+
+
+def test_refusals_on_the_cpu_are_those_of_the_record():
+    """`Not fusing |p| into |c| as REASON`: the last word on each pair of names."""
+    dump = DUMPS / "cpu" / "concatenate"
+    refused = {}
+    for label in recorded_labels(dump):
+        if found := re.fullmatch(r"Not fusing \|(.*?)\| into \|(.*?)\| as (.*)", label):
+            refused[found[1], found[2]] = found[3]
+    checked = 0
+    for pair in facts(dump).pairs:
+        message = refused.get((pair.producer.name, pair.consumer.name))
+        if message is not None and pair.outcome == "not-fused":
+            assert pair.message == message
+            checked += 1
+    assert checked > 2
+
+
+def test_refusals_on_a_gpu_are_those_of_the_record():
+    """`Rejected |p|: Negative benefit (…)` concerns every consumer of p."""
+    dump = DUMPS / "h100" / "concatenate"
+    rejected, stands_for, consumer = {}, {}, ""
+    for label in recorded_labels(dump):
+        if found := re.match(r"About to fuse \|.*?\| into \|(.*?)\| inside PriorityFusion", label):
+            consumer = found[1]
+        elif found := re.match(r"Fused \|.*?\| into \|(.*?)\| inside PriorityFusion", label):
+            stands_for[found[1]] = stands_for.get(consumer, consumer)  # grown from the consumer
+        elif found := re.fullmatch(r"Rejected \|(.*?)\|: (.*)", label):
+            rejected[stands_for.get(found[1], found[1])] = found[2]
+    pairs = [pair for pair in facts(dump).pairs if pair.outcome == "not-fused"]
+    assert {pair.producer.name for pair in pairs} == set(rejected)
+    for pair in pairs:
+        assert (pair.reason, pair.message) == ("pf-negative", rejected[pair.producer.name])
+        assert pair.evidence == "recorded"
+
+
+def test_bytes_that_a_refused_pair_could_have_saved():
+    """tanh gives f32[1024,128], 524,288 bytes, and only the concatenation reads it: they would be
+    neither written nor read."""
+    (pair,) = facts(DUMPS / "h100/concatenate", producer="tanh*", consumer="concatenate*").pairs
+    assert pair.bytes_saved == 2 * 524_288
+    assert pair.producer.shape.startswith("f32[1024,128]")
+
+
+def test_pairs_in_a_loop_count_as_often_as_it_runs():
+    """Cartpole's rounds run five times; their keys are u32[4,2048], 32,768 bytes, written once and
+    read by two: four operations read what one adds."""
+    pairs = facts(DUMPS / "cpu/cartpole").pairs
+    inside = [pair for pair in pairs if pair.computation.startswith("region_0.2")]
+    assert inside
+    assert all(pair.bytes_saved % 5 == 0 for pair in inside)
+    large = {pair.bytes_saved for pair in inside if "u32[4,2048]" in pair.producer.shape}
+    assert large <= {5 * 32_768, 2 * 5 * 32_768, 0}
+
+
+@pytest.mark.parametrize("name", ["h100/concatenate", "cpu/concatenate", "cpu/attention"])
+def test_selections_pick_pairs(name):
+    everything = facts(DUMPS / name).pairs
+    opcode = everything[0].producer.opcode
+    reason = next(pair.reason for pair in everything if pair.reason)
+    source = next(pair.producer.source for pair in everything if pair.producer.source)
+    file, _, line = source.rpartition(":")
+    for wanted, picks in [
+        ({"opcode": opcode}, lambda p: opcode in (p.producer.opcode, p.consumer.opcode)),
+        ({"producer": opcode}, lambda p: p.producer.opcode == opcode),
+        ({"consumer": "reduc?*"}, lambda p: p.consumer.opcode.startswith("reduc")),
+        (
+            {"producer": everything[0].producer.name},
+            lambda p: p.producer == everything[0].producer,
+        ),
+        ({"reason": reason}, lambda p: p.reason == reason),
+        ({"computation": "main*"}, lambda p: p.computation.startswith("main")),
+        ({"computation": "nothing"}, lambda p: False),
+    ]:
+        assert set(facts(DUMPS / name, **wanted).pairs) == set(filter(picks, everything)), wanted
+    for place in (source, f"{Path(file).name}:{line}"):
+        found = facts(DUMPS / name, source=place).pairs
+        assert {p for p in everything if source in (p.producer.source, p.consumer.source)} <= set(
+            found
+        )
+    assert len(facts(DUMPS / name, source=Path(file).name).pairs) >= len(found)
+    assert not facts(DUMPS / name, source=f"another_{Path(file).name}").pairs
+
+
+def test_what_is_said_of_a_module_does_not_depend_on_the_pairs_asked_for():
+    dump = DUMPS / "h100/concatenate"
+    everything, some = facts(dump), facts(dump, opcode="tanh")
+    assert len(some.pairs) < len(everything.pairs)
+    assert (some.outcomes, some.reasons, some.refusals) == (
+        everything.outcomes,
+        everything.reasons,
+        everything.refusals,
+    )
+
+
+def test_a_reason_that_is_none():
+    with pytest.raises(UnusableInput, match="pf-negative"):
+        facts(DUMPS / "h100/concatenate", reason="pf-negatve")
+
+
+def test_a_module_that_is_not_there():
+    with pytest.raises(UnusableInput, match="jit_program"):
+        facts(DUMPS / "h100/concatenate", module="jit_other*")
+
+
+def test_modules_by_name_and_number():
+    dump = DUMPS / "h100/concatenate"
+    for wanted in ("jit_*", "jit_program", "1"):
+        assert facts(dump, module=wanted).name == "jit_program"
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Path:
+    """Three modules, of which the first moves most and the last next to nothing."""
+    for number, name in enumerate(("convolution", "softmax")):
+        for file in (DUMPS / "cpu" / name).iterdir():
+            shutil.copy(
+                file,
+                tmp_path
+                / file.name.replace("module_0000.jit_program", f"module_{number:04d}.{name}"),
+            )
+    tiny = (
+        "HloModule tiny\n\nENTRY %main (x: f32[]) -> f32[] {\n  %x = f32[] parameter(0)\n"
+        "  %s = f32[] sine(%x)\n  ROOT %c = f32[] cosine(%s)\n}\n"
+    )
+    for stage in ("before_optimizations", "cpu_after_optimizations"):
+        (tmp_path / f"module_0002.tiny.{stage}.txt").write_text(tiny)
+    return tmp_path
+
+
+def test_modules_that_cost_little_are_folded(several):
+    short = explain(open_dump(several))
+    whole = explain(open_dump(several), Selection(all_modules=True))
+    assert {module.name for module in whole.modules} == {"convolution", "softmax", "tiny"}
+    assert not whole.folded
+    costs = [module.totals.bytes_moved for module in whole.modules]
+    assert costs == sorted(costs, reverse=True)
+    assert short.modules[0].name == whole.modules[0].name
+    assert ("tiny", 2 * (4 + 4)) in short.folded  # two kernels, each reads and writes one f32
+    assert len(short.modules) + len(short.folded) == 3
+
+
+def test_a_bad_module_does_not_spoil_the_others(several):
+    final = next(file for file in several.iterdir() if "softmax.cpu_after" in file.name)
+    final.write_bytes(b"HloModule softmax\n\nENTRY %main (")
+    explanation = explain(open_dump(several), Selection(all_modules=True))
+    assert {module.name for module in explanation.modules} == {"convolution", "tiny"}
+    (problem,) = explanation.problems
+    assert final.name in problem and "\n" not in problem
+
+
+def test_a_bad_stage_between_costs_only_itself(tmp_path):
+    dump = shutil.copytree(DUMPS / "cpu" / "softmax", tmp_path / "dump")
+    stage = next(file for file in dump.iterdir() if "after_fusion." in file.name)
+    stage.unlink()
+    (dump / stage.name.removesuffix(".gz")).write_text("HloModule")
+    module = facts(dump)
+    assert any(stage.name.removesuffix(".gz") in note for note in module.notes)
+    assert module.outcomes == facts(DUMPS / "cpu" / "softmax").outcomes
+
+
+@pytest.mark.parametrize(
+    "kind", ["priority_fusion_dump.txt", "gpu_target_config.pbtxt", "debug_options", "_fusion.pyz"]
+)
+def test_a_bad_file_beside_the_stages_is_a_note(tmp_path, kind):
+    dump = shutil.copytree(DUMPS / "h100" / "concatenate", tmp_path / "dump")
+    for file in dump.iterdir():
+        if kind in file.name:
+            file.unlink()
+            (dump / file.name.removesuffix(".gz")).write_bytes(b"\x00 { not this {{{")
+    module = facts(dump)
+    (note,) = [note for note in module.notes if kind in note]
+    assert "\n" not in note
+    whole = facts(DUMPS / "h100" / "concatenate")
+    assert module.outcomes == whole.outcomes
+    assert module.kernels == whole.kernels
+
+
+def test_no_final_stage_is_told(tmp_path):
+    dump = shutil.copytree(DUMPS / "cpu" / "softmax", tmp_path / "dump")
+    for file in dump.iterdir():
+        if "cpu_after_optimizations" in file.name:
+            file.unlink()
+    module = facts(dump)
+    assert any("after_optimizations" in note for note in module.notes)
+    assert module.pairs
+
+
+def test_no_stage_before_fusion_is_told(tmp_path):
+    dump = shutil.copytree(DUMPS / "cpu" / "softmax", tmp_path / "dump")
+    for file in dump.iterdir():
+        if "_optimizations.txt" not in file.name:
+            file.unlink()
+    module = facts(dump)
+    assert any("--xla_dump_hlo_pass_re" in note for note in module.notes)
+    assert module.pre_fusion == "before_optimizations"
+
+
+def test_no_record_is_told():
+    assert any("record" in note for note in facts(DUMPS / "cpu" / "softmax").notes)
+    assert not facts(DUMPS / "h100" / "concatenate").notes
+
+
+def test_one_stage_has_kernels_and_no_pairs():
+    (final,) = (DUMPS / "h100" / "softmax").glob("*gpu_after_optimizations.txt*")
+    module = facts(final)
+    assert not module.pairs and module.notes
+    assert [kernel.name for kernel in module.kernels] == ["triton_softmax.2"]
