@@ -514,21 +514,11 @@ class Numbering:
 
     def _anchor(self, path: Hashable, inside: str | None, instruction: Instruction) -> int | None:
         """The number of the same instruction in the stage before, where its value is new."""
-        shape = self._plain_shape(instruction.statement.shape)
         known = self._before()
         before = known.named.get((path, inside, instruction.name))
         if before is not None:
             old, value = before
-            if (
-                isinstance(value, int)
-                and old.opcode != "fusion"
-                and (
-                    self._plain_shape(old.statement.shape) == shape
-                    # A pass changed the precision, and put conversions around it.
-                    or (old.opcode, old.shape.dimensions)
-                    == (instruction.opcode, instruction.shape.dimensions)
-                )
-            ):
+            if isinstance(value, int) and old.opcode != "fusion" and self._fits(old, instruction):
                 return value
         if not known.described:
             return None
@@ -544,6 +534,18 @@ class Numbering:
         return _only(known.described.get(self._description(path, inside, instruction))) or _only(
             known.described.get(_moved(path, instruction))
         )
+
+    def _fits(self, old: Instruction, new: Instruction) -> bool:
+        """Whether the result of an instruction that kept its name is as it was: of one shape, or of
+        another precision with conversions around it, or with more variables of a loop."""
+        shapes = [self._plain_shape(each.statement.shape) for each in (old, new)]
+        if shapes[0] == shapes[1]:
+            return True
+        if old.opcode != new.opcode:
+            return False
+        if new.opcode == "while":
+            return shapes[1].startswith(shapes[0].removesuffix(")") + ",")
+        return new.shape.is_array and old.shape.dimensions == new.shape.dimensions
 
     def _successors(self, path: Hashable, fusion: Instruction, frame: _Frame) -> dict[int, int]:
         """Numbers in a fusion to be replaced by those that the same had in the stage before.

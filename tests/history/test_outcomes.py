@@ -386,6 +386,12 @@ def test_a_loop_that_gets_another_name_and_more_variables_stays_the_same_loop():
     assert outcomes[("s", "f")] == "fused"
 
 
+def test_a_loop_that_keeps_its_name_and_gets_more_variables_stays_the_same_loop():
+    before = loop("s32[], f32[8]", "", "while.6")
+    after = loop("s32[], f32[8], s32[]", "s32[]", "while.6")
+    assert told(numbered(before, after))[("s", "f")] == "fused"
+
+
 def test_tuples_are_looked_through_element_by_element():
     before = module(
         "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%x)\n%c = f32[8] abs(%x)\n"

@@ -370,7 +370,8 @@ ENTRY e {
         """HloModule m
 ENTRY e {
   ROOT x = f32[8] custom-call(), custom_call_target="a}\\"b\\\\",
-    backend_config="calls=%f, to_apply=%g", metadata={op_name="} , calls=%x"}, frontend_attributes={calls="y"}
+    backend_config="calls=%f, to_apply=%g", frontend_attributes={calls="y"},
+    metadata={op_name="} , calls=%x"}
 }
 """,
         "*e: *x = custom-call()",
