@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusionscope.cli.output import format_options, open_console, write_json, write_text
+from fusionscope.cli.output import (
+    format_options,
+    open_console,
+    show_problem,
+    write_json,
+    write_text,
+)
 from fusionscope.errors import UnusableInput
 
 if TYPE_CHECKING:
@@ -75,7 +81,7 @@ def command(
     )
     explanation = explain(open_dump(dump), selection, progress=_progress)
     for problem in explanation.problems:
-        click.echo(f"fusionscope: {problem}", err=True)
+        show_problem(problem)
     limit = None if everything else top
     pairs = everything or selection.picks_pairs
     if format_name == "json":

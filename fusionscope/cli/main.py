@@ -11,6 +11,7 @@ import traceback
 import click
 
 from fusionscope import __version__
+from fusionscope.cli.output import show_problem
 from fusionscope.errors import UnusableInput
 
 # Command names and one line on each; the file of the same name defines ``command``.
@@ -67,7 +68,7 @@ def main() -> None:
     except UnusableInput as error:
         if "--debug" in sys.argv:
             traceback.print_exc()
-        click.echo(f"fusionscope: {error}", err=True)
+        show_problem(str(error))
         sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

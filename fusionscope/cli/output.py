@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fusionscope.errors import UnusableInput
+from fusionscope.report.text import safe
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,6 +44,11 @@ def format_options(*formats: str) -> Callable[[Command], Command]:
     return add
 
 
+def show_problem(problem: str) -> None:
+    """One line on the error stream, whatever the names in it hold."""
+    click.echo(f"fusionscope: {safe(problem)}".encode(errors="replace"), err=True)
+
+
 def write_text(text: str, output: Path | None) -> None:
     """Raises ``UnusableInput`` where ``output`` cannot be written."""
     if output is None:
@@ -51,7 +57,7 @@ def write_text(text: str, output: Path | None) -> None:
         click.echo(text, nl=False)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        output.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise UnusableInput(
             f"cannot be written: {error.strerror or error}", file=str(output)

@@ -86,11 +86,14 @@ def find_files(path: Path) -> Iterator[DumpFile]:
 
 
 def _sections(path: Path) -> Iterator[DumpFile]:
-    with path.open("rb") as file:
-        if b"*** Begin " not in file.read(1 << 20):
-            return
-        file.seek(0)
-        data = file.read()
+    try:
+        with path.open("rb") as file:
+            if b"*** Begin " not in file.read(1 << 20):
+                return
+            file.seek(0)
+            data = file.read()
+    except OSError:  # told where the file is asked for
+        return
     begins = list(_BEGIN.finditer(data))
     for index, begin in enumerate(begins):
         name = begin[1].decode("utf-8", errors="replace")

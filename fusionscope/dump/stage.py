@@ -80,16 +80,24 @@ class Stage:
         return self.label.endswith(("after_optimizations", "after_codegen"))
 
     @property
-    def order(self) -> tuple[int, int, str]:
+    def order(self) -> tuple[int, int]:
         """Sorts stages of one module in the order in which the compiler made them."""
-        label = self.label
-        if label == BEFORE_OPTIMIZATIONS:
-            return (0, 0, label)
         if self.name.counter is not None:
-            return (1, self.name.counter, label)
-        # TPU prints the module around buffer assignment and once more after code generation.
-        rank = {"after_codegen": 3}.get(label, 2 if self.is_final else 1)
-        return (rank, 1 << 30, label)
+            return (_NUMBERED, self.name.counter)
+        return (_FIXED.get(self.label, _FINAL), 0)
+
+
+# Where stages without a number stand among the others. TPU prints the module around buffer
+# assignment and once more after code generation.
+_NUMBERED, _FINAL = 2, 4
+_FIXED = {
+    BEFORE_OPTIMIZATIONS: 0,
+    "after_spmd_partitioner": 1,
+    "before_config_assignment": 3,
+    "after_optimizations_before_buffer_assignment": 3,
+    "after_optimizations_after_buffer_assignment": 5,
+    "after_codegen": 6,
+}
 
 
 def backend_of(stages: tuple[Stage, ...]) -> str | None:

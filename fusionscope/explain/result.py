@@ -20,8 +20,8 @@ class Operation:
 class KernelFacts:
     """One launch of the final module; bytes of one launch, ``runs`` launches in a run.
 
-    ``runs_known`` is false inside a loop whose trip count the compiler does not know: that loop
-    counts once. ``members`` are the opcodes that it computes.
+    ``runs_known`` is false inside a loop whose trip count the compiler does not know, and inside a
+    branch: these count once. ``members`` are the opcodes that it computes.
     """
 
     name: str

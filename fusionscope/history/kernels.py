@@ -24,9 +24,10 @@ class Kernel:
     """One launch. Bytes are those of one launch; ``runs`` is how often the program launches it.
 
     ``runs`` multiplies the trip counts of the loops around it; where the compiler does not know one
-    of them, that loop counts once and ``runs_known`` is false. ``emitter`` says who makes the code:
-    a fusion kind, a backend's own kind of fusion, a library's function. ``operations`` counts what
-    the user would call an operation: no parameters, constants, tuples or bitcasts.
+    of them, or the kernel stands in a branch, that counts once and ``runs_known`` is false.
+    ``emitter`` says who makes the code: a fusion kind, a backend's own kind of fusion, a library's
+    function. ``operations`` counts what the user would call an operation: no parameters, constants,
+    tuples or bitcasts.
     """
 
     instruction: Instruction
@@ -95,9 +96,8 @@ def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel,
                     if trips:  # and the condition once more, when it ends the loop
                         times = int(trips[1]) + (inner.name == condition)
                         runs[execution.path, step.value, number] = count * times, known
-                    else:
-                        is_known = known and instruction.opcode == "conditional"
-                        runs[execution.path, step.value, number] = count, is_known
+                    else:  # no one knows how often a loop runs, or which branch
+                        runs[execution.path, step.value, number] = count, False
             if instruction.opcode not in NOT_LAUNCHED:
                 kernels.append(_kernel(instruction, execution, count, known, backend))
     return tuple(kernels)

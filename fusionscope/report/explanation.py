@@ -160,7 +160,7 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
         yield (
             f"Launches {totals.launches_before:,} → **{totals.launches:,}**, bytes moved "
             f"{size(totals.bytes_before)} → **{size(totals.bytes_moved)}**"
-            f"{'' if totals.exact else ' (loops of unknown length counted once)'}; "
+            f"{'' if totals.exact else ' (branches and loops of unknown length counted once)'}; "
             f"pairs: {_outcomes(module) or 'none'}.\n"
         )
         for note in module.notes:
@@ -240,7 +240,7 @@ def _print_totals(module: ModuleFacts, console: Console) -> None:
     line.append(f"{size(totals.bytes_before)} → ")
     line.append(size(totals.bytes_moved), style="bold")
     if not totals.exact:
-        line.append("    (loops of unknown length counted once)", style="dim")
+        line.append("    (branches and loops of unknown length counted once)", style="dim")
     console.print(line)
     if _outcomes(module):
         console.print(Text(f"  pairs: {_outcomes(module)}"))

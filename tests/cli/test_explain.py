@@ -298,7 +298,6 @@ def test_hostile_names_never_reach_the_output_raw(run, hostile, format_name):
         assert "<script" not in done.out and "<b>" not in done.out
 
 
-@pytest.mark.xfail(strict=True, reason="errors are printed without report.text.safe")
 def test_hostile_names_never_reach_an_error_raw(run, tmp_path):
     done = run(tmp_path / "no\x1b[31m\nsuch\u202edump")
     assert done.code == 2
@@ -306,7 +305,6 @@ def test_hostile_names_never_reach_an_error_raw(run, tmp_path):
     assert CONTROL.search(done.errors) is None
 
 
-@pytest.mark.xfail(strict=True, reason="write_text cannot encode what file names may hold")
 @pytest.mark.parametrize("format_name", ["text", "markdown"])
 def test_names_that_are_no_text_can_be_written_to_a_file(run, tmp_path, format_name):
     dump = tmp_path / "dump"
