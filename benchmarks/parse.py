@@ -26,13 +26,14 @@ sys.path.insert(0, str(ROOT))
 from fusionscope.hlo import Module, ParseTable, parse, read  # noqa: E402
 
 READ_ALL = """
-import resource, sys
+import sys
 from fusionscope import open_dump
 dump = open_dump(sys.argv[1])
 modules = [module.read(stage) for module in dump.modules for stage in module.stages]
 for module in modules:
     module.check()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+with open("/proc/self/status") as status:
+    print(*(line.split()[1] for line in status if line.startswith("VmHWM:")))
 """
 LENGTHS = (1_000, 10_000, 100_000, 200_000)  # instructions
 

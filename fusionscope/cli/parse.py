@@ -34,7 +34,7 @@ def command(file: Path, prints: bool, format_name: str, output: Path | None) -> 
         text, name = sys.stdin.buffer.read().decode("utf-8", errors="replace"), "<stdin>"
     else:
         text, name = DumpFile(file.name, file).text(), str(file)
-    module = parse(text, file=name)
+    module = parse(text.removeprefix("\ufeff"), file=name)  # some editors mark the encoding
     if prints:
         write_text(to_text(module), output)
     elif format_name == "json":

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import os
+import sys
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +32,7 @@ _READABLE = {
     "LPAR": "'('",
     "RPAR": "')'",
     "LBRACE": "'{'",
+    "LAYOUT": "a layout",
     "RBRACE": "'}'",
     "LSQB": "'['",
     "RSQB": "']'",
@@ -47,15 +53,52 @@ def grammar_file() -> Path:
 
 @functools.cache
 def grammar() -> Lark:
-    """The LALR parser with every start rule; its tables are cached between runs by Lark."""
-    from lark import Lark
+    """The LALR parser with every start rule; its tables are kept between runs, see ``_Kept``."""
+    import lark
 
     text = grammar_file().read_text(encoding="utf-8")
-    options = {"parser": "lalr", "start": list(START_RULES), "maybe_placeholders": False}
-    try:
-        return Lark(text, cache=True, **options)
-    except OSError:  # no writable cache directory
-        return Lark(text, **options)
+    kept = _Kept(repr((text, START_RULES, lark.__version__, sys.version_info)))
+    tables = kept.read()
+    if tables is not None:
+        return lark.Lark.load(BytesIO(tables))
+    made = lark.Lark(text, parser="lalr", start=list(START_RULES), maybe_placeholders=False)
+    buffer = BytesIO()
+    made.save(buffer)
+    kept.write(buffer.getvalue())
+    return made
+
+
+class _Kept:
+    """Bytes made of ``source``, kept in the user's own cache directory.
+
+    They are unpickled, so nobody else may be able to write them. Files appear whole and hold their
+    own digest: one that was damaged is not used. Where nothing can be kept, nothing is.
+    """
+
+    def __init__(self, source: str) -> None:
+        digest = hashlib.sha256(source.encode()).hexdigest()
+        try:
+            base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+            self.file: Path | None = Path(base) / "fusionscope" / f"grammar-{digest[:32]}"
+        except RuntimeError:  # no home
+            self.file = None
+
+    def read(self) -> bytes | None:
+        try:
+            content = self.file.read_bytes() if self.file else b""
+        except OSError:
+            return None
+        digest, kept = content[:32], content[32:]
+        return kept if hashlib.sha256(kept).digest() == digest else None
+
+    def write(self, content: bytes) -> None:
+        if self.file is None:
+            return
+        part = self.file.with_suffix(f".{os.getpid()}")
+        with contextlib.suppress(OSError):
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part.write_bytes(hashlib.sha256(content).digest() + content)
+            part.replace(self.file)
 
 
 def check(rule: str, text: str) -> None:

@@ -133,9 +133,6 @@ class Body:
                         self._calls.setdefault(name, offset)
         return self._calls
 
-    def with_footer(self, footer: str) -> Body:
-        return replace(self, footer=footer)
-
 
 def _graph(body: Body) -> Graph:
     statements: list[Statement] = []
@@ -644,8 +641,13 @@ def _say_the_same(one: Computation, other: Computation) -> bool:
         and one.graph.operands == other.graph.operands
         and one.graph.root == other.graph.root
         and all(
-            (a.name, a.opcode, a.shape, a.attributes) == (b.name, b.opcode, b.shape, b.attributes)
+            (a.name, a.opcode, a.shape) == (b.name, b.opcode, b.shape)
+            and (a.attributes == b.attributes or _values(a) == _values(b))
             and (a.opcode not in _NO_OPERANDS or a.statement.inside == b.statement.inside)
             for a, b in zip(one.instructions, other.instructions, strict=True)
         )
     )
+
+
+def _values(instruction: Instruction) -> dict[str, Any]:
+    return {key: read_value(key, value) for key, value in instruction.attributes.items()}

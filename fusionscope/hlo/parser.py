@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
@@ -89,6 +90,7 @@ class ParseTable:
         self.shapes = ShapeTable()
         self.pieces: dict[str, _Piece] = {}
         self.statements: dict[str, Statement] = {}
+        self.with_footers: dict[tuple[Body, str], Body] = {}
         self.frames: dict[str, StackFrames] = {}
         # Every other stage of a dump is the same as the one before it.
         self.last: tuple[str, Module] | None = None
@@ -139,6 +141,9 @@ def _read(text: str, table: ParseTable, file: str | None) -> Module:
         return _Reader(text, table, file).module()
     except UnusableInput as error:
         first = error
+    if "\x00" in text:
+        line = text.count("\n", 0, text.index("\x00")) + 1
+        raise UnusableInput(f"found binary data, expected {_HLO}", line=line, column=1)
     if _MLIR.match(text):
         raise UnusableInput(
             f"found MLIR, expected {_HLO}",
@@ -231,7 +236,7 @@ class _Reader:
             self._learn(pieces, known)
         for footer, body, is_entry, opening, height in known:  # type: ignore[misc]
             if footer:
-                bodies[-1] = bodies[-1].with_footer(footer)
+                bodies[-1] = self._with_footer(bodies[-1], footer)
             if body.name in defined:
                 raise self._error(f"computation {body.name} is defined twice", opening)
             if is_entry:
@@ -246,7 +251,7 @@ class _Reader:
         if not bodies:
             raise self._error(f"no computation found, expected {_HLO}")
         if footer:
-            bodies[-1] = bodies[-1].with_footer(footer)
+            bodies[-1] = self._with_footer(bodies[-1], footer)
         if entry is None:
             entry = len(bodies) - 1
         return Module(
@@ -370,6 +375,12 @@ class _Reader:
         if footer and (misfit := self._misfit(footer)):
             raise self._diagnose("footer", line, 0, 1, misfit)
         return footer
+
+    def _with_footer(self, body: Body, footer: str) -> Body:
+        made = self.table.with_footers.get((body, footer))
+        if made is None:
+            made = self.table.with_footers[body, footer] = replace(body, footer=footer)
+        return made
 
     def _tail(self, text: str) -> str:
         """What stands behind the last closing brace of the text, where nothing else may."""

@@ -1,0 +1,263 @@
+"""``fusionscope parse``, run as users run it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionscope.hlo import parse
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "samples" / "dumps"
+DOCUMENT = ROOT / "docs" / "json.md"
+
+TEXT = """HloModule by_hand, is_scheduled=true
+
+FileNames
+1 "model.py"
+
+FunctionNames
+1 "forward"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=42 end_line=42 column=7 end_column=9}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+%scale (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %double = f32[8]{0} add(%p, %p), metadata={op_name="double" stack_frame_id=1}
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %one = f32[] constant(1)
+  ROOT %scaled = f32[8]{0} fusion(%x), kind=kLoop, calls=%scale
+}
+"""
+
+
+def run(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "fusionscope", "parse", *map(str, arguments)],
+        input=stdin,
+        cwd=ROOT,
+        env={key: value for key, value in os.environ.items() if key != "COLUMNS"},
+        capture_output=True,
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "by_hand.hlo"
+    path.write_text(TEXT)
+    return path
+
+
+def test_text(file: Path) -> None:
+    done = run(file)
+    assert done.returncode == 0
+    lines = done.stdout.decode().splitlines()
+    assert lines[0] == "module by_hand"
+    assert lines[1] == "  2 computations, 5 instructions, 3 def-use edges, scheduled"
+    rows = [line.split() for line in lines]
+    assert ["scale", "15", "2", "add"] in rows
+    assert ["ENTRY", "main", "20", "3", "fusion"] in rows
+    assert ["parameter", "2"] in rows
+    assert ["constant", "1"] in rows
+    assert max(map(len, lines)) <= 100
+    assert b"\x1b" not in done.stdout
+
+
+def test_json(file: Path) -> None:
+    done = run(file, "--format", "json")
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    assert found["schema"] == "fusionscope.parse/1"
+    assert (found["name"], found["entry"], found["is_scheduled"]) == ("by_hand", "main", True)
+    assert (found["instructions"], found["edges"]) == (5, 3)
+    assert found["opcodes"] == {"parameter": 2, "add": 1, "constant": 1, "fusion": 1}
+    scale, main = found["computations"]
+    assert (scale["name"], scale["line"], scale["root"]) == ("scale", 15, "double")
+    p, double = scale["instructions"]
+    assert p["users"] == ["double"]
+    assert double["operands"] == ["p", "p"]
+    assert (double["opcode"], double["shape"]) == ("add", "f32[8]{0}")
+    assert (double["line"], double["column"]) == (17, 3)
+    assert double["source"] == [{"file": "model.py", "line": 42, "function": "forward"}]
+    x, one, scaled = main["instructions"]
+    assert scaled["called"] == ["scale"]
+    assert scaled["attributes"] == {"kind": "kLoop", "calls": "%scale"}
+    assert (one["literal"], x["literal"]) == ("1", None)
+
+
+def test_the_module_is_written_back(file: Path) -> None:
+    done = run(file, "--print")
+    assert done.returncode == 0
+    assert parse(done.stdout.decode()) == parse(TEXT)
+
+
+def test_output_goes_to_a_file(file: Path, tmp_path: Path) -> None:
+    for options in (["--format", "json"], ["--print"], []):
+        shown = run(file, *options)
+        target = tmp_path / "target"
+        done = run(file, *options, "--output", target)
+        assert (done.returncode, done.stdout) == (0, b"")
+        assert target.read_bytes() == shown.stdout
+
+
+def test_standard_input() -> None:
+    done = run("-", "--format", "json", stdin=TEXT.encode())
+    assert json.loads(done.stdout)["name"] == "by_hand"
+    done = run("-", stdin=b"HloModule m\nENTRY e {\n  what\n}\n")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"fusionscope: <stdin>:3:")
+
+
+def test_compressed_files(tmp_path: Path) -> None:
+    path = tmp_path / "module.hlo.gz"
+    path.write_bytes(gzip.compress(TEXT.encode()))
+    assert json.loads(run(path, "--format", "json").stdout)["name"] == "by_hand"
+
+
+def test_files_of_editors_that_mark_their_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "module.hlo"
+    path.write_text(TEXT, encoding="utf-8-sig")
+    assert json.loads(run(path, "--format", "json").stdout)["name"] == "by_hand"
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        (b"", "1:1"),
+        (b"import jax\n", "1:1"),
+        (bytes(range(256)), "1:1"),
+        (TEXT.encode()[:-40], "23:27"),
+        (TEXT.replace("%p, %p", "%p, %q").encode(), "17:3"),
+    ],
+)
+def test_what_cannot_be_used_takes_one_line(tmp_path: Path, content: bytes, place: str) -> None:
+    path = tmp_path / "module.hlo"
+    path.write_bytes(content)
+    done = run(path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    message = done.stderr.decode()
+    assert message.startswith(f"fusionscope: {path}:{place}: ")
+    assert message.count("\n") == 1
+    assert message.rstrip("\n").isprintable()
+
+
+def test_what_cannot_be_opened_takes_one_line(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.gz"
+    damaged.write_bytes(gzip.compress(TEXT.encode())[:-20])
+    for path in (tmp_path / "missing", tmp_path, damaged):
+        done = run(path)
+        assert done.returncode == 2
+        assert done.stderr.decode().startswith(f"fusionscope: {path}: ")
+        assert done.stderr.count(b"\n") == 1
+    done = run(tmp_path / "missing", "--format", "xml")
+    assert done.returncode == 2
+
+
+def test_names_cannot_command_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "module.hlo"
+    path.write_text(
+        'HloModule m\nENTRY e {\n  ROOT p = f32[2] parameter(0), metadata={op_name="\x1b[2J"}\n}\n'
+    )
+    for options in ([], ["--format", "json"]):
+        done = run(path, *options)
+        assert done.returncode == 0
+        assert b"\x1b" not in done.stdout
+    path.write_text("HloModule \x1b[2Jm\n")
+    done = run(path)
+    assert done.returncode == 2
+    assert b"\x1b" not in done.stderr
+
+
+def on_a_terminal(columns: int, *arguments: str | Path) -> str:
+    """What the command writes where standard output is a terminal of so many columns."""
+    outer, inner = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "fusionscope", "parse", *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=inner,
+        stderr=subprocess.DEVNULL,
+    ) as child:
+        os.close(inner)
+        written = b""
+        while select.select([outer], [], [], 30)[0]:
+            try:
+                block = os.read(outer, 65536)
+            except OSError:  # closed on the other side
+                break
+            if not block:
+                break
+            written += block
+        os.close(outer)
+    assert child.returncode == 0
+    return written.decode()
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_lines_fit_the_terminal(columns: int) -> None:
+    file = next((SAMPLES / "h100" / "concatenate").glob("*gpu_after_optimizations.txt*"))
+    shown = re.sub(r"\x1b\[[\d;]*m", "", on_a_terminal(columns, file))
+    assert "module jit_program" in shown
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns
+
+
+def test_a_reader_that_stops_early_is_no_error(file: Path) -> None:
+    command = f"{sys.executable} -m fusionscope parse --format json {file} | head -c 10"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True)
+    assert (done.stdout[:2], done.stderr) == (b"{\n", b"")
+
+
+def test_help_shows_examples() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    shown = done.stdout.decode()
+    assert shown.count("  fusionscope parse ") >= 3
+    for option in ("--format", "--print", "--output"):
+        assert option in shown
+
+
+# Fields
+
+
+def paths(value: Any, above: str = "") -> set[str]:
+    """Every field as docs/json.md names it."""
+    if isinstance(value, dict):
+        if above in ("opcodes", "attributes", "computations[].instructions[].attributes"):
+            return {f"{above}.<key>"} if value else set()
+        inner = [
+            paths(content, f"{above}.{key}" if above else key) for key, content in value.items()
+        ]
+        own = {f"{above}.{key}" if above else key for key in value}
+        return own.union(*inner)
+    if isinstance(value, list):
+        marked = {f"{above}[]"}
+        return marked.union(*(paths(content, f"{above}[]") for content in value))
+    return set()
+
+
+def test_every_field_is_documented() -> None:
+    section = DOCUMENT.read_text().partition("\n## parse\n")[2].partition("\n## ")[0]
+    documented = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
+    file = next((SAMPLES / "cpu" / "softmax").glob("*cpu_after_optimizations.txt*"))
+    found = paths(json.loads(run(file, "--format", "json").stdout))
+    found = {path for path in found if f"{path}[]" not in found and f"{path}.<key>" not in found}
+    documented = {path for path in documented if f"{path}[]" not in documented}
+    assert found == documented
