@@ -170,7 +170,7 @@ def _graph(body: Body) -> Graph:
         statements.append(statement)
     if len(roots) > 1 or len(position) < len(statements):
         raise _repeated(body)
-    if numbers != _NUMBERS[: len(numbers)]:
+    if numbers != _NUMBERS[: len(numbers)] and set(numbers) != set(_NUMBERS[: len(numbers)]):
         _check_parameters(body)
     lines: range | tuple[int, ...] = range(1, len(statements) + 1)
     if len(statements) > len(body.written):
