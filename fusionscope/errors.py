@@ -32,9 +32,3 @@ class UnusableInput(Exception):
         )
         text = f"{place}: {self.problem}" if place else self.problem
         return f"{text}; {self.hint}" if self.hint else text
-
-    def within(self, file: str) -> UnusableInput:
-        """The same error, with the file that it is about."""
-        return UnusableInput(
-            self.problem, file=file, line=self.line, column=self.column, hint=self.hint
-        )

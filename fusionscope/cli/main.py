@@ -73,3 +73,11 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        show_problem(
+            f"this is a mistake of fusionscope's own ({type(error).__name__}: {error}); "
+            "please report it with what fusionscope --debug shows"
+        )
+        sys.exit(2)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, filterfalse
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -319,14 +319,9 @@ class _Reader:
             for content, piece in zip(pieces, known, strict=True)
             if piece is None
         }
-        statements = table.statements
-        self._read_many(
-            [
-                line
-                for line in dict.fromkeys(chain.from_iterable(new.values()))
-                if line[:1] in _INDENTATION and line not in statements
-            ]
-        )
+        lines = chain.from_iterable(new.values())
+        unread = dict.fromkeys(filterfalse(table.statements.__contains__, lines))
+        self._read_many([line for line in unread if line[:1] in _INDENTATION])
         for index, content in enumerate(pieces):
             piece = known[index]
             if piece is None:
