@@ -81,6 +81,26 @@ class DumpedModule:
                 return stage
         return None
 
+    def stage(self, wanted: str) -> Stage:
+        """A stage by ``pre-fusion``, ``final``, its number, or a part of its label.
+
+        Raises ``UnusableInput`` where no stage, or more than one, answers to it.
+        """
+        special = {"pre-fusion": self.pre_fusion, "final": self.final}.get(wanted)
+        if special is not None:
+            return special
+        found = [
+            stage
+            for stage in self.stages
+            if wanted == str(stage.name.counter) or wanted in stage.label
+        ]
+        exact = [stage for stage in found if stage.label == wanted]
+        if len(exact or found) != 1:
+            choice = ", ".join(stage.label for stage in (found or self.stages)[:8])
+            problem = "several stages match" if found else "no stage matches"
+            raise UnusableInput(f"{problem} {wanted!r} in {self.name}, there are {choice} …")
+        return (exact or found)[0]
+
     def read(self, stage: Stage) -> Module:
         """The module as ``stage`` shows it. Raises ``UnusableInput``."""
         module: Module | None = self._lazy.get(stage)
