@@ -266,7 +266,8 @@ class _Reader:
         )
 
     def _error(self, problem: str, offset: int = 0, column: int = 1) -> UnusableInput:
-        return UnusableInput(problem, line=max(1, self.line + offset), column=column)
+        line = min(self.line + offset, self.text.count("\n") + 1)
+        return UnusableInput(problem, line=max(1, line), column=column)
 
     def _unexpected(self, line: str, offset: int) -> UnusableInput:
         expected = _HLO

@@ -399,6 +399,7 @@ PIECES += [" ", "\n", "\r\n", "\n  ", "\n}\n", " = ", "\x00", "\x1b[31m", "\u202
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=40).map("".join))
 @example("HloModule m\nENTRY e {\n  ROOT a = f32[] constant(1)\n}")
+@example("\n}")
 def test_any_text_is_read_or_refused(text: str) -> None:
     found = attempt(text)
     if isinstance(found, Module):
