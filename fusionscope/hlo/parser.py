@@ -192,9 +192,11 @@ def _skeletons(attributes: Sequence[str]) -> list[str]:
     text = "\n".join(attributes)
     if "\\" in text or "'" in text:
         text = "\n".join([empty_strings(a) if "\\" in a or "'" in a else a for a in attributes])
-    skeletons = '""'.join(text.split('"')[::2]).translate(_DIGITS).split("\n")
+    parts = text.split('"')
+    skeletons = '""'.join(parts[::2]).translate(_DIGITS).split("\n")
     # Unless a line does not close its string.
-    return skeletons if len(skeletons) == len(attributes) else list(attributes)
+    is_closed = len(parts) % 2 and len(skeletons) == len(attributes)
+    return skeletons if is_closed else list(attributes)
 
 
 class _Reader:

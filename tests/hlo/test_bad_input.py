@@ -204,6 +204,11 @@ TYPICAL_MISTAKES = [
         3, 51, ("quotation mark that nothing closes",),
     ),
     Mistake(
+        "a string that begins and does not end",
+        of_one('  a = f32[2] parameter(0)\n  ROOT b = f32[2] iota(), iota_dimension=0"x'),
+        4, 43, ("quotation mark that nothing closes",),
+    ),
+    Mistake(
         "a comment that is not closed",
         of_one("  ROOT a = f32[2] parameter(0)") + "/* open\n",
         5, 1, ("found '/* open'",),
