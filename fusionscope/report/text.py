@@ -31,9 +31,5 @@ def size(count: int) -> str:
     return f"{figure:.0f} {unit}" if figure >= 99.5 else f"{figure:.3g} {unit}"
 
 
-def times(count: int) -> str:
-    return f"{count:,}"
-
-
 def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
