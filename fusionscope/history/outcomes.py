@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fusionscope.history.kernels import SLICES
-from fusionscope.history.values import (
-    TRANSPARENT,
-    Execution,
-    NumberedModule,
-    Value,
-    flatten,
-    is_free_reshape,
-)
+from fusionscope.history.operations import TRANSPARENT, is_free_reshape
+from fusionscope.history.values import Execution, NumberedModule, Value, flatten
 from fusionscope.hlo import Instruction
 
 # Their result is their first operand.

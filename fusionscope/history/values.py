@@ -13,52 +13,29 @@ had in the stage before.
 
 from __future__ import annotations
 
-import re
-from bisect import bisect
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
-from operator import mul
 from typing import NamedTuple, TypeAlias
 
+from fusionscope.history.operations import (
+    COLLECTIVES,
+    RESHAPES,
+    TRANSPARENT,
+    Operations,
+    is_free_reshape,
+    is_passed_on,
+)
 from fusionscope.hlo import Computation, Instruction, Module
-from fusionscope.hlo.attributes import CALLS, split_attributes
+from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body, Statement
 
 # A value is a number, or one value for each element of a tuple that is taken apart.
 Value: TypeAlias = "int | tuple[Value, ...]"
 
-# What says nothing of the value that is computed.
-_IMMATERIAL = CALLS | {
-    "backend_config",
-    "channel_id",
-    "control-predecessors",
-    "frontend_attributes",
-    "kind",
-    "metadata",
-    "operand_layout_constraints",
-    "origin",
-    "output_to_operand_aliasing",
-    "sharding",
-    "statistics",
-}
-
-_RESHAPES = frozenset({"bitcast", "copy", "reshape"})
-_MEMORY_SPACE = re.compile(r"S\(\d+\)")
-
-# Their value is that of their first operand.
-_IDENTITIES = frozenset({"add-dependency", "copy-done", "domain", "opt-barrier"})
-# Each operand gives an element of the result, as if it were sent on its own: passes send several
-# together, or take one apart into start and done.
-_COLLECTIVES = frozenset({"all-gather", "all-reduce", "collective-permute", "reduce-scatter"})
-# Their value is that of the root of the computation that they call.
-TRANSPARENT = frozenset({"fusion", "call", "async-start"})
 _NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
 # Computations that call each other deeper than this are left alone.
 _DEEPEST = 64
-# Their computations are executed by instructions of their own, each a kernel.
-CONTROL = frozenset({"while", "conditional", "call"})
 
 
 class Step(NamedTuple):
@@ -192,9 +169,7 @@ class Numbering:
         self._numbers: dict[Hashable, int] = {}
         self._count = 0
         self._fresh = False  # whether this stage has computed anything new
-        self._attributes: dict[str, Hashable] = {}
-        self._shapes: dict[str, str] = {}
-        self._calls: dict[str, tuple[str, ...]] = {}
+        self._operations = Operations()
         # Values inside fusions, and what they give, by content and operands.
         self._memory: dict[tuple[Body, tuple[Value, ...]], tuple[list[Value], Value]] = {}
         self._parts: dict[int, set[int]] = defaultdict(set)
@@ -267,7 +242,7 @@ class Numbering:
             if instruction.opcode not in ("convolution", "dot"):
                 return None
             return path, inside, instruction.opcode, instruction.shape.element_count
-        shape = self._plain_shape(instruction.statement.shape)
+        shape = self._operations.plain_shape(instruction.statement.shape)
         source = instruction
         if instruction.opcode == "get-tuple-element" and instruction.operands:
             source = instruction.operands[0]
@@ -275,7 +250,9 @@ class Numbering:
 
     def _loop(self, path: Hashable, loop: Instruction, length: int | None = None) -> Hashable:
         """What a loop keeps: its metadata, and its first variables. Passes add some behind them."""
-        shapes = [self._plain_shape(str(shape)) for shape in loop.shape.elements[:length]]
+        shapes = [
+            self._operations.plain_shape(str(shape)) for shape in loop.shape.elements[:length]
+        ]
         return "loop", path, loop.attributes.get("metadata"), tuple(shapes)
 
     def _run(self, execution: Execution) -> Iterator[tuple[Hashable, Computation]]:
@@ -366,18 +343,12 @@ class Numbering:
             if isinstance(operand, tuple):
                 return operand[index] if index < len(operand) else operand
             key: Hashable = ("element", operand, index)
-        elif (
-            (opcode in _IDENTITIES and operands)
-            or opcode == "copy-start"
-            or (opcode in ("async-done", "async-update") and operands)
-            or (opcode == "copy" and _keeps_layout(instruction))
-            or (opcode.endswith("-done") and opcode[:-5] in _COLLECTIVES)
-        ):
+        elif is_passed_on(instruction):
             return operands[0]
-        elif opcode.removesuffix("-start") in _COLLECTIVES:
+        elif opcode.removesuffix("-start") in COLLECTIVES:
             return self._collective(frame, statement, instruction, operands)
         else:
-            key = self._key(statement, instruction, operands)
+            key = self._operations.key(instruction, operands)
         return self._find(key, frame, instruction, operands)
 
     def _collective(
@@ -393,12 +364,17 @@ class Numbering:
             shape = shape.elements[1]  # what is sent comes first
         shapes = shape.elements if len(operands) > 1 else (shape,)
         if len(shapes) != len(operands):
-            key = self._key(statement, instruction, operands)
+            key = self._operations.key(instruction, operands)
             return self._find(key, frame, instruction, operands)
-        details = self._details(statement, instruction)
+        details = self._operations.details(instruction)
         values = tuple(
             self._find(
-                (opcode.removesuffix("-start"), self._plain_shape(str(part)), (operand,), *details),
+                (
+                    opcode.removesuffix("-start"),
+                    self._operations.plain_shape(str(part)),
+                    (operand,),
+                    *details,
+                ),
                 frame,
                 instruction,
                 operands,
@@ -437,81 +413,6 @@ class Numbering:
         self._count += 1
         return self._count
 
-    def _key(
-        self, statement: Statement, instruction: Instruction, operands: tuple[Value, ...]
-    ) -> Hashable:
-        shape = self._plain_shape(statement.shape)
-        opcode = statement.opcode
-        if opcode == "constant":
-            literal = statement.inside
-            if "..." in literal:  # the compiler left the value out: its name must do
-                return opcode, shape, re.sub(r"[.\-]", "_", statement.name)
-            return opcode, shape, literal
-        if opcode in _RESHAPES:
-            # The same elements: a plain reshape, or another order in memory.
-            if opcode == "reshape" or (opcode == "bitcast" and _moves_nothing(instruction)):
-                return "reshape", shape, operands
-            shape = _MEMORY_SPACE.sub("", str(instruction.shape))
-        return opcode, shape, operands, *self._details(statement, instruction)
-
-    def _details(
-        self, statement: Statement, instruction: Instruction
-    ) -> tuple[Hashable, tuple[int, ...]]:
-        """What an operation computes with, apart from its operands."""
-        called: tuple[int, ...] = ()
-        if statement.opcode not in CONTROL:
-            names = self._called(statement)
-            if names:
-                computations = instruction.computation.module.by_name
-                called = tuple(
-                    self._expression(computations[name]) for name in names if name in computations
-                )
-        return self._material(statement.attributes), called
-
-    def _called(self, statement: Statement) -> tuple[str, ...]:
-        names = self._calls.get(statement.attributes)
-        if names is None:
-            names = self._calls[statement.attributes] = statement.calls
-        return names
-
-    def _expression(self, computation: Computation) -> int:
-        """What a small computation (of a reduction, a sort) computes from its parameters."""
-        graph = computation.graph
-        values: list[int] = []
-        for statement, operands in zip(graph.statements, graph.operands, strict=True):
-            values.append(
-                self._number(
-                    (
-                        "expression",
-                        statement.opcode,
-                        self._plain_shape(statement.shape),
-                        statement.inside if statement.opcode in ("constant", "parameter") else "",
-                        tuple([values[operand] for operand in operands]),
-                        self._material(statement.attributes),
-                    )
-                )
-            )
-        return values[graph.root]
-
-    def _material(self, attributes: str) -> Hashable:
-        """The attributes that say what is computed."""
-        material = self._attributes.get(attributes)
-        if material is None:
-            material = self._attributes[attributes] = tuple(
-                sorted(
-                    (key, _without_axis_names(value) if key == "replica_groups" else value)
-                    for key, value in split_attributes(attributes).items()
-                    if key not in _IMMATERIAL
-                )
-            )
-        return material
-
-    def _plain_shape(self, text: str) -> str:
-        plain = self._shapes.get(text)
-        if plain is None:
-            plain = self._shapes[text] = re.sub(r"\{[^{}]*\}|\s|/\*.*?\*/", "", text)
-        return plain
-
     def _anchor(self, path: Hashable, inside: str | None, instruction: Instruction) -> int | None:
         """The number of the same instruction in the stage before, where its value is new."""
         known = self._before()
@@ -538,7 +439,7 @@ class Numbering:
     def _fits(self, old: Instruction, new: Instruction) -> bool:
         """Whether the result of an instruction that kept its name is as it was: of one shape, or of
         another precision with conversions around it, or with more variables of a loop."""
-        shapes = [self._plain_shape(each.statement.shape) for each in (old, new)]
+        shapes = [self._operations.plain_shape(each.statement.shape) for each in (old, new)]
         if shapes[0] == shapes[1]:
             return True
         if old.opcode != new.opcode:
@@ -680,12 +581,6 @@ def _viewed(number: int, views: dict[int, int]) -> list[int]:
     return chain
 
 
-def _without_axis_names(groups: str) -> str:
-    """``mesh['d'=4,'m'=2] {'m'}`` with numbers for the names, which differ between collectives."""
-    numbers: dict[str, str] = {}
-    return re.sub(r"'[^']*'", lambda name: numbers.setdefault(name[0], str(len(numbers))), groups)
-
-
 def _rename(value: Value, renamed: dict[int, int]) -> Value:
     if isinstance(value, int):
         return renamed.get(value, value)
@@ -697,7 +592,7 @@ def _moved(path: Hashable, instruction: Instruction) -> Hashable:
 
     None for what only changes shape or order: such come and go.
     """
-    if instruction.opcode in _RESHAPES:
+    if instruction.opcode in RESHAPES:
         return None
     return (
         "moved",
@@ -715,7 +610,7 @@ def _only(found: list[tuple[Instruction, Value]] | None) -> int | None:
 
 
 def _past_views(instruction: Instruction) -> Instruction:
-    while instruction.opcode in _RESHAPES:
+    while instruction.opcode in RESHAPES:
         instruction = instruction.operands[0]
     return instruction
 
@@ -730,49 +625,3 @@ def _stands_for(new: Instruction, old: Instruction) -> bool:
         and new.shape.element_count == old.shape.element_count
         and (one is None or other is None or one == other)
     )
-
-
-def is_free_reshape(instruction: Instruction) -> bool:
-    """Whether a reshape moves nothing: it is a bitcast by another name.
-
-    Of a reshape between tiled layouts the compiler alone knows.
-    """
-    return (
-        instruction.opcode == "reshape"
-        and not (instruction.shape.layout and "T(" in instruction.shape.layout.properties)
-        and _moves_nothing(instruction)
-    )
-
-
-def _moves_nothing(reshape: Instruction) -> bool:
-    """Whether a reshape (or a bitcast, taken for one) leaves every element where it is in memory.
-
-    Both shapes fall into the same blocks of dimensions, between the sizes that they have in common.
-    Nothing moves where memory holds the blocks in the same order, each in its own.
-    """
-    shapes = reshape.operands[0].shape, reshape.shape
-    if any(not size for shape in shapes for size in shape.dimensions):  # empty, or of unknown size
-        return False
-    starts = [list(accumulate(shape.dimensions, mul, initial=1)) for shape in shapes]
-    common = sorted(set(starts[0]) & set(starts[1]))
-    orders = []
-    for shape, own_starts in zip(shapes, starts, strict=True):
-        memory = shape.layout.minor_to_major[::-1] if shape.layout else range(shape.rank)
-        placed = [
-            (bisect(common, own_starts[number]), number)
-            for number in memory
-            if shape.dimensions[number] != 1
-        ]
-        order = list(dict.fromkeys(block for block, _ in placed))
-        if placed != sorted(placed, key=lambda place: (order.index(place[0]), place[1])):
-            return False
-        orders.append(order)
-    return orders[0] == orders[1]
-
-
-def _keeps_layout(copy: Instruction) -> bool:
-    operands = copy.operands
-    if not operands:
-        return False
-    one, two = copy.shape.layout, operands[0].shape.layout
-    return one is None or two is None or one.minor_to_major == two.minor_to_major

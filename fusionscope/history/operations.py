@@ -1,0 +1,194 @@
+"""What an operation computes: the same for two instructions that compute the same from the same."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect
+from collections.abc import Hashable
+from itertools import accumulate
+from operator import mul
+
+from fusionscope.hlo import Computation, Instruction
+from fusionscope.hlo.attributes import CALLS, split_attributes
+from fusionscope.hlo.model import Body, Statement
+
+# What says nothing of the value that is computed.
+_IMMATERIAL = CALLS | {
+    "backend_config",
+    "channel_id",
+    "control-predecessors",
+    "frontend_attributes",
+    "kind",
+    "metadata",
+    "operand_layout_constraints",
+    "origin",
+    "output_to_operand_aliasing",
+    "sharding",
+    "statistics",
+}
+
+RESHAPES = frozenset({"bitcast", "copy", "reshape"})
+_MEMORY_SPACE = re.compile(r"S\(\d+\)")
+# Their value is that of their first operand.
+_IDENTITIES = frozenset(
+    """add-dependency async-done async-update copy-done copy-start domain opt-barrier""".split()
+)
+# Each operand gives an element of the result, as if it were sent on its own: passes send several
+# together, or take one apart into start and done.
+COLLECTIVES = frozenset({"all-gather", "all-reduce", "collective-permute", "reduce-scatter"})
+# Their value is that of the root of the computation that they call.
+TRANSPARENT = frozenset({"fusion", "call", "async-start"})
+# Their computations are executed by instructions of their own, each a kernel.
+CONTROL = frozenset({"while", "conditional", "call"})
+
+
+class Operations:
+    """Keys of operations, with a table of what was worked out for one of them before.
+
+    One table serves all modules that are held against each other.
+    """
+
+    def __init__(self) -> None:
+        self._attributes: dict[str, Hashable] = {}
+        self._shapes: dict[str, str] = {}
+        self._calls: dict[str, tuple[str, ...]] = {}
+        self._expressions: dict[Body, int] = {}
+        self._numbers: dict[Hashable, int] = {}
+
+    def key(self, instruction: Instruction, operands: tuple[Hashable, ...]) -> Hashable:
+        """What an instruction computes, with what stands for the values of its operands."""
+        statement = instruction.statement
+        shape = self.plain_shape(statement.shape)
+        opcode = statement.opcode
+        if opcode == "constant":
+            literal = statement.inside
+            if "..." in literal:  # the compiler left the value out: its name must do
+                return opcode, shape, re.sub(r"[.\-]", "_", statement.name)
+            return opcode, shape, literal
+        if opcode in RESHAPES:
+            # The same elements: a plain reshape, or another order in memory.
+            if opcode == "reshape" or (opcode == "bitcast" and _moves_nothing(instruction)):
+                return "reshape", shape, operands
+            shape = _MEMORY_SPACE.sub("", str(instruction.shape))
+        return opcode, shape, operands, *self.details(instruction)
+
+    def details(self, instruction: Instruction) -> tuple[Hashable, tuple[int, ...]]:
+        """What an operation computes with, apart from its operands."""
+        statement = instruction.statement
+        called: tuple[int, ...] = ()
+        if statement.opcode not in CONTROL:
+            names = self.called(statement)
+            if names:
+                computations = instruction.computation.module.by_name
+                called = tuple(
+                    self._expression(computations[name]) for name in names if name in computations
+                )
+        return self._material(statement.attributes), called
+
+    def called(self, statement: Statement) -> tuple[str, ...]:
+        """Names of the computations that it calls."""
+        names = self._calls.get(statement.attributes)
+        if names is None:
+            names = self._calls[statement.attributes] = statement.calls
+        return names
+
+    def plain_shape(self, text: str) -> str:
+        """A shape without layouts."""
+        plain = self._shapes.get(text)
+        if plain is None:
+            plain = self._shapes[text] = re.sub(r"\{[^{}]*\}|\s|/\*.*?\*/", "", text)
+        return plain
+
+    def _expression(self, computation: Computation) -> int:
+        """What a small computation (of a reduction, a sort) computes from its parameters."""
+        body = computation.body
+        known = self._expressions.get(body)
+        if known is None:
+            graph = computation.graph
+            values: list[int] = []
+            for statement, operands in zip(graph.statements, graph.operands, strict=True):
+                key = (
+                    statement.opcode,
+                    self.plain_shape(statement.shape),
+                    statement.inside if statement.opcode in ("constant", "parameter") else "",
+                    tuple([values[operand] for operand in operands]),
+                    self._material(statement.attributes),
+                )
+                values.append(self._numbers.setdefault(key, len(self._numbers)))
+            known = self._expressions[body] = values[graph.root]
+        return known
+
+    def _material(self, attributes: str) -> Hashable:
+        """The attributes that say what is computed."""
+        material = self._attributes.get(attributes)
+        if material is None:
+            material = self._attributes[attributes] = tuple(
+                sorted(
+                    (key, _without_axis_names(value) if key == "replica_groups" else value)
+                    for key, value in split_attributes(attributes).items()
+                    if key not in _IMMATERIAL
+                )
+            )
+        return material
+
+
+def is_passed_on(instruction: Instruction) -> bool:
+    """Whether the value of an instruction is that of its first operand."""
+    opcode = instruction.opcode
+    return (
+        opcode in _IDENTITIES
+        or (opcode == "copy" and _keeps_layout(instruction))
+        or (opcode.endswith("-done") and opcode[:-5] in COLLECTIVES)
+    ) and bool(instruction.operands)
+
+
+def _without_axis_names(groups: str) -> str:
+    """``mesh['d'=4,'m'=2] {'m'}`` with numbers for the names, which differ between collectives."""
+    numbers: dict[str, str] = {}
+    return re.sub(r"'[^']*'", lambda name: numbers.setdefault(name[0], str(len(numbers))), groups)
+
+
+def is_free_reshape(instruction: Instruction) -> bool:
+    """Whether a reshape moves nothing: it is a bitcast by another name.
+
+    Of a reshape between tiled layouts the compiler alone knows.
+    """
+    return (
+        instruction.opcode == "reshape"
+        and not (instruction.shape.layout and "T(" in instruction.shape.layout.properties)
+        and _moves_nothing(instruction)
+    )
+
+
+def _moves_nothing(reshape: Instruction) -> bool:
+    """Whether a reshape (or a bitcast, taken for one) leaves every element where it is in memory.
+
+    Both shapes fall into the same blocks of dimensions, between the sizes that they have in common.
+    Nothing moves where memory holds the blocks in the same order, each in its own.
+    """
+    shapes = reshape.operands[0].shape, reshape.shape
+    if any(not size for shape in shapes for size in shape.dimensions):  # empty, or of unknown size
+        return False
+    starts = [list(accumulate(shape.dimensions, mul, initial=1)) for shape in shapes]
+    common = sorted(set(starts[0]) & set(starts[1]))
+    orders = []
+    for shape, own_starts in zip(shapes, starts, strict=True):
+        memory = shape.layout.minor_to_major[::-1] if shape.layout else range(shape.rank)
+        placed = [
+            (bisect(common, own_starts[number]), number)
+            for number in memory
+            if shape.dimensions[number] != 1
+        ]
+        order = list(dict.fromkeys(block for block, _ in placed))
+        if placed != sorted(placed, key=lambda place: (order.index(place[0]), place[1])):
+            return False
+        orders.append(order)
+    return orders[0] == orders[1]
+
+
+def _keeps_layout(copy: Instruction) -> bool:
+    operands = copy.operands
+    if not operands:
+        return False
+    one, two = copy.shape.layout, operands[0].shape.layout
+    return one is None or two is None or one.minor_to_major == two.minor_to_major
