@@ -106,8 +106,8 @@ def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel,
 def _kernel(
     instruction: Instruction, execution: Execution, runs: int, known: bool, backend: str | None
 ) -> Kernel:
-    operations = tuple(_operations(instruction))
-    kind, emitter = _kind(instruction, operations, backend)
+    operations = operations_in(instruction)
+    kind, emitter = kind_and_emitter(instruction, backend)
     read, written = traffic(instruction)
     return Kernel(
         instruction,
@@ -124,10 +124,10 @@ def _kernel(
     )
 
 
-def _operations(instruction: Instruction) -> list[str]:
+def operations_in(instruction: Instruction) -> tuple[str, ...]:
     """Opcodes of what one launch computes."""
     if instruction.opcode not in ("fusion", "async-start"):
-        return [instruction.opcode]
+        return (instruction.opcode,)
     found: list[str] = []
     pending = list(instruction.called)
     while pending:
@@ -136,19 +136,18 @@ def _operations(instruction: Instruction) -> list[str]:
                 pending.extend(inner.called)
             elif inner.opcode not in _NO_OPERATION:
                 found.append(inner.opcode)
-    return found
+    return tuple(found)
 
 
-def _kind(
-    instruction: Instruction, operations: tuple[str, ...], backend: str | None
-) -> tuple[KernelKind, str]:
+def kind_and_emitter(instruction: Instruction, backend: str | None) -> tuple[KernelKind, str]:
+    """What kind of launch it is, and who makes its code."""
     attributes = instruction.statement.attributes
     if instruction.opcode == "fusion":
         own = _BACKEND_KIND.search(attributes)
         emitter = own[1] if own else instruction.attributes.get("kind", "")
         if emitter.startswith(_LIBRARY_FUSIONS):
             return KernelKind.LIBRARY, emitter
-        wrapped = len(operations) < 2
+        wrapped = len(operations_in(instruction)) < 2
         return KernelKind.WRAPPED if wrapped else KernelKind.FUSION, emitter
     if instruction.opcode == "custom-call":
         target = _TARGET.search(attributes)

@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from enum import StrEnum
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from fusionscope.history.flow import Carried, Region, find_regions
+from fusionscope.history.flow import Carried, Region, find_regions, positions
 from fusionscope.history.operations import COLLECTIVES, RESHAPES, Operations, is_passed_on
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 
 # Numbers of values, comparable between both modules, in the form of what an instruction carries.
+Item = TypeVar("Item")
 Values: TypeAlias = "int | tuple[Values, ...]"
 
 
@@ -123,6 +124,9 @@ class _Matcher:
         self._known: dict[Hashable, int] = {}
         # How elements of a loop's variables, by number of the loop, are counted in the first.
         self._elements: dict[int, dict[int, int]] = {}
+        # Arrays of the first module that are in a tuple in the second: a call that also returns
+        # its workspace.
+        self._packed: set[int] = set()
         self._kinds: tuple[dict[Hashable, int], dict[Hashable, int]] = ({}, {})
         self._pending: list[tuple[Computation, Computation, dict[int, int]]] = []
 
@@ -135,9 +139,18 @@ class _Matcher:
         self._match_regions([(before.entry, after.entry, {})])
         # What nothing calls any more, or another instruction does.
         ours, theirs = result.regions
-        by_name = {c.name: c for c in theirs if c not in result.computations.values()}
-        left = [c for c in ours if c not in result.computations and c.name in by_name]
-        self._match_regions([(c, by_name[c.name], {}) for c in left])
+        for describe in (self._operations.expression, lambda computation: computation.name):
+            taken = set(result.computations.values())
+            left = [
+                [c for c in side if c not in done]
+                for side, done in ((ours, result.computations), (theirs, taken))
+            ]
+            pending: list[tuple[Computation, Computation, dict[int, int]]] = [
+                (one, other, {})
+                for group in _groups(left[0], left[1], describe)
+                for one, other in zip(*group, strict=False)
+            ]
+            self._match_regions(pending)
         self._match_moved()
         return result
 
@@ -226,6 +239,8 @@ class _Matcher:
                     anchored[theirs] = a.signatures[ours]
                     if a.opcodes[ours] == b.opcodes[theirs] == "while":
                         self._elements[a.signatures[ours]] = _loop_variables(a, b, ours, theirs)
+                    if b.operations[theirs].shape.is_tuple > a.operations[ours].shape.is_tuple:
+                        self._packed.add(a.signatures[ours])
                 if found:
                     self._evaluate(b, fixed, anchored, is_second=True)
                     pairs.match_values()
@@ -251,7 +266,9 @@ class _Matcher:
         ):
             counterparts = {index: index for index in range(len(sides[0]))}
         else:
-            blocks = SequenceMatcher(None, described[0], described[1], autojunk=False).get_matching_blocks()
+            blocks = SequenceMatcher(
+                None, described[0], described[1], autojunk=False
+            ).get_matching_blocks()
             counterparts = {
                 block.b + offset: block.a + offset
                 for block in blocks
@@ -284,10 +301,13 @@ class _Matcher:
             if number is None:
                 sources = side.sources[index]
                 operands = tuple([values[source] for source in sources])
-                if is_second and elements and side.opcodes[index] == "get-tuple-element":
-                    kind = self._element(side, index, kind, operands[0])
-                key = (kind, operands)
                 number = anchored.get(index)
+                if is_second and side.opcodes[index] == "get-tuple-element":
+                    if operands[0] in self._packed:
+                        number = operands[0]
+                    elif elements:
+                        kind = self._element(side, index, kind, operands[0])
+                key = (kind, operands)
                 if number is not None:
                     if key not in numbers:
                         known[key] = number
@@ -414,15 +434,13 @@ def _values(carried: Carried, values: list[int]) -> Values:
 
 
 def _groups(
-    ours: Iterable[Instruction],
-    theirs: Iterable[Instruction],
-    describe: Callable[[Instruction], Hashable],
-) -> Iterator[tuple[list[Instruction], list[Instruction]]]:
+    ours: Iterable[Item], theirs: Iterable[Item], describe: Callable[[Item], Hashable]
+) -> Iterator[tuple[list[Item], list[Item]]]:
     """What is described alike, on both sides."""
-    groups: dict[Hashable, tuple[list[Instruction], list[Instruction]]] = {}
+    groups: dict[Hashable, tuple[list[Item], list[Item]]] = {}
     for number, side in enumerate((ours, theirs)):
-        for instruction in side:
-            groups.setdefault(describe(instruction), ([], []))[number].append(instruction)
+        for item in side:
+            groups.setdefault(describe(item), ([], []))[number].append(item)
     return (group for group in groups.values() if group[0] and group[1])
 
 
@@ -457,8 +475,6 @@ class _Pairs:
         self.copies: dict[int, int] = {}
         self.merged: dict[int, int] = {}
         self._taken: dict[int, int] = {}
-        # As many on both sides, with the same value and use: told apart when fusions are known.
-        self._alike: list[tuple[list[int], list[int]]] = []
         self._free: tuple[set[int], set[int]] = (
             set(range(len(a.operations))),
             set(range(len(b.operations))),
@@ -486,27 +502,14 @@ class _Pairs:
                     groups.setdefault(key, ([], []))[number].append(index)
         return [group for group in groups.values() if group[0] and group[1]]
 
-    def _pair_names(self, ours: list[int], theirs: list[int], step: Step) -> None:
-        """Pairs those of a group that kept their names; removes them from the lists."""
-        names = {self.b.operations[index].name: index for index in theirs}
-        for index in list(ours):
-            other = names.get(self.a.operations[index].name)
-            if other is not None:
-                ours.remove(index)
-                theirs.remove(other)
-                self.add(index, other, step)
-
     def match_values(self) -> None:
         """Pairs what computes the same; of more on one side, the rest stays free."""
-        for ours, theirs in self._groups(lambda s, i: (s.signatures[i], s.uses[i])):
-            if len(ours) == len(theirs) == 1:
-                self.add(ours[0], theirs[0], Step.VALUE)
-            elif len(ours) == len(theirs):
-                self._alike.append((ours, theirs))
-                self._free[0].difference_update(ours)
-                self._free[1].difference_update(theirs)
-        for ours, theirs in self._groups(lambda s, i: s.signatures[i]):
-            self._pair_names(ours, theirs, Step.VALUE)
+        self._pair_values(lambda s, i: (s.signatures[i], s.uses[i]))
+        self._pair_values(lambda s, i: (s.signatures[i], s.operations[i].name))
+        self._pair_values(lambda s, i: s.signatures[i])
+
+    def _pair_values(self, describe: Callable[[_Side, int], Hashable]) -> None:
+        for ours, theirs in self._groups(describe):
             for one, other in zip(ours, theirs, strict=False):
                 self.add(one, other, Step.VALUE)
 
@@ -634,7 +637,11 @@ class _Pairs:
         if a.opcodes[ours] != b.opcodes[theirs]:
             # Another operation in the same place, from the same operands to the same users.
             surrounded = users == 1 and (sources == 1 or not (read[0] or read[1]))
-            return 1.0 if surrounded and same_shape else 0.0
+            if surrounded and same_shape:
+                return 1.0
+            is_call = b.opcodes[theirs] == "custom-call" and other.shape.is_tuple
+            same_name = one.op_name is not None and one.op_name == other.op_name
+            return 0.5 if is_call and same_name and sources == 1 and read[0] else 0.0
         score = 3 * sources + 3 * users + 1 + same_shape
         score += a.kinds[ours] == b.kinds[theirs]
         score += a.uses[ours] == b.uses[theirs]
@@ -642,32 +649,33 @@ class _Pairs:
         return score if score >= _LIKELY else 0.0
 
     def settle(self, computations: dict[Computation, Computation]) -> None:
-        """Tells apart what is alike by the fusions it is in, and finds copies among the rest."""
+        """Tells apart what computes the same by the fusions it is in, and finds copies among what
+        is left."""
         a, b = self.a, self.b
-        homes = {other: one for one, other in computations.items()}
-        for ours, theirs in self._alike:
-            by_home: dict[Computation | None, list[int]] = defaultdict(list)
-            for index in theirs:
-                by_home[homes.get(b.operations[index].computation)].append(index)
-            for index in list(ours):
-                others = by_home.get(a.operations[index].computation)
-                if others:
-                    other = others.pop(0)
-                    ours.remove(index)
-                    theirs.remove(other)
-                    self.add(index, other, Step.VALUE)
-            self._pair_names(ours, theirs, Step.VALUE)
-            for one, other in zip(ours, theirs, strict=True):
-                self.add(one, other, Step.VALUE)
+        for ours, (theirs, step) in list(self.mates.items()):
+            if step is Step.VALUE and a.opcodes[ours] != "parameter":
+                del self.mates[ours], self._taken[theirs]
+                self._free[0].add(ours)
+                self._free[1].add(theirs)
+
+        def home(side: _Side, index: int) -> Computation | None:
+            own = side.operations[index].computation
+            if side is b or own is a.region.computation:
+                return own if side is b and own is not b.region.computation else None
+            return computations.get(own, own)
+
+        self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.uses[i]))
+        self._pair_values(lambda s, i: (s.signatures[i], home(s, i)))
+        self.match_values()
         by_signature = {a.signatures[index]: index for index in self.mates}
-        for theirs_left in self._free[1]:
-            original = by_signature.get(b.signatures[theirs_left])
+        for theirs in self._free[1]:
+            original = by_signature.get(b.signatures[theirs])
             if original is not None:
-                self.copies[theirs_left] = original
-        for ours_left in self._free[0]:
-            original = by_signature.get(a.signatures[ours_left])
+                self.copies[theirs] = original
+        for ours in self._free[0]:
+            original = by_signature.get(a.signatures[ours])
             if original is not None:
-                self.merged[ours_left] = self.mates[original][0]
+                self.merged[ours] = self.mates[original][0]
 
 
 _MOST_CANDIDATES = 32
@@ -677,12 +685,13 @@ _LIKELY = 4
 class _Held:
     """What a computation of a region (that of a fusion, mostly) computes and gives."""
 
-    __slots__ = ("caller", "members", "outputs")
+    __slots__ = ("caller", "members", "outputs", "uses")
 
     def __init__(self, caller: Instruction) -> None:
         self.caller = caller
         self.members: set[int] = set()
         self.outputs: frozenset[int] = frozenset()
+        self.uses: frozenset[int] = frozenset()
 
 
 def _held(side: _Side) -> dict[Computation, _Held]:
@@ -692,19 +701,10 @@ def _held(side: _Side) -> dict[Computation, _Held]:
         if held is not None:
             held.members.add(side.signatures[index])
     for computation, held in found.items():
-        carried = side.region.carried[computation.root]
-        held.outputs = frozenset(_flat(_values(carried, side.values)))
+        outputs = tuple(positions(side.region.carried[computation.root]))
+        held.outputs = frozenset(side.values[output] for output in outputs)
+        held.uses = frozenset(side.uses[output] for output in outputs)
     return found
-
-
-def _flat(values: Values) -> Iterator[int]:
-    pending = [values]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, int):
-            yield part
-        else:
-            pending.extend(part)
 
 
 def _match_computations(a: _Side, b: _Side) -> dict[Computation, Computation]:
@@ -718,16 +718,17 @@ def _match_computations(a: _Side, b: _Side) -> dict[Computation, Computation]:
         del left[0][one], left[1][other]
 
     def pair(describe: Callable[[_Held], Hashable]) -> None:
-        groups: dict[Hashable, tuple[list[Computation], list[Computation]]] = {}
-        for number in (0, 1):
-            for computation, held in left[number].items():
-                groups.setdefault(describe(held), ([], []))[number].append(computation)
-        for ours, theirs in groups.values():
+        known = left[0] | left[1]
+        for ours, theirs in list(_groups(left[0], left[1], lambda c: describe(known[c]))):
             for one, other in zip(ours, theirs, strict=False):
                 add(one, other)
 
-    pair(lambda held: (held.caller.opcode, held.outputs, frozenset(held.members), held.caller.name))
-    pair(lambda held: (held.caller.opcode, held.outputs, frozenset(held.members)))
+    def content(held: _Held) -> Hashable:
+        return held.caller.opcode, held.outputs, frozenset(held.members)
+
+    pair(lambda held: (content(held), held.uses, held.caller.name))
+    pair(lambda held: (content(held), held.uses))
+    pair(lambda held: (content(held), held.caller.name))
     pair(lambda held: (held.caller.opcode, held.outputs, held.caller.name))
     pair(lambda held: (held.caller.opcode, held.outputs))
     holders: dict[int, list[Computation]] = defaultdict(list)

@@ -81,7 +81,7 @@ class Operations:
             if names:
                 computations = instruction.computation.module.by_name
                 called = tuple(
-                    self._expression(computations[name]) for name in names if name in computations
+                    self.expression(computations[name]) for name in names if name in computations
                 )
         return self._material(statement.attributes), called
 
@@ -96,10 +96,10 @@ class Operations:
         """A shape without layouts."""
         plain = self._shapes.get(text)
         if plain is None:
-            plain = self._shapes[text] = re.sub(r"\{[^{}]*\}|\s|/\*.*?\*/", "", text)
+            plain = self._shapes[text] = plain_shape(text)
         return plain
 
-    def _expression(self, computation: Computation) -> int:
+    def expression(self, computation: Computation) -> int:
         """What a small computation (of a reduction, a sort) computes from its parameters."""
         body = computation.body
         known = self._expressions.get(body)
@@ -130,6 +130,11 @@ class Operations:
                 )
             )
         return material
+
+
+def plain_shape(text: str) -> str:
+    """A shape without layouts, spaces and comments."""
+    return re.sub(r"\{[^{}]*\}|\s|/\*.*?\*/", "", text)
 
 
 def is_passed_on(instruction: Instruction) -> bool:

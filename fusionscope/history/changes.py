@@ -1,0 +1,389 @@
+"""What differs between two modules that were matched: edits of instructions, changes of fusions."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fusionscope.history.kernels import KernelKind, kind_and_emitter, operations_in
+from fusionscope.history.matching import Matching, Step, Values
+from fusionscope.history.operations import plain_shape
+from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.hlo.attributes import CALLS, read_names
+
+
+class EditKind(StrEnum):
+    UPDATED = "updated"
+    MOVED = "moved"  # into, out of or between computations
+    INSERTED = "inserted"
+    REMOVED = "removed"
+    COPIED = "copied"  # computed once more than before
+    MERGED = "merged"  # computed once less than before
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edit:
+    """One instruction that is not what it was.
+
+    ``before`` is None for what was inserted, ``after`` for what was removed. Of a copy and of what
+    was merged, the other one is the instruction that was matched. ``fields`` say what was updated:
+    ``opcode``, ``shape``, ``layout``, ``literal``, ``operands`` or the name of an attribute, with
+    both texts.
+    """
+
+    kind: EditKind
+    before: Instruction | None
+    after: Instruction | None
+    fields: tuple[tuple[str, str, str], ...] = ()
+    step: Step | None = None
+
+    @property
+    def instruction(self) -> Instruction:
+        found = self.before if self.kind in (EditKind.REMOVED, EditKind.MERGED) else self.after
+        assert found is not None
+        return found
+
+
+class ChangeKind(StrEnum):
+    FORMED = "formed"
+    GROWN = "grown"
+    SHRUNK = "shrunk"
+    MERGED = "merged"
+    SPLIT = "split"
+    DUPLICATED = "duplicated"
+    MULTI_OUTPUT = "multi-output"
+    DISSOLVED = "dissolved"
+    LIBRARY = "library"
+    WRAPPED = "wrapped"
+    EMITTER = "emitter"
+    REWRITTEN = "rewritten"  # operations inside appeared or vanished
+    RENAMED = "renamed"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FusionChange:
+    """One thing that became of fusions.
+
+    ``before`` are fusions and single operations of the first module, ``after`` those of the second
+    that they became. ``gained`` are operations of the second module that joined the fusion,
+    ``lost`` those of the first that left it.
+    """
+
+    kind: ChangeKind
+    before: tuple[Instruction, ...]
+    after: tuple[Instruction, ...]
+    gained: tuple[Instruction, ...] = ()
+    lost: tuple[Instruction, ...] = ()
+
+
+# Attributes that say nothing of their own: names, numbers, notes.
+_SILENT = CALLS | {"channel_id", "control-predecessors", "metadata", "origin", "statistics"}
+# Instructions whose attributes and operands follow from what they hold.
+_FOLLOWS = frozenset({"get-tuple-element", "parameter"})
+
+
+def find_edits(matching: Matching) -> tuple[Edit, ...]:
+    """Every instruction that was updated, moved, inserted, removed, copied or merged."""
+    edits: list[Edit] = []
+    for before, after in matching.after.items():
+        fields = tuple(_updates(matching, before, after))
+        step = matching.steps[before]
+        if fields:
+            edits.append(Edit(EditKind.UPDATED, before, after, fields, step))
+        if matching.computations.get(before.computation) is not after.computation:
+            edits.append(Edit(EditKind.MOVED, before, after, (), step))
+    for after, before in matching.copies.items():
+        edits.append(Edit(EditKind.COPIED, before, after))
+    for before, after in matching.merged.items():
+        edits.append(Edit(EditKind.MERGED, before, after))
+    edits += [Edit(EditKind.REMOVED, each, None) for each in matching.removed]
+    edits += [Edit(EditKind.INSERTED, None, each) for each in matching.inserted]
+    return tuple(edits)
+
+
+def _updates(
+    matching: Matching, before: Instruction, after: Instruction
+) -> Iterator[tuple[str, str, str]]:
+    one, other = before.statement, after.statement
+    if one.opcode != other.opcode:
+        yield "opcode", one.opcode, other.opcode
+    if one.shape != other.shape:
+        shapes = before.shape, after.shape
+        if shapes[0] != shapes[1]:
+            if plain_shape(one.shape) != plain_shape(other.shape):
+                yield "shape", str(shapes[0]), str(shapes[1])
+            elif all("{" in statement.shape for statement in (one, other)):
+                yield "layout", str(shapes[0]), str(shapes[1])
+    if one.opcode == other.opcode == "constant" and one.inside.strip() != other.inside.strip():
+        yield "literal", one.inside.strip(), other.inside.strip()
+    if one.opcode == other.opcode and one.opcode not in _FOLLOWS:
+        yield from _attributes(matching, before, after)
+    if one.opcode in _FOLLOWS or "fusion" in (one.opcode, other.opcode):
+        return
+    values = matching.values
+    read = before.operands, after.operands
+    agree = len(read[0]) == len(read[1]) and all(
+        values[a] == values[b] or matching.after.get(a) is b for a, b in zip(*read, strict=True)
+    )
+    if not agree and _leaves(values, read[0]) != _leaves(values, read[1]):
+        names = [", ".join(operand.name for operand in operands) for operands in read]
+        yield "operands", names[0], names[1]
+
+
+def _leaves(values: dict[Instruction, Values], operands: Iterable[Instruction]) -> list[Values]:
+    """What is read, an element of a tuple being read on its own."""
+    leaves: list[Values] = []
+    pending: list[Values] = [values[operand] for operand in reversed(tuple(operands))]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, tuple):
+            pending.extend(reversed(value))
+        else:
+            leaves.append(value)
+    return leaves
+
+
+def _attributes(
+    matching: Matching, before: Instruction, after: Instruction
+) -> Iterator[tuple[str, str, str]]:
+    texts = before.statement.attributes, after.statement.attributes
+    if texts[0] == texts[1] and "control-predecessors" not in texts[0]:
+        return
+    one, other = before.attributes, after.attributes
+    for key in dict.fromkeys((*one, *other)):
+        if key not in _SILENT and one.get(key) != other.get(key):
+            if key == "kind" and before.opcode == "fusion":
+                continue  # the emitter is told with the fusion
+            yield key, one.get(key, ""), other.get(key, "")
+    waits = [
+        {
+            instruction.computation.instruction(name)
+            for name in read_names(attributes.get("control-predecessors", ""))
+        }
+        for instruction, attributes in ((before, one), (after, other))
+    ]
+    if {matching.after.get(each, each) for each in waits[0]} != waits[1]:
+        names = [", ".join(sorted(each.name for each in side)) for side in waits]
+        yield "control-predecessors", names[0], names[1]
+
+
+class _Fusions:
+    """The outermost fusions of one module, and which of them each instruction is in."""
+
+    def __init__(self, module: Module) -> None:
+        self.of: dict[Computation, Instruction] = {}
+        callers: dict[Computation, Instruction] = {}
+        for computation in module.computations:
+            for instruction in computation.instructions:
+                if instruction.opcode == "fusion":
+                    for called in instruction.called[:1]:
+                        callers.setdefault(called, instruction)
+        for computation in callers:
+            outermost = callers[computation]
+            seen = {computation}
+            while (
+                outermost.computation in callers and outermost.computation not in seen
+            ):  # a fusion in a fusion
+                seen.add(outermost.computation)
+                outermost = callers[outermost.computation]
+            self.of[computation] = outermost
+        self.members: dict[Instruction, list[Instruction]] = defaultdict(list)
+        for computation, fusion in self.of.items():
+            self.members[fusion] += [
+                i for i in computation.instructions if i.opcode not in _NOT_MEMBERS
+            ]
+
+    def home(self, instruction: Instruction) -> Instruction | None:
+        """The fusion that an instruction is in, None where it stands alone."""
+        return self.of.get(instruction.computation)
+
+
+_NOT_MEMBERS = frozenset({"bitcast", "constant", "fusion", "get-tuple-element", "parameter",
+                          "tuple"})  # fmt: skip
+
+
+def find_fusion_changes(matching: Matching, backend: str | None) -> tuple[FusionChange, ...]:
+    """What became of fusions between two modules, in the order of the second module's text.
+
+    What each fusion of the second module has is looked up in the first: fusions that share a
+    result, or most of what they compute, are the same fusion.
+    """
+    return tuple(_Changes(matching, backend).find())
+
+
+class _Changes:
+    def __init__(self, matching: Matching, backend: str | None) -> None:
+        self._matching = matching
+        self._backend = backend
+        self._before, self._after = (_Fusions(module) for module in matching.modules)
+
+    def find(self) -> Iterator[FusionChange]:
+        matching = self._matching
+        for fusion, members in self._after.members.items():
+            earlier = matching.before.get(fusion)
+            if earlier is not None and earlier.opcode == "fusion":
+                yield from self._changed(earlier, fusion, members)
+            else:
+                yield from self._formed(fusion, members)
+        for fusion, members in self._before.members.items():
+            later = matching.after.get(fusion)
+            if later is None or later.opcode != "fusion":
+                yield from self._gone(fusion, members)
+        yield from self._duplicated()
+        for before, after in matching.after.items():
+            if (
+                before.opcode not in ("custom-call", "fusion")
+                and after.opcode == "custom-call"
+                and kind_and_emitter(after, self._backend)[0] is KernelKind.LIBRARY
+            ):
+                yield FusionChange(ChangeKind.LIBRARY, (before,), (after,))
+
+    def _origin(self, instruction: Instruction) -> Instruction | None:
+        """The instruction of the first module that it was, or that it is a copy of."""
+        matching = self._matching
+        return matching.before.get(instruction) or matching.copies.get(instruction)
+
+    def _later_home(self, instruction: Instruction) -> Instruction | None:
+        """Where an instruction of the first module is now: its fusion, or itself where it stands
+        alone; None where it is no more."""
+        later = self._matching.after.get(instruction) or self._matching.merged.get(instruction)
+        return None if later is None else self._after.home(later) or later
+
+    def _sort(
+        self, members: list[Instruction]
+    ) -> tuple[dict[Instruction, list[Instruction]], dict[Instruction, Instruction]]:
+        """Members by the fusion that they were in, and those that stood alone with what they
+        were. What is new is in neither."""
+        fusions: dict[Instruction, list[Instruction]] = defaultdict(list)
+        alone: dict[Instruction, Instruction] = {}
+        for member in members:
+            origin = self._origin(member)
+            if origin is not None:
+                home = self._before.home(origin)
+                if home is None:
+                    alone[member] = origin
+                else:
+                    fusions[home].append(member)
+        return fusions, alone
+
+    def _formed(self, fusion: Instruction, members: list[Instruction]) -> Iterator[FusionChange]:
+        """A fusion that no fusion was before."""
+        matching = self._matching
+        fusions, alone = self._sort(members)
+        absorbed = [home for home in fusions if home not in matching.after]
+        moved = [m for found in fusions.values() for m in found if m not in matching.copies]
+        before = (*fusions, *dict.fromkeys(alone.values()))
+        if kind_and_emitter(fusion, self._backend)[0] is KernelKind.LIBRARY:
+            kind = ChangeKind.LIBRARY
+        elif len(absorbed) > 1:
+            kind = ChangeKind.MERGED
+        elif absorbed:
+            kind = ChangeKind.GROWN
+        elif fusions and not alone:
+            if not moved:
+                return  # it is told with what was duplicated
+            kind = ChangeKind.SPLIT
+        elif len(operations_in(fusion)) < 2:
+            kind = ChangeKind.WRAPPED
+        else:
+            kind = ChangeKind.FORMED
+        yield FusionChange(kind, before, (fusion,), tuple(members))
+
+    def _changed(
+        self, earlier: Instruction, fusion: Instruction, members: list[Instruction]
+    ) -> Iterator[FusionChange]:
+        """What is different about one fusion."""
+        matching = self._matching
+        fusions, alone = self._sort(members)
+        kept = {self._origin(member) for member in fusions.pop(earlier, ())}
+        changes: list[FusionChange] = []
+        absorbed = [home for home in fusions if home not in matching.after]
+        if absorbed:
+            gained = tuple(m for home in absorbed for m in fusions.pop(home))
+            changes.append(FusionChange(ChangeKind.MERGED, (earlier, *absorbed), (fusion,), gained))
+        gained = (*alone, *(member for found in fusions.values() for member in found))
+        if gained:
+            origins = dict.fromkeys(o for m in gained if (o := self._origin(m)) is not None)
+            changes.append(FusionChange(ChangeKind.GROWN, (earlier, *origins), (fusion,), gained))
+        left: list[Instruction] = []
+        removed: list[Instruction] = []
+        for each in self._before.members[earlier]:
+            if each not in kept:
+                home = self._later_home(each)
+                if home is None:
+                    removed.append(each)
+                elif home is not fusion and (home.opcode != "fusion" or home in matching.before):
+                    left.append(each)  # what went into a new fusion is told with that
+        if left:
+            homes = dict.fromkeys(home for each in left if (home := self._later_home(each)))
+            changes.append(
+                FusionChange(ChangeKind.SHRUNK, (earlier,), (fusion, *homes), (), tuple(left))
+            )
+        new = tuple(member for member in members if self._origin(member) is None)
+        if new or removed:
+            changes.append(
+                FusionChange(ChangeKind.REWRITTEN, (earlier,), (fusion,), new, tuple(removed))
+            )
+        if len(_outputs(fusion)) > len(_outputs(earlier)):
+            changes.append(FusionChange(ChangeKind.MULTI_OUTPUT, (earlier,), (fusion,)))
+        kinds = [kind_and_emitter(each, self._backend) for each in (earlier, fusion)]
+        if kinds[0] != kinds[1]:
+            is_library = kinds[1][0] is KernelKind.LIBRARY is not kinds[0][0]
+            kind = ChangeKind.LIBRARY if is_library else ChangeKind.EMITTER
+            if kinds[0][1] != kinds[1][1]:
+                changes.append(FusionChange(kind, (earlier,), (fusion,)))
+        if earlier.name != fusion.name and not changes:
+            changes.append(FusionChange(ChangeKind.RENAMED, (earlier,), (fusion,)))
+        yield from changes
+
+    def _gone(self, fusion: Instruction, members: list[Instruction]) -> Iterator[FusionChange]:
+        """A fusion that no fusion is any more. Where its members went into one, that tells it."""
+        became = self._matching.after.get(fusion)
+        homes = dict.fromkeys(home for m in members if (home := self._later_home(m)) is not None)
+        if became is not None:
+            yield FusionChange(ChangeKind.LIBRARY, (fusion,), (became,), (), tuple(members))
+        elif not homes:
+            yield FusionChange(ChangeKind.REMOVED, (fusion,), (), (), tuple(members))
+        elif not any(home.opcode == "fusion" for home in homes):
+            yield FusionChange(ChangeKind.DISSOLVED, (fusion,), tuple(homes), (), tuple(members))
+
+    def _duplicated(self) -> Iterator[FusionChange]:
+        """Operations that were computed in one place, and now are in several fusions."""
+        matching = self._matching
+        places: dict[Instruction, list[Instruction]] = defaultdict(list)
+        for after, before in matching.copies.items():
+            if after.opcode not in _NOT_MEMBERS:
+                places[before].append(after)
+        by_homes: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
+        for before, copies in places.items():
+            everywhere = [matching.after[before], *copies]
+            homes = dict.fromkeys(self._after.home(each) or each for each in everywhere)
+            if len(homes) > 1 and any(home.opcode == "fusion" for home in homes):
+                by_homes[tuple(homes)].append(before)
+        for homes_of_all, producers in by_homes.items():
+            yield FusionChange(ChangeKind.DUPLICATED, tuple(producers), homes_of_all)
+
+
+def _outputs(fusion: Instruction) -> tuple[Instruction, ...]:
+    root = fusion.called[0].root
+    return root.operands if root.opcode == "tuple" else (root,)
+
+
+def alike(changes: Iterable[FusionChange]) -> list[tuple[FusionChange, int]]:
+    """Changes that look the same (the layers of a model) once, with their count."""
+    counts: Counter[Hashable] = Counter()
+    first: dict[Hashable, FusionChange] = {}
+    for change in changes:
+        key = (
+            change.kind,
+            *(
+                tuple(sorted((i.opcode, plain_shape(i.statement.shape)) for i in side))
+                for side in (change.before, change.after, change.gained, change.lost)
+            ),
+        )
+        counts[key] += 1
+        first.setdefault(key, change)
+    return [(first[key], count) for key, count in counts.items()]
