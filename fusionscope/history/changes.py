@@ -219,27 +219,61 @@ class _Changes:
         self._matching = matching
         self._backend = backend
         self._before, self._after = (_Fusions(module) for module in matching.modules)
+        # Operations of the first module that are computed in several places of the second, one of
+        # them a fusion.
+        self._places = self._find_places()
 
     def find(self) -> Iterator[FusionChange]:
         matching = self._matching
+        splits: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
         for fusion, members in self._after.members.items():
             earlier = matching.before.get(fusion)
-            if earlier is not None and earlier.opcode == "fusion":
-                yield from self._changed(earlier, fusion, members)
-            else:
-                yield from self._formed(fusion, members)
+            changes = (
+                self._changed(earlier, fusion, members)
+                if earlier is not None and earlier.opcode == "fusion"
+                else self._formed(fusion, members)
+            )
+            for change in changes:
+                if change.kind is ChangeKind.SPLIT:
+                    splits[change.before].append(fusion)
+                else:
+                    yield change
+        for before, parts in splits.items():
+            later = dict.fromkeys(matching.after[fusion] for fusion in before)
+            yield FusionChange(ChangeKind.SPLIT, before, (*later, *parts))
         for fusion, members in self._before.members.items():
-            later = matching.after.get(fusion)
-            if later is None or later.opcode != "fusion":
+            later_one = matching.after.get(fusion)
+            if later_one is None or later_one.opcode != "fusion":
                 yield from self._gone(fusion, members)
-        yield from self._duplicated()
-        for before, after in matching.after.items():
+        by_places: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
+        for before_one, homes in self._places.items():
+            home = self._before.home(before_one)
+            if home is None or home in matching.after:  # what is gone is told as a whole
+                by_places[homes].append(before_one)
+        for homes, producers in by_places.items():
+            yield FusionChange(ChangeKind.DUPLICATED, tuple(producers), homes)
+        for before_one, after in matching.after.items():
             if (
-                before.opcode not in ("custom-call", "fusion")
+                before_one.opcode not in ("custom-call", "fusion")
                 and after.opcode == "custom-call"
                 and kind_and_emitter(after, self._backend)[0] is KernelKind.LIBRARY
             ):
-                yield FusionChange(ChangeKind.LIBRARY, (before,), (after,))
+                yield FusionChange(ChangeKind.LIBRARY, (before_one,), (after,))
+
+    def _find_places(self) -> dict[Instruction, tuple[Instruction, ...]]:
+        matching = self._matching
+        everywhere: dict[Instruction, list[Instruction]] = defaultdict(list)
+        for after, before in matching.copies.items():
+            if after.opcode not in _NOT_MEMBERS:
+                everywhere[before].append(after)
+        places: dict[Instruction, tuple[Instruction, ...]] = {}
+        for before, copies in everywhere.items():
+            homes = dict.fromkeys(
+                self._after.home(each) or each for each in (matching.after[before], *copies)
+            )
+            if len(homes) > 1 and any(home.opcode == "fusion" for home in homes):
+                places[before] = tuple(homes)
+        return places
 
     def _origin(self, instruction: Instruction) -> Instruction | None:
         """The instruction of the first module that it was, or that it is a copy of."""
@@ -273,23 +307,16 @@ class _Changes:
         """A fusion that no fusion was before."""
         matching = self._matching
         fusions, alone = self._sort(members)
-        absorbed = [home for home in fusions if home not in matching.after]
-        moved = [m for found in fusions.values() for m in found if m not in matching.copies]
         before = (*fusions, *dict.fromkeys(alone.values()))
+        kind = ChangeKind.FORMED
         if kind_and_emitter(fusion, self._backend)[0] is KernelKind.LIBRARY:
             kind = ChangeKind.LIBRARY
-        elif len(absorbed) > 1:
-            kind = ChangeKind.MERGED
-        elif absorbed:
-            kind = ChangeKind.GROWN
-        elif fusions and not alone:
-            if not moved:
-                return  # it is told with what was duplicated
+        elif fusions and not alone and all(home in matching.after for home in fusions):
+            if all(self._origin(member) in self._places for member in members):
+                return  # told as duplicated
             kind = ChangeKind.SPLIT
-        elif len(operations_in(fusion)) < 2:
+        elif not fusions and len(operations_in(fusion)) < 2:
             kind = ChangeKind.WRAPPED
-        else:
-            kind = ChangeKind.FORMED
         yield FusionChange(kind, before, (fusion,), tuple(members))
 
     def _changed(
@@ -299,72 +326,69 @@ class _Changes:
         matching = self._matching
         fusions, alone = self._sort(members)
         kept = {self._origin(member) for member in fusions.pop(earlier, ())}
-        changes: list[FusionChange] = []
-        absorbed = [home for home in fusions if home not in matching.after]
-        if absorbed:
-            gained = tuple(m for home in absorbed for m in fusions.pop(home))
-            changes.append(FusionChange(ChangeKind.MERGED, (earlier, *absorbed), (fusion,), gained))
-        gained = (*alone, *(member for found in fusions.values() for member in found))
+        is_told = False
+        for home in list(fusions):
+            if home not in matching.after:
+                del fusions[home]  # told as merged
+                is_told = True
+        joined = [*alone, *(member for found in fusions.values() for member in found)]
+        gained = tuple(member for member in joined if self._origin(member) not in self._places)
+        is_told = is_told or bool(joined)
         if gained:
             origins = dict.fromkeys(o for m in gained if (o := self._origin(m)) is not None)
-            changes.append(FusionChange(ChangeKind.GROWN, (earlier, *origins), (fusion,), gained))
+            yield FusionChange(ChangeKind.GROWN, (earlier, *origins), (fusion,), gained)
         left: list[Instruction] = []
         removed: list[Instruction] = []
         for each in self._before.members[earlier]:
             if each not in kept:
-                home = self._later_home(each)
-                if home is None:
+                home_now = self._later_home(each)
+                is_told = is_told or home_now is not fusion
+                if home_now is None:
                     removed.append(each)
-                elif home is not fusion and (home.opcode != "fusion" or home in matching.before):
+                elif home_now is not fusion and (
+                    home_now.opcode != "fusion" or home_now in matching.before
+                ):
                     left.append(each)  # what went into a new fusion is told with that
         if left:
-            homes = dict.fromkeys(home for each in left if (home := self._later_home(each)))
-            changes.append(
-                FusionChange(ChangeKind.SHRUNK, (earlier,), (fusion, *homes), (), tuple(left))
-            )
+            homes = dict.fromkeys(now for each in left if (now := self._later_home(each)))
+            yield FusionChange(ChangeKind.SHRUNK, (earlier,), (fusion, *homes), (), tuple(left))
         new = tuple(member for member in members if self._origin(member) is None)
         if new or removed:
-            changes.append(
-                FusionChange(ChangeKind.REWRITTEN, (earlier,), (fusion,), new, tuple(removed))
-            )
+            is_told = True
+            yield FusionChange(ChangeKind.REWRITTEN, (earlier,), (fusion,), new, tuple(removed))
         if len(_outputs(fusion)) > len(_outputs(earlier)):
-            changes.append(FusionChange(ChangeKind.MULTI_OUTPUT, (earlier,), (fusion,)))
+            is_told = True
+            yield FusionChange(ChangeKind.MULTI_OUTPUT, (earlier,), (fusion,))
         kinds = [kind_and_emitter(each, self._backend) for each in (earlier, fusion)]
-        if kinds[0] != kinds[1]:
+        if kinds[0][1] != kinds[1][1]:
+            is_told = True
             is_library = kinds[1][0] is KernelKind.LIBRARY is not kinds[0][0]
             kind = ChangeKind.LIBRARY if is_library else ChangeKind.EMITTER
-            if kinds[0][1] != kinds[1][1]:
-                changes.append(FusionChange(kind, (earlier,), (fusion,)))
-        if earlier.name != fusion.name and not changes:
-            changes.append(FusionChange(ChangeKind.RENAMED, (earlier,), (fusion,)))
-        yield from changes
+            yield FusionChange(kind, (earlier,), (fusion,))
+        if earlier.name != fusion.name and not is_told:
+            yield FusionChange(ChangeKind.RENAMED, (earlier,), (fusion,))
 
     def _gone(self, fusion: Instruction, members: list[Instruction]) -> Iterator[FusionChange]:
-        """A fusion that no fusion is any more. Where its members went into one, that tells it."""
-        became = self._matching.after.get(fusion)
-        homes = dict.fromkeys(home for m in members if (home := self._later_home(m)) is not None)
-        if became is not None:
-            yield FusionChange(ChangeKind.LIBRARY, (fusion,), (became,), (), tuple(members))
-        elif not homes:
-            yield FusionChange(ChangeKind.REMOVED, (fusion,), (), (), tuple(members))
-        elif not any(home.opcode == "fusion" for home in homes):
-            yield FusionChange(ChangeKind.DISSOLVED, (fusion,), tuple(homes), (), tuple(members))
-
-    def _duplicated(self) -> Iterator[FusionChange]:
-        """Operations that were computed in one place, and now are in several fusions."""
+        """A fusion that no fusion is any more."""
         matching = self._matching
-        places: dict[Instruction, list[Instruction]] = defaultdict(list)
-        for after, before in matching.copies.items():
-            if after.opcode not in _NOT_MEMBERS:
-                places[before].append(after)
-        by_homes: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
-        for before, copies in places.items():
-            everywhere = [matching.after[before], *copies]
-            homes = dict.fromkeys(self._after.home(each) or each for each in everywhere)
-            if len(homes) > 1 and any(home.opcode == "fusion" for home in homes):
-                by_homes[tuple(homes)].append(before)
-        for homes_of_all, producers in by_homes.items():
-            yield FusionChange(ChangeKind.DUPLICATED, tuple(producers), homes_of_all)
+        became = matching.after.get(fusion)
+        homes: dict[Instruction, None] = {}
+        for member in members:
+            homes.update(dict.fromkeys(self._places.get(member, ())))
+            if (later := self._later_home(member)) is not None:
+                homes[later] = None
+        fusions = tuple(home for home in homes if home.opcode == "fusion")
+        lost = tuple(members)
+        if became is not None:
+            yield FusionChange(ChangeKind.LIBRARY, (fusion,), (became,), (), lost)
+        elif len(fusions) > 1:
+            yield FusionChange(ChangeKind.DUPLICATED, (fusion,), tuple(homes), (), lost)
+        elif fusions:
+            yield FusionChange(ChangeKind.MERGED, (fusion,), tuple(homes), (), lost)
+        elif homes:
+            yield FusionChange(ChangeKind.DISSOLVED, (fusion,), tuple(homes), (), lost)
+        else:
+            yield FusionChange(ChangeKind.REMOVED, (fusion,), (), (), lost)
 
 
 def _outputs(fusion: Instruction) -> tuple[Instruction, ...]:

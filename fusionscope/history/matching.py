@@ -234,6 +234,7 @@ class _Matcher:
             pairs.match_neighbours,
         ):
             if not pairs.is_complete():
+                pairs.look()
                 found = step()
                 for ours, theirs in found:
                     anchored[theirs] = a.signatures[ours]
@@ -369,19 +370,32 @@ class _Matcher:
             result.merged[a.operations[ours]] = b.operations[theirs]
         reverse = {b.region.computation: a.region.computation}
         reverse |= {other: one for one, other in computations.items()}
+        callers_of = set(a.region.callers.values()), set(b.region.callers.values())
         for other, one in reverse.items():
-            self._match_places(one, other)
+            self._match_places(one, other, callers_of)
         for one, other in computations.items():
             callers = a.region.callers.get(one), b.region.callers.get(other)
             if callers[0] is not None and callers[1] is not None:
                 result.add(callers[0], callers[1], Step.PLACE)
 
-    def _match_places(self, one: Computation, other: Computation) -> None:
+    def _match_places(
+        self,
+        one: Computation,
+        other: Computation,
+        callers_of: tuple[set[Instruction], set[Instruction]],
+    ) -> None:
         """Matches what computes nothing in two computations: parameters, tuples, elements."""
         result = self._result
         left = [
-            [i for i in computation.instructions if i not in done and i.opcode in _PLACES]
-            for computation, done in ((one, result.after), (other, result.before))
+            [
+                i
+                for i in computation.instructions
+                if i not in done and i.opcode in _PLACES and i not in callers
+            ]
+            for computation, done, callers in (
+                (one, result.after, callers_of[0]),
+                (other, result.before, callers_of[1]),
+            )
         ]
 
         def pair(describe: Callable[[Instruction], Hashable]) -> None:
@@ -479,6 +493,7 @@ class _Pairs:
             set(range(len(a.operations))),
             set(range(len(b.operations))),
         )
+        self._new: tuple[set[int], set[int]] = (set(), set())
         self._operations = operations
 
     def add(self, ours: int, theirs: int, step: Step) -> None:
@@ -486,6 +501,17 @@ class _Pairs:
         self._taken[theirs] = ours
         self._free[0].discard(ours)
         self._free[1].discard(theirs)
+
+    def look(self) -> None:
+        """Notes what only one of the two regions computes, now that values are numbered."""
+        self._new = (
+            set(self.a.signatures) - set(self.b.signatures),
+            set(self.b.signatures) - set(self.a.signatures),
+        )
+
+    def _may_differ(self, ours: int, theirs: int) -> bool:
+        """Whether one may have become the other: not where both values are still there."""
+        return self.a.signatures[ours] in self._new[0] or self.b.signatures[theirs] in self._new[1]
 
     def is_complete(self) -> bool:
         return not (self._free[0] and self._free[1])
@@ -519,7 +545,7 @@ class _Pairs:
         for ours, theirs in self._groups(
             lambda s, i: (s.kinds[i], s.uses[i]) if s.uses[i] != s.unused else None
         ):
-            if len(ours) == len(theirs) == 1:
+            if len(ours) == len(theirs) == 1 and self._may_differ(ours[0], theirs[0]):
                 found.append((ours[0], theirs[0]))
         for one, other in found:
             self.add(one, other, Step.USE)
@@ -536,6 +562,8 @@ class _Pairs:
         return found
 
     def _is_compatible(self, ours: int, theirs: int) -> bool:
+        if not self._may_differ(ours, theirs):
+            return False
         a, b = self.a, self.b
         one, other = a.sources[ours], b.sources[theirs]
         agreeing = sum(
@@ -553,20 +581,28 @@ class _Pairs:
     def match_metadata(self) -> list[tuple[int, int]]:
         """Pairs the only ones with an opcode, a shape and a framework's name and line."""
         found: list[tuple[int, int]] = []
-        for ours, theirs in self._groups(self._metadata):
-            if len(ours) == len(theirs) == 1:
-                found.append((ours[0], theirs[0]))
-        for one, other in found:
-            self.add(one, other, Step.METADATA)
+        for with_type in (True, False):  # a pass may have changed the precision
+            for ours, theirs in self._groups(
+                lambda s, i, with_type=with_type: self._metadata(s, i, with_type)  # type: ignore[misc]
+            ):
+                if len(ours) == len(theirs) == 1:
+                    found.append((ours[0], theirs[0]))
+                    self.add(ours[0], theirs[0], Step.METADATA)
         return found
 
-    def _metadata(self, side: _Side, index: int) -> Hashable:
+    def _metadata(self, side: _Side, index: int, with_type: bool) -> Hashable:
         operation = side.operations[index]
-        if "metadata" not in operation.statement.attributes:
+        new = self._new[0] if side is self.a else self._new[1]
+        if "metadata" not in operation.statement.attributes or side.signatures[index] not in new:
             return None
         shape = self._operations.plain_shape(operation.statement.shape)
         source = operation.source
-        return side.opcodes[index], shape, operation.op_name, source and str(source)
+        return (
+            side.opcodes[index],
+            shape if with_type else shape.partition("[")[2],
+            operation.op_name,
+            source and str(source),
+        )
 
     def match_neighbours(self) -> list[tuple[int, int]]:
         """Pairs what stands between the same, the likeliest first, and goes on from there."""
@@ -619,6 +655,8 @@ class _Pairs:
 
     def _likeness(self, ours: int, theirs: int) -> float:
         """How likely one operation is the other; 0 where nothing speaks for it."""
+        if not self._may_differ(ours, theirs):
+            return 0.0
         a, b = self.a, self.b
         one, other = a.operations[ours], b.operations[theirs]
         read = [a.values[s] for s in a.sources[ours]], [b.values[t] for t in b.sources[theirs]]
@@ -743,7 +781,7 @@ def _match_computations(a: _Side, b: _Side) -> dict[Computation, Computation]:
                 near.update(dict.fromkeys(holders[number]))
         for other in near:
             score = _overlap(held, left[1][other])
-            if score >= _ALIKE:
+            if score:
                 candidates.append((-score, len(candidates), one, other))
     for _, _, one, other in sorted(candidates, key=lambda candidate: candidate[:2]):
         if one in left[0] and other in left[1]:
@@ -751,13 +789,12 @@ def _match_computations(a: _Side, b: _Side) -> dict[Computation, Computation]:
     return found
 
 
-# Half of what either of two fusions holds is in both.
-_ALIKE = 0.5
-
-
 def _overlap(one: _Held, other: _Held) -> float:
-    """From 0 to 2: a share of the members, and more where a result is the same."""
-    score = len(one.members & other.members) / max(len(one.members | other.members), 1)
-    if one.outputs & other.outputs:
-        score += 0.75
-    return score + (0.25 if one.caller.name == other.caller.name and score else 0)
+    """How much of two fusions is in both, more where a result or the name is the same; 0 where
+    they have neither a result nor half of the smaller one in common."""
+    common = len(one.members & other.members)
+    same_result = bool(one.outputs & other.outputs)
+    if not same_result and 2 * common < min(len(one.members), len(other.members)):
+        return 0
+    score = common / max(len(one.members | other.members), 1)
+    return score + 0.75 * same_result + 0.25 * (one.caller.name == other.caller.name)
