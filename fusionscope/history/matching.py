@@ -9,7 +9,7 @@ matched reads the same as before, so one change does not spread.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -92,8 +92,8 @@ class _Side:
     """
 
     __slots__ = (
-        "kinds", "opcodes", "operations", "passed_on", "region", "signatures", "sources", "unused",
-        "users", "uses", "values",
+        "kinds", "opcodes", "operations", "outputs", "passed_on", "region", "signatures",
+        "sources", "unused", "users", "uses", "values",
     )  # fmt: skip
 
     def __init__(self, region: Region, kind_of: Callable[[Instruction], int]) -> None:
@@ -111,6 +111,9 @@ class _Side:
         for index, sources in enumerate(region.sources):
             for slot, source in enumerate(sources):
                 self.users[source].append((index, slot))
+        self.outputs: dict[int, set[int]] = defaultdict(set)
+        for slot, output in enumerate(region.outputs):
+            self.outputs[output].add(slot)
 
 
 class _Matcher:
@@ -337,8 +340,8 @@ class _Matcher:
     def _find_uses(self, side: _Side) -> None:
         """Numbers what is made of each operation, down to the results of the region."""
         made: list[list[tuple[int, int, int]]] = [[] for _ in side.operations]
-        for slot, output in enumerate(side.region.outputs):
-            made[output].append((-1, slot, 0))
+        for output, slots in side.outputs.items():
+            made[output] += [(-1, slot, 0) for slot in slots]
         side.uses = [0] * len(made)
         side.unused = self._number(("use", ()))
         for index in range(len(made) - 1, -1, -1):
@@ -655,36 +658,52 @@ class _Pairs:
 
     def _likeness(self, ours: int, theirs: int) -> float:
         """How likely one operation is the other; 0 where nothing speaks for it."""
-        if not self._may_differ(ours, theirs):
-            return 0.0
         a, b = self.a, self.b
         one, other = a.operations[ours], b.operations[theirs]
-        read = [a.values[s] for s in a.sources[ours]], [b.values[t] for t in b.sources[theirs]]
-        agreeing = sum(s == t for s, t in zip(*read, strict=False))
-        sources = agreeing / max(len(read[0]), len(read[1]), 1)
-        theirs_users = set(b.users[theirs])
-        agreeing = sum(
-            (self.mates[user][0], slot) in theirs_users
-            for user, slot in a.users[ours]
-            if user in self.mates
-        )
-        users = agreeing / max(len(a.users[ours]), len(theirs_users), 1)
+        same_opcode = a.opcodes[ours] == b.opcodes[theirs]
         same_shape = self._operations.plain_shape(
             one.statement.shape
         ) == self._operations.plain_shape(other.statement.shape)
-        if a.opcodes[ours] != b.opcodes[theirs]:
+        same_name = one.op_name is not None and one.op_name == other.op_name
+        sources, users = self._sources_agree(ours, theirs), self._users_agree(ours, theirs)
+        reads = bool(a.sources[ours] or b.sources[theirs])
+        if not self._may_differ(ours, theirs):
+            # Both values are still there, and one is now read in the place of the other. Where what
+            # gives them is the same but for a constant, that is what has changed.
+            same = a.kinds[ours] == b.kinds[theirs] if reads else same_opcode and same_shape
+            return float(same and users == 1)
+        if not same_opcode:
             # Another operation in the same place, from the same operands to the same users.
-            surrounded = users == 1 and (sources == 1 or not (read[0] or read[1]))
-            if surrounded and same_shape:
-                return 1.0
+            if same_shape and users == 1 and (sources == 1 or not reads):
+                return 1
             is_call = b.opcodes[theirs] == "custom-call" and other.shape.is_tuple
-            same_name = one.op_name is not None and one.op_name == other.op_name
-            return 0.5 if is_call and same_name and sources == 1 and read[0] else 0.0
-        score = 3 * sources + 3 * users + 1 + same_shape
+            return 0.5 * (is_call and same_name and reads and sources == 1)
+        score = 3 * sources + 3 * users + 1 + same_shape + same_name
         score += a.kinds[ours] == b.kinds[theirs]
         score += a.uses[ours] == b.uses[theirs]
         score += one.name == other.name
-        return score if score >= _LIKELY else 0.0
+        return score if score >= _LIKELY else 0
+
+    def _sources_agree(self, ours: int, theirs: int) -> float:
+        """The share of operands with the same value; in another order they count less."""
+        a, b = self.a, self.b
+        one = [a.values[source] for source in a.sources[ours]]
+        other = [b.values[source] for source in b.sources[theirs]]
+        most = max(len(one), len(other), 1)
+        in_order = sum(s == t for s, t in zip(one, other, strict=False))
+        in_any_order = (Counter(one) & Counter(other)).total()
+        return max(in_order, 0.8 * in_any_order) / most
+
+    def _users_agree(self, ours: int, theirs: int) -> float:
+        """The share of users that are matched and read it as the same operand."""
+        a, b = self.a, self.b
+        one, other = a.users[ours], set(b.users[theirs])
+        agreeing = sum(
+            (self.mates[user][0], slot) in other for user, slot in one if user in self.mates
+        )
+        outputs = a.outputs.get(ours, set()), b.outputs.get(theirs, set())
+        agreeing += len(outputs[0] & outputs[1])
+        return agreeing / max(len(one) + len(outputs[0]), len(other) + len(outputs[1]), 1)
 
     def settle(self, computations: dict[Computation, Computation]) -> None:
         """Tells apart what computes the same by the fusions it is in, and finds copies among what
@@ -705,13 +724,19 @@ class _Pairs:
         self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.uses[i]))
         self._pair_values(lambda s, i: (s.signatures[i], home(s, i)))
         self.match_values()
-        by_signature = {a.signatures[index]: index for index in self.mates}
+        # A copy is one of what is in the same fusion, if that is there.
+        originals: dict[Hashable, int] = {}
+        for ours in self.mates:
+            originals[a.signatures[ours]] = ours
+            originals[a.signatures[ours], home(a, ours)] = ours
         for theirs in self._free[1]:
-            original = by_signature.get(b.signatures[theirs])
+            number = b.signatures[theirs]
+            original = originals.get((number, home(b, theirs)), originals.get(number))
             if original is not None:
                 self.copies[theirs] = original
         for ours in self._free[0]:
-            original = by_signature.get(a.signatures[ours])
+            number = a.signatures[ours]
+            original = originals.get((number, home(a, ours)), originals.get(number))
             if original is not None:
                 self.merged[ours] = self.mates[original][0]
 

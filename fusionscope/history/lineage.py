@@ -1,0 +1,142 @@
+"""The stages of a module with what links each to the next: how fusions form, pass by pass."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+from fusionscope.dump import DumpedModule, Stage
+from fusionscope.errors import UnusableInput
+from fusionscope.history.changes import FusionChange, find_fusion_changes
+from fusionscope.history.matching import Matching, match
+from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo.model import Body
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lineage:
+    """``modules[i]`` is the module as ``stages[i]`` shows it; what links two stages is worked out
+    when it is asked for. ``notes`` name stages that cannot be read."""
+
+    dumped: DumpedModule
+    stages: tuple[Stage, ...]
+    modules: tuple[Module, ...]
+    notes: tuple[str, ...]
+    _matchings: dict[int, Matching] = field(default_factory=dict, repr=False)
+    _changes: dict[int, tuple[FusionChange, ...]] = field(default_factory=dict, repr=False)
+    _copies: dict[int, dict[Instruction, list[Instruction]]] = field(
+        default_factory=dict, repr=False
+    )
+
+    def matching(self, index: int) -> Matching:
+        """Between stage ``index`` and the next."""
+        known = self._matchings.get(index)
+        if known is None:
+            known = self._matchings[index] = match(self.modules[index], self.modules[index + 1])
+        return known
+
+    def touches_fusions(self, index: int) -> bool:
+        """Whether fusions or library calls may differ between stage ``index`` and the next."""
+        one, other = self.modules[index], self.modules[index + 1]
+        return one.bodies != other.bodies and _traces(one) != _traces(other)
+
+    def changes(self, index: int) -> tuple[FusionChange, ...]:
+        """What became of fusions between stage ``index`` and the next."""
+        known = self._changes.get(index)
+        if known is None:
+            known = ()
+            if self.touches_fusions(index):
+                known = find_fusion_changes(self.matching(index), self.dumped.backend)
+            self._changes[index] = known
+        return known
+
+    def earlier(self, index: int, instruction: Instruction) -> Instruction | None:
+        """What an instruction of stage ``index + 1`` was in stage ``index``."""
+        if not self.touches_fusions(index):
+            same = _same_line(instruction, self.modules[index])
+            if same is not None:
+                return same
+        matching = self.matching(index)
+        return matching.before.get(instruction) or matching.copies.get(instruction)
+
+    def later(self, index: int, instruction: Instruction) -> tuple[Instruction, ...]:
+        """What an instruction of stage ``index`` is in stage ``index + 1``: itself, and its copies;
+        the one that it was merged with; or nothing."""
+        if not self.touches_fusions(index):
+            same = _same_line(instruction, self.modules[index + 1])
+            if same is not None:
+                return (same,)
+        matching = self.matching(index)
+        if index not in self._copies:
+            copies: dict[Instruction, list[Instruction]] = defaultdict(list)
+            for copy, original in matching.copies.items():
+                copies[original].append(copy)
+            self._copies[index] = copies
+        found = [matching.after.get(instruction) or matching.merged.get(instruction)]
+        found += self._copies[index].get(instruction, ())
+        return tuple(each for each in found if each is not None)
+
+
+def read_lineage(
+    dumped: DumpedModule, *, progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter
+) -> Lineage:
+    """Reads the stages of a module. Raises ``UnusableInput`` where none can be read."""
+    stages: list[Stage] = []
+    modules: list[Module] = []
+    notes: list[str] = []
+    # A snapshot that no pass made repeats a stage, and its name does not tell which.
+    wanted = [
+        stage
+        for stage in dumped.stages
+        if stage.name.counter is not None
+        or stage.is_final
+        or not stage.label.startswith("before_")
+        or stage is dumped.stages[0]
+    ]
+    for stage in progress(wanted):
+        try:
+            module = dumped.read(stage)
+            module.check()
+        except UnusableInput as error:
+            notes.append(str(error))
+            continue
+        stages.append(stage)
+        modules.append(module)
+    if not stages:
+        raise UnusableInput(notes[0] if len(notes) == 1 else f"no stage can be read: {notes[0]}")
+    return Lineage(dumped, tuple(stages), tuple(modules), tuple(notes))
+
+
+def _traces(module: Module) -> tuple[frozenset[Hashable], Counter[str]]:
+    """What fusions and calls of a module look like; the same where no fusion changed."""
+    by_name = module.by_name
+    fusions: set[Hashable] = set()
+    calls: Counter[str] = Counter()
+    for body in module.bodies:
+        for statement in body.written:
+            if statement.opcode == "fusion":
+                called: tuple[Body, ...] = tuple(
+                    by_name[name].body for name in statement.calls if name in by_name
+                )
+                fusions.add((statement.name, statement.attributes, called))
+            elif statement.opcode == "custom-call":
+                calls[statement.attributes] += 1
+    return frozenset(fusions), calls
+
+
+def _same_line(instruction: Instruction, module: Module) -> Instruction | None:
+    """The instruction that a module states with the same line in a computation of that name."""
+    computation = module.by_name.get(instruction.computation.name)
+    if computation is None:
+        return None
+    if computation.body is instruction.computation.body:
+        return computation.instructions[instruction.index]
+    try:
+        other = computation.instruction(instruction.name)
+    except KeyError:
+        return None
+    if other.statement != instruction.statement:
+        return None
+    bodies = [tuple(called.body for called in each.called) for each in (instruction, other)]
+    return other if bodies[0] == bodies[1] else None
