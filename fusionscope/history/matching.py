@@ -9,6 +9,7 @@ matched reads the same as before, so one change does not spread.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -555,13 +556,25 @@ class _Pairs:
         return found
 
     def match_names(self) -> list[tuple[int, int]]:
-        """Pairs what kept name and opcode, unless its neighbours object."""
+        """Pairs what kept name and opcode, unless its neighbours object.
+
+        Last comes what kept its name but for the numbers that clones get.
+        """
         found: list[tuple[int, int]] = []
-        for ours, theirs in self._groups(lambda s, i: (s.opcodes[i], s.operations[i].name)):
-            if self._is_compatible(ours[0], theirs[0]):
-                found.append((ours[0], theirs[0]))
-        for one, other in found:
-            self.add(one, other, Step.NAME)
+
+        def by_name(side: _Side, index: int) -> Hashable:
+            return side.opcodes[index], side.operations[index].name
+
+        def by_stem(side: _Side, index: int) -> Hashable:
+            operation = side.operations[index]
+            stem = _without_clones(operation.name)
+            return side.opcodes[index], stem, operation.shape.dimensions
+
+        for describe in (by_name, by_stem):
+            for ours, theirs in self._groups(describe):
+                if len(ours) == len(theirs) == 1 and self._is_compatible(ours[0], theirs[0]):
+                    found.append((ours[0], theirs[0]))
+                    self.add(ours[0], theirs[0], Step.NAME)
         return found
 
     def _is_compatible(self, ours: int, theirs: int) -> bool:
@@ -570,13 +583,17 @@ class _Pairs:
         a, b = self.a, self.b
         one, other = a.sources[ours], b.sources[theirs]
         agreeing = sum(
-            a.values[s] == b.values[t] or a.operations[s].name == b.operations[t].name
+            a.values[s] == b.values[t]
+            or _without_clones(a.operations[s].name) == _without_clones(b.operations[t].name)
             for s, t in zip(one, other, strict=False)
         )
         if agreeing and 2 * agreeing >= max(len(one), len(other)):
             return True
-        users = {(a.operations[user].name, slot) for user, slot in a.users[ours]}
-        if any((b.operations[user].name, slot) in users for user, slot in b.users[theirs]):
+        users = {(_without_clones(a.operations[user].name), slot) for user, slot in a.users[ours]}
+        if any(
+            (_without_clones(b.operations[user].name), slot) in users
+            for user, slot in b.users[theirs]
+        ):
             return True
         names = a.operations[ours].op_name, b.operations[theirs].op_name
         return names[0] is not None and names[0] == names[1]
@@ -647,7 +664,12 @@ class _Pairs:
         for slot, source in enumerate(b.sources[theirs]):
             mate = self._taken.get(source)
             if mate is not None:
-                users = [user for user, own in a.users[mate] if own == slot and user in free]
+                opcode = b.opcodes[theirs]
+                users = [
+                    user
+                    for user, own in a.users[mate]
+                    if user in free and (own == slot or a.opcodes[user] == opcode)
+                ]
                 suggested.update(dict.fromkeys(users[:_MOST_CANDIDATES]))
         for user, slot in b.users[theirs][:_MOST_CANDIDATES]:
             mate = self._taken.get(user)
@@ -739,6 +761,11 @@ class _Pairs:
             original = originals.get((number, home(a, ours)), originals.get(number))
             if original is not None:
                 self.merged[ours] = self.mates[original][0]
+
+
+def _without_clones(name: str) -> str:
+    """``mul.12`` for ``mul.12.5.clone.1``: what the compiler's counters were added to."""
+    return re.sub(r"(?<=\d)(\.\d+|\.clone)+$", "", name)
 
 
 _MOST_CANDIDATES = 32
