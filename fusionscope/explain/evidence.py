@@ -15,6 +15,17 @@ _ABOUT = frozenset(
     {Kind.ABOUT_TO_FUSE, Kind.ABOUT_TO_FUSE_SIBLINGS, Kind.ABOUT_TO_FUSE_MULTI_OUTPUT}
 )
 _NEGATIVE = "pf-negative"
+# How files name the passes that a record names in its own way.
+_FILE_NAMES = {
+    "FusionMerger": ("fusion_merger",),
+    "InstructionFusion": ("fusion", "tpu_fusion"),
+    "PriorityFusion": ("priority-fusion",),
+    "multi-output fusion": (
+        "multi_output_fusion",
+        "cpu_multi_output_fusion",
+        "tpu_multi_output_fusion",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +34,19 @@ class Reason:
 
     rule: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class FusionStep:
+    """One fusion that a pass made, as the record tells it: ``producer`` went into ``consumer``, and
+    what came out is ``fusion``. Times are the compiler's estimates for the producer with all its
+    consumers (microseconds, None where it gives none)."""
+
+    producer: str
+    consumer: str
+    fusion: str
+    fused_us: float | None = None
+    unfused_us: float | None = None
 
 
 class Evidence:
@@ -139,3 +163,119 @@ def read_evidence(module: DumpedModule) -> Evidence | None:
         evidence = Evidence()
         evidence.add_steps(steps)
     return evidence
+
+
+def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]:
+    """The single fusions of each pass in the order in which it made them, by the name of the pass
+    in file names. Raises ``UnusableInput`` where a record cannot be read."""
+    steps: dict[str, list[FusionStep]] = defaultdict(list)
+    for record in module.fusion_explorer:
+        about: tuple[str, str] | None = None
+        for decision in record.decisions:
+            producer, consumer = decision.producer, decision.consumer
+            if decision.kind in _ABOUT and producer is not None and consumer is not None:
+                about = producer, consumer
+            elif decision.kind is Kind.FUSED and consumer is not None and about is not None:
+                for name in _FILE_NAMES.get(decision.pass_name or "", ()):
+                    steps[name].append(FusionStep(*about, consumer))
+                about = None
+    recorded = module.priority_fusion
+    if recorded is not None:
+        times: dict[str, Priority] = {}
+        fused: list[FusionStep] = []
+        for step in recorded.steps:
+            if isinstance(step, Priority):
+                times[step.producer] = step
+            elif isinstance(step, Fused):
+                last = times.get(step.producer)
+                estimates = (last.fused_us, last.unfused_us) if last else (None, None)
+                fused.append(FusionStep(step.producer, step.consumer, step.fusion, *estimates))
+        steps["priority-fusion"] = fused
+    return {name: tuple(found) for name, found in steps.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a pass decided of a producer: fused (into ``consumers``) or not, and why not.
+
+    Times are the compiler's last estimates for the producer with all its consumers (microseconds),
+    None where the record has none.
+    """
+
+    is_fused: bool
+    consumers: tuple[str, ...]
+    message: str
+    fused_us: float | None
+    unfused_us: float | None
+
+    @property
+    def is_near_tie(self) -> bool | None:
+        """Whether both estimates are within 5% of each other."""
+        if self.fused_us is None or self.unfused_us is None:
+            return None
+        return abs(self.fused_us - self.unfused_us) <= _NEAR * max(self.fused_us, self.unfused_us)
+
+
+_NEAR = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Verdicts by the producer's name before the pass, in the order in which they fell.
+
+    ``pass_name`` are the names that files may use for the pass.
+    """
+
+    pass_name: tuple[str, ...]
+    by_producer: dict[str, Verdict]
+
+
+def read_verdicts(module: DumpedModule) -> Verdicts | None:
+    """What the main fusion pass decided, by producer; None where nothing was recorded.
+
+    A fusion that the pass makes keeps the name of the consumer that it grew from. Raises
+    ``UnusableInput`` where a record cannot be read.
+    """
+    recorded = module.priority_fusion
+    origin: dict[str, str] = {}
+    verdicts: dict[str, Verdict] = {}
+    times: dict[str, tuple[float, float]] = {}
+
+    def put(producer: str, consumer: str | None, fused: bool, message: str) -> None:
+        name = origin.get(producer, producer)
+        known = verdicts.pop(name, None)
+        if not fused and known is not None and known.is_fused:
+            verdicts[name] = known
+            return
+        consumers = known.consumers if known is not None and known.is_fused else ()
+        if fused and consumer is not None:
+            consumers = (*consumers, origin.get(consumer, consumer))
+        verdicts[name] = Verdict(fused, consumers, message, *times.get(name, (None, None)))
+
+    if recorded is not None:
+        for step in recorded.steps:
+            if isinstance(step, Fused):
+                put(step.producer, step.consumer, True, "")
+                origin[step.fusion] = origin.get(step.consumer, step.consumer)
+            elif isinstance(step, Ineligible):
+                put(step.producer, None, False, step.reason)
+            else:
+                name = origin.get(step.producer, step.producer)
+                times[name] = step.fused_us, step.unfused_us
+                if step.fused_us > step.unfused_us:
+                    put(step.producer, None, False, "estimated slower")
+        return Verdicts(_FILE_NAMES["PriorityFusion"], verdicts)
+    for record in module.fusion_explorer:
+        about: tuple[str, str] | None = None
+        for decision in record.decisions:
+            if decision.pass_name != "InstructionFusion" or decision.consumer is None:
+                continue
+            if decision.kind in _ABOUT and decision.producer is not None:
+                about = decision.producer, decision.consumer
+            elif decision.kind is Kind.FUSED and about is not None:
+                put(*about, True, "")
+                origin[decision.consumer] = origin.get(about[1], about[1])
+                about = None
+            elif decision.kind is Kind.REFUSED and decision.producer is not None:
+                put(decision.producer, decision.consumer, False, decision.reason)
+    return Verdicts(_FILE_NAMES["InstructionFusion"], verdicts) if verdicts else None

@@ -113,7 +113,7 @@ def explain(
     explained: list[ModuleFacts] = []
     for module in progress([module for _, module in shown]):
         try:
-            explained.append(_explain_module(module, selection))
+            explained.append(explain_module(module, selection))
         except UnusableInput as error:
             problems.append(str(error))
     if not explained:
@@ -138,7 +138,8 @@ def _cost(module: DumpedModule) -> int:
     return sum(kernel.bytes_moved for kernel in find_kernels(numbered, module.backend))
 
 
-def _explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
+def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
+    """Explains one module. Raises ``UnusableInput`` where its final stage cannot be read."""
     notes: list[str] = []
     final = module.final
     if final is None:
@@ -381,8 +382,8 @@ def _pair_facts(
         reason = reason or Reason(UNKNOWN, "")
         text = RULE_TEXTS.get(reason.rule)
         return PairFacts(
-            _operation(pair.producer),
-            _operation(pair.consumer),
+            operation_of(pair.producer),
+            operation_of(pair.consumer),
             pair.producer.computation.name,
             pair.outcome,
             None,
@@ -399,8 +400,8 @@ def _pair_facts(
             ),
         )
     return PairFacts(
-        _operation(pair.producer),
-        _operation(pair.consumer),
+        operation_of(pair.producer),
+        operation_of(pair.consumer),
         pair.producer.computation.name,
         pair.outcome,
         pair.kernel.name if pair.kernel else None,
@@ -417,7 +418,7 @@ def _boundary(instruction: Instruction) -> tuple[str, str]:
     return instruction.opcode, instruction.attributes.get("custom_call_target", "").strip('"')
 
 
-def _operation(instruction: Instruction) -> Operation:
+def operation_of(instruction: Instruction) -> Operation:
     metadata = instruction.metadata
     place = user_line(instruction.stack)
     return Operation(

@@ -89,7 +89,7 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
     """Every instruction that was updated, moved, inserted, removed, copied or merged."""
     edits: list[Edit] = []
     for before, after in matching.after.items():
-        fields = tuple(_updates(matching, before, after))
+        fields = tuple(updates(matching, before, after))
         step = matching.steps[before]
         if fields:
             edits.append(Edit(EditKind.UPDATED, before, after, fields, step))
@@ -104,7 +104,7 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
     return tuple(edits)
 
 
-def _updates(
+def updates(
     matching: Matching, before: Instruction, after: Instruction
 ) -> Iterator[tuple[str, str, str]]:
     one, other = before.statement, after.statement
@@ -168,6 +168,52 @@ def _attributes(
     if {matching.after.get(each, each) for each in waits[0]} != waits[1]:
         names = [", ".join(sorted(each.name for each in side)) for side in waits]
         yield "control-predecessors", names[0], names[1]
+
+
+def is_incidental(edit: Edit) -> bool:
+    """Whether an edit only goes with a change of fusions: what moved into or out of one, and
+    parameters, tuples and their elements around it."""
+    ends = [each for each in (edit.before, edit.after) if each is not None]
+    opcodes = {each.opcode for each in ends}
+    in_fusion = [_is_fused(each) for each in ends]
+    if edit.kind is EditKind.MOVED:
+        return any(in_fusion) or not opcodes.isdisjoint(_CARRIERS)
+    if "parameter" in opcodes:
+        return any(in_fusion)
+    if edit.kind is EditKind.UPDATED and not any(in_fusion):
+        return False
+    return not opcodes.isdisjoint(_CARRIERS)
+
+
+# Instructions that compute nothing.
+_CARRIERS = frozenset(
+    {"async-start", "async-done", "async-update", "call", "fusion", "get-tuple-element",
+     "parameter", "tuple"}
+)  # fmt: skip
+
+
+def _is_fused(instruction: Instruction) -> bool:
+    """Whether an instruction stands in the computation of a fusion."""
+    return instruction.computation.name in instruction.computation.module.fused_computations
+
+
+def same_but_for_notes(matching: Matching) -> bool:
+    """Whether two modules say the same but for names, metadata, and what is only noted for later
+    passes: configurations of backends, shardings, annotations."""
+    if any(change.kind is not ChangeKind.RENAMED for change in find_fusion_changes(matching, None)):
+        return False
+    for edit in find_edits(matching):
+        if edit.kind is EditKind.UPDATED:
+            if any(name not in _NOTES for name, _, _ in edit.fields) and not is_incidental(edit):
+                return False
+        elif not is_incidental(edit):
+            return False
+    return True
+
+
+_NOTES = frozenset(
+    {"backend_config", "frontend_attributes", "sharding", "replica_groups", "control-predecessors"}
+)
 
 
 class _Fusions:

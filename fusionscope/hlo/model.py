@@ -525,6 +525,20 @@ class Module:
         return self.computations[self.entry_index]
 
     @property
+    def fused_computations(self) -> frozenset[str]:
+        """Names of the computations that fusions call."""
+        made: frozenset[str] | None = self._lazy.get("fused")
+        if made is None:
+            made = self._lazy["fused"] = frozenset(
+                name
+                for body in self.bodies
+                for statement in body.written
+                if statement.opcode == "fusion"
+                for name in statement.calls
+            )
+        return made
+
+    @property
     def attributes(self) -> dict[str, str]:
         """Attributes of the header, verbatim."""
         return split_attributes(self.header)

@@ -1,0 +1,585 @@
+"""What differs between two files, two stages, or two dumps: worst first."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from pathlib import Path
+
+from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
+from fusionscope.dump.debug_options import flags_that_matter
+from fusionscope.dump.device import describe as describe_device
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.evidence import Verdict, read_verdicts
+from fusionscope.explain.explain import Selection, explain_module, operation_of
+from fusionscope.explain.fusions import FusionFacts, fusion_facts
+from fusionscope.explain.result import ModuleFacts, Operation, PairFacts
+from fusionscope.history.changes import (
+    ChangeKind,
+    Edit,
+    EditKind,
+    FusionChange,
+    find_edits,
+    find_fusion_changes,
+    is_incidental,
+    same_but_for_notes,
+)
+from fusionscope.history.kernels import find_kernels
+from fusionscope.history.lineage import Lineage, read_lineage
+from fusionscope.history.matching import CERTAIN, match
+from fusionscope.history.operations import plain_shape
+from fusionscope.history.values import Numbering
+from fusionscope.hlo import Instruction, Module
+
+
+@dataclass(frozen=True, slots=True)
+class SideFacts:
+    """One of the two modules: launches and bytes of a whole run, launches by kind of kernel."""
+
+    path: str
+    module: str
+    stage: str
+    device: str | None
+    flags: tuple[str, ...]
+    instructions: int
+    launches: int
+    bytes_moved: int
+    kinds: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeChange:
+    """A pair whose outcome is not what it was, and how many look just like it.
+
+    ``before`` and ``after`` are the pair on each side, with outcome, reason and message.
+    """
+
+    before: PairFacts
+    after: PairFacts
+    count: int
+
+    @property
+    def is_lost(self) -> bool:
+        return self.after.outcome == "not-fused"
+
+
+@dataclass(frozen=True, slots=True)
+class FusionDifference:
+    """A change of fusions, with the passes that made them on each side."""
+
+    change: FusionFacts
+    passes_before: tuple[str, ...]
+    passes_after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EditFacts:
+    """A plain edit, and how many look just like it. ``fields`` are names with both texts."""
+
+    kind: str
+    before: Operation | None
+    after: Operation | None
+    fields: tuple[tuple[str, str, str], ...]
+    step: str | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where two compilations part for good: the last stage in which they are the same (None where
+    they never are), and the first one after it, on the side that has it first."""
+
+    last_same: str | None
+    stage_before: str | None
+    stage_after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionChange:
+    """The first decision of the compiler's record that came out differently.
+
+    ``is_near_tie`` where on one side the two estimates are within 5% of each other; None where
+    there are no estimates.
+    """
+
+    producer_before: str
+    producer_after: str
+    before: Verdict
+    after: Verdict
+    is_near_tie: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleDifference:
+    """What differs between two modules. ``outcomes``, ``parting`` and ``decision`` are there for
+    whole dumps only. ``steps`` counts matched instructions by what matched them, ``certain`` is
+    the share (0 to 1) of those of both sides that were matched by certain steps."""
+
+    before: SideFacts
+    after: SideFacts
+    outcomes: tuple[OutcomeChange, ...]
+    fusions: tuple[FusionDifference, ...]
+    renamed: int
+    edits: tuple[EditFacts, ...]
+    incidental: int
+    parting: Parting | None
+    decision: DecisionChange | None
+    steps: dict[str, int]
+    certain: float
+    notes: tuple[str, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing changed but names, metadata and the order of the text."""
+        return not (self.outcomes or self.fusions or self.edits)
+
+    @property
+    def weight(self) -> tuple[int, int, int, int]:
+        """Sorts what is worst first: bytes that need to move again, fusions, edits."""
+        lost = sum(change.before.bytes_saved for change in self.outcomes if change.is_lost)
+        moved = abs(self.after.bytes_moved - self.before.bytes_moved)
+        return lost, moved, len(self.fusions), len(self.edits)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """``modules`` differ, the worst first; ``same`` are the names of those that do not.
+    ``only_before`` and ``only_after`` have no counterpart; ``problems`` could not be read."""
+
+    before: str
+    after: str
+    modules: tuple[ModuleDifference, ...]
+    same: tuple[str, ...]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def is_same(self) -> bool:
+        return not (self.modules or self.only_before or self.only_after or self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    path: str
+    dump: Dump
+    stage: str | None
+
+    def chosen(self, module: DumpedModule) -> Stage:
+        if self.stage is not None:
+            return module.stage(self.stage)
+        return module.final or module.stages[-1]
+
+
+def compare(
+    before: str | Path,
+    after: str | Path,
+    *,
+    module: str | None = None,
+    progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter,
+) -> Difference:
+    """Compares two HLO files, two stages (``DUMP@STAGE``) or two dumps.
+
+    ``module`` is a glob for modules' names. Raises ``UnusableInput`` where nothing can be compared.
+    """
+    sides = _open(before), _open(after)
+    found = [
+        [each for each in side.dump.modules if module is None or fnmatchcase(each.name, module)]
+        for side in sides
+    ]
+    for side, modules in zip(sides, found, strict=True):
+        if not modules:
+            names = ", ".join(sorted({each.name for each in side.dump.modules})[:8])
+            raise UnusableInput(f"no module matches {module!r}, there are {names}", file=side.path)
+    pairs, left = _pair_modules(*found)
+    differences: list[ModuleDifference] = []
+    problems: list[str] = []
+    for one, other in pairs:
+        try:
+            differences.append(_compare(sides, one, other, progress))
+        except UnusableInput as error:
+            problems.append(str(error))
+    if not differences:
+        if problems:
+            raise UnusableInput(problems[0])
+        raise UnusableInput(
+            f"no module of {before} is one of {after}: "
+            f"{', '.join(each.name for each in left[0][:5])} against "
+            f"{', '.join(each.name for each in left[1][:5])}"
+        )
+    differing = [each for each in differences if not each.is_same]
+    return Difference(
+        str(before),
+        str(after),
+        tuple(sorted(differing, key=lambda each: each.weight, reverse=True)),
+        tuple(each.before.module for each in differences if each.is_same),
+        tuple(each.name for each in left[0]),
+        tuple(each.name for each in left[1]),
+        tuple(problems),
+    )
+
+
+def _open(target: str | Path) -> _Side:
+    """``PATH`` or ``PATH@STAGE``."""
+    text = str(target)
+    path, at, stage = text.rpartition("@")
+    if at and not Path(text).exists():
+        return _Side(text, open_dump(path), stage)
+    return _Side(text, open_dump(text), None)
+
+
+def _pair_modules(
+    ours: list[DumpedModule], theirs: list[DumpedModule]
+) -> tuple[list[tuple[DumpedModule, DumpedModule]], tuple[list[DumpedModule], list[DumpedModule]]]:
+    """Modules of one name, those that are most alike first; then what is left by likeness alone."""
+    if len(ours) == len(theirs) == 1:
+        return [(ours[0], theirs[0])], ([], [])
+    likeness: list[tuple[bool, float, int, int]] = []
+    histograms = [[_histogram(module) for module in side] for side in (ours, theirs)]
+    for i, one in enumerate(ours):
+        for j, other in enumerate(theirs):
+            a, b = histograms[0][i], histograms[1][j]
+            score = 2 * (a & b).total() / max((a | b).total() + (a & b).total(), 1)
+            if one.name == other.name or score > _ALIKE:
+                likeness.append((one.name != other.name, -score, i, j))
+    pairs: dict[int, int] = {}
+    for _, _, i, j in sorted(likeness):
+        if i not in pairs and j not in pairs.values():
+            pairs[i] = j
+    taken = set(pairs.values())
+    return (
+        [(ours[i], theirs[pairs[i]]) for i in sorted(pairs)],
+        (
+            [one for i, one in enumerate(ours) if i not in pairs],
+            [other for j, other in enumerate(theirs) if j not in taken],
+        ),
+    )
+
+
+# Modules of different names are the same where so much of them is.
+_ALIKE = 0.8
+
+
+def _histogram(module: DumpedModule) -> Counter[str]:
+    try:
+        return module.read(module.stages[0]).opcode_histogram()
+    except UnusableInput:
+        return Counter()
+
+
+def _compare(
+    sides: tuple[_Side, _Side],
+    one: DumpedModule,
+    other: DumpedModule,
+    progress: Callable[[Iterable[Stage]], Iterable[Stage]],
+) -> ModuleDifference:
+    stages = sides[0].chosen(one), sides[1].chosen(other)
+    modules = one.read(stages[0]), other.read(stages[1])
+    backend = one.backend or other.backend
+    matching = match(*modules)
+    changes = find_fusion_changes(matching, backend)
+    edits = find_edits(matching)
+    shown = [edit for edit in edits if not is_incidental(edit)]
+    notes: list[str] = []
+    outcomes: tuple[OutcomeChange, ...] = ()
+    parting: Parting | None = None
+    decision: DecisionChange | None = None
+    told = [change for change in changes if change.kind is not ChangeKind.RENAMED]
+    fusions = tuple(FusionDifference(facts, (), ()) for facts in fusion_facts(told, backend))
+    is_whole = all(
+        side.stage is None and len(module.stages) > 1
+        for side, module in zip(sides, (one, other), strict=True)
+    )
+    if is_whole:
+        facts = explain_module(one, Selection()), explain_module(other, Selection())
+        outcomes = _outcome_changes(one, other, facts)
+        notes += dict.fromkeys((*facts[0].notes, *facts[1].notes))
+        if shown or told or outcomes:
+            lineages = read_lineage(one), read_lineage(other)
+            parting = _find_parting(lineages, progress)
+            fusions = _with_passes(told, lineages, backend, progress)
+            decision = _first_decision(one, other, notes)
+    counts = Counter(step.value for step in matching.steps.values())
+    certain = sum(2 for step in matching.steps.values() if step in CERTAIN)
+    total = sum(module.instruction_count for module in modules)
+    return ModuleDifference(
+        _side_facts(sides[0].path, one, stages[0], modules[0], backend),
+        _side_facts(sides[1].path, other, stages[1], modules[1], backend),
+        outcomes,
+        fusions,
+        len(changes) - len(told),
+        _edit_facts(shown),
+        len(edits) - len(shown),
+        parting,
+        decision,
+        dict(counts),
+        certain / max(total, 1),
+        tuple(notes),
+    )
+
+
+def _side_facts(
+    path: str, dumped: DumpedModule, stage: Stage, module: Module, backend: str | None
+) -> SideFacts:
+    kernels = find_kernels(Numbering().number(module), backend)
+    kinds: Counter[str] = Counter()
+    for kernel in kernels:
+        kinds[kernel.kind.value] += kernel.runs
+    try:
+        device, flags = dumped.device, dumped.flags
+    except UnusableInput:  # told where they matter
+        device = flags = None
+    return SideFacts(
+        path,
+        module.name,
+        stage.label,
+        describe_device(device) if device else None,
+        tuple(
+            f"{flag.name}={','.join(values)}"
+            for flag, values in (flags_that_matter(flags) if flags else ())
+        ),
+        module.instruction_count,
+        sum(kernel.runs for kernel in kernels),
+        sum(kernel.bytes_moved for kernel in kernels),
+        dict(kinds),
+    )
+
+
+# What an edit is worth, the worst first.
+_RANKS = {"opcode": 0, "literal": 1, "shape": 1, "operands": 2}
+
+
+def _edit_facts(edits: Iterable[Edit]) -> tuple[EditFacts, ...]:
+    """Edits as plain data, those that look alike once."""
+    groups: dict[Hashable, list[Edit]] = defaultdict(list)
+    for edit in edits:
+        ends = tuple(
+            (each.opcode, plain_shape(each.statement.shape)) if each is not None else None
+            for each in (edit.before, edit.after)
+        )
+        fields = tuple(
+            field if field[0] in ("opcode", "literal") else field[0] for field in edit.fields
+        )
+        groups[edit.kind, ends, fields].append(edit)
+
+    def rank(edit: Edit) -> int:
+        if edit.kind is EditKind.UPDATED:
+            return min(_RANKS.get(name, 9) for name, _, _ in edit.fields)
+        return 3 if edit.kind in (EditKind.REMOVED, EditKind.INSERTED) else 4
+
+    return tuple(
+        EditFacts(
+            own[0].kind,
+            operation_of(own[0].before) if own[0].before is not None else None,
+            operation_of(own[0].after) if own[0].after is not None else None,
+            own[0].fields,
+            own[0].step,
+            len(own),
+        )
+        for own in sorted(groups.values(), key=lambda own: (rank(own[0]), -len(own)))
+    )
+
+
+def _outcome_changes(
+    one: DumpedModule, other: DumpedModule, facts: tuple[ModuleFacts, ModuleFacts]
+) -> tuple[OutcomeChange, ...]:
+    """Pairs that are on both sides and ended differently."""
+    stages = [
+        next((s for s in module.stages if s.label == own.pre_fusion), None)
+        for module, own in zip((one, other), facts, strict=True)
+    ]
+    if stages[0] is None or stages[1] is None:
+        return ()
+    matching = match(one.read(stages[0]), other.read(stages[1]))
+    names = {
+        (after.computation.name, after.name): (before.computation.name, before.name)
+        for before, after in matching.after.items()
+    }
+    theirs: dict[Hashable, PairFacts] = {}
+    for pair in facts[1].pairs:
+        ends = [names.get((pair.computation, end.name)) for end in (pair.producer, pair.consumer)]
+        if ends[0] is not None and ends[1] is not None:
+            theirs[ends[0], ends[1]] = pair
+    groups: dict[Hashable, list[tuple[PairFacts, PairFacts]]] = defaultdict(list)
+    for pair in facts[0].pairs:
+        ours = [(pair.computation, end.name) for end in (pair.producer, pair.consumer)]
+        counterpart = theirs.get((ours[0], ours[1]))
+        if counterpart is not None and counterpart.outcome != pair.outcome:
+            ends_alike = [(end.opcode, end.shape) for end in (pair.producer, pair.consumer)]
+            groups[
+                pair.outcome, counterpart.outcome, pair.reason, counterpart.reason, *ends_alike
+            ].append((pair, counterpart))
+    changes = [OutcomeChange(*own[0], len(own)) for own in groups.values()]
+
+    def rank(change: OutcomeChange) -> tuple[int, int]:
+        order = 0 if change.is_lost else 1 if change.before.outcome == "not-fused" else 2
+        saved = max(change.before.bytes_saved, change.after.bytes_saved)
+        return order, -saved * change.count
+
+    return tuple(sorted(changes, key=rank))
+
+
+def _find_parting(
+    lineages: tuple[Lineage, Lineage], progress: Callable[[Iterable[Stage]], Iterable[Stage]]
+) -> Parting:
+    """Looks back from the end for the last stage in which both are the same.
+
+    Stages are laid beside each other by pipeline and pass; one side may lack some.
+    """
+    keys = [
+        [(stage.name.pipeline, stage.name.after or stage.label) for stage in lineage.stages]
+        for lineage in lineages
+    ]
+    for side, lineage in zip(keys, lineages, strict=True):
+        side[-1] = ("", "final")  # its name tells the device
+        side[0] = ("", "first") if lineage.stages[0].name.counter is None else side[0]
+    blocks = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks()
+    beside = [(block.a + i, block.b + i) for block in blocks for i in range(block.size)]
+    stages = [lineage.stages for lineage in lineages]
+    last: tuple[int, int] | None = None
+    rows = list(reversed(beside))
+    for (i, j), _ in zip(rows, progress([stages[0][i] for i, _ in rows]), strict=True):
+        if _is_same(lineages[0].modules[i], lineages[1].modules[j]):
+            last = (i, j)
+            break
+    i, j = last or (-1, -1)
+    rest = keys[0][i + 1 :], keys[1][j + 1 :]
+    both = set(rest[0]) & set(rest[1])
+    # A pass that only one side has, and that comes first, is the one.
+    first = [next(iter(side), None) for side in rest]
+    if first[0] != first[1]:
+        alone = [key is not None and key not in both for key in first]
+        if alone[0] and not alone[1]:
+            first[1] = None
+        elif alone[1] and not alone[0]:
+            first[0] = None
+    return Parting(
+        stages[0][i].label if last else None,
+        stages[0][i + 1].label if first[0] is not None else None,
+        stages[1][j + 1].label if first[1] is not None else None,
+    )
+
+
+def _is_same(one: Module, other: Module) -> bool:
+    """Whether two stages say the same, but for names, metadata and notes to later passes."""
+    written = [[(body.name, body.written) for body in module.bodies] for module in (one, other)]
+    if written[0] == written[1]:
+        return True
+    matching = match(one, other)
+    return same_but_for_notes(matching)
+
+
+def _with_passes(
+    changes: list[FusionChange],
+    lineages: tuple[Lineage, Lineage],
+    backend: str | None,
+    progress: Callable[[Iterable[Stage]], Iterable[Stage]],
+) -> tuple[FusionDifference, ...]:
+    """Changes with the passes that formed the fusions on both sides."""
+    makers = [_makers(lineage, progress) for lineage in lineages]
+
+    def passes(change: FusionChange) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        one, other = (
+            tuple(
+                dict.fromkeys(
+                    name
+                    for each in instructions
+                    for name in made.get((each.computation.name, each.name), ())
+                )
+            )
+            for instructions, made in ((change.before, makers[0]), (change.after, makers[1]))
+        )
+        return one, other
+
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[FusionChange]] = defaultdict(list)
+    for change in changes:
+        groups[passes(change)].append(change)
+    return tuple(
+        FusionDifference(facts, *made)
+        for made, own in groups.items()
+        for facts in fusion_facts(own, backend)
+    )
+
+
+_FORMING = frozenset(
+    {ChangeKind.FORMED, ChangeKind.GROWN, ChangeKind.MERGED, ChangeKind.DUPLICATED,
+     ChangeKind.MULTI_OUTPUT, ChangeKind.LIBRARY, ChangeKind.WRAPPED, ChangeKind.SPLIT}
+)  # fmt: skip
+
+
+def _makers(
+    lineage: Lineage, progress: Callable[[Iterable[Stage]], Iterable[Stage]]
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The passes that made each fusion of the last stage what it is, in order, by computation and
+    name."""
+    made: dict[Instruction, tuple[str, ...]] = {}
+    for index, stage in enumerate(progress(lineage.stages[1:])):
+        by_after: dict[Instruction, list[FusionChange]] = defaultdict(list)
+        for change in lineage.changes(index):
+            if change.kind in _FORMING:
+                for each in change.after:
+                    by_after[each].append(change)
+        now: dict[Instruction, tuple[str, ...]] = {}
+        for instruction in _launched_fusions(lineage.modules[index + 1]):
+            before: list[str] = []
+            earlier = lineage.earlier(index, instruction)
+            if earlier is not None:
+                before += made.get(earlier, ())
+            for change in by_after[instruction]:
+                for part in change.before:
+                    before += made.get(part, ())
+            if by_after[instruction]:
+                before.append(stage.name.after or stage.label)
+            now[instruction] = tuple(dict.fromkeys(before))
+        made = now
+    return {(each.computation.name, each.name): passes for each, passes in made.items()}
+
+
+def _launched_fusions(module: Module) -> Iterator[Instruction]:
+    for computation in module.computations:
+        for instruction, statement in zip(
+            computation.instructions, computation.graph.statements, strict=True
+        ):
+            if statement.opcode in ("custom-call", "fusion"):
+                yield instruction
+
+
+def _first_decision(
+    one: DumpedModule, other: DumpedModule, notes: list[str]
+) -> DecisionChange | None:
+    """The first decision of the records that came out differently, in the order of the first."""
+    try:
+        verdicts = read_verdicts(one), read_verdicts(other)
+    except UnusableInput as error:
+        if str(error) not in notes:
+            notes.append(str(error))
+        return None
+    if verdicts[0] is None or verdicts[1] is None:
+        return None
+    stages = [_stage_before(m, v.pass_name) for m, v in zip((one, other), verdicts, strict=True)
+              if v is not None]  # fmt: skip
+    if stages[0] is None or stages[1] is None:
+        return None
+    matching = match(one.read(stages[0]), other.read(stages[1]))
+    names = {before.name: after.name for before, after in matching.after.items()}
+    for producer, verdict in verdicts[0].by_producer.items():
+        counterpart = verdicts[1].by_producer.get(names.get(producer, ""))
+        if counterpart is not None and counterpart.is_fused != verdict.is_fused:
+            ties = [each.is_near_tie for each in (verdict, counterpart)]
+            known = [tie for tie in ties if tie is not None]
+            return DecisionChange(
+                producer, names[producer], verdict, counterpart, any(known) if known else None
+            )
+    return None
+
+
+def _stage_before(module: DumpedModule, pass_names: tuple[str, ...]) -> Stage | None:
+    """The stage on which one of these passes worked."""
+    for earlier, stage in pairwise(module.stages):
+        if stage.name.after in pass_names:
+            return earlier
+    return None

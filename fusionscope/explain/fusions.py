@@ -1,0 +1,101 @@
+"""Changes of fusions as plain data, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fusionscope.explain.explain import operation_of
+from fusionscope.explain.result import Operation
+from fusionscope.history.changes import ChangeKind, FusionChange, alike
+from fusionscope.history.kernels import kind_and_emitter
+
+
+@dataclass(frozen=True, slots=True)
+class FusionFacts:
+    """One change of fusions and how many look just like it.
+
+    ``kind`` is one of ``history.changes.ChangeKind``. ``before`` are the fusions and operations
+    that it was, ``after`` those that it became, ``gained`` and ``lost`` what joined or left the
+    fusion. ``emitters`` say who made its code before and after, where that is what changed.
+    """
+
+    kind: str
+    before: tuple[Operation, ...]
+    after: tuple[Operation, ...]
+    gained: tuple[Operation, ...]
+    lost: tuple[Operation, ...]
+    emitters: tuple[str, str] | None
+    count: int
+
+
+def fusion_facts(changes: Iterable[FusionChange], backend: str | None) -> tuple[FusionFacts, ...]:
+    """Changes as plain data, those that look alike once."""
+    return tuple(
+        FusionFacts(
+            change.kind,
+            tuple(map(operation_of, change.before)),
+            tuple(map(operation_of, change.after)),
+            tuple(map(operation_of, change.gained)),
+            tuple(map(operation_of, change.lost)),
+            _emitters(change, backend),
+            count,
+        )
+        for change, count in alike(changes)
+    )
+
+
+def _emitters(change: FusionChange, backend: str | None) -> tuple[str, str] | None:
+    if change.kind not in (ChangeKind.EMITTER, ChangeKind.LIBRARY):
+        return None
+    one, other = (
+        kind_and_emitter(side[0], backend)[1] if side else ""
+        for side in (change.before, change.after)
+    )
+    return one, other
+
+
+def _names(operations: Sequence[Operation], most: int = 6) -> str:
+    shown = [operation.name for operation in operations[:most]]
+    more = len(operations) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def describe(change: FusionFacts) -> str:
+    """One change of fusions in a few words."""
+    before, after, gained, lost = change.before, change.after, change.gained, change.lost
+    match change.kind:
+        case ChangeKind.FORMED:
+            return f"{_names(after)} formed of {_names(before) or _names(gained)}"
+        case ChangeKind.GROWN:
+            return f"{_names(after)} took in {_names(before[1:] or gained)}"
+        case ChangeKind.SHRUNK:
+            return f"{_names(after[:1])} lost {_names(lost)}"
+        case ChangeKind.MERGED:
+            return f"{_names(before)} merged into {_names(after)}"
+        case ChangeKind.SPLIT:
+            return f"{_names(before)} split into {_names(after)}"
+        case ChangeKind.DUPLICATED:
+            return f"{_names(before)} duplicated into {_names(after)}"
+        case ChangeKind.MULTI_OUTPUT:
+            return f"{_names(after)} gives more results than before"
+        case ChangeKind.DISSOLVED:
+            return f"{_names(before)} dissolved into {_names(after)}"
+        case ChangeKind.LIBRARY:
+            emitter = f" ({change.emitters[1]})" if change.emitters else ""
+            return (
+                f"{_names(before) or _names(gained)} became library call {_names(after)}{emitter}"
+            )
+        case ChangeKind.WRAPPED:
+            return f"{_names(before) or _names(gained)} wrapped as {_names(after)}"
+        case ChangeKind.EMITTER:
+            old, new = change.emitters or ("", "")
+            return f"{_names(after)} is emitted as {new}, was {old}"
+        case ChangeKind.REWRITTEN:
+            parts = [f"gained {_names(gained)}"] if gained else []
+            parts += [f"lost {_names(lost)}"] if lost else []
+            return f"{_names(after)} was rewritten: {', '.join(parts)}"
+        case ChangeKind.RENAMED:
+            return f"{_names(before)} renamed {_names(after)}"
+        case _:
+            return f"{_names(before)} removed"
