@@ -430,38 +430,36 @@ def _find_parting(
 
     Stages are laid beside each other by pipeline and pass; one side may lack some.
     """
-    keys = [
-        [(stage.name.pipeline, stage.name.after or stage.label) for stage in lineage.stages]
+    sides = [
+        [(stage, module) for stage, module in zip(lineage.stages, lineage.modules, strict=True)
+         if stage.name.after != "pipeline-start"]  # no pass has changed anything yet
         for lineage in lineages
+    ]  # fmt: skip
+    keys = [
+        [(stage.name.pipeline, stage.name.after or stage.label) for stage, _ in side]
+        for side in sides
     ]
-    for side, lineage in zip(keys, lineages, strict=True):
-        side[-1] = ("", "final")  # its name tells the device
-        side[0] = ("", "first") if lineage.stages[0].name.counter is None else side[0]
+    for own in keys:
+        own[-1] = ("", "final")  # its name tells the device
     blocks = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks()
     beside = [(block.a + i, block.b + i) for block in blocks for i in range(block.size)]
-    stages = [lineage.stages for lineage in lineages]
     last: tuple[int, int] | None = None
-    rows = list(reversed(beside))
-    for (i, j), _ in zip(rows, progress([stages[0][i] for i, _ in rows]), strict=True):
-        if _is_same(lineages[0].modules[i], lineages[1].modules[j]):
+    rows = beside[::-1]
+    for (i, j), _ in zip(rows, progress([sides[0][i][0] for i, _ in rows]), strict=True):
+        if _is_same(sides[0][i][1], sides[1][j][1]):
             last = (i, j)
             break
     i, j = last or (-1, -1)
-    rest = keys[0][i + 1 :], keys[1][j + 1 :]
-    both = set(rest[0]) & set(rest[1])
-    # A pass that only one side has, and that comes first, is the one.
-    first = [next(iter(side), None) for side in rest]
+    first = [side[index + 1] if index + 1 < len(side) else None
+             for side, index in zip(keys, (i, j), strict=True)]  # fmt: skip
+    labels = [side[index + 1][0].label if index + 1 < len(side) else None
+              for side, index in zip(sides, (i, j), strict=True)]  # fmt: skip
     if first[0] != first[1]:
-        alone = [key is not None and key not in both for key in first]
-        if alone[0] and not alone[1]:
-            first[1] = None
-        elif alone[1] and not alone[0]:
-            first[0] = None
-    return Parting(
-        stages[0][i].label if last else None,
-        stages[0][i + 1].label if first[0] is not None else None,
-        stages[1][j + 1].label if first[1] is not None else None,
-    )
+        # The pass that only one side has is the one.
+        alone = [key not in other for key, other in zip(first, (keys[1], keys[0]), strict=True)]
+        if alone[0] != alone[1]:
+            labels[alone[0]] = None
+    return Parting(sides[0][i][0].label if last else None, labels[0], labels[1])
 
 
 def _is_same(one: Module, other: Module) -> bool:

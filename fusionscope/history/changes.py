@@ -274,6 +274,8 @@ class _Changes:
         splits: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
         for fusion, members in self._after.members.items():
             earlier = matching.before.get(fusion)
+            if self._is_idle(fusion):
+                continue
             changes = (
                 self._changed(earlier, fusion, members)
                 if earlier is not None and earlier.opcode == "fusion"
@@ -289,7 +291,11 @@ class _Changes:
             yield FusionChange(ChangeKind.SPLIT, before, (*later, *parts))
         for fusion, members in self._before.members.items():
             later_one = matching.after.get(fusion)
-            if later_one is None or later_one.opcode != "fusion":
+            if later_one is not None and later_one.opcode == "fusion":
+                is_gone = self._is_idle(later_one)
+            else:
+                is_gone = True
+            if is_gone and not self._is_idle(fusion):
                 yield from self._gone(fusion, members)
         by_places: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
         for before_one, homes in self._places.items():
@@ -306,16 +312,27 @@ class _Changes:
             ):
                 yield FusionChange(ChangeKind.LIBRARY, (before_one,), (after,))
 
+    def _is_idle(self, fusion: Instruction) -> bool:
+        """Whether nothing reads a fusion any more: a pass has fused it, and left it behind."""
+        idle = self._matching.idle
+        return all(
+            member in idle or member.opcode in ("bitcast", "constant", "parameter")
+            for member in fusion.called[0].instructions
+            if member.opcode not in ("fusion", "get-tuple-element", "tuple")
+        )
+
     def _find_places(self) -> dict[Instruction, tuple[Instruction, ...]]:
         matching = self._matching
         everywhere: dict[Instruction, list[Instruction]] = defaultdict(list)
         for after, before in matching.copies.items():
-            if after.opcode not in _NOT_MEMBERS:
+            if after.opcode not in _NOT_MEMBERS and after not in matching.idle:
                 everywhere[before].append(after)
         places: dict[Instruction, tuple[Instruction, ...]] = {}
         for before, copies in everywhere.items():
+            first = matching.after[before]
             homes = dict.fromkeys(
-                self._after.home(each) or each for each in (matching.after[before], *copies)
+                self._after.home(each) or each
+                for each in ([] if first in matching.idle else [first]) + copies
             )
             if len(homes) > 1 and any(home.opcode == "fusion" for home in homes):
                 places[before] = tuple(homes)

@@ -85,15 +85,12 @@ def read_lineage(
     stages: list[Stage] = []
     modules: list[Module] = []
     notes: list[str] = []
-    # A snapshot that no pass made repeats a stage, and its name does not tell which.
+    # Of what no pass made, only the two ends: names do not tell where the rest belongs.
     wanted = [
         stage
         for stage in dumped.stages
-        if stage.name.counter is not None
-        or stage.is_final
-        or not stage.label.startswith("before_")
-        or stage is dumped.stages[0]
-    ]
+        if stage.name.counter is not None or stage in (dumped.stages[0], dumped.final)
+    ] or list(dumped.stages)
     for stage in progress(wanted):
         try:
             module = dumped.read(stage)

@@ -50,7 +50,8 @@ class Matching:
     ``before`` the other way round. ``copies`` are instructions of the second module that compute
     once more what a matched one computes, ``merged`` those of the first. ``computations`` holds
     the computations that are matched. ``values`` numbers what each instruction carries: equal
-    numbers, the same value, or one whose change is told where it happens.
+    numbers, the same value, or one whose change is told where it happens. ``idle`` operations wait
+    to be removed: no result depends on them.
     """
 
     modules: tuple[Module, Module]
@@ -61,6 +62,7 @@ class Matching:
     merged: dict[Instruction, Instruction] = field(default_factory=dict)
     computations: dict[Computation, Computation] = field(default_factory=dict)
     values: dict[Instruction, Values] = field(default_factory=dict)
+    idle: set[Instruction] = field(default_factory=set)
     regions: tuple[dict[Computation, Region], dict[Computation, Region]] = ({}, {})
 
     @property
@@ -93,7 +95,7 @@ class _Side:
     """
 
     __slots__ = (
-        "kinds", "opcodes", "operations", "outputs", "passed_on", "region", "signatures",
+        "idle", "kinds", "opcodes", "operations", "outputs", "passed_on", "region", "signatures",
         "sources", "unused", "users", "uses", "values",
     )  # fmt: skip
 
@@ -115,6 +117,20 @@ class _Side:
         self.outputs: dict[int, set[int]] = defaultdict(set)
         for slot, output in enumerate(region.outputs):
             self.outputs[output].add(slot)
+        self.idle = [False] * len(self.operations)
+        for index in range(len(self.operations) - 1, -1, -1):
+            self.idle[index] = (
+                self.opcodes[index] not in _ACTING
+                and index not in self.outputs
+                and all(self.idle[user] for user, _ in self.users[index])
+            )
+
+
+# They are executed for more than their result.
+_ACTING = frozenset(
+    """all-gather-start all-reduce-start async-start call collective-permute-start conditional
+    custom-call infeed outfeed parameter recv recv-done send send-done while""".split()
+)
 
 
 class _Matcher:
@@ -366,6 +382,8 @@ class _Matcher:
                 result.values[instruction] = _values(carried, side.values)
             for index, operation in enumerate(side.operations):
                 result.values[operation] = side.values[index]
+                if side.idle[index]:
+                    result.idle.add(operation)
         for ours, (theirs, step) in pairs.mates.items():
             result.add(a.operations[ours], b.operations[theirs], step)
         for theirs, ours in pairs.copies.items():
@@ -534,8 +552,9 @@ class _Pairs:
 
     def match_values(self) -> None:
         """Pairs what computes the same; of more on one side, the rest stays free."""
-        self._pair_values(lambda s, i: (s.signatures[i], s.uses[i]))
-        self._pair_values(lambda s, i: (s.signatures[i], s.operations[i].name))
+        self._pair_values(lambda s, i: (s.signatures[i], s.uses[i], s.idle[i]))
+        self._pair_values(lambda s, i: (s.signatures[i], s.operations[i].name, s.idle[i]))
+        self._pair_values(lambda s, i: (s.signatures[i], s.idle[i]))
         self._pair_values(lambda s, i: s.signatures[i])
 
     def _pair_values(self, describe: Callable[[_Side, int], Hashable]) -> None:
@@ -743,8 +762,8 @@ class _Pairs:
                 return own if side is b and own is not b.region.computation else None
             return computations.get(own, own)
 
-        self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.uses[i]))
-        self._pair_values(lambda s, i: (s.signatures[i], home(s, i)))
+        self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.uses[i], s.idle[i]))
+        self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.idle[i]))
         self.match_values()
         # A copy is one of what is in the same fusion, if that is there.
         originals: dict[Hashable, int] = {}
@@ -775,13 +794,14 @@ _LIKELY = 4
 class _Held:
     """What a computation of a region (that of a fusion, mostly) computes and gives."""
 
-    __slots__ = ("caller", "members", "outputs", "uses")
+    __slots__ = ("caller", "is_idle", "members", "outputs", "uses")
 
     def __init__(self, caller: Instruction) -> None:
         self.caller = caller
         self.members: set[int] = set()
         self.outputs: frozenset[int] = frozenset()
         self.uses: frozenset[int] = frozenset()
+        self.is_idle = False
 
 
 def _held(side: _Side) -> dict[Computation, _Held]:
@@ -794,14 +814,26 @@ def _held(side: _Side) -> dict[Computation, _Held]:
         outputs = tuple(positions(side.region.carried[computation.root]))
         held.outputs = frozenset(side.values[output] for output in outputs)
         held.uses = frozenset(side.uses[output] for output in outputs)
+        held.is_idle = all(side.idle[output] for output in outputs)
     return found
 
 
 def _match_computations(a: _Side, b: _Side) -> dict[Computation, Computation]:
     """Which fusion of one region is which of the other: what gives the same is the same."""
-    sides = _held(a), _held(b)
+    everything = _held(a), _held(b)
     found: dict[Computation, Computation] = {}
-    left = [dict(sides[0]), dict(sides[1])]
+    for is_idle in (False, True):  # what is used goes first
+        left = [{c: h for c, h in side.items() if h.is_idle is is_idle} for side in everything]
+        found |= _pair_held(left)
+    left = [
+        {c: h for c, h in everything[0].items() if c not in found},
+        {c: h for c, h in everything[1].items() if c not in found.values()},
+    ]
+    return found | _pair_held(left)
+
+
+def _pair_held(left: list[dict[Computation, _Held]]) -> dict[Computation, Computation]:
+    found: dict[Computation, Computation] = {}
 
     def add(one: Computation, other: Computation) -> None:
         found[one] = other
