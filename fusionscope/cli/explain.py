@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,13 +10,11 @@ from fusionscope.cli.output import (
     format_options,
     open_console,
     show_problem,
+    show_progress,
     write_json,
     write_text,
 )
 from fusionscope.errors import UnusableInput
-
-if TYPE_CHECKING:
-    from fusionscope.dump import DumpedModule
 
 
 @click.command(name="explain")
@@ -79,7 +74,9 @@ def command(
         reason=reason,
         all_modules=everything,
     )
-    explanation = explain(open_dump(dump), selection, progress=_progress)
+    explanation = explain(
+        open_dump(dump), selection, progress=lambda modules: show_progress(modules, "Explaining")
+    )
     for problem in explanation.problems:
         show_problem(problem)
     limit = None if everything else top
@@ -100,14 +97,3 @@ def _ends(pair: str | None) -> tuple[str | None, str | None]:
     if not (producer and arrow and consumer):
         raise UnusableInput(f"--pair {pair!r}: expected 'PRODUCER -> CONSUMER'")
     return producer, consumer
-
-
-def _progress(modules: Iterable[DumpedModule]) -> Iterable[DumpedModule]:
-    """A bar on a terminal, where there is more than one module."""
-    found = list(modules)
-    if len(found) < 2 or not sys.stderr.isatty():
-        return found
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(found, "Explaining", console=Console(stderr=True), transient=True)

@@ -17,6 +17,8 @@ from fusionscope.errors import UnusableInput
 # Command names and one line on each; the file of the same name defines ``command``.
 COMMANDS = {
     "explain": "Which operations were fused into one kernel, and why (not).",
+    "history": "How fusions formed from pass to pass, or the life of one instruction.",
+    "diff": "What differs between two files, two stages or two dumps.",
     "parse": "Read one HLO file and print what is in it.",
 }
 
@@ -48,6 +50,8 @@ def cli(debug: bool) -> None:
     \b
     Examples:
       fusionscope explain dump_dir/
+      fusionscope history dump_dir/
+      fusionscope diff before_dir/ after_dir/
       fusionscope parse module_0001.jit_f.before_optimizations.txt
     """
 

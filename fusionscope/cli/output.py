@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ from fusionscope.report.text import safe
 if TYPE_CHECKING:
     from rich.console import Console
 
+Item = TypeVar("Item")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 # The width of text that goes into a file or a pipe.
@@ -47,6 +48,17 @@ def format_options(*formats: str) -> Callable[[Command], Command]:
 def show_problem(problem: str) -> None:
     """One line on the error stream, whatever the names in it hold."""
     click.echo(f"fusionscope: {safe(problem)}".encode(errors="replace"), err=True)
+
+
+def show_progress(items: Iterable[Item], doing: str) -> Iterable[Item]:
+    """A bar on a terminal, where there is more than one item."""
+    found = list(items)
+    if len(found) < 2 or not sys.stderr.isatty():
+        return found
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(found, doing, console=Console(stderr=True), transient=True)
 
 
 def write_text(text: str, output: Path | None) -> None:

@@ -77,32 +77,14 @@ def explain(
     nothing can be explained; a file that cannot be read beside others that can is a problem told
     in the result.
     """
-    modules = [
-        module
-        for module in dump.modules
-        if selection.module is None
-        or fnmatchcase(module.name, selection.module)
-        or selection.module == str(module.number)
-    ]
     if selection.reason is not None and selection.reason not in RULE_IDS:
         close = get_close_matches(selection.reason, RULE_IDS, 3, 0.4)
         raise UnusableInput(
             f"no reason is called {selection.reason!r}, expected a rule id such as "
             f"{', '.join(close or sorted(RULE_IDS)[:3])}"
         )
-    if not modules:
-        names = ", ".join(sorted({module.name for module in dump.modules})[:8])
-        raise UnusableInput(
-            f"no module matches {selection.module!r}, there are {names}", file=str(dump.path)
-        )
-    problems: list[str] = []
-    costs: list[tuple[int, DumpedModule]] = []
-    for module in modules:
-        try:
-            costs.append((_cost(module) if len(modules) > 1 else 0, module))
-        except UnusableInput as error:
-            problems.append(str(error))
-    costs.sort(key=lambda cost: -cost[0])
+    costs, problems = _costs(dump, selection.module)
+    count_all = len(costs) + len(problems)
     shown, folded = costs, []
     if not selection.all_modules:
         total, moved, count = sum(cost for cost, _ in costs), 0, 0
@@ -117,10 +99,10 @@ def explain(
         except UnusableInput as error:
             problems.append(str(error))
     if not explained:
-        if len(problems) == 1 and len(modules) == 1:
+        if len(problems) == 1 and count_all == 1:
             raise UnusableInput(problems[0])
         raise UnusableInput(
-            f"none of {len(modules)} modules can be read; the first: {problems[0]}",
+            f"none of {count_all} modules can be read; the first: {problems[0]}",
             file=str(dump.path),
         )
     return Explanation(
@@ -129,6 +111,33 @@ def explain(
         tuple((module.name, cost) for cost, module in folded),
         tuple(problems),
     )
+
+
+def rank_modules(dump: Dump, wanted: str | None) -> tuple[list[DumpedModule], list[str]]:
+    """The modules that ``wanted`` names (a glob or a number; None: all), the costliest first, and
+    one line for each that cannot be read. Raises ``UnusableInput`` where there is none."""
+    costs, problems = _costs(dump, wanted)
+    return [module for _, module in costs], problems
+
+
+def _costs(dump: Dump, wanted: str | None) -> tuple[list[tuple[int, DumpedModule]], list[str]]:
+    modules = [
+        module
+        for module in dump.modules
+        if wanted is None or fnmatchcase(module.name, wanted) or wanted == str(module.number)
+    ]
+    if not modules:
+        names = ", ".join(sorted({module.name for module in dump.modules})[:8])
+        raise UnusableInput(f"no module matches {wanted!r}, there are {names}", file=str(dump.path))
+    problems: list[str] = []
+    costs: list[tuple[int, DumpedModule]] = []
+    for module in modules:
+        try:
+            costs.append((_cost(module) if len(modules) > 1 else 0, module))
+        except UnusableInput as error:
+            problems.append(str(error))
+    costs.sort(key=lambda cost: -cost[0])
+    return costs, problems
 
 
 def _cost(module: DumpedModule) -> int:

@@ -28,6 +28,11 @@ class FusionFacts:
     emitters: tuple[str, str] | None
     count: int
 
+    @property
+    def text(self) -> str:
+        """The change in a few words."""
+        return _describe(self)
+
 
 def fusion_facts(changes: Iterable[FusionChange], backend: str | None) -> tuple[FusionFacts, ...]:
     """Changes as plain data, those that look alike once."""
@@ -61,8 +66,7 @@ def _names(operations: Sequence[Operation], most: int = 6) -> str:
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
-def describe(change: FusionFacts) -> str:
-    """One change of fusions in a few words."""
+def _describe(change: FusionFacts) -> str:
     before, after, gained, lost = change.before, change.after, change.gained, change.lost
     match change.kind:
         case ChangeKind.FORMED:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fusionscope.dump import DumpedModule, Stage
+from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.evidence import FusionStep, read_fusion_steps
-from fusionscope.explain.explain import operation_of, user_line
-from fusionscope.explain.fusions import FusionFacts, describe, fusion_facts
+from fusionscope.explain.explain import operation_of, rank_modules, user_line
+from fusionscope.explain.fusions import FusionFacts, fusion_facts
 from fusionscope.explain.result import Operation
 from fusionscope.history.changes import FusionChange, updates
 from fusionscope.history.kernels import NOT_LAUNCHED, kind_and_emitter, operations_in
@@ -83,6 +83,50 @@ class Story:
     quiet: int
     life: Life | None
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Stories of modules, the costliest first. ``folded`` are the names of the others, ``problems``
+    one line for each that cannot be read."""
+
+    path: str
+    modules: tuple[Story, ...]
+    folded: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def tell_history(
+    dump: Dump,
+    name: str | None = None,
+    *,
+    module: str | None = None,
+    all_modules: bool = False,
+    progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter,
+) -> History:
+    """The story of the module that costs most, or of all that ``module`` (a glob, or a number)
+    names. With ``name``, of those that have this instruction.
+
+    Raises ``UnusableInput`` where there is nothing to tell.
+    """
+    ranked, problems = rank_modules(dump, module)
+    stories: list[Story] = []
+    for index, dumped in enumerate(ranked):
+        try:
+            stories.append(tell(dumped, name, progress=progress))
+        except UnusableInput as error:
+            problems.append(str(error))
+        if stories and module is None and not all_modules:
+            ranked = ranked[: index + 1]
+            break
+    if not stories:
+        raise UnusableInput(problems[0])
+    shown = {(story.number, story.module) for story in stories}
+    folded = [m.name for m in dump.modules if module is None and (m.number, m.name) not in shown]
+    # A module that lacks the instruction asked for is no problem where another one has it.
+    return History(
+        str(dump.path), tuple(stories), tuple(folded), () if name is not None else tuple(problems)
+    )
 
 
 def tell(
@@ -253,7 +297,7 @@ def _beginning(
     """How a pass made an instruction that no stage before has."""
     stage = lineage.stages[start]
     texts = [
-        describe(change)
+        change.text
         for change in fusion_facts(
             [c for c in lineage.changes(start - 1) if origin in c.after], lineage.dumped.backend
         )
@@ -283,7 +327,7 @@ def _follow(
         heirs = later or tuple(
             dict.fromkeys(h for c in concerned for h in c.after if h.opcode == "fusion")
         )
-        texts = [describe(fact) for fact in fusion_facts(concerned, lineage.dumped.backend)]
+        texts = [fact.text for fact in fusion_facts(concerned, lineage.dumped.backend)]
         if not heirs and not texts:
             texts = [_why_gone(lineage, index, instruction)]
         return heirs, "; ".join(texts)

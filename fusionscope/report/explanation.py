@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report.text import plural, safe, shorten, size
+from fusionscope.report.text import cell, plural, safe, shorten, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -149,14 +149,10 @@ def to_markdown(explanation: Explanation, *, top: int | None, pairs: bool) -> st
     return "\n".join(_markdown(explanation, top, pairs)) + "\n"
 
 
-def _cell(text: str) -> str:
-    return safe(text).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
-
-
 def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterator[str]:
     for module in explanation.modules:
         totals = module.totals
-        yield f"## {_cell(_heading(module))}\n"
+        yield f"## {cell(_heading(module))}\n"
         yield (
             f"Launches {totals.launches_before:,} → **{totals.launches:,}**, bytes moved "
             f"{size(totals.bytes_before)} → **{size(totals.bytes_moved)}**"
@@ -164,15 +160,15 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
             f"pairs: {_outcomes(module) or 'none'}.\n"
         )
         for note in module.notes:
-            yield f"> {_cell(note)}\n"
+            yield f"> {cell(note)}\n"
         yield "| kernel | kind | runs | bytes | computes | source |\n|---|---|--:|--:|---|---|"
         for alike in module.heaviest[:top]:
             kernel = alike.example
             alike_too = f" and {alike.count - 1:,} alike" if alike.count > 1 else ""
             yield (
-                f"| `{_cell(kernel.name)}`{alike_too} | {_cell(f'{kernel.kind} {kernel.emitter}')} "
-                f"| {kernel.runs:,} | {size(alike.bytes_moved)} | {_cell(_kernel_note(kernel))} "
-                f"| {_cell(kernel.source or '')} |"
+                f"| `{cell(kernel.name)}`{alike_too} | {cell(f'{kernel.kind} {kernel.emitter}')} "
+                f"| {kernel.runs:,} | {size(alike.bytes_moved)} | {cell(_kernel_note(kernel))} "
+                f"| {cell(kernel.source or '')} |"
             )
         yield ""
         yield "| producer | consumer | pairs | bytes | why | source | try |"
@@ -184,16 +180,16 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
         )
         for pair, count, saved in rows[:top]:
             yield (
-                f"| `{_cell(pair.producer.name)}` {_cell(pair.producer.shape)} "
-                f"| `{_cell(pair.consumer.name)}` {_cell(pair.consumer.shape)} | {count} "
-                f"| {size(saved)} | {_cell(_why(pair))} | {_cell(_places(pair))} "
-                f"| {_cell(pair.advice or '')} |"
+                f"| `{cell(pair.producer.name)}` {cell(pair.producer.shape)} "
+                f"| `{cell(pair.consumer.name)}` {cell(pair.consumer.shape)} | {count} "
+                f"| {size(saved)} | {cell(_why(pair))} | {cell(_places(pair))} "
+                f"| {cell(pair.advice or '')} |"
             )
         yield ""
     if explanation.folded:
         yield f"{plural(len(explanation.folded), 'small module')} not shown.\n"
     for problem in explanation.problems:
-        yield f"> {_cell(problem)}\n"
+        yield f"> {cell(problem)}\n"
 
 
 def print_explanation(

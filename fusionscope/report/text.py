@@ -31,5 +31,10 @@ def size(count: int) -> str:
     return f"{figure:.0f} {unit}" if figure >= 99.5 else f"{figure:.3g} {unit}"
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    return f"{count:,} {noun if count == 1 else many or f'{noun}s'}"
+
+
+def cell(text: str) -> str:
+    """``text`` made safe for a cell of a Markdown table."""
+    return safe(text).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")

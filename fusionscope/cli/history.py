@@ -1,0 +1,72 @@
+"""``fusionscope history DUMP [NAME]``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fusionscope.cli.output import (
+    format_options,
+    open_console,
+    show_problem,
+    show_progress,
+    write_json,
+    write_text,
+)
+
+
+@click.command(name="history")
+@click.argument("dump", type=click.Path(path_type=Path))
+@click.argument("name", required=False)
+@click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
+@click.option(
+    "--top", default=5, show_default=True, type=click.IntRange(1), help="Length of lists."
+)
+@click.option("--all", "everything", is_flag=True, help="All modules, lists in full.")
+@format_options("text", "json", "markdown")
+def command(
+    dump: Path,
+    name: str | None,
+    module: str | None,
+    top: int,
+    everything: bool,
+    format_name: str,
+    output: Path | None,
+) -> None:
+    """How fusions formed from pass to pass, or the life of one instruction.
+
+    DUMP is as for explain, made with --xla_dump_hlo_pass_re=.* so that it has the stages. Without
+    NAME: the passes that changed fusions, what each one did, and the order of single fusions where
+    the compiler recorded it. With the NAME of an instruction or a fusion in any stage (NAME@STAGE
+    where stages use one name for different things): where it came from, what each pass made of it,
+    and the kernel it ended in, or why it could be removed.
+
+    \b
+    Examples:
+      fusionscope history dump_dir/
+      fusionscope history dump_dir/ exp.1
+      fusionscope history dump_dir/ loop_add_fusion@final
+      fusionscope history dump_dir/ --module jit_step --format json --output history.json
+    """
+    from fusionscope.dump import open_dump
+    from fusionscope.explain.story import tell_history
+    from fusionscope.report.history import print_history, to_json, to_markdown
+
+    history = tell_history(
+        open_dump(dump),
+        name,
+        module=module,
+        all_modules=everything,
+        progress=lambda stages: show_progress(stages, "Reading stages"),
+    )
+    for problem in history.problems:
+        show_problem(problem)
+    limit = None if everything else top
+    if format_name == "json":
+        write_json(to_json(history), output)
+    elif format_name == "markdown":
+        write_text(to_markdown(history, top=limit), output)
+    else:
+        with open_console(output) as console:
+            print_history(history, console, top=limit)

@@ -1,0 +1,276 @@
+"""How fusions formed, as JSON, as Markdown, and on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fusionscope.report.text import cell, plural, safe, shorten
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.explain.evidence import FusionStep
+    from fusionscope.explain.fusions import FusionFacts
+    from fusionscope.explain.result import Operation
+    from fusionscope.explain.story import Ending, History, Life, PassFacts, Story
+
+SCHEMA = "fusionscope.history/1"
+
+
+def to_json(history: History) -> dict[str, Any]:
+    """The fields are documented in docs/json.md."""
+    return {
+        "schema": SCHEMA,
+        "path": history.path,
+        "modules": [_story_json(story) for story in history.modules],
+        "folded": list(history.folded),
+        "problems": list(history.problems),
+    }
+
+
+def _story_json(story: Story) -> dict[str, Any]:
+    return {
+        "name": story.module,
+        "number": story.number,
+        "backend": story.backend,
+        "stages": {"first": story.first, "last": story.last, "quiet": story.quiet},
+        "fusions": story.fusions,
+        "passes": [
+            {
+                "stage": each.stage,
+                "pass": each.pass_name,
+                "fusions": each.fusions,
+                "kinds": each.kinds,
+                "changes": [fusion_json(change) for change in each.changes],
+                "steps": [_step_json(step) for step in each.steps],
+            }
+            for each in story.passes
+        ],
+        "life": _life_json(story.life) if story.life else None,
+        "notes": list(story.notes),
+    }
+
+
+def _life_json(life: Life) -> dict[str, Any]:
+    return {
+        "asked": life.asked,
+        "found_in": life.found_in,
+        "origin": operation_json(life.origin),
+        "stack": list(life.stack),
+        "events": [
+            {
+                "stage": event.stage,
+                "pass": event.pass_name,
+                "names": list(event.names),
+                "text": event.text,
+                "steps": [_step_json(step) for step in event.steps],
+            }
+            for event in life.events
+        ],
+        "endings": [
+            {
+                "name": ending.name,
+                "kernel": ending.kernel,
+                "kind": ending.kind,
+                "emitter": ending.emitter,
+                "members": list(ending.members),
+            }
+            for ending in life.endings
+        ],
+    }
+
+
+def _step_json(step: FusionStep) -> dict[str, Any]:
+    return {
+        "producer": step.producer,
+        "consumer": step.consumer,
+        "fusion": step.fusion,
+        "fused_us": step.fused_us,
+        "unfused_us": step.unfused_us,
+    }
+
+
+def fusion_json(change: FusionFacts) -> dict[str, Any]:
+    """One change of fusions."""
+    return {
+        "kind": change.kind,
+        "text": change.text,
+        "before": [operation_json(each) for each in change.before],
+        "after": [operation_json(each) for each in change.after],
+        "gained": [operation_json(each) for each in change.gained],
+        "lost": [operation_json(each) for each in change.lost],
+        "emitters": list(change.emitters) if change.emitters else None,
+        "count": change.count,
+    }
+
+
+def operation_json(operation: Operation) -> dict[str, Any]:
+    """An instruction, as every command writes it here."""
+    return {
+        "name": operation.name,
+        "opcode": operation.opcode,
+        "shape": operation.shape,
+        "op_name": operation.op_name,
+        "source": operation.source,
+    }
+
+
+def _step_text(step: FusionStep) -> str:
+    times = ""
+    if step.fused_us is not None and step.unfused_us is not None:
+        times = f"  {step.fused_us:g} us fused, {step.unfused_us:g} us apart"
+    return f"{step.producer} -> {step.consumer} = {step.fusion}{times}"
+
+
+def _kinds(each: PassFacts) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in each.kinds.items())
+
+
+def _summary(story: Story) -> str:
+    passes = plural(len(story.passes), "pass", "passes")
+    return (
+        f"{passes} changed fusions, {plural(story.quiet, 'stage')} without such a change folded; "
+        f"{plural(story.fusions, 'fusion')} at the end"
+    )
+
+
+def _ending_text(ending: Ending) -> str:
+    if ending.kernel is None:
+        return f"{ending.name} is launched by nothing: it names, orders or passes on values"
+    own = "" if ending.kernel == ending.name else f"{ending.name} ends in "
+    return f"{own}{ending.kernel}: {ending.kind}, {ending.emitter}"
+
+
+def to_markdown(history: History, *, top: int | None) -> str:
+    """Headings and tables; ``top`` limits every list (None: no limit)."""
+    return "\n".join(_markdown(history, top)) + "\n"
+
+
+def _markdown(history: History, top: int | None) -> Iterator[str]:
+    for story in history.modules:
+        yield f"## {cell(story.module)}\n"
+        for note in story.notes:
+            yield f"> {cell(note)}\n"
+        if story.life is not None:
+            yield from _life_markdown(story.life, top)
+            continue
+        yield f"{_summary(story)}.\n"
+        if story.passes:
+            yield "| pass | fusions | what became of them |\n|---|--:|---|"
+        for each in story.passes:
+            shown = [
+                f"{cell(change.text)}{f' (x{change.count:,} alike)' if change.count > 1 else ''}"
+                for change in each.changes[:top]
+            ]
+            hidden = len(each.changes) - len(shown)
+            shown += [f"… and {hidden:,} more"] if hidden else []
+            yield (
+                f"| {cell(each.pass_name)} | {each.fusions:,} | **{_kinds(each)}**<br>"
+                f"{'<br>'.join(shown)} |"
+            )
+        yield ""
+    if history.folded:
+        yield f"Not shown: {cell(', '.join(history.folded))}.\n"
+    for problem in history.problems:
+        yield f"> {cell(problem)}\n"
+
+
+def _life_markdown(life: Life, top: int | None) -> Iterator[str]:
+    origin = life.origin
+    yield f"`{cell(origin.name)}` {cell(origin.opcode)} {cell(origin.shape)}\n"
+    yield f"{cell(life.stack[0]) if life.stack else 'source line unknown'}\n"
+    yield "| pass | names | what happened |\n|---|---|---|"
+    for event in life.events:
+        recorded = "".join(f"<br>{cell(_step_text(step))}" for step in event.steps[:top])
+        names = cell(", ".join(event.names[:5]))
+        yield f"| {cell(event.pass_name)} | {names} | {cell(event.text)}{recorded} |"
+    yield ""
+    for ending in life.endings:
+        yield f"- {cell(_ending_text(ending))}"
+    if not life.endings:
+        yield "- not in the final module"
+    yield ""
+
+
+def print_history(history: History, console: Console, *, top: int | None) -> None:
+    """For a terminal; ``top`` as in ``to_markdown``."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for story in history.modules:
+        console.print(Text(safe(story.module), style="bold"))
+        stages = f"{story.first} → {story.last}"
+        console.print(Text(f"  {shorten(stages, console.width - 2)}", style="dim"))
+        for note in story.notes:
+            console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
+        if story.life is not None:
+            _print_life(story.life, console, top)
+        else:
+            console.print(f"  {_summary(story)}")
+            for each in story.passes:
+                _print_pass(each, console, top)
+        console.print()
+    if history.folded:
+        names = shorten(", ".join(history.folded), max(20, console.width - 40))
+        console.print(Text(f"not shown: {names} (--module NAME, --all)", style="dim"))
+
+
+def _print_pass(each: PassFacts, console: Console, top: int | None) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    line = Text("\n  ")
+    line.append(safe(each.pass_name), style="bold")
+    line.append(f"  {_kinds(each)}; {plural(each.fusions, 'fusion')} now")
+    console.print(line)
+    for change in each.changes[:top]:
+        alike = f"  x{change.count:,} alike" if change.count > 1 else ""
+        console.print(Padding(Text(f"{safe(change.text)}{alike}"), (0, 0, 0, 4)))
+    hidden = len(each.changes) - len(each.changes[:top])
+    if hidden:
+        console.print(Text(f"    … and {hidden:,} more kinds of changes: --top N", style="dim"))
+    if each.steps:
+        console.print(
+            Text(f"    recorded, in this order ({plural(len(each.steps), 'step')}):", style="dim")
+        )
+        for number, step in enumerate(each.steps[:top], 1):
+            console.print(Padding(Text(safe(f"{number}. {_step_text(step)}")), (0, 0, 0, 6)))
+        hidden = len(each.steps) - len(each.steps[:top])
+        if hidden:
+            console.print(Text(f"      … and {hidden:,} more steps: --top N", style="dim"))
+
+
+def _print_life(life: Life, console: Console, top: int | None) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    origin = life.origin
+    line = Text("\n  ")
+    line.append(safe(origin.name), style="bold")
+    line.append(f" {origin.opcode} {shorten(origin.shape, 60)}")
+    console.print(line)
+    console.print(f"  at {safe(life.stack[0]) if life.stack else 'source line unknown'}")
+    if origin.op_name:
+        console.print(Text(f"  {shorten(origin.op_name, console.width - 2)}", style="dim"))
+    if not life.events:
+        console.print("  no pass changed it")
+    for event in life.events:
+        line = Text("  ")
+        line.append(safe(event.pass_name), style="bold")
+        line.append(f"  {shorten(', '.join(event.names), 60) or 'gone'}")
+        console.print(line)
+        console.print(Padding(Text(safe(event.text)), (0, 0, 0, 4)))
+        for step in event.steps[:top]:
+            text = safe(f"recorded: {_step_text(step)}")
+            console.print(Padding(Text(text, style="dim"), (0, 0, 0, 4)))
+        hidden = len(event.steps) - len(event.steps[:top])
+        if hidden:
+            console.print(Text(f"    … and {hidden:,} more steps: --top N", style="dim"))
+    for ending in life.endings:
+        line = Text(f"  {safe(_ending_text(ending))}", style="green")
+        console.print(line)
+        if ending.members:
+            console.print(Padding(Text(" ".join(ending.members), style="dim"), (0, 0, 0, 4)))
+    if not life.endings:
+        console.print(Text("  not in the final module", style="red"))
