@@ -25,12 +25,13 @@ from fusionscope.history.changes import (
     FusionChange,
     find_edits,
     find_fusion_changes,
+    is_idle,
     is_incidental,
     same_but_for_notes,
 )
 from fusionscope.history.kernels import find_kernels
 from fusionscope.history.lineage import Lineage, read_lineage
-from fusionscope.history.matching import CERTAIN, match
+from fusionscope.history.matching import CERTAIN, Matching, match
 from fusionscope.history.operations import plain_shape
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Instruction, Module
@@ -115,14 +116,18 @@ class DecisionChange:
 
 @dataclass(frozen=True, slots=True)
 class ModuleDifference:
-    """What differs between two modules. ``outcomes``, ``parting`` and ``decision`` are there for
-    whole dumps only. ``steps`` counts matched instructions by what matched them, ``certain`` is
+    """What differs between two modules. ``lost`` and ``gained`` are fusions that only one side has,
+    ``changed`` and ``renamed`` count those that both have. ``outcomes``, ``parting`` and
+    ``decision`` are there for whole dumps only. ``steps`` counts matched instructions by what matched them, ``certain`` is
     the share (0 to 1) of those of both sides that were matched by certain steps."""
 
     before: SideFacts
     after: SideFacts
     outcomes: tuple[OutcomeChange, ...]
     fusions: tuple[FusionDifference, ...]
+    lost: tuple[str, ...]
+    gained: tuple[str, ...]
+    changed: int
     renamed: int
     edits: tuple[EditFacts, ...]
     incidental: int
@@ -288,7 +293,10 @@ def _compare(
     outcomes: tuple[OutcomeChange, ...] = ()
     parting: Parting | None = None
     decision: DecisionChange | None = None
-    told = [change for change in changes if change.kind is not ChangeKind.RENAMED]
+    told = sorted(
+        (change for change in changes if change.kind is not ChangeKind.RENAMED),
+        key=lambda change: _WORST_FIRST.index(change.kind),
+    )
     fusions = tuple(FusionDifference(facts, (), ()) for facts in fusion_facts(told, backend))
     is_whole = all(
         side.stage is None and len(module.stages) > 1
@@ -311,6 +319,9 @@ def _compare(
         _side_facts(sides[1].path, other, stages[1], modules[1], backend),
         outcomes,
         fusions,
+        tuple(_alone(matching, 0)),
+        tuple(_alone(matching, 1)),
+        len({each for change in told for each in change.after if each in matching.before}),
         len(changes) - len(told),
         _edit_facts(shown),
         len(edits) - len(shown),
@@ -320,6 +331,19 @@ def _compare(
         certain / max(total, 1),
         tuple(notes),
     )
+
+
+def _alone(matching: Matching, side: int) -> Iterator[str]:
+    """Names of the fusions of one side that are none of the other."""
+    matched = (matching.after, matching.before)[side]
+    for computation in matching.modules[side].reachable():
+        for instruction in computation.instructions:
+            if (
+                instruction.opcode == "fusion"
+                and instruction not in matched
+                and not is_idle(matching, instruction)
+            ):
+                yield instruction.name
 
 
 def _side_facts(
@@ -349,6 +373,12 @@ def _side_facts(
     )
 
 
+_WORST_FIRST = (
+    ChangeKind.SPLIT, ChangeKind.DISSOLVED, ChangeKind.REMOVED, ChangeKind.SHRUNK,
+    ChangeKind.DUPLICATED, ChangeKind.LIBRARY, ChangeKind.EMITTER, ChangeKind.REWRITTEN,
+    ChangeKind.MERGED, ChangeKind.FORMED, ChangeKind.GROWN, ChangeKind.MULTI_OUTPUT,
+    ChangeKind.WRAPPED,
+)  # fmt: skip
 # What an edit is worth, the worst first.
 _RANKS = {"opcode": 0, "literal": 1, "shape": 1, "operands": 2}
 
@@ -493,12 +523,13 @@ def _with_passes(
         )
         return one, other
 
-    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[FusionChange]] = defaultdict(list)
+    groups: dict[Hashable, tuple[tuple[tuple[str, ...], tuple[str, ...]], list[FusionChange]]] = {}
     for change in changes:
-        groups[passes(change)].append(change)
+        made = passes(change)
+        groups.setdefault((change.kind, made), (made, []))[1].append(change)
     return tuple(
         FusionDifference(facts, *made)
-        for made, own in groups.items()
+        for made, own in groups.values()
         for facts in fusion_facts(own, backend)
     )
 

@@ -274,7 +274,7 @@ class _Changes:
         splits: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
         for fusion, members in self._after.members.items():
             earlier = matching.before.get(fusion)
-            if self._is_idle(fusion):
+            if is_idle(matching, fusion):
                 continue
             changes = (
                 self._changed(earlier, fusion, members)
@@ -292,10 +292,10 @@ class _Changes:
         for fusion, members in self._before.members.items():
             later_one = matching.after.get(fusion)
             if later_one is not None and later_one.opcode == "fusion":
-                is_gone = self._is_idle(later_one)
+                is_gone = is_idle(matching, later_one)
             else:
                 is_gone = True
-            if is_gone and not self._is_idle(fusion):
+            if is_gone and not is_idle(matching, fusion):
                 yield from self._gone(fusion, members)
         by_places: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
         for before_one, homes in self._places.items():
@@ -311,15 +311,6 @@ class _Changes:
                 and kind_and_emitter(after, self._backend)[0] is KernelKind.LIBRARY
             ):
                 yield FusionChange(ChangeKind.LIBRARY, (before_one,), (after,))
-
-    def _is_idle(self, fusion: Instruction) -> bool:
-        """Whether nothing reads a fusion any more: a pass has fused it, and left it behind."""
-        idle = self._matching.idle
-        return all(
-            member in idle or member.opcode in ("bitcast", "constant", "parameter")
-            for member in fusion.called[0].instructions
-            if member.opcode not in ("fusion", "get-tuple-element", "tuple")
-        )
 
     def _find_places(self) -> dict[Instruction, tuple[Instruction, ...]]:
         matching = self._matching
@@ -452,6 +443,15 @@ class _Changes:
             yield FusionChange(ChangeKind.DISSOLVED, (fusion,), tuple(homes), (), lost)
         else:
             yield FusionChange(ChangeKind.REMOVED, (fusion,), (), (), lost)
+
+
+def is_idle(matching: Matching, fusion: Instruction) -> bool:
+    """Whether nothing reads a fusion any more: a pass has fused it, and left it behind."""
+    return all(
+        member in matching.idle or member.opcode in ("bitcast", "constant", "parameter")
+        for member in fusion.called[0].instructions
+        if member.opcode not in ("fusion", "get-tuple-element", "tuple")
+    )
 
 
 def _outputs(fusion: Instruction) -> tuple[Instruction, ...]:

@@ -123,6 +123,11 @@ def _step_text(step: FusionStep) -> str:
     return f"{step.producer} -> {step.consumer} = {step.fusion}{times}"
 
 
+def pipeline_of(stage: str) -> str:
+    """The part of a stage's label that names the pipeline of passes."""
+    return stage.partition(".after_")[0]
+
+
 def _kinds(each: PassFacts) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in each.kinds.items())
 
@@ -222,6 +227,7 @@ def _print_pass(each: PassFacts, console: Console, top: int | None) -> None:
 
     line = Text("\n  ")
     line.append(safe(each.pass_name), style="bold")
+    line.append(f" in {safe(pipeline_of(each.stage))}", style="dim")
     line.append(f"  {_kinds(each)}; {plural(each.fusions, 'fusion')} now")
     console.print(line)
     for change in each.changes[:top]:
@@ -258,6 +264,7 @@ def _print_life(life: Life, console: Console, top: int | None) -> None:
     for event in life.events:
         line = Text("  ")
         line.append(safe(event.pass_name), style="bold")
+        line.append(f" in {safe(pipeline_of(event.stage))}", style="dim")
         line.append(f"  {shorten(', '.join(event.names), 60) or 'gone'}")
         console.print(line)
         console.print(Padding(Text(safe(event.text)), (0, 0, 0, 4)))

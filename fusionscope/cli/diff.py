@@ -1,0 +1,79 @@
+"""``fusionscope diff BEFORE AFTER``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fusionscope.cli.output import (
+    format_options,
+    open_console,
+    show_problem,
+    show_progress,
+    write_json,
+    write_text,
+)
+
+
+@click.command(name="diff")
+@click.argument("before")
+@click.argument("after")
+@click.option("--module", metavar="GLOB", help="Only modules of these names.")
+@click.option(
+    "--top", default=5, show_default=True, type=click.IntRange(1), help="Length of lists."
+)
+@click.option("--all", "everything", is_flag=True, help="Lists in full.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 where anything differs.")
+@format_options("text", "json", "markdown")
+@click.pass_context
+def command(
+    context: click.Context,
+    before: str,
+    after: str,
+    module: str | None,
+    top: int,
+    everything: bool,
+    exit_code: bool,
+    format_name: str,
+    output: Path | None,
+) -> None:
+    """What differs between two files, two stages or two dumps.
+
+    BEFORE and AFTER are two HLO files, two stages (DUMP@pre-fusion, DUMP@final, DUMP@ with a number
+    or a part of a stage's name), or two dump directories: two compilers, two sets of flags, two
+    devices, two versions of a program. Names, metadata and the order of the text do not count.
+
+    Worst first: pairs of operations that are no longer fused, with the reason on both sides;
+    fusions that were lost, gained or changed, with the passes that made them; then plain edits of
+    instructions. For two dumps also the pass after which they part, and the first recorded decision
+    that differs.
+
+    \b
+    Examples:
+      fusionscope diff before.hlo after.hlo
+      fusionscope diff dump_dir/@pre-fusion dump_dir/@final
+      fusionscope diff dump_old_jax/ dump_new_jax/ --format markdown
+      fusionscope diff dump_main/ dump_branch/ --exit-code
+    """
+    from fusionscope.explain.difference import compare
+    from fusionscope.report.difference import print_difference, to_json, to_markdown
+
+    difference = compare(
+        before,
+        after,
+        module=module,
+        progress=lambda stages: show_progress(stages, "Comparing stages"),
+    )
+    for problem in difference.problems:
+        show_problem(problem)
+    limit = None if everything else top
+    if format_name == "json":
+        write_json(to_json(difference), output)
+    elif format_name == "markdown":
+        write_text(to_markdown(difference, top=limit), output)
+    else:
+        with open_console(output) as console:
+            print_difference(difference, console, top=limit)
+    if exit_code and not difference.is_same:
+        context.exit(1)

@@ -1,0 +1,400 @@
+"""A difference as JSON, as Markdown, and on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fusionscope.report.history import fusion_json, operation_json
+from fusionscope.report.text import cell, plural, safe, shorten, size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.explain.difference import (
+        DecisionChange,
+        Difference,
+        EditFacts,
+        FusionDifference,
+        ModuleDifference,
+        OutcomeChange,
+        Parting,
+        SideFacts,
+    )
+    from fusionscope.explain.evidence import Verdict
+    from fusionscope.explain.result import PairFacts
+
+SCHEMA = "fusionscope.diff/1"
+
+
+def to_json(difference: Difference) -> dict[str, Any]:
+    """The fields are documented in docs/json.md."""
+    return {
+        "schema": SCHEMA,
+        "before": difference.before,
+        "after": difference.after,
+        "is_same": difference.is_same,
+        "modules": [_module_json(module) for module in difference.modules],
+        "same": list(difference.same),
+        "only_before": list(difference.only_before),
+        "only_after": list(difference.only_after),
+        "problems": list(difference.problems),
+    }
+
+
+def _module_json(module: ModuleDifference) -> dict[str, Any]:
+    parting, decision = module.parting, module.decision
+    return {
+        "before": _side_json(module.before),
+        "after": _side_json(module.after),
+        "outcomes": [
+            {
+                "before": _pair_json(change.before),
+                "after": _pair_json(change.after),
+                "count": change.count,
+            }
+            for change in module.outcomes
+        ],
+        "fusions": [
+            {
+                **fusion_json(each.change),
+                "passes": {"before": list(each.passes_before), "after": list(each.passes_after)},
+            }
+            for each in module.fusions
+        ],
+        "lost": list(module.lost),
+        "gained": list(module.gained),
+        "changed": module.changed,
+        "renamed": module.renamed,
+        "edits": [
+            {
+                "kind": edit.kind,
+                "before": operation_json(edit.before) if edit.before else None,
+                "after": operation_json(edit.after) if edit.after else None,
+                "fields": {name: [old, new] for name, old, new in edit.fields},
+                "step": edit.step,
+                "count": edit.count,
+            }
+            for edit in module.edits
+        ],
+        "incidental": module.incidental,
+        "parting": None
+        if parting is None
+        else {
+            "last_same": parting.last_same,
+            "before": parting.stage_before,
+            "after": parting.stage_after,
+        },
+        "decision": None
+        if decision is None
+        else {
+            "before": {"producer": decision.producer_before, **_verdict_json(decision.before)},
+            "after": {"producer": decision.producer_after, **_verdict_json(decision.after)},
+            "is_near_tie": decision.is_near_tie,
+        },
+        "matched": {"steps": module.steps, "certain": round(module.certain, 4)},
+        "notes": list(module.notes),
+    }
+
+
+def _side_json(side: SideFacts) -> dict[str, Any]:
+    return {
+        "path": side.path,
+        "module": side.module,
+        "stage": side.stage,
+        "device": side.device,
+        "flags": list(side.flags),
+        "instructions": side.instructions,
+        "launches": side.launches,
+        "bytes_moved": side.bytes_moved,
+        "kinds": side.kinds,
+    }
+
+
+def _pair_json(pair: PairFacts) -> dict[str, Any]:
+    return {
+        "producer": operation_json(pair.producer),
+        "consumer": operation_json(pair.consumer),
+        "computation": pair.computation,
+        "outcome": pair.outcome,
+        "kernel": pair.kernel,
+        "stage": pair.stage,
+        "reason": pair.reason,
+        "message": pair.message,
+        "bytes_saved": pair.bytes_saved,
+    }
+
+
+def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "is_fused": verdict.is_fused,
+        "consumers": list(verdict.consumers),
+        "message": verdict.message,
+        "fused_us": verdict.fused_us,
+        "unfused_us": verdict.unfused_us,
+    }
+
+
+def _same_line(difference: Difference) -> str:
+    modules = plural(len(difference.same), "module")
+    names = shorten(", ".join(dict.fromkeys(difference.same)), 60)
+    return f"nothing changed in {modules} ({names})"
+
+
+def _totals(module: ModuleDifference) -> str:
+    before, after = module.before, module.after
+    kinds = [
+        f"{kind} {before.kinds.get(kind, 0):,} → {after.kinds.get(kind, 0):,}"
+        for kind in dict.fromkeys((*before.kinds, *after.kinds))
+        if before.kinds.get(kind, 0) != after.kinds.get(kind, 0)
+    ]
+    return (
+        f"launches {before.launches:,} → {after.launches:,}, bytes moved "
+        f"{size(before.bytes_moved)} → {size(after.bytes_moved)}"
+        + (f" ({', '.join(kinds)})" if kinds else "")
+    )
+
+
+def _side_text(side: SideFacts) -> str:
+    parts = [side.path, side.module, side.stage, side.device or "", *side.flags]
+    return "  ".join(part for part in parts if part)
+
+
+def _pass_of(stage: str) -> str:
+    """``priority-fusion in fusion`` for a stage's label; the label itself where it tells none."""
+    pipeline, after, rest = stage.partition(".after_")
+    return f"{rest.partition('.before_')[0]} in {pipeline}" if after else stage
+
+
+def _parting_text(parting: Parting) -> str:
+    same = f"the same up to {_pass_of(parting.last_same)}" if parting.last_same else ""
+    one, other = parting.stage_before, parting.stage_after
+    if one and other and _pass_of(one) == _pass_of(other):
+        first = f"{_pass_of(one)} made different things of them"
+    elif one and other:
+        first = f"then {_pass_of(one)} changed the first, {_pass_of(other)} the second"
+    elif one or other:
+        side = "first" if one else "second"
+        first = f"then {_pass_of(one or other or '')} changed only the {side}"
+    else:
+        first = "no pass after it tells them apart"
+    return f"{same}; {first}" if same else f"never the same: {first}"
+
+
+def _verdict_text(verdict: Verdict) -> str:
+    times = ""
+    if verdict.fused_us is not None and verdict.unfused_us is not None:
+        times = f" ({verdict.fused_us:g} us fused, {verdict.unfused_us:g} us apart)"
+    if verdict.is_fused:
+        return f"fused{times}"
+    return f"not fused: {verdict.message}{times}"
+
+
+def _decision_text(decision: DecisionChange) -> str:
+    tie = {True: "; a near tie", False: "; no near tie", None: ""}[decision.is_near_tie]
+    return (
+        f"{decision.producer_before}: {_verdict_text(decision.before)} → "
+        f"{_verdict_text(decision.after)}{tie}"
+    )
+
+
+def _reasons(change: OutcomeChange) -> Iterator[str]:
+    for name, pair in (("before", change.before), ("after", change.after)):
+        if pair.reason is not None:
+            title = f": {pair.title}" if pair.title else ""
+            message = f" ({pair.message})" if pair.message else ""
+            yield f"{name}: {pair.reason}{title}{message}"
+        elif pair.kernel is not None:
+            stage = f", since {_pass_of(pair.stage)}" if pair.stage else ""
+            yield f"{name}: in {pair.kernel}{stage}"
+
+
+def _passes_text(each: FusionDifference) -> str:
+    before, after = (", ".join(passes) for passes in (each.passes_before, each.passes_after))
+    if before and after and before != after:
+        return f"made by {before} before, by {after} after"
+    return f"made by {before or after}" if before or after else ""
+
+
+def _lost_and_gained(module: ModuleDifference) -> str:
+    parts = [
+        f"{len(names):,} {verb}: {shorten(', '.join(names), 70)}" if names else f"none {verb}"
+        for verb, names in (("lost", module.lost), ("gained", module.gained))
+    ]
+    return f"{'; '.join(parts)}; {module.changed:,} changed"
+
+
+def _edit_text(edit: EditFacts) -> str:
+    before, after = edit.before, edit.after
+    if before is None or after is None:
+        only = before or after
+        assert only is not None
+        return f"{only.name} = {only.opcode} {only.shape}"
+    names = before.name if before.name == after.name else f"{before.name} → {after.name}"
+    fields = "; ".join(
+        f"{name} {shorten(old, 60) or 'none'} → {shorten(new, 60) or 'none'}"
+        for name, old, new in edit.fields
+    )
+    return f"{names} ({after.opcode}){f': {fields}' if fields else ''}"
+
+
+def _matched(module: ModuleDifference) -> str:
+    steps = ", ".join(f"{count:,} by {step}" for step, count in module.steps.items())
+    return f"{100 * module.certain:.0f}% of instructions matched with certainty: {steps}"
+
+
+def to_markdown(difference: Difference, *, top: int | None) -> str:
+    """Headings and tables; ``top`` limits every list (None: no limit)."""
+    return "\n".join(_markdown(difference, top)) + "\n"
+
+
+def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
+    for module in difference.modules:
+        yield f"## {cell(module.before.module)}\n"
+        yield f"- before: {cell(_side_text(module.before))}"
+        yield f"- after: {cell(_side_text(module.after))}"
+        yield f"- {cell(_totals(module))}"
+        if module.parting:
+            yield f"- {cell(_parting_text(module.parting))}"
+        if module.decision:
+            yield f"- first decision that differs: {cell(_decision_text(module.decision))}"
+        yield ""
+        for note in module.notes:
+            yield f"> {cell(note)}\n"
+        if module.outcomes:
+            yield "| producer | consumer | pairs | outcome | why |\n|---|---|--:|---|---|"
+            for change in module.outcomes[:top]:
+                yield (
+                    f"| `{cell(change.before.producer.name)}` "
+                    f"| `{cell(change.before.consumer.name)}` | {change.count:,} "
+                    f"| {change.before.outcome} → {change.after.outcome} "
+                    f"| {cell('; '.join(_reasons(change)))} |"
+                )
+            yield from _more(len(module.outcomes), top)
+        if module.fusions:
+            yield f"Fusions: {cell(_lost_and_gained(module))}.\n"
+            yield "| fusions | what changed | alike | passes |\n|---|---|--:|---|"
+            for each in module.fusions[:top]:
+                yield (
+                    f"| {each.change.kind} | {cell(each.change.text)} | {each.change.count:,} "
+                    f"| {cell(_passes_text(each))} |"
+                )
+            yield from _more(len(module.fusions), top)
+        if module.edits:
+            yield "| instructions | what changed | alike |\n|---|---|--:|"
+            for edit in module.edits[:top]:
+                yield f"| {edit.kind} | {cell(_edit_text(edit))} | {edit.count:,} |"
+            yield from _more(len(module.edits), top)
+        yield f"{_matched(module)}.\n"
+    if difference.same:
+        yield f"{cell(_same_line(difference))}.\n"
+    for line in _unpaired(difference):
+        yield f"{cell(line)}.\n"
+    for problem in difference.problems:
+        yield f"> {cell(problem)}\n"
+
+
+def _more(count: int, top: int | None) -> Iterator[str]:
+    if top is not None and count > top:
+        yield f"\n… and {count - top:,} more."
+    yield ""
+
+
+def _unpaired(difference: Difference) -> Iterator[str]:
+    for side, names in (("before", difference.only_before), ("after", difference.only_after)):
+        if names:
+            yield f"only {side}: {', '.join(names)}"
+
+
+def print_difference(difference: Difference, console: Console, *, top: int | None) -> None:
+    """For a terminal; ``top`` as in ``to_markdown``."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for module in difference.modules:
+        console.print(Text(safe(module.before.module), style="bold"))
+        for name, side in (("before", module.before), ("after ", module.after)):
+            text = Text(f"{name} {safe(_side_text(side))}", style="dim")
+            console.print(Padding(text, (0, 0, 0, 2)))
+        for note in module.notes:
+            console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
+        lines = [_totals(module)]
+        if module.parting:
+            lines.append(_parting_text(module.parting))
+        if module.decision:
+            lines.append(f"first decision that differs: {_decision_text(module.decision)}")
+        for line in lines:
+            console.print(Padding(Text(safe(line)), (0, 0, 0, 2)))
+        if module.outcomes:
+            _print_outcomes(module.outcomes, console, top)
+        if module.fusions:
+            _print_fusions(module, console, top)
+        if module.edits:
+            _print_edits(module, console, top)
+        console.print(Padding(Text(_matched(module), style="dim"), (1, 0, 1, 2)))
+    if difference.same:
+        console.print(_same_line(difference))
+    for unpaired in _unpaired(difference):
+        console.print(shorten(unpaired, console.width))
+
+
+def _print_hidden(count: int, top: int | None, what: str, console: Console) -> None:
+    from rich.text import Text
+
+    if top is not None and count > top:
+        console.print(Text(f"    … and {count - top:,} more {what}: --top N", style="dim"))
+
+
+def _print_outcomes(outcomes: tuple[OutcomeChange, ...], console: Console, top: int | None) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    total = sum(change.count for change in outcomes)
+    verb = "ended" if total > 1 else "that ended"
+    console.print(Text(f"\n  {plural(total, 'pair')} {verb} differently", style="bold"))
+    for rank, change in enumerate(outcomes[:top], 1):
+        line = Text(f"  {rank}. ")
+        line.append(safe(change.before.producer.name), style="bold")
+        line.append(" -> ")
+        line.append(safe(change.before.consumer.name), style="bold")
+        saved = max(change.before.bytes_saved, change.after.bytes_saved)
+        alike = f"  x{change.count:,} alike" if change.count > 1 else ""
+        line.append(f"  {size(saved)}{alike}  ")
+        style = "red" if change.is_lost else "green"
+        line.append(f"{change.before.outcome} → {change.after.outcome}", style=style)
+        console.print(line)
+        for reason in _reasons(change):
+            console.print(Padding(Text(safe(reason)), (0, 0, 0, 5)))
+    _print_hidden(len(outcomes), top, "kinds of pairs", console)
+
+
+def _print_fusions(module: ModuleDifference, console: Console, top: int | None) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    fusions = module.fusions
+    console.print(Text(f"\n  Fusions ({_lost_and_gained(module)})", style="bold"))
+    for each in fusions[:top]:
+        alike = f"  x{each.change.count:,} alike" if each.change.count > 1 else ""
+        line = Text(f"{each.change.kind}: ", style="bold")
+        line.append(f"{safe(each.change.text)}{alike}", style="not bold")
+        console.print(Padding(line, (0, 0, 0, 4)))
+        passes = _passes_text(each)
+        if passes:
+            console.print(Padding(Text(safe(passes), style="dim"), (0, 0, 0, 6)))
+    _print_hidden(len(fusions), top, "kinds of changes", console)
+
+
+def _print_edits(module: ModuleDifference, console: Console, top: int | None) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    count = sum(edit.count for edit in module.edits)
+    also = f", {module.incidental:,} more go with fusions" if module.incidental else ""
+    console.print(Text(f"\n  Instructions ({plural(count, 'edit')}{also})", style="bold"))
+    for edit in module.edits[:top]:
+        alike = f"  x{edit.count:,} alike" if edit.count > 1 else ""
+        line = Text(f"{edit.kind}: ", style="bold")
+        line.append(f"{safe(_edit_text(edit))}{alike}", style="not bold")
+        console.print(Padding(line, (0, 0, 0, 4)))
+    _print_hidden(len(module.edits), top, "kinds of edits", console)
