@@ -116,10 +116,14 @@ class DecisionChange:
 
 @dataclass(frozen=True, slots=True)
 class ModuleDifference:
-    """What differs between two modules. ``lost`` and ``gained`` are fusions that only one side has,
-    ``changed`` and ``renamed`` count those that both have. ``outcomes``, ``parting`` and
-    ``decision`` are there for whole dumps only. ``steps`` counts matched instructions by what matched them, ``certain`` is
-    the share (0 to 1) of those of both sides that were matched by certain steps."""
+    """What differs between two modules.
+
+    ``lost`` and ``gained`` are fusions that only one side has, ``changed`` and ``renamed`` count
+    those that both have. ``outcomes``, ``parting`` and ``decision`` are there for whole dumps only.
+    ``incidental`` counts edits that go with changes of fusions. ``steps`` counts matched
+    instructions by what matched them, ``certain`` is the share (0 to 1) of those of both sides
+    that were matched by certain steps.
+    """
 
     before: SideFacts
     after: SideFacts
