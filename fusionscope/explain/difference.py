@@ -103,8 +103,8 @@ class Parting:
 class DecisionChange:
     """The first decision of the compiler's record that came out differently.
 
-    ``is_near_tie`` where on one side the two estimates are within 5% of each other; None where
-    there are no estimates.
+    ``is_near_tie`` where one side expected to gain or lose less than 5%; None where there are no
+    estimates.
     """
 
     producer_before: str
@@ -602,10 +602,10 @@ def _first_decision(
     for producer, verdict in verdicts[0].by_producer.items():
         counterpart = verdicts[1].by_producer.get(names.get(producer, ""))
         if counterpart is not None and counterpart.is_fused != verdict.is_fused:
-            ties = [each.is_near_tie for each in (verdict, counterpart)]
-            known = [tie for tie in ties if tie is not None]
+            estimates = [each.estimate for each in (verdict, counterpart)]
+            ties = [estimate.is_near_tie for estimate in estimates if estimate is not None]
             return DecisionChange(
-                producer, names[producer], verdict, counterpart, any(known) if known else None
+                producer, names[producer], verdict, counterpart, any(ties) if ties else None
             )
     return None
 

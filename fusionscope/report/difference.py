@@ -130,8 +130,13 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
         "is_fused": verdict.is_fused,
         "consumers": list(verdict.consumers),
         "message": verdict.message,
-        "fused_us": verdict.fused_us,
-        "unfused_us": verdict.unfused_us,
+        "estimate": None
+        if verdict.estimate is None
+        else {
+            "fused_us": verdict.estimate.fused_us,
+            "unfused_us": verdict.estimate.unfused_us,
+            "benefit_us": verdict.estimate.benefit_us,
+        },
     }
 
 
@@ -182,12 +187,15 @@ def _parting_text(parting: Parting) -> str:
 
 
 def _verdict_text(verdict: Verdict) -> str:
+    estimate = verdict.estimate
     times = ""
-    if verdict.fused_us is not None and verdict.unfused_us is not None:
-        times = f" ({verdict.fused_us:g} us fused, {verdict.unfused_us:g} us apart)"
-    if verdict.is_fused:
-        return f"fused{times}"
-    return f"not fused: {verdict.message}{times}"
+    if estimate is not None:
+        word = "saves" if estimate.benefit_us >= 0 else "costs"
+        times = (
+            f" ({word} {abs(estimate.benefit_us):.4g} us: {estimate.fused_us:g} us fused, "
+            f"{estimate.unfused_us:g} us apart)"
+        )
+    return f"fused{times}" if verdict.is_fused else f"not fused: {verdict.message}{times}"
 
 
 def _decision_text(decision: DecisionChange) -> str:
