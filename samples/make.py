@@ -45,27 +45,44 @@ class Batch:
     programs: tuple[str, ...]
     recorded: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()  # these keep the files that a reader has to skip
+    flags: tuple[str, ...] = ()
 
 
 BATCHES = (
     Batch("cpu", "0.12", "cpu", PROGRAMS, ("concatenate", "reductions"), ("dense",)),
     Batch("h100", "0.12", "h100", PROGRAMS, ("concatenate", "reductions"), ("dense",)),
-    Batch("a100", "0.12", "a100", ("attention", "reductions")),
+    Batch("a100", "0.12", "a100", ("attention", "dense", "reductions")),
+    Batch("b200", "0.12", "b200", ("dense",)),
     Batch("h200", "0.12", "h200", ("concatenate", "elementwise")),
+    Batch(
+        "h100-without-multi-output-fusion",
+        "0.12",
+        "h100",
+        ("reductions",),
+        flags=("--xla_disable_hlo_passes=multi_output_fusion",),
+    ),
+    Batch(
+        "h100-without-triton-softmax",
+        "0.12",
+        "h100",
+        ("softmax",),
+        flags=("--xla_disable_hlo_passes=triton-softmax-rewriter",),
+    ),
     Batch("tpu-v5e", "0.12", "tpu", ("attention", "concatenate", "softmax"), ("concatenate",)),
     Batch("cpu-jaxlib-0.10", "0.10", "cpu", ("concatenate", "softmax"), ("concatenate",)),
     Batch("h100-jaxlib-0.10", "0.10", "h100", ("concatenate", "softmax"), ("concatenate",)),
 )
 
 
-def compiled(python: str, program: str, target: str, work: Path, record: bool) -> Path:
+def compiled(python: str, program: str, batch: Batch, work: Path, record: bool) -> Path:
     """The directory of one dump. Its path is relative in the dump: XLA writes it into its files."""
     name = "record" if record else "dump"
     command = [python, str(SAMPLES / "compile.py"), str(SAMPLES / "programs" / f"{program}.py")]
-    command += [target, name] + (["--record"] if record else [])
+    command += [batch.target, name] + (["--record"] if record else [])
+    command += [f"--flag={flag}" for flag in batch.flags]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"{program} for {target} did not compile:\n{done.stderr}")
+        raise SystemExit(f"{program} for {batch.folder} did not compile:\n{done.stderr}")
     return work / name
 
 
@@ -98,9 +115,9 @@ def store(source: Path, directory: Path) -> None:
 
 def make(batch: Batch, program: str, python: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        dump = compiled(python, program, batch.target, Path(folder), record=False)
+        dump = compiled(python, program, batch, Path(folder), record=False)
         if program in batch.recorded:
-            record = compiled(python, program, batch.target, Path(folder), record=True)
+            record = compiled(python, program, batch, Path(folder), record=True)
             for path in record.glob("*._fusion.*"):
                 shutil.move(path, dump)
         directory = SAMPLES / "dumps" / batch.folder / program

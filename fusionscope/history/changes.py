@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from fusionscope.history.kernels import KernelKind, kind_and_emitter, operations
 from fusionscope.history.matching import Matching, Step, Values
 from fusionscope.history.operations import plain_shape
 from fusionscope.hlo import Computation, Instruction, Module
-from fusionscope.hlo.attributes import CALLS, read_names
+from fusionscope.hlo.attributes import CALLS, read_names, read_value
 
 
 class EditKind(StrEnum):
@@ -157,7 +158,8 @@ def _attributes(
         if key not in _SILENT and one.get(key) != other.get(key):
             if key == "kind" and before.opcode == "fusion":
                 continue  # the emitter is told with the fusion
-            yield key, one.get(key, ""), other.get(key, "")
+            texts = one.get(key, ""), other.get(key, "")
+            yield from _json_fields(key, *texts) if key == "backend_config" else ((key, *texts),)
     waits = [
         {
             instruction.computation.instruction(name)
@@ -204,7 +206,9 @@ def same_but_for_notes(matching: Matching) -> bool:
         return False
     for edit in find_edits(matching):
         if edit.kind is EditKind.UPDATED:
-            if any(name not in _NOTES for name, _, _ in edit.fields) and not is_incidental(edit):
+            if any(
+                name.partition(".")[0] not in _NOTES for name, _, _ in edit.fields
+            ) and not is_incidental(edit):
                 return False
         elif not is_incidental(edit):
             return False
@@ -214,6 +218,29 @@ def same_but_for_notes(matching: Matching) -> bool:
 _NOTES = frozenset(
     {"backend_config", "frontend_attributes", "sharding", "replica_groups", "control-predecessors"}
 )
+
+
+def _json_fields(key: str, old: str, new: str) -> Iterator[tuple[str, str, str]]:
+    """What differs inside of two objects; the order in which they are written does not count."""
+    sides: list[dict[str, str]] = []
+    for text in (old, new):
+        value = read_value(key, text) if text else {}
+        if not isinstance(value, dict):
+            yield key, old, new
+            return
+        leaves: dict[str, str] = {}
+        pending: list[tuple[str, object]] = [(key, value)]
+        while pending:
+            path, part = pending.pop()
+            if isinstance(part, dict) and part:
+                pending.extend((f"{path}.{name}", inner) for name, inner in part.items())
+            else:
+                leaves[path] = json.dumps(part)
+        sides.append(leaves)
+    for path in sorted(sides[0].keys() | sides[1].keys()):
+        one, other = sides[0].get(path, ""), sides[1].get(path, "")
+        if one != other:
+            yield path, one, other
 
 
 class _Fusions:

@@ -182,7 +182,7 @@ def _parting_text(parting: Parting) -> str:
         side = "first" if one else "second"
         first = f"then {_pass_of(one or other or '')} changed only the {side}"
     else:
-        first = "no pass after it tells them apart"
+        return "the same in every stage, but for notes to later passes"
     return f"{same}; {first}" if same else f"never the same: {first}"
 
 
@@ -350,7 +350,8 @@ def _print_hidden(count: int, top: int | None, what: str, console: Console) -> N
     from rich.text import Text
 
     if top is not None and count > top:
-        console.print(Text(f"    … and {count - top:,} more {what}: --top N", style="dim"))
+        more = plural(count - top, "more kind", "more kinds")
+        console.print(Text(f"    … and {more} of {what}: --top N", style="dim"))
 
 
 def _print_outcomes(outcomes: tuple[OutcomeChange, ...], console: Console, top: int | None) -> None:
@@ -373,7 +374,7 @@ def _print_outcomes(outcomes: tuple[OutcomeChange, ...], console: Console, top: 
         console.print(line)
         for reason in _reasons(change):
             console.print(Padding(Text(safe(reason)), (0, 0, 0, 5)))
-    _print_hidden(len(outcomes), top, "kinds of pairs", console)
+    _print_hidden(len(outcomes), top, "pairs", console)
 
 
 def _print_fusions(module: ModuleDifference, console: Console, top: int | None) -> None:
@@ -390,7 +391,7 @@ def _print_fusions(module: ModuleDifference, console: Console, top: int | None) 
         passes = _passes_text(each)
         if passes:
             console.print(Padding(Text(safe(passes), style="dim"), (0, 0, 0, 6)))
-    _print_hidden(len(fusions), top, "kinds of changes", console)
+    _print_hidden(len(fusions), top, "changes", console)
 
 
 def _print_edits(module: ModuleDifference, console: Console, top: int | None) -> None:
@@ -405,4 +406,4 @@ def _print_edits(module: ModuleDifference, console: Console, top: int | None) ->
         line = Text(f"{edit.kind}: ", style="bold")
         line.append(f"{safe(_edit_text(edit))}{alike}", style="not bold")
         console.print(Padding(line, (0, 0, 0, 4)))
-    _print_hidden(len(module.edits), top, "kinds of edits", console)
+    _print_hidden(len(module.edits), top, "edits", console)

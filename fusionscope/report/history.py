@@ -235,7 +235,8 @@ def _print_pass(each: PassFacts, console: Console, top: int | None) -> None:
         console.print(Padding(Text(f"{safe(change.text)}{alike}"), (0, 0, 0, 4)))
     hidden = len(each.changes) - len(each.changes[:top])
     if hidden:
-        console.print(Text(f"    … and {hidden:,} more kinds of changes: --top N", style="dim"))
+        more = plural(hidden, "more kind", "more kinds")
+        console.print(Text(f"    … and {more} of changes: --top N", style="dim"))
     if each.steps:
         console.print(
             Text(f"    recorded, in this order ({plural(len(each.steps), 'step')}):", style="dim")
@@ -244,7 +245,8 @@ def _print_pass(each: PassFacts, console: Console, top: int | None) -> None:
             console.print(Padding(Text(safe(f"{number}. {_step_text(step)}")), (0, 0, 0, 6)))
         hidden = len(each.steps) - len(each.steps[:top])
         if hidden:
-            console.print(Text(f"      … and {hidden:,} more steps: --top N", style="dim"))
+            more = plural(hidden, "more step", "more steps")
+            console.print(Text(f"      … and {more}: --top N", style="dim"))
 
 
 def _print_life(life: Life, console: Console, top: int | None) -> None:
@@ -273,7 +275,8 @@ def _print_life(life: Life, console: Console, top: int | None) -> None:
             console.print(Padding(Text(text, style="dim"), (0, 0, 0, 4)))
         hidden = len(event.steps) - len(event.steps[:top])
         if hidden:
-            console.print(Text(f"    … and {hidden:,} more steps: --top N", style="dim"))
+            more = plural(hidden, "more step", "more steps")
+            console.print(Text(f"    … and {more}: --top N", style="dim"))
     for ending in life.endings:
         line = Text(f"  {safe(_ending_text(ending))}", style="green")
         console.print(line)
