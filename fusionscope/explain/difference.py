@@ -31,8 +31,9 @@ from fusionscope.history.changes import (
 )
 from fusionscope.history.kernels import find_kernels
 from fusionscope.history.lineage import Lineage, read_lineage
-from fusionscope.history.matching import CERTAIN, Matching, match
+from fusionscope.history.matching import Matching, match
 from fusionscope.history.operations import plain_shape
+from fusionscope.history.pairing import CERTAIN
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Instruction, Module
 

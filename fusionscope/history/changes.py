@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fusionscope.history.kernels import KernelKind, kind_and_emitter, operations_in
-from fusionscope.history.matching import Matching, Step, Values
+from fusionscope.history.matching import Matching, Values
 from fusionscope.history.operations import plain_shape
+from fusionscope.history.pairing import Step
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import CALLS, read_names, read_value
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from fusionscope.history.operations import TRANSPARENT
+from fusionscope.history.operations import TRANSPARENT, is_passed_on
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 
@@ -24,26 +24,57 @@ class Region:
     """A computation that is executed instruction by instruction, with the fusions in it.
 
     ``operations`` stand operands first; ``sources[i]`` are the positions of what operation ``i``
-    reads, a tuple being all that is in it. ``carried`` tells for every instruction, those that are
-    looked through too, which operation's value it has. ``computations`` are the region's own and
-    those of its fusions.
+    reads, a tuple being all that is in it, and ``users[i]`` of what reads it, with the number of
+    the operand. ``outputs`` gives positions in the results by operation. ``carried`` tells for
+    every instruction, those that are looked through too, which operation's value it has.
+    ``passed_on`` operations have the value of their first operand; ``idle`` ones wait to be
+    removed, for no result depends on them. ``computations`` are the region's own and those of its
+    fusions, ``callers`` the instructions that call the latter.
     """
 
     computation: Computation
     operations: list[Instruction] = field(default_factory=list)
+    opcodes: list[str] = field(default_factory=list)
     sources: list[tuple[int, ...]] = field(default_factory=list)
+    users: list[list[tuple[int, int]]] = field(default_factory=list)
+    outputs: dict[int, set[int]] = field(default_factory=dict)
     carried: dict[Instruction, Carried] = field(default_factory=dict)
+    passed_on: list[bool] = field(default_factory=list)
+    idle: list[bool] = field(default_factory=list)
     computations: list[Computation] = field(default_factory=list)
     callers: dict[Computation, Instruction] = field(default_factory=dict)
 
-    @property
-    def outputs(self) -> tuple[int, ...]:
-        return tuple(positions(self.carried[self.computation.root]))
-
-    def add(self, instruction: Instruction, sources: tuple[int, ...]) -> int:
+    def _add(self, instruction: Instruction, sources: tuple[int, ...]) -> int:
+        index = len(self.operations)
         self.operations.append(instruction)
+        self.opcodes.append(instruction.opcode)
         self.sources.append(sources)
-        return len(self.operations) - 1
+        self.users.append([])
+        # The same elements, in whatever order memory holds them.
+        self.passed_on.append(
+            bool(sources) and (instruction.opcode == "copy" or is_passed_on(instruction))
+        )
+        for slot, source in enumerate(sources):
+            self.users[source].append((index, slot))
+        return index
+
+    def _finish(self) -> None:
+        for slot, output in enumerate(positions(self.carried[self.computation.root])):
+            self.outputs.setdefault(output, set()).add(slot)
+        self.idle = [False] * len(self.operations)
+        for index in range(len(self.operations) - 1, -1, -1):
+            self.idle[index] = (
+                self.opcodes[index] not in _ACTING
+                and index not in self.outputs
+                and all(self.idle[user] for user, _ in self.users[index])
+            )
+
+
+# They are executed for more than their result.
+_ACTING = frozenset(
+    """all-gather-start all-reduce-start async-start call collective-permute-start conditional
+    custom-call infeed outfeed parameter recv recv-done send send-done while""".split()
+)
 
 
 def positions(carried: Carried) -> Iterator[int]:
@@ -131,9 +162,10 @@ def _flow(computation: Computation, inlined: set[str]) -> Region:
                 if number < len(frame.arguments):
                     carried[instruction] = frame.arguments[number]
                     continue
-            carried[instruction] = region.add(instruction, tuple(positions(operands)))
+            carried[instruction] = region._add(instruction, tuple(positions(operands)))
         else:
             frames.pop()
             if frame.caller is not None:
                 carried[frame.caller] = carried[frame.computation.root]
+    region._finish()
     return region

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.history.changes import FusionChange, find_fusion_changes
-from fusionscope.history.matching import Matching, match
+from fusionscope.history.matching import Matching, MatchTable, match
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.model import Body
 
@@ -23,6 +23,7 @@ class Lineage:
     stages: tuple[Stage, ...]
     modules: tuple[Module, ...]
     notes: tuple[str, ...]
+    _table: MatchTable = field(default_factory=MatchTable, repr=False)
     _matchings: dict[int, Matching] = field(default_factory=dict, repr=False)
     _changes: dict[int, tuple[FusionChange, ...]] = field(default_factory=dict, repr=False)
     _copies: dict[int, dict[Instruction, list[Instruction]]] = field(
@@ -33,7 +34,12 @@ class Lineage:
         """Between stage ``index`` and the next."""
         known = self._matchings.get(index)
         if known is None:
-            known = self._matchings[index] = match(self.modules[index], self.modules[index + 1])
+            for other in list(self._matchings):  # one at a time: they are large
+                del self._matchings[other]
+                if other < index:
+                    self._table.forget(self.modules[other])
+            one, other_module = self.modules[index], self.modules[index + 1]
+            known = self._matchings[index] = match(one, other_module, self._table)
         return known
 
     def touches_fusions(self, index: int) -> bool:

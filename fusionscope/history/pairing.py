@@ -1,0 +1,367 @@
+"""The operations of two regions, paired step by step, from certain to fuzzy."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from enum import StrEnum
+from heapq import heappop, heappush
+from typing import TypeVar
+
+from fusionscope.history.flow import Region
+from fusionscope.history.operations import plain_shape
+from fusionscope.hlo import Computation
+
+Item = TypeVar("Item")
+
+
+class Step(StrEnum):
+    """What made a match, the most certain first."""
+
+    VALUE = "value"  # computes the same from the same
+    USE = "use"  # the same operation, and all that is computed from it is the same
+    NAME = "name"  # same name and opcode, and neighbours that do not object
+    METADATA = "metadata"  # the only one of its opcode and shape with this metadata, on both sides
+    NEIGHBOURS = "neighbours"  # the likeliest among those that stand between the same
+    PLACE = "place"  # no operation: a fusion, parameter or tuple in the same place
+
+
+CERTAIN = frozenset({Step.VALUE, Step.USE, Step.PLACE})
+
+
+class Side:
+    """One of the two regions, with what is known of each of its operations.
+
+    ``kinds`` say what is computed apart from operands, ``values`` what comes out, ``signatures``
+    what the operation itself gives where it only passes a value on, ``uses`` what is made of it,
+    ``unused`` being the use of what nothing is made of.
+    """
+
+    __slots__ = (
+        "idle", "kinds", "opcodes", "operations", "outputs", "passed_on", "region", "signatures",
+        "sources", "unused", "users", "uses", "values",
+    )  # fmt: skip
+
+    def __init__(self, region: Region, kinds: list[int]) -> None:
+        self.region = region
+        self.operations = region.operations
+        self.opcodes = region.opcodes
+        self.sources = region.sources
+        self.users = region.users
+        self.outputs = region.outputs
+        self.passed_on = region.passed_on
+        self.idle = region.idle
+        self.kinds = kinds
+        self.signatures: list[int] = []
+        self.values: list[int] = []
+        self.uses: list[int] = []
+        self.unused = -1
+
+
+def groups(
+    ours: Iterable[Item], theirs: Iterable[Item], describe: Callable[[Item], Hashable]
+) -> Iterator[tuple[list[Item], list[Item]]]:
+    """What is described alike, on both sides."""
+    groups: dict[Hashable, tuple[list[Item], list[Item]]] = {}
+    for number, side in enumerate((ours, theirs)):
+        for item in side:
+            groups.setdefault(describe(item), ([], []))[number].append(item)
+    return (group for group in groups.values() if group[0] and group[1])
+
+
+class Pairs:
+    """The matches of two regions, by positions among their operations."""
+
+    def __init__(self, a: Side, b: Side) -> None:
+        self.a, self.b = a, b
+        self.mates: dict[int, tuple[int, Step]] = {}
+        self.copies: dict[int, int] = {}
+        self.merged: dict[int, int] = {}
+        self._taken: dict[int, int] = {}
+        self._free: tuple[set[int], set[int]] = (
+            set(range(len(a.operations))),
+            set(range(len(b.operations))),
+        )
+        self._new: tuple[set[int], set[int]] = (set(), set())
+
+    def add(self, ours: int, theirs: int, step: Step) -> None:
+        self.mates[ours] = theirs, step
+        self._taken[theirs] = ours
+        self._free[0].discard(ours)
+        self._free[1].discard(theirs)
+
+    def look(self) -> None:
+        """Notes what only one of the two regions computes, now that values are numbered."""
+        self._new = (
+            set(self.a.signatures) - set(self.b.signatures),
+            set(self.b.signatures) - set(self.a.signatures),
+        )
+
+    def _may_differ(self, ours: int, theirs: int) -> bool:
+        """Whether one may have become the other: not where both values are still there."""
+        return self.a.signatures[ours] in self._new[0] or self.b.signatures[theirs] in self._new[1]
+
+    def is_complete(self) -> bool:
+        return not (self._free[0] and self._free[1])
+
+    def _groups(
+        self, describe: Callable[[Side, int], Hashable]
+    ) -> list[tuple[list[int], list[int]]]:
+        """What is free on both sides and described alike; None describes nothing."""
+        if self.is_complete():
+            return []
+        groups: dict[Hashable, tuple[list[int], list[int]]] = {}
+        for number, side in enumerate((self.a, self.b)):
+            for index in sorted(self._free[number]):
+                key = describe(side, index)
+                if key is not None:
+                    groups.setdefault(key, ([], []))[number].append(index)
+        return [group for group in groups.values() if group[0] and group[1]]
+
+    def match_values(self) -> None:
+        """Pairs what computes the same; of more on one side, the rest stays free."""
+        self._pair_values(lambda s, i: (s.signatures[i], s.uses[i], s.idle[i]))
+        self._pair_values(lambda s, i: (s.signatures[i], s.operations[i].name, s.idle[i]))
+        self._pair_values(lambda s, i: (s.signatures[i], s.idle[i]))
+        self._pair_values(lambda s, i: s.signatures[i])
+
+    def _pair_values(self, describe: Callable[[Side, int], Hashable]) -> None:
+        for ours, theirs in self._groups(describe):
+            for one, other in zip(ours, theirs, strict=False):
+                self.add(one, other, Step.VALUE)
+
+    def match_uses(self) -> list[tuple[int, int]]:
+        """Pairs the same operations of which the same is made."""
+        found: list[tuple[int, int]] = []
+        for ours, theirs in self._groups(
+            lambda s, i: (s.kinds[i], s.uses[i]) if s.uses[i] != s.unused else None
+        ):
+            if len(ours) == len(theirs) == 1 and self._may_differ(ours[0], theirs[0]):
+                found.append((ours[0], theirs[0]))
+        for one, other in found:
+            self.add(one, other, Step.USE)
+        return found
+
+    def match_names(self) -> list[tuple[int, int]]:
+        """Pairs what kept name and opcode, unless its neighbours object.
+
+        Last comes what kept its name but for the numbers that clones get.
+        """
+        found: list[tuple[int, int]] = []
+
+        def by_name(side: Side, index: int) -> Hashable:
+            return side.opcodes[index], side.operations[index].name
+
+        def by_stem(side: Side, index: int) -> Hashable:
+            operation = side.operations[index]
+            stem = _without_clones(operation.name)
+            return side.opcodes[index], stem, operation.shape.dimensions
+
+        for describe in (by_name, by_stem):
+            for ours, theirs in self._groups(describe):
+                if len(ours) == len(theirs) == 1 and self._is_compatible(ours[0], theirs[0]):
+                    found.append((ours[0], theirs[0]))
+                    self.add(ours[0], theirs[0], Step.NAME)
+        return found
+
+    def _is_compatible(self, ours: int, theirs: int) -> bool:
+        if not self._may_differ(ours, theirs):
+            return False
+        a, b = self.a, self.b
+        one, other = a.sources[ours], b.sources[theirs]
+        agreeing = sum(
+            a.values[s] == b.values[t]
+            or _without_clones(a.operations[s].name) == _without_clones(b.operations[t].name)
+            for s, t in zip(one, other, strict=False)
+        )
+        if agreeing and 2 * agreeing >= max(len(one), len(other)):
+            return True
+        users = {(_without_clones(a.operations[user].name), slot) for user, slot in a.users[ours]}
+        if any(
+            (_without_clones(b.operations[user].name), slot) in users
+            for user, slot in b.users[theirs]
+        ):
+            return True
+        names = a.operations[ours].op_name, b.operations[theirs].op_name
+        return names[0] is not None and names[0] == names[1]
+
+    def match_metadata(self) -> list[tuple[int, int]]:
+        """Pairs the only ones with an opcode, a shape and a framework's name and line."""
+        found: list[tuple[int, int]] = []
+        for with_type in (True, False):  # a pass may have changed the precision
+            for ours, theirs in self._groups(
+                lambda s, i, with_type=with_type: self._metadata(s, i, with_type)  # type: ignore[misc]
+            ):
+                if len(ours) == len(theirs) == 1:
+                    found.append((ours[0], theirs[0]))
+                    self.add(ours[0], theirs[0], Step.METADATA)
+        return found
+
+    def _metadata(self, side: Side, index: int, with_type: bool) -> Hashable:
+        operation = side.operations[index]
+        new = self._new[0] if side is self.a else self._new[1]
+        if "metadata" not in operation.statement.attributes or side.signatures[index] not in new:
+            return None
+        shape = plain_shape(operation.statement.shape)
+        source = operation.source
+        return (
+            side.opcodes[index],
+            shape if with_type else shape.partition("[")[2],
+            operation.op_name,
+            source and str(source),
+        )
+
+    def match_neighbours(self) -> list[tuple[int, int]]:
+        """Pairs what stands between the same, the likeliest first, and goes on from there."""
+        found: list[tuple[int, int]] = []
+        queue: list[tuple[float, int, int]] = []
+        for theirs in sorted(self._free[1]):
+            self._suggest(theirs, queue)
+        results = {slot: index for index, slots in self.a.outputs.items() for slot in slots}
+        for theirs, slots in self.b.outputs.items():
+            for slot in slots & results.keys():
+                self._push(results[slot], theirs, queue)
+        while queue:
+            score, theirs, ours = heappop(queue)
+            if theirs not in self._free[1] or ours not in self._free[0]:
+                continue
+            current = -self._likeness(ours, theirs)
+            if current > score:  # a neighbour has found another mate
+                if current < 0:
+                    heappush(queue, (current, theirs, ours))
+                continue
+            self.add(ours, theirs, Step.NEIGHBOURS)
+            found.append((ours, theirs))
+            b = self.b
+            around = [*b.sources[theirs], *(user for user, _ in b.users[theirs])]
+            for index in dict.fromkeys(around):
+                if index in self._free[1]:
+                    self._suggest(index, queue)
+        return found
+
+    def _push(self, ours: int, theirs: int, queue: list[tuple[float, int, int]]) -> None:
+        if ours in self._free[0] and theirs in self._free[1]:
+            score = self._likeness(ours, theirs)
+            if score > 0:
+                heappush(queue, (-score, theirs, ours))
+
+    def _suggest(self, theirs: int, queue: list[tuple[float, int, int]]) -> None:
+        """Queues what may be the mate of an operation: neighbours of its neighbours' mates."""
+        a, b, free = self.a, self.b, self._free[0]
+        suggested: dict[int, None] = {}
+        for slot, source in enumerate(b.sources[theirs]):
+            mate = self._taken.get(source)
+            if mate is not None:
+                opcode = b.opcodes[theirs]
+                users = [
+                    user
+                    for user, own in a.users[mate]
+                    if user in free and (own == slot or a.opcodes[user] == opcode)
+                ]
+                suggested.update(dict.fromkeys(users[:_MOST_CANDIDATES]))
+        for user, slot in b.users[theirs][:_MOST_CANDIDATES]:
+            mate = self._taken.get(user)
+            if mate is not None and slot < len(a.sources[mate]):
+                suggested[a.sources[mate][slot]] = None
+        for ours in suggested:
+            self._push(ours, theirs, queue)
+
+    def _likeness(self, ours: int, theirs: int) -> float:
+        """How likely one operation is the other; 0 where nothing speaks for it."""
+        a, b = self.a, self.b
+        one, other = a.operations[ours], b.operations[theirs]
+        same_opcode = a.opcodes[ours] == b.opcodes[theirs]
+        same_shape = plain_shape(one.statement.shape) == plain_shape(other.statement.shape)
+        same_name = one.op_name is not None and one.op_name == other.op_name
+        sources, users = self._sources_agree(ours, theirs), self._users_agree(ours, theirs)
+        reads = bool(a.sources[ours] or b.sources[theirs])
+        if not self._may_differ(ours, theirs):
+            # Both values are still there, and one is now read in the place of the other. Where what
+            # gives them is the same but for a constant, that is what has changed.
+            same = a.kinds[ours] == b.kinds[theirs] if reads else same_opcode and same_shape
+            return float(same and users == 1)
+        if not same_opcode:
+            # Another operation in the same place, from the same operands to the same users.
+            if same_shape and users == 1 and (sources == 1 or not reads):
+                return 1
+            is_call = b.opcodes[theirs] == "custom-call" and other.shape.is_tuple
+            return 0.5 * (is_call and same_name and reads and sources == 1)
+        score = 3 * sources + 3 * users + 1 + same_shape + same_name
+        score += a.kinds[ours] == b.kinds[theirs]
+        score += a.uses[ours] == b.uses[theirs]
+        score += one.name == other.name
+        return score if score >= _LIKELY else 0
+
+    def _sources_agree(self, ours: int, theirs: int) -> float:
+        """The share of operands with the same value; in another order they count less."""
+        a, b = self.a, self.b
+        one = [a.values[source] for source in a.sources[ours]]
+        other = [b.values[source] for source in b.sources[theirs]]
+        most = max(len(one), len(other), 1)
+        in_order = sum(s == t for s, t in zip(one, other, strict=False))
+        in_any_order = (Counter(one) & Counter(other)).total()
+        return max(in_order, 0.8 * in_any_order) / most
+
+    def _users_agree(self, ours: int, theirs: int) -> float:
+        """The share of users that are matched and read it as the same operand."""
+        a, b = self.a, self.b
+        one, other = a.users[ours], set(b.users[theirs])
+        agreeing = sum(
+            (self.mates[user][0], slot) in other for user, slot in one if user in self.mates
+        )
+        outputs = a.outputs.get(ours, set()), b.outputs.get(theirs, set())
+        agreeing += len(outputs[0] & outputs[1])
+        return agreeing / max(len(one) + len(outputs[0]), len(other) + len(outputs[1]), 1)
+
+    def settle(self, computations: dict[Computation, Computation]) -> None:
+        """Tells apart what computes the same by the fusions it is in, and finds copies among what
+        is left."""
+        a, b = self.a, self.b
+        counts = Counter(a.signatures), Counter(b.signatures)
+        for ours, (theirs, step) in list(self.mates.items()):
+            number = a.signatures[ours]
+            ambiguous = counts[0][number] > 1 or counts[1][number] > 1
+            if step is Step.VALUE and ambiguous and a.opcodes[ours] != "parameter":
+                del self.mates[ours], self._taken[theirs]
+                self._free[0].add(ours)
+                self._free[1].add(theirs)
+
+        def home(side: Side, index: int) -> Computation | None:
+            own = side.operations[index].computation
+            if side is b or own is a.region.computation:
+                return own if side is b and own is not b.region.computation else None
+            return computations.get(own, own)
+
+        self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.uses[i], s.idle[i]))
+        self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.idle[i]))
+        self.match_values()
+        # A copy is one of what is in the same fusion, if that is there.
+        originals: dict[Hashable, int] = {}
+        for ours in self.mates:
+            originals[a.signatures[ours]] = ours
+            originals[a.signatures[ours], home(a, ours)] = ours
+        for theirs in self._free[1]:
+            number = b.signatures[theirs]
+            original = originals.get((number, home(b, theirs)), originals.get(number))
+            if original is not None and _alike(a.opcodes[original], b.opcodes[theirs]):
+                self.copies[theirs] = original
+        for ours in self._free[0]:
+            number = a.signatures[ours]
+            original = originals.get((number, home(a, ours)), originals.get(number))
+            if original is not None and _alike(a.opcodes[original], a.opcodes[ours]):
+                self.merged[ours] = self.mates[original][0]
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether both compute something, or neither does: an element of a tuple is no copy."""
+    return (one == "get-tuple-element") == (other == "get-tuple-element")
+
+
+def _without_clones(name: str) -> str:
+    """``mul.12`` for ``mul.12.5.clone.1``: what the compiler's counters were added to."""
+    return re.sub(r"(?<=\d)(\.\d+|\.clone)+$", "", name)
+
+
+_MOST_CANDIDATES = 32
+_LIKELY = 4

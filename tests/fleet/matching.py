@@ -1,0 +1,456 @@
+"""Holds matched stages against what must be true of them, whatever the compiler did.
+
+    python tests/fleet/matching.py [--mutants] DUMPS...
+
+Each of DUMPS is a dump, or a directory with dumps in it. Every stage is matched with the next one:
+each instruction of both must have exactly one fate, each opcode that changed and each fusion that
+came or went must be told. With ``--mutants``, the first, the pre-fusion and the final stage of each
+module are also matched with other texts made of them (``tests/history/mutations.py``): those that
+say the same must show no difference, those with one known change exactly that one.
+
+Prints everything that is not so, and counts for each dump and in total. Exits with 1 where there is
+anything that is not so.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from time import process_time
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "history"))
+
+import mutations
+from mutations import Injected
+from outcomes import dumps
+
+from fusionscope.dump import DumpedModule, Stage, open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.history.changes import (
+    ChangeKind,
+    Edit,
+    EditKind,
+    FusionChange,
+    find_edits,
+    find_fusion_changes,
+)
+from fusionscope.history.matching import Matching, match
+from fusionscope.history.pairing import CERTAIN
+from fusionscope.hlo import Instruction, Module, parse, to_text
+
+# They compute nothing: what becomes of them follows from what stands around them.
+COMPUTES_NOTHING = frozenset({"fusion", "get-tuple-element", "parameter", "tuple"})
+
+
+def faults(
+    matching: Matching, edits: Iterable[Edit], changes: Iterable[FusionChange]
+) -> Iterator[str]:
+    """What is not as it must be, of two modules of which nothing else is known."""
+    before, after = ({*module.walk()} for module in matching.modules)
+    sides = (
+        ("before", before, matching.after, matching.merged, {*matching.removed}),
+        ("after", after, matching.before, matching.copies, {*matching.inserted}),
+    )
+    for side, instructions, matched, double, lone in sides:
+        fates = Counter([*matched, *double, *lone])
+        yield from (f"{i!r} of {side} has no fate" for i in instructions - fates.keys())
+        yield from (f"{i!r} is not of {side}" for i in fates.keys() - instructions)
+        yield from (f"{i!r} of {side} has {n} fates" for i, n in fates.items() if n > 1)
+    if {other: one for one, other in matching.after.items()} != matching.before:
+        yield "'after' and 'before' are not inverse"
+    if matching.steps.keys() != matching.after.keys():
+        yield "'steps' are not those of what is matched"
+    if len({*matching.computations.values()}) != len(matching.computations):
+        yield "two computations are matched with one"
+    held = [i for matched in matching.after.items() for i in matched]
+    without = {o for i in held for o in (i, *i.operands) if o not in matching.values}
+    yield from (f"{i!r} is matched, or read by what is, and carries no value" for i in without)
+
+    by_kind: dict[EditKind, list[Edit]] = {kind: [] for kind in EditKind}
+    for edit in edits:
+        by_kind[edit.kind].append(edit)
+    told = {edit.before for edit in by_kind[EditKind.UPDATED] if "opcode" in fields(edit)}
+    for one, other in matching.after.items():
+        if (one.opcode != other.opcode) != (one in told):
+            yield f"{one!r} became {other!r}: the opcode is told wrongly"
+    for kind, expected in (
+        (EditKind.REMOVED, before - matching.after.keys() - matching.merged.keys()),
+        (EditKind.INSERTED, after - matching.before.keys() - matching.copies.keys()),
+        (EditKind.MERGED, {*matching.merged}),
+        (EditKind.COPIED, {*matching.copies}),
+    ):
+        if Counter(edit.instruction for edit in by_kind[kind]) != Counter(expected):
+            yield f"what is told as {kind.value} is not what was found"
+
+    changes = list(changes)
+    for side, found, matched, named in (
+        ("before", before, matching.after, {i for change in changes for i in change.before}),
+        ("after", after, matching.before, {i for change in changes for i in change.after}),
+    ):
+        yield from (f"{i!r} of a change is not of {side}" for i in named - found)
+        for fusion in fusions(found):
+            counterpart = matched.get(fusion)
+            became_other = counterpart is None or counterpart.opcode != "fusion"
+            if became_other and fusion not in named and computes(fusion):
+                yield f"no change tells of the fusion {fusion!r} of {side}"
+
+
+def fusions(instructions: Iterable[Instruction]) -> Iterator[Instruction]:
+    """Those that stand in no other."""
+    found = [i for i in instructions if i.opcode == "fusion"]
+    inner = {i.called[0] for i in found}
+    return (i for i in found if i.computation not in inner)
+
+
+def inside(fusion: Instruction) -> list[Instruction]:
+    """What is in a fusion, and in those that are in it."""
+    found: list[Instruction] = []
+    pending = [fusion]
+    while pending:
+        instructions = pending.pop().called[0].instructions
+        found += instructions
+        pending += [i for i in instructions if i.opcode == "fusion"]
+    return found
+
+
+def computes(fusion: Instruction) -> bool:
+    return any(i.opcode not in COMPUTES_NOTHING | {"bitcast", "constant"} for i in inside(fusion))
+
+
+def fields(edit: Edit) -> tuple[str, ...]:
+    return tuple(name for name, _, _ in edit.fields)
+
+
+def describe_edit(edit: Edit) -> str:
+    fields = ", ".join(f"{name}: {one} => {other}" for name, one, other in edit.fields)
+    return f"{edit.kind.value} {edit.before!r} -> {edit.after!r} ({fields})"
+
+
+def describe_change(change: FusionChange) -> str:
+    before, after, gained, lost = (
+        " ".join(i.name for i in side)
+        for side in (change.before, change.after, change.gained, change.lost)
+    )
+    return f"{change.kind.value} {before} -> {after} (+ {gained}) (- {lost})"
+
+
+class Compared:
+    """Two modules, and what is told of them. A fusion that has another name is nothing to tell."""
+
+    def __init__(self, before: Module, after: Module, backend: str | None) -> None:
+        self.matching = match(before, after)
+        self.edits = find_edits(self.matching)
+        self.changes = find_fusion_changes(self.matching, backend)
+        self.told = [e for e in self.edits if e.instruction.opcode not in COMPUTES_NOTHING]
+        self.not_renamed = [c for c in self.changes if c.kind is not ChangeKind.RENAMED]
+
+    def faults(self) -> Iterator[str]:
+        return faults(self.matching, self.edits, self.changes)
+
+    def __str__(self) -> str:
+        lines = [*map(describe_edit, self.told), *map(describe_change, self.not_renamed)]
+        more = f"; and {len(lines) - 5} more" if len(lines) > 5 else ""
+        return ("; ".join(lines[:5]) or "nothing") + more
+
+
+def same_meaning(text: str, random: Random) -> dict[str, str]:
+    """Other texts that say the same."""
+    everything = mutations.shuffled(mutations.renamed(text, random), random)
+    return {
+        "printed": text,
+        "renamed": mutations.renamed(text, random),
+        "shuffled": mutations.shuffled(text, random),
+        "stripped": mutations.stripped(text),
+        "renamed, shuffled and stripped": mutations.stripped(everything),
+    }
+
+
+INJECTIONS = {
+    function.__name__: function
+    for function in (
+        mutations.operands_swapped,
+        mutations.constant_changed,
+        mutations.dropped_from_fusion,
+        mutations.fusion_split,
+        mutations.producer_duplicated,
+        mutations.pair_fused,
+    )
+}
+
+
+def check_same(module: Module, text: str, backend: str | None, *, same_names: bool) -> str | None:
+    """What is told of a module and a text that says the same; None where it is nothing."""
+    compared = Compared(module, parse(text), backend)
+    problem = next(compared.faults(), None)
+    if problem is None and (compared.edits or compared.not_renamed):
+        edits = "; ".join(map(describe_edit, compared.edits[:3]))
+        problem = f"{len(compared.edits)} edits and {len(compared.not_renamed)} changes: {edits}"
+    if problem is None and same_names:
+        after = compared.matching.after
+        problem = next((f"{a!r} became {b!r}" for a, b in after.items() if a.name != b.name), None)
+    return problem
+
+
+def disguised(injected: Injected, random: Random) -> Injected:
+    """The same change, in a text that is renamed, shuffled and stripped as well."""
+    text = mutations.renamed(injected.text, random)  # keeps the order
+    names = dict(
+        zip(
+            (i.name for i in parse(injected.text).walk()),
+            (i.name for i in parse(text).walk()),
+            strict=True,
+        )
+    )
+    text = mutations.stripped(mutations.shuffled(text, random))
+    return Injected(
+        text, injected.what, injected.before, tuple(names[name] for name in injected.after)
+    )
+
+
+def check_injected(
+    kind: str, module: Module, injected: Injected, backend: str | None
+) -> str | None:
+    """What is told of a change that is known, where it is not exactly that change."""
+    compared = Compared(module, parse(injected.text), backend)
+    problem = next(compared.faults(), None)
+    if problem is None and not _EXPECTED[kind](compared, injected):
+        problem = f"{injected.what}; told: {compared}"
+    return problem
+
+
+def _names(instructions: Iterable[Instruction]) -> tuple[str, ...]:
+    return tuple(instruction.name for instruction in instructions)
+
+
+def _only(edits: Collection[Edit], kind: EditKind) -> Edit | None:
+    return next(iter(edits)) if [e.kind for e in edits] == [kind] else None
+
+
+def _only_change(
+    compared: Compared,
+    kind: ChangeKind,
+    before: tuple[str, ...],
+    after: Collection[str],
+    lost: Collection[str] = (),
+) -> bool:
+    if [change.kind for change in compared.not_renamed] != [kind]:
+        return False
+    (change,) = compared.not_renamed
+    return (
+        _names(change.before) == before
+        and Counter(_names(change.after)) == Counter(after)
+        and Counter(_names(change.lost)) == Counter(lost)
+        and not change.gained
+    )
+
+
+def _updated(compared: Compared, injected: Injected, field: str) -> bool:
+    edit = _only(compared.told, EditKind.UPDATED)
+    return (
+        edit is not None
+        and edit.before is not None
+        and edit.after is not None
+        and (edit.before.name,) == injected.before
+        and (edit.after.name,) == injected.after
+        and fields(edit) == (field,)
+        and not compared.not_renamed
+    )
+
+
+def _is_operands_swapped(compared: Compared, injected: Injected) -> bool:
+    return _updated(compared, injected, "operands")
+
+
+def _is_constant_changed(compared: Compared, injected: Injected) -> bool:
+    return _updated(compared, injected, "literal")
+
+
+def _is_producer_duplicated(compared: Compared, injected: Injected) -> bool:
+    producer, _ = injected.before
+    edit = _only(compared.told, EditKind.COPIED)
+    if edit is None or edit.before is None or edit.after is None:
+        return False
+    kept = compared.matching.after[edit.before]
+    both = {injected.after[0], injected.after[2]}  # nothing says which of the two is the copy
+    return (
+        edit.before.name == producer
+        and {kept.name, edit.after.name} == both
+        and not compared.not_renamed
+    )
+
+
+def _is_dropped_from_fusion(compared: Compared, injected: Injected) -> bool:
+    inner, fusion = injected.before
+    edit = _only(compared.told, EditKind.MOVED)
+    return (
+        edit is not None
+        and edit.before is not None
+        and edit.after is not None
+        and (edit.before.name, edit.after.name) == (inner, injected.after[0])
+        and _only_change(compared, ChangeKind.SHRUNK, (fusion,), injected.after, (inner,))
+    )
+
+
+def _is_fusion_split(compared: Compared, injected: Injected) -> bool:
+    """Either half may be what the fusion is now; the operations of the other one moved."""
+    halves = [
+        {
+            i
+            for i in fusion.called[0].instructions
+            if i.opcode not in COMPUTES_NOTHING | {"constant"}
+        }
+        for fusion in compared.matching.modules[1].walk()
+        if fusion.name in injected.after
+    ]
+    moved = {e.after for e in compared.told if e.kind is EditKind.MOVED}
+    others = [
+        e
+        for e in compared.told
+        if e.kind is not EditKind.MOVED
+        and not (e.kind is EditKind.COPIED and e.instruction.opcode == "constant")
+    ]
+    return (
+        {i for i in moved if i is not None and i.opcode != "constant"} in halves
+        and not others
+        and _only_change(compared, ChangeKind.SPLIT, injected.before[:1], injected.after)
+    )
+
+
+def _is_pair_fused(compared: Compared, injected: Injected) -> bool:
+    """The upper fusion is no more: all that it had moved into the lower one."""
+    upper, _ = injected.before
+    (fusion,) = (i for i in compared.matching.modules[0].walk() if i.name == upper)
+    members = [i for i in fusion.called[0].instructions if i.opcode not in COMPUTES_NOTHING]
+    lost = [
+        i.name for i in inside(fusion) if i.opcode not in COMPUTES_NOTHING | {"bitcast", "constant"}
+    ]
+    return (
+        {e.kind for e in compared.told} <= {EditKind.MOVED}
+        and Counter(e.before for e in compared.told) == Counter(members)
+        and _only_change(compared, ChangeKind.MERGED, (upper,), injected.after, lost)
+    )
+
+
+_EXPECTED = {
+    "operands_swapped": _is_operands_swapped,
+    "constant_changed": _is_constant_changed,
+    "dropped_from_fusion": _is_dropped_from_fusion,
+    "fusion_split": _is_fusion_split,
+    "producer_duplicated": _is_producer_duplicated,
+    "pair_fused": _is_pair_fused,
+}
+
+
+def main_stages(module: DumpedModule) -> tuple[Stage, ...]:
+    """The first stage, the one before fusion and the final one."""
+    found = (module.stages[0], module.pre_fusion, module.final)
+    return tuple(dict.fromkeys(stage for stage in found if stage is not None))
+
+
+def check_mutants(module: DumpedModule, seed: int, counts: Counter[str]) -> Iterator[str]:
+    """Texts that are made of the stages of one module."""
+    for stage in main_stages(module):
+        random = Random(seed)
+        text = to_text(module.read(stage))
+        original = parse(text)
+        found: list[tuple[str, str | None]] = [
+            (what, check_same(original, other, module.backend, same_names=what == "printed"))
+            for what, other in same_meaning(text, random).items()
+        ]
+        for kind, inject in INJECTIONS.items():
+            injected = inject(text, random)
+            if injected is not None:
+                for what, each in (
+                    (kind, injected),
+                    (f"{kind}, disguised", disguised(injected, random)),
+                ):
+                    found.append((what, check_injected(kind, original, each, module.backend)))
+        for what, problem in found:
+            counts[f"mutants: {what}"] += 1
+            if problem is not None:
+                counts[f"mutants: {what} FAILED"] += 1
+                yield f"{stage.label}: {what}, seed {seed}: {problem}"
+
+
+def check_stages(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
+    """Every stage with the next one."""
+    read = ((stage, module.read(stage)) for stage in module.stages)
+    for (_, before), (stage, after) in pairwise(read):
+        started = process_time()
+        matching = match(before, after)
+        matched = process_time()
+        counts["microseconds of matching"] += round(1e6 * (matched - started))
+        try:
+            edits, changes = find_edits(matching), find_fusion_changes(matching, module.backend)
+        except Exception as error:  # one more fault, and no reason not to look for others
+            counts["FAULTS"] += 1
+            yield f"{stage.label}: {error!r}"
+            continue
+        counts["microseconds of finding edits and changes"] += round(
+            1e6 * (process_time() - matched)
+        )
+        counts["stage pairs"] += 1
+        counts["instructions"] += sum(1 for _ in before.walk())
+        counts["certain"] += sum(step in CERTAIN for step in matching.steps.values())
+        counts.update(f"matched by {step.value}" for step in matching.steps.values())
+        counts["removed"] += sum(1 for _ in matching.removed)
+        counts["inserted"] += sum(1 for _ in matching.inserted)
+        counts["copies"] += len(matching.copies)
+        counts["merged"] += len(matching.merged)
+        counts["changes of fusions"] += len(changes)
+        for fault in faults(matching, edits, changes):
+            counts["FAULTS"] += 1
+            yield f"{stage.label}: {fault}"
+
+
+def report(what: object, counts: Counter[str]) -> None:
+    print(what)
+    for name, count in sorted(counts.items()):
+        if name == "certain":
+            share = count / max(counts["instructions"], 1)
+            print(f"  {share:9.3%}  of the instructions are matched by a certain step")
+        else:
+            print(f"  {count:9,}  {name}")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("dumps", nargs="+", type=Path)
+    arguments.add_argument("--mutants", action="store_true")
+    parsed = arguments.parse_args()
+    total: Counter[str] = Counter()
+    problems = 0
+    for directory in (each for root in parsed.dumps for each in dumps(root)):
+        counts: Counter[str] = Counter()
+        try:
+            modules = open_dump(directory).modules
+        except UnusableInput as error:
+            total["dumps not readable"] += 1
+            print(f"{directory}: {error}")
+            continue
+        for module in modules:
+            checks = [check_stages(module, counts)]
+            if parsed.mutants:
+                checks.append(check_mutants(module, 0, counts))
+            for check in checks:
+                try:
+                    for problem in check:
+                        problems += 1
+                        print(f"{directory} {module.number}: {problem}", flush=True)
+                except UnusableInput as error:
+                    counts["checks not possible"] += 1
+                    print(f"{directory} {module.number}: {error}")
+        counts["modules"] += len(modules)
+        report(directory, counts)
+        total.update(counts)
+    report("total", total)
+    return 1 if problems or not total["stage pairs"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
