@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fusionscope.history.operations import TRANSPARENT, is_passed_on
 from fusionscope.hlo import Computation, Instruction, Module
@@ -44,16 +44,14 @@ class Region:
     computations: list[Computation] = field(default_factory=list)
     callers: dict[Computation, Instruction] = field(default_factory=dict)
 
-    def _add(self, instruction: Instruction, sources: tuple[int, ...]) -> int:
+    def _add(self, instruction: Instruction, opcode: str, sources: tuple[Any, ...]) -> int:
         index = len(self.operations)
         self.operations.append(instruction)
-        self.opcodes.append(instruction.opcode)
+        self.opcodes.append(opcode)
         self.sources.append(sources)
         self.users.append([])
         # The same elements, in whatever order memory holds them.
-        self.passed_on.append(
-            bool(sources) and (instruction.opcode == "copy" or is_passed_on(instruction))
-        )
+        self.passed_on.append(bool(sources) and (opcode == "copy" or is_passed_on(opcode)))
         for slot, source in enumerate(sources):
             self.users[source].append((index, slot))
         return index
@@ -97,11 +95,14 @@ def find_regions(module: Module) -> dict[Computation, Region]:
     counts: Counter[str] = Counter()
     transparent: set[str] = set()
     for body in module.bodies:
+        if not body.calls:
+            continue
+        own: Counter[str] = Counter()
         for statement in body.written:
-            names = statement.calls
-            counts.update(names)
-            if statement.opcode in TRANSPARENT:
-                transparent.update(names[:1])
+            if statement[3] in TRANSPARENT:
+                own.update(statement.calls)
+                transparent.update(statement.calls[:1])
+        counts.update({name: max(1, own[name]) for name in body.calls})
     inlined = {name for name in transparent if counts[name] == 1}
     return {
         computation: _flow(computation, inlined)
@@ -134,14 +135,13 @@ def _flow(computation: Computation, inlined: set[str]) -> Region:
     while frames:
         frame = frames[-1]
         instructions = frame.computation.instructions
-        edges = frame.computation.graph.operands
+        statements, edges, *_ = frame.computation.graph
         if frame.index == 0:
             region.computations.append(frame.computation)
         while frame.index < len(instructions):
-            instruction = instructions[frame.index]
+            instruction, opcode = instructions[frame.index], statements[frame.index][3]
             operands = tuple([carried[instructions[o]] for o in edges[frame.index]])
             frame.index += 1
-            opcode = instruction.opcode
             if opcode in TRANSPARENT:
                 called = instruction.called
                 if called and called[0].name in inlined:
@@ -162,7 +162,11 @@ def _flow(computation: Computation, inlined: set[str]) -> Region:
                 if number < len(frame.arguments):
                     carried[instruction] = frame.arguments[number]
                     continue
-            carried[instruction] = region._add(instruction, tuple(positions(operands)))
+            for operand in operands:
+                if not isinstance(operand, int):
+                    operands = tuple(positions(operands))
+                    break
+            carried[instruction] = region._add(instruction, opcode, operands)
         else:
             frames.pop()
             if frame.caller is not None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from fusionscope.history.values import Execution, NumberedModule, flatten
 from fusionscope.hlo import Instruction
+from fusionscope.hlo.attributes import split_attributes
 
 
 class KernelKind(StrEnum):
@@ -139,12 +140,17 @@ def operations_in(instruction: Instruction) -> tuple[str, ...]:
     return tuple(found)
 
 
+def fusion_emitter(attributes: str) -> str:
+    """Who makes the code of a fusion: a backend's own kind of fusion, or else the plain kind."""
+    own = _BACKEND_KIND.search(attributes)
+    return own[1] if own else split_attributes(attributes).get("kind", "")
+
+
 def kind_and_emitter(instruction: Instruction, backend: str | None) -> tuple[KernelKind, str]:
     """What kind of launch it is, and who makes its code."""
     attributes = instruction.statement.attributes
     if instruction.opcode == "fusion":
-        own = _BACKEND_KIND.search(attributes)
-        emitter = own[1] if own else instruction.attributes.get("kind", "")
+        emitter = fusion_emitter(attributes)
         if emitter.startswith(_LIBRARY_FUSIONS):
             return KernelKind.LIBRARY, emitter
         wrapped = len(operations_in(instruction)) < 2

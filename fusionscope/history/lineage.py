@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.history.changes import FusionChange, find_fusion_changes
+from fusionscope.history.kernels import fusion_emitter
 from fusionscope.history.matching import Matching, MatchTable, match
+from fusionscope.history.operations import plain_shape
 from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body
 
 
@@ -26,6 +29,9 @@ class Lineage:
     _table: MatchTable = field(default_factory=MatchTable, repr=False)
     _matchings: dict[int, Matching] = field(default_factory=dict, repr=False)
     _changes: dict[int, tuple[FusionChange, ...]] = field(default_factory=dict, repr=False)
+    _traces: dict[int, Hashable] = field(default_factory=dict, repr=False)
+    # What is in fused computations, by the identity of their bodies.
+    _contents: dict[int, Hashable] = field(default_factory=dict, repr=False)
     _copies: dict[int, dict[Instruction, list[Instruction]]] = field(
         default_factory=dict, repr=False
     )
@@ -44,8 +50,16 @@ class Lineage:
 
     def touches_fusions(self, index: int) -> bool:
         """Whether fusions or library calls may differ between stage ``index`` and the next."""
-        one, other = self.modules[index], self.modules[index + 1]
-        return one.bodies != other.bodies and _traces(one) != _traces(other)
+        if self.modules[index].bodies == self.modules[index + 1].bodies:
+            return False
+        return self._trace(index) != self._trace(index + 1)
+
+    def _trace(self, index: int) -> Hashable:
+        """What fusions and library calls look like in a stage, whatever the names in them."""
+        known = self._traces.get(index)
+        if known is None:
+            known = self._traces[index] = _trace(self.modules[index], self._contents)
+        return known
 
     def changes(self, index: int) -> tuple[FusionChange, ...]:
         """What became of fusions between stage ``index`` and the next."""
@@ -111,21 +125,32 @@ def read_lineage(
     return Lineage(dumped, tuple(stages), tuple(modules), tuple(notes))
 
 
-def _traces(module: Module) -> tuple[frozenset[Hashable], Counter[str]]:
-    """What fusions and calls of a module look like; the same where no fusion changed."""
+def _trace(module: Module, contents: dict[int, Hashable]) -> Hashable:
     by_name = module.by_name
     fusions: set[Hashable] = set()
     calls: Counter[str] = Counter()
     for body in module.bodies:
         for statement in body.written:
-            if statement.opcode == "fusion":
-                called: tuple[Body, ...] = tuple(
-                    by_name[name].body for name in statement.calls if name in by_name
-                )
-                fusions.add((statement.name, statement.attributes, called))
-            elif statement.opcode == "custom-call":
-                calls[statement.attributes] += 1
+            if statement[3] == "fusion":
+                called = [by_name[name].body for name in statement.calls if name in by_name]
+                for inner in called:
+                    if id(inner) not in contents:
+                        contents[id(inner)] = _content(inner)
+                inside = tuple(contents[id(inner)] for inner in called)
+                fusions.add((statement.name, fusion_emitter(statement.attributes), inside))
+            elif statement[3] == "custom-call":
+                calls[split_attributes(statement.attributes).get("custom_call_target", "")] += 1
     return frozenset(fusions), calls
+
+
+def _content(body: Body) -> Hashable:
+    """What a fused computation computes and calls, whatever the names in it."""
+    graph = body.graph
+    return (
+        tuple([(s.opcode, plain_shape(s.shape), s.calls) for s in graph.statements]),
+        graph.operands,
+        graph.root,
+    )
 
 
 def _same_line(instruction: Instruction, module: Module) -> Instruction | None:

@@ -101,7 +101,9 @@ class MatchTable:
     def _kind(self, instruction: Instruction) -> int:
         statement = instruction.statement
         opcode = statement.opcode
-        called = tuple([id(c.body) for c in instruction.called]) if statement.calls else ()
+        called: tuple[int, ...] = ()
+        if self.operations.called(statement):
+            called = tuple([id(computation.body) for computation in instruction.called])
         brief = id(statement), called
         known = self._known.get(brief)
         if known is None:
@@ -226,9 +228,11 @@ class _Matcher:
         result = self._result
         for ours, theirs in zip(regions[0].computations, regions[1].computations, strict=True):
             result.computations[ours] = theirs
-            for left, right in zip(ours.instructions, theirs.instructions, strict=True):
-                is_place = left.opcode in _PLACES and left.opcode != "parameter"
-                result.add(left, right, Step.PLACE if is_place else Step.VALUE)
+            result.after.update(zip(ours.instructions, theirs.instructions, strict=True))
+            result.before.update(zip(theirs.instructions, ours.instructions, strict=True))
+            for left, statement in zip(ours.instructions, ours.graph.statements, strict=True):
+                is_place = statement[3] in _PLACES and statement[3] != "parameter"
+                result.steps[left] = Step.PLACE if is_place else Step.VALUE
         return True
 
     def _same_calls(self, one: Computation, other: Computation) -> _Pending:

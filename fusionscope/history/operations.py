@@ -137,14 +137,9 @@ def plain_shape(text: str) -> str:
     return re.sub(r"\{[^{}]*\}|\s|/\*.*?\*/", "", text)
 
 
-def is_passed_on(instruction: Instruction) -> bool:
-    """Whether the value of an instruction is that of its first operand."""
-    opcode = instruction.opcode
-    return (
-        opcode in _IDENTITIES
-        or (opcode == "copy" and _keeps_layout(instruction))
-        or (opcode.endswith("-done") and opcode[:-5] in COLLECTIVES)
-    ) and bool(instruction.operands)
+def is_passed_on(opcode: str) -> bool:
+    """Whether the value of an instruction is that of its first operand, if it has one."""
+    return opcode in _IDENTITIES or (opcode.endswith("-done") and opcode[:-5] in COLLECTIVES)
 
 
 def _without_axis_names(groups: str) -> str:
@@ -191,7 +186,8 @@ def _moves_nothing(reshape: Instruction) -> bool:
     return orders[0] == orders[1]
 
 
-def _keeps_layout(copy: Instruction) -> bool:
+def keeps_layout(copy: Instruction) -> bool:
+    """Whether a copy has its operand's layout."""
     operands = copy.operands
     if not operands:
         return False

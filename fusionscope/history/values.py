@@ -25,6 +25,7 @@ from fusionscope.history.operations import (
     Operations,
     is_free_reshape,
     is_passed_on,
+    keeps_layout,
 )
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
@@ -343,7 +344,9 @@ class Numbering:
             if isinstance(operand, tuple):
                 return operand[index] if index < len(operand) else operand
             key: Hashable = ("element", operand, index)
-        elif is_passed_on(instruction):
+        elif operands and (
+            is_passed_on(opcode) or (opcode == "copy" and keeps_layout(instruction))
+        ):
             return operands[0]
         elif opcode.removesuffix("-start") in COLLECTIVES:
             return self._collective(frame, statement, instruction, operands)

@@ -111,6 +111,7 @@ class Body:
     footer: str = ""
     _graph: Graph | None = None
     _calls: dict[str, int] | None = None
+    _waits_checked: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -634,6 +635,13 @@ def _check_names(body: Body, defined: set[str]) -> None:
         raise UnusableInput(
             f"{caller} calls {shorten(name)}, which is not defined above it", line=offset
         )
+    if not body._waits_checked:
+        _check_waits(body)
+        body._waits_checked = True
+
+
+def _check_waits(body: Body) -> None:
+    """What instructions wait for is above them."""
     lines: dict[str, int] = {}
     for offset, statement in enumerate(body.written, 1):
         if "control-pre" in statement[5]:
