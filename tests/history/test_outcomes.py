@@ -32,8 +32,10 @@ def test_no_record_and_no_name_says_otherwise(dump):
         assert list(check(module, counts)) == []
     assert counts["names: agree"] > 0
     assert not module.fusion_explorer or counts["explorer: steps agree"] > 0
-    if module.priority_fusion is not None and dump.name not in ("convolution", "softmax"):
-        assert counts["record: steps agree"] > 0  # in these two the pass finds nothing to fuse
+    # In these the pass finds nothing to fuse.
+    nothing = "convolution", "h100/softmax", "h100-jaxlib-0.10/softmax", "a100/dense"
+    if module.priority_fusion is not None and not str(dump).endswith(nothing):
+        assert counts["record: steps agree"] > 0
 
 
 def numbered(before: str, *after: str) -> tuple[Pair, ...]:
