@@ -29,7 +29,7 @@ class Region:
     every instruction, those that are looked through too, which operation's value it has.
     ``passed_on`` operations have the value of their first operand; ``idle`` ones wait to be
     removed, for no result depends on them. ``computations`` are the region's own and those of its
-    fusions, ``callers`` the instructions that call the latter.
+    fusions, ``callers`` the instructions that call the latter, for those that have just one.
     """
 
     computation: Computation
@@ -89,26 +89,43 @@ def positions(carried: Carried) -> Iterator[int]:
 def find_regions(module: Module) -> dict[Computation, Region]:
     """Every region of a module by its computation, in the order of the text.
 
-    A computation belongs to the region of its caller where that is one fusion, call or start of
-    something asynchronous, and is a region of its own otherwise.
+    A computation belongs to the region of its caller where that is a fusion, a call or the start of
+    something asynchronous, and is a region of its own otherwise. One that several call is in the
+    region once for each of them, unless that would make regions much larger than the module.
     """
     counts: Counter[str] = Counter()
-    transparent: set[str] = set()
+    transparent: Counter[str] = Counter()
     for body in module.bodies:
         if not body.calls:
             continue
         own: Counter[str] = Counter()
         for statement in body.written:
             if statement[3] in TRANSPARENT:
-                own.update(statement.calls)
-                transparent.update(statement.calls[:1])
+                own.update(statement.calls[:1])
         counts.update({name: max(1, own[name]) for name in body.calls})
-    inlined = {name for name in transparent if counts[name] == 1}
+        transparent.update(own)
+    inlined = {name for name, count in transparent.items() if counts[name] == count}
+    shared = {name for name in inlined if counts[name] > 1}
+    if shared and _inlined_size(module, inlined) > 2 * module.instruction_count:
+        inlined -= shared
     return {
-        computation: _flow(computation, inlined)
+        computation: _flow(computation, inlined, shared)
         for computation in module.computations
         if computation.name not in inlined
     }
+
+
+def _inlined_size(module: Module, inlined: set[str]) -> int:
+    """How many instructions all regions have together; what is called stands above its callers."""
+    sizes: dict[str, int] = {}
+    for body in module.bodies:
+        size = len(body.written)
+        if not inlined.isdisjoint(body.calls):
+            for statement in body.written:
+                if statement[3] in TRANSPARENT:
+                    size += sum(sizes.get(n, 0) for n in statement.calls[:1] if n in inlined)
+        sizes[body.name] = size
+    return sum(size for name, size in sizes.items() if name not in inlined)
 
 
 class _Frame:
@@ -128,7 +145,7 @@ class _Frame:
         self.index = 0
 
 
-def _flow(computation: Computation, inlined: set[str]) -> Region:
+def _flow(computation: Computation, inlined: set[str], shared: set[str]) -> Region:
     region = Region(computation)
     carried = region.carried
     frames = [_Frame(computation, None, None)]
@@ -145,7 +162,8 @@ def _flow(computation: Computation, inlined: set[str]) -> Region:
             if opcode in TRANSPARENT:
                 called = instruction.called
                 if called and called[0].name in inlined:
-                    region.callers[called[0]] = instruction
+                    if called[0].name not in shared:
+                        region.callers[called[0]] = instruction
                     frames.append(_Frame(called[0], operands, instruction))
                     break
             elif opcode == "tuple":

@@ -9,6 +9,7 @@ matched reads the same as before, so one change does not spread.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -199,11 +200,12 @@ class _Matcher:
     def _note_double(self, one: Computation, other: Computation, *, is_copy: bool) -> None:
         ours, theirs = one.instructions, other.instructions
         if [i.opcode for i in ours] == [i.opcode for i in theirs]:
+            result = self._result
             for a, b in zip(ours, theirs, strict=True):
-                if is_copy:
-                    self._result.copies.setdefault(b, a)
-                else:
-                    self._result.merged.setdefault(a, b)
+                if is_copy and b not in result.before:
+                    result.copies.setdefault(b, a)
+                elif not is_copy and a not in result.after:
+                    result.merged.setdefault(a, b)
 
     def _evaluate_alone(self, region: Region) -> None:
         """Numbers the values of a region that has no counterpart."""
@@ -412,21 +414,65 @@ class _Matcher:
         result = self._result
         self._keep_values(a)
         self._keep_values(b)
-        for ours, (theirs, step) in pairs.mates.items():
-            result.add(a.operations[ours], b.operations[theirs], step)
-        for theirs, ours in pairs.copies.items():
-            result.copies[b.operations[theirs]] = a.operations[ours]
-        for ours, theirs in pairs.merged.items():
-            result.merged[a.operations[ours]] = b.operations[theirs]
+        for index, (theirs, step) in pairs.mates.items():
+            self._add(a.operations[index], b.operations[theirs], step)
+        for theirs, index in pairs.copies.items():
+            if b.operations[theirs] not in result.before:
+                result.copies[b.operations[theirs]] = a.operations[index]
+        for index, theirs in pairs.merged.items():
+            if a.operations[index] not in result.after:
+                result.merged[a.operations[index]] = b.operations[theirs]
+        self._pair_shared(a, b)
         reverse = {b.region.computation: a.region.computation}
         reverse |= {other: one for one, other in computations.items()}
+        reverse |= {
+            result.computations[c]: c for c in a.region.computations if c in result.computations
+        }
         callers_of = set(a.region.callers.values()), set(b.region.callers.values())
+        shared = set(a.region.computations[1:]) - a.region.callers.keys()
         for other, one in reverse.items():
-            self._match_places(one, other, callers_of)
+            self._match_places(one, other, callers_of, shared)
         for one, other in computations.items():
             callers = a.region.callers.get(one), b.region.callers.get(other)
             if callers[0] is not None and callers[1] is not None:
                 result.add(callers[0], callers[1], Step.PLACE)
+
+    def _add(self, one: Instruction, other: Instruction, step: Step) -> None:
+        """Adds a match. What is in a computation that several call is matched several times: first
+        come, and the others are copies, or merged."""
+        result = self._result
+        if one not in result.after and other not in result.before:
+            result.add(one, other, step)
+        elif other not in result.before:
+            result.copies.setdefault(other, one)
+        elif one not in result.after:
+            result.merged.setdefault(one, other)
+
+    def _pair_shared(self, a: Side, b: Side) -> None:
+        """Pairs computations that several call, by what is in them; notes those that are copies."""
+        result = self._result
+        taken = set(result.computations.values())
+        for side, links, is_copy in (
+            (a, result.after, False),
+            (b, result.copies, True),
+            (a, result.merged, False),
+        ):
+            done = taken if is_copy else result.computations.keys()
+            for computation in dict.fromkeys(side.region.computations):
+                if computation in done or computation in side.region.callers:
+                    continue
+                counterparts = Counter(
+                    links[each].computation for each in computation.instructions if each in links
+                )
+                for counterpart, _ in counterparts.most_common(1):
+                    if links is result.after:
+                        if counterpart not in taken:
+                            result.computations[computation] = counterpart
+                            taken.add(counterpart)
+                    elif is_copy:
+                        self._note_double(counterpart, computation, is_copy=True)
+                    else:
+                        self._note_double(computation, counterpart, is_copy=False)
 
     def _keep_values(self, side: Side) -> None:
         values, known = side.values, self._result.values
@@ -443,6 +489,7 @@ class _Matcher:
         one: Computation,
         other: Computation,
         callers_of: tuple[set[Instruction], set[Instruction]],
+        shared: set[Computation],
     ) -> None:
         """Matches what computes nothing in two computations: parameters, tuples, elements."""
         result = self._result
@@ -465,6 +512,8 @@ class _Matcher:
             for number, done in enumerate((result.after, result.before)):
                 left[number] = [i for i in left[number] if i not in done]
 
+        if one in shared:  # its values are those of one of the calls
+            pair(lambda i: (i.opcode, i.statement.inside) if i.opcode == "parameter" else i)
         pair(lambda i: (i.opcode, result.values[i], i.is_root, i.name))
         pair(lambda i: (i.opcode, result.values[i], i.is_root))
         pair(lambda i: (i.opcode, i.name))
