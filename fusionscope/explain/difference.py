@@ -465,11 +465,7 @@ def _find_parting(
 
     Stages are laid beside each other by pipeline and pass; one side may lack some.
     """
-    sides = [
-        [(stage, module) for stage, module in zip(lineage.stages, lineage.modules, strict=True)
-         if stage.name.after != "pipeline-start"]  # no pass has changed anything yet
-        for lineage in lineages
-    ]  # fmt: skip
+    sides = [_changing(lineage) for lineage in lineages]
     keys = [
         [(stage.name.pipeline, stage.name.after or stage.label) for stage, _ in side]
         for side in sides
@@ -490,11 +486,25 @@ def _find_parting(
     labels = [side[index + 1][0].label if index + 1 < len(side) else None
               for side, index in zip(sides, (i, j), strict=True)]  # fmt: skip
     if first[0] != first[1]:
-        # The pass that only one side has is the one.
-        alone = [key not in other for key, other in zip(first, (keys[1], keys[0]), strict=True)]
+        # A pass that the other side does not come to any more is the one.
+        rest = keys[0][i + 1 :], keys[1][j + 1 :]
+        alone = [first[0] not in rest[1], first[1] not in rest[0]]
         if alone[0] != alone[1]:
             labels[alone[0]] = None
     return Parting(sides[0][i][0].label if last else None, labels[0], labels[1])
+
+
+def _changing(lineage: Lineage) -> list[tuple[Stage, Module]]:
+    """The stages after something changed, and the last one."""
+    found: list[tuple[Stage, Module]] = []
+    last = lineage.stages[-1]
+    for stage, module in zip(lineage.stages, lineage.modules, strict=True):
+        is_changed = not found or found[-1][1].bodies != module.bodies
+        if stage is last and not is_changed and len(found) > 1:
+            found.pop()
+        if stage is last or is_changed:
+            found.append((stage, module))
+    return found
 
 
 def _is_same(one: Module, other: Module) -> bool:

@@ -1,71 +1,34 @@
 """The `explain` command: what it prints, what it refuses, and that nothing makes it fall over."""
 
-import gc
-import gzip
 import json
 import os
-import pty
 import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-
-from fusionscope.cli.main import main
-
-ROOT = Path(__file__).resolve().parents[2]
-DUMPS = ROOT / "samples" / "dumps"
-GPU, CPU, TPU = (DUMPS / name / "concatenate" for name in ("h100", "cpu", "tpu-v5e"))
+from sample_dumps import (
+    CONTROL,
+    CPU,
+    DUMPS,
+    GPU,
+    ROOT,
+    TPU,
+    damaged,
+    documented,
+    hostile_files,
+    keys,
+    on_a_terminal,
+    unpacked,
+    write,
+)
 
 # More damage than by default: FUSIONSCOPE_FUZZ=5000 pytest tests/cli
 ROUNDS = int(os.environ.get("FUSIONSCOPE_FUZZ", "300"))
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    errors: str
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Iterator[Any]:
-    """Runs the console script in this process."""
-    monkeypatch.delenv("COLUMNS", raising=False)
-
-    def call(*arguments: object, **environment: str) -> Result:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(sys, "argv", ["fusionscope", "explain", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leaving:
-            main()
-        sys.stdout.flush()
-        out, errors = capfdbinary.readouterr()
-        return Result(int(leaving.value.code or 0), out.decode(), errors.decode())
-
-    yield call
-    gc.enable()  # which a command turns off
-
-
-def text_of(file: Path) -> bytes:
-    content = file.read_bytes()
-    return gzip.decompress(content) if file.suffix == ".gz" else content
-
-
-def unpacked(dump: Path) -> dict[str, bytes]:
-    return {file.name.removesuffix(".gz"): text_of(file) for file in sorted(dump.iterdir())}
-
-
-def write(directory: Path, files: dict[str, bytes]) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
-    return directory
 
 
 def test_text(run):
@@ -144,22 +107,6 @@ def test_module(run):
     assert refused.code == 2 and "jit_program" in refused.errors
 
 
-def keys(value: object, path: str = "") -> set[str]:
-    """Where values are: `modules[].name`."""
-    if isinstance(value, dict):
-        here = {path} if path else set()
-        return here.union(*(keys(v, f"{path}.{k}" if path else k) for k, v in value.items()))
-    if isinstance(value, list):
-        return {f"{path}[]"}.union(*(keys(entry, f"{path}[]") for entry in value))
-    return {path}
-
-
-def documented() -> set[str]:
-    """Fields in the tables of docs/json.md, as far as they are about this command."""
-    section = (ROOT / "docs" / "json.md").read_text().partition("\n## explain\n")[2]
-    return set(re.findall(r"^\| `([^`]+)` \|", section.partition("\n## ")[0], re.MULTILINE))
-
-
 def test_json_is_as_documented(run, tmp_path):
     files = unpacked(CPU)
     write(tmp_path, files)
@@ -183,7 +130,7 @@ def test_json_is_as_documented(run, tmp_path):
         )
         for path in found
     }
-    described = documented()
+    described = documented("explain")
     ends = {path for path in found if not any(other.startswith(f"{path}.") for other in found)}
     assert ends <= described | {f"{path}[]" for path in described}
     assert described <= found
@@ -265,24 +212,9 @@ def test_a_module_that_cannot_be_read_is_told_beside_the_others(run, tmp_path):
     assert "jit_program on CPU" in done.out
 
 
-CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-HOSTILE = "\x1b[31mred\x07\x9b2J\u202e</td><script>alert(1)</script>|`x`\r"
-
-
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A dump whose operations, source files and flags are named to do harm."""
-    files = {}
-    for name, content in unpacked(GPU).items():
-        if name.endswith(".txt"):
-            text = content.decode()
-            text = text.replace('op_name="jit(program)', f'op_name="{HOSTILE}')
-            text = text.replace('"samples/programs/', f'"{HOSTILE}/')
-            content = text.encode()
-        elif name.endswith("debug_options"):
-            content += f'\nxla_disable_hlo_passes: "{HOSTILE}"\n'.encode()
-        files[name.replace("jit_program", "jit_\x1b[31m<b>\u202e")] = content
-    return write(tmp_path / "dump", files)
+    return write(tmp_path / "dump", hostile_files(GPU))
 
 
 @pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
@@ -318,12 +250,9 @@ def test_names_that_are_no_text_can_be_written_to_a_file(run, tmp_path, format_n
     assert "jit_" in (tmp_path / "out").read_text(encoding="utf-8")
 
 
-COMMAND = [sys.executable, "-m", "fusionscope", "explain"]
-
-
 def test_a_reader_that_leaves_early_is_no_error():
     with subprocess.Popen(
-        [*COMMAND, DUMPS / "h100/cartpole", "--all"],
+        [sys.executable, "-m", "fusionscope", "explain", DUMPS / "h100/cartpole", "--all"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -335,29 +264,10 @@ def test_a_reader_that_leaves_early_is_no_error():
         assert process.wait() in (0, -signal.SIGPIPE)
 
 
-def on_a_terminal(**environment: str) -> bytes:
-    """What is printed where standard output is a terminal."""
-    leader, follower = pty.openpty()
-    plain = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR", "TERM")}
-    process = subprocess.Popen(
-        [*COMMAND, GPU], cwd=ROOT, stdout=follower, env={**plain, "TERM": "xterm", **environment}
-    )
-    os.close(follower)
-    printed = b""
-    try:
-        while chunk := os.read(leader, 1 << 16):
-            printed += chunk
-    except OSError:  # the other side has closed
-        pass
-    os.close(leader)
-    assert process.wait() == 0
-    return printed
-
-
 def test_a_terminal_gets_colours_unless_told_otherwise():
     colour = re.compile(rb"\x1b\[[\d;]*3\d")
-    assert colour.search(on_a_terminal(COLUMNS="100"))
-    assert not colour.search(on_a_terminal(COLUMNS="100", NO_COLOR="1"))
+    assert colour.search(on_a_terminal("explain", GPU, COLUMNS="100"))
+    assert not colour.search(on_a_terminal("explain", GPU, COLUMNS="100", NO_COLOR="1"))
 
 
 def test_no_colour_in_a_pipe(run):
@@ -370,56 +280,6 @@ _KEPT = re.compile(
     r"before_tpu_fusion|dot-library|after_(?:\w+_)?optimizations\.txt|priority_fusion_dump|"
     r"target_config|debug_options|_fusion\.(?:pyz|html)|metadata\.textproto|cpu_after_opt|gpu_after_opt"
 )
-_PIECES = [
-    b"(",
-    b")",
-    b"{",
-    b"}",
-    b'"',
-    b",",
-    b"%",
-    b"9" * 25,
-    b"-1",
-    b"\x00",
-    b"\xff",
-    b"#1",
-    b"while",
-]
-_PIECES += [b"index=9", b"[", b"]", b"parameter(7)", b"get-tuple-element", b"\\", b"-start"]
-
-
-def damaged(random_: random.Random, content: bytes) -> bytes:
-    """Cut, bits flipped, lines dropped, doubled or swapped, pieces put in, words exchanged."""
-    lines = content.split(b"\n")
-    place = random_.randrange(len(content) + 1)
-    match random_.randrange(8):
-        case 0:
-            return content[:place]
-        case 1:
-            flipped = bytearray(content or b"x")
-            for _ in range(random_.choice((1, 3, 20))):
-                flipped[random_.randrange(len(flipped))] ^= 1 << random_.randrange(8)
-            return bytes(flipped)
-        case 2:
-            for _ in range(min(len(lines), random_.choice((1, 2, 5)))):
-                del lines[random_.randrange(len(lines))]
-        case 3:
-            for _ in range(random_.choice((1, 2, 5))):
-                lines.insert(random_.randrange(len(lines)), random_.choice(lines))
-        case 4:
-            one, two = random_.randrange(len(lines)), random_.randrange(len(lines))
-            lines[one], lines[two] = lines[two], lines[one]
-        case 5:
-            return content[:place] + random_.choice(_PIECES) + content[place:]
-        case 6:
-            return content[:place] + content[place + random_.randrange(1, 30) :]
-        case 7:
-            words = re.findall(rb"%?[\w.\-]+", content)
-            if words:
-                return content.replace(
-                    random_.choice(words), random_.choice(words), random_.choice((1, 3, 1000))
-                )
-    return b"\n".join(lines)
 
 
 def test_damage_is_told_in_one_line(run, tmp_path):
