@@ -14,15 +14,19 @@ if TYPE_CHECKING:
     from fusionscope.errors import UnusableInput
     from fusionscope.explain import Explanation, ModuleFacts, PairFacts, Selection
     from fusionscope.explain import explain as explain_dump
+    from fusionscope.explain.difference import Difference, compare
+    from fusionscope.explain.story import History, tell_history
     from fusionscope.hlo import Computation, Instruction, Module, Shape, parse, to_text
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Computation",
+    "Difference",
     "Dump",
     "DumpedModule",
     "Explanation",
+    "History",
     "Instruction",
     "Module",
     "ModuleFacts",
@@ -32,9 +36,11 @@ __all__ = [
     "Stage",
     "UnusableInput",
     "__version__",
+    "compare",
     "explain_dump",
     "open_dump",
     "parse",
+    "tell_history",
     "to_text",
 ]
 
@@ -43,6 +49,8 @@ _FOLDERS = {
     "fusionscope.dump": ("Dump", "DumpedModule", "Stage", "open_dump"),
     "fusionscope.errors": ("UnusableInput",),
     "fusionscope.explain": ("Explanation", "ModuleFacts", "PairFacts", "Selection", "explain_dump"),
+    "fusionscope.explain.difference": ("Difference", "compare"),
+    "fusionscope.explain.story": ("History", "tell_history"),
     "fusionscope.hlo": ("Computation", "Instruction", "Module", "Shape", "parse", "to_text"),
 }
 # A plain ``explain`` would be hidden by the folder of that name, which becomes an attribute of the

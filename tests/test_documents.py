@@ -101,3 +101,36 @@ def test_commands_in_documents_have_options_that_exist():
                     )
                     for word in words:
                         assert not word.startswith("--") or word in done.stdout, line
+
+
+def output_of(command: str) -> str:
+    """What a command prints in full, on one line."""
+    done = subprocess.run(
+        [sys.executable, "-m", *shlex.split(command), "--all"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    return " ".join(done.stdout.decode().split())
+
+
+SOFTMAX = "samples/dumps/h100/softmax samples/dumps/h100-without-triton-softmax/softmax"
+REDUCTIONS = (
+    "samples/dumps/h100/reductions samples/dumps/h100-without-multi-output-fusion/reductions"
+)
+DENSE = "samples/dumps/a100/dense samples/dumps/b200/dense"
+
+
+@pytest.mark.parametrize(
+    ("page", "number", "command"),
+    [
+        ("history.md", 0, "fusionscope history samples/dumps/h100/softmax"),
+        ("diff.md", 0, f"fusionscope diff {SOFTMAX}"),
+        ("diff.md", 1, f"fusionscope diff {REDUCTIONS}"),
+        ("diff.md", 2, f"fusionscope diff {DENSE}"),
+    ],
+)
+def test_pages_show_what_commands_print(page, number, command):
+    printed = output_of(command)
+    for line in blocks(ROOT / "docs" / page, "text")[number].splitlines():
+        assert " ".join(line.split()) in printed, line

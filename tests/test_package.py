@@ -56,9 +56,11 @@ def tracked() -> list[Path]:
 def test_these_names_are_the_library():
     assert fusionscope.__all__ == [
         "Computation",
+        "Difference",
         "Dump",
         "DumpedModule",
         "Explanation",
+        "History",
         "Instruction",
         "Module",
         "ModuleFacts",
@@ -68,9 +70,11 @@ def test_these_names_are_the_library():
         "Stage",
         "UnusableInput",
         "__version__",
+        "compare",
         "explain_dump",
         "open_dump",
         "parse",
+        "tell_history",
         "to_text",
     ]
 
