@@ -19,6 +19,7 @@ from fusionscope.explain.explain import Selection, explain_module, operation_of
 from fusionscope.explain.fusions import FusionFacts, fusion_facts
 from fusionscope.explain.result import ModuleFacts, Operation, PairFacts
 from fusionscope.history.changes import (
+    CARRIERS,
     ChangeKind,
     Edit,
     EditKind,
@@ -512,8 +513,16 @@ def _is_same(one: Module, other: Module) -> bool:
     written = [[(body.name, body.written) for body in module.bodies] for module in (one, other)]
     if written[0] == written[1]:
         return True
-    matching = match(one, other)
-    return same_but_for_notes(matching)
+    counts = [
+        Counter(
+            statement.opcode
+            for computation in module.reachable()
+            for statement in computation.body.written
+            if statement.opcode not in CARRIERS
+        )
+        for module in (one, other)
+    ]
+    return counts[0] == counts[1] and same_but_for_notes(match(one, other))
 
 
 def _with_passes(

@@ -180,16 +180,16 @@ def is_incidental(edit: Edit) -> bool:
     opcodes = {each.opcode for each in ends}
     in_fusion = [_is_fused(each) for each in ends]
     if edit.kind is EditKind.MOVED:
-        return any(in_fusion) or not opcodes.isdisjoint(_CARRIERS)
+        return any(in_fusion) or not opcodes.isdisjoint(CARRIERS)
     if "parameter" in opcodes:
         return any(in_fusion)
     if edit.kind is EditKind.UPDATED and not any(in_fusion):
         return False
-    return not opcodes.isdisjoint(_CARRIERS)
+    return not opcodes.isdisjoint(CARRIERS)
 
 
 # Instructions that compute nothing.
-_CARRIERS = frozenset(
+CARRIERS = frozenset(
     {"async-start", "async-done", "async-update", "call", "fusion", "get-tuple-element",
      "parameter", "tuple"}
 )  # fmt: skip

@@ -29,6 +29,8 @@ class Lineage:
     _table: MatchTable = field(default_factory=MatchTable, repr=False)
     _matchings: dict[int, Matching] = field(default_factory=dict, repr=False)
     _changes: dict[int, tuple[FusionChange, ...]] = field(default_factory=dict, repr=False)
+    _touched: dict[int, bool] = field(default_factory=dict, repr=False)
+    _fusions: dict[int, dict[str, Instruction]] = field(default_factory=dict, repr=False)
     _traces: dict[int, Hashable] = field(default_factory=dict, repr=False)
     # What is in fused computations, by the identity of their bodies.
     _contents: dict[int, Hashable] = field(default_factory=dict, repr=False)
@@ -50,9 +52,12 @@ class Lineage:
 
     def touches_fusions(self, index: int) -> bool:
         """Whether fusions or library calls may differ between stage ``index`` and the next."""
-        if self.modules[index].bodies == self.modules[index + 1].bodies:
-            return False
-        return self._trace(index) != self._trace(index + 1)
+        known = self._touched.get(index)
+        if known is None:
+            known = self._touched[index] = self.modules[index].bodies != self.modules[
+                index + 1
+            ].bodies and self._trace(index) != self._trace(index + 1)
+        return known
 
     def _trace(self, index: int) -> Hashable:
         """What fusions and library calls look like in a stage, whatever the names in them."""
@@ -74,17 +79,33 @@ class Lineage:
     def earlier(self, index: int, instruction: Instruction) -> Instruction | None:
         """What an instruction of stage ``index + 1`` was in stage ``index``."""
         if not self.touches_fusions(index):
-            same = _same_line(instruction, self.modules[index])
+            same = self._same(instruction, index)
             if same is not None:
                 return same
         matching = self.matching(index)
         return matching.before.get(instruction) or matching.copies.get(instruction)
 
+    def _same(self, instruction: Instruction, index: int) -> Instruction | None:
+        """What an instruction of a neighbouring stage is in stage ``index``, where fusions are the
+        same in both and the texts tell."""
+        if instruction.opcode != "fusion":
+            return _same_line(instruction, self.modules[index])
+        if index not in self._fusions:
+            self._fusions[index] = {
+                each.name: each
+                for computation in self.modules[index].computations
+                for each, statement in zip(
+                    computation.instructions, computation.graph.statements, strict=True
+                )
+                if statement.opcode == "fusion"
+            }
+        return self._fusions[index].get(instruction.name)
+
     def later(self, index: int, instruction: Instruction) -> tuple[Instruction, ...]:
         """What an instruction of stage ``index`` is in stage ``index + 1``: itself, and its copies;
         the one that it was merged with; or nothing."""
         if not self.touches_fusions(index):
-            same = _same_line(instruction, self.modules[index + 1])
+            same = self._same(instruction, index + 1)
             if same is not None:
                 return (same,)
         matching = self.matching(index)
