@@ -86,9 +86,9 @@ class Lineage:
         return matching.before.get(instruction) or matching.copies.get(instruction)
 
     def _same(self, instruction: Instruction, index: int) -> Instruction | None:
-        """What an instruction of a neighbouring stage is in stage ``index``, where fusions are the
-        same in both and the texts tell."""
-        if instruction.opcode != "fusion":
+        """What an instruction of a neighbouring stage is in stage ``index``, where fusions and
+        library calls are the same in both, as far as the texts tell."""
+        if instruction.opcode not in ("custom-call", "fusion"):
             return _same_line(instruction, self.modules[index])
         if index not in self._fusions:
             self._fusions[index] = {
@@ -97,9 +97,10 @@ class Lineage:
                 for each, statement in zip(
                     computation.instructions, computation.graph.statements, strict=True
                 )
-                if statement.opcode == "fusion"
+                if statement.opcode in ("custom-call", "fusion")
             }
-        return self._fusions[index].get(instruction.name)
+        same = self._fusions[index].get(instruction.name)
+        return same if same is not None and same.opcode == instruction.opcode else None
 
     def later(self, index: int, instruction: Instruction) -> tuple[Instruction, ...]:
         """What an instruction of stage ``index`` is in stage ``index + 1``: itself, and its copies;
