@@ -183,9 +183,11 @@ def progress_over(
 
 
 def _count_fusions(module: Module) -> int:
+    """Those in fusions do not count: they are a part of the outer one."""
     return sum(
         statement.opcode == "fusion"
         for computation in module.reachable()
+        if computation.name not in module.fused_computations
         for statement in computation.body.written
     )
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report.text import cell, plural, safe, shorten, size
+from fusionscope.report.text import cell, counted, plural, safe, shorten, size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.explain.result import (
         Explanation,
-        KernelFacts,
         ModuleFacts,
         Operation,
         PairFacts,
@@ -116,14 +115,6 @@ def _heading(module: ModuleFacts) -> str:
     return f"{safe(module.name)} on {safe(target or 'an unknown backend')}"
 
 
-def _kernel_note(kernel: KernelFacts) -> str:
-    """What a kernel computes: each opcode once, with its count."""
-    counts: dict[str, int] = {}
-    for member in kernel.members:
-        counts[member] = counts.get(member, 0) + 1
-    return " ".join(f"{count} {name}" if count > 1 else name for name, count in counts.items())
-
-
 def _outcomes(module: ModuleFacts) -> str:
     return ", ".join(f"{count:,} {outcome}" for outcome, count in module.outcomes.items() if count)
 
@@ -167,7 +158,7 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
             alike_too = f" and {alike.count - 1:,} alike" if alike.count > 1 else ""
             yield (
                 f"| `{cell(kernel.name)}`{alike_too} | {cell(f'{kernel.kind} {kernel.emitter}')} "
-                f"| {kernel.runs:,} | {size(alike.bytes_moved)} | {cell(_kernel_note(kernel))} "
+                f"| {kernel.runs:,} | {size(alike.bytes_moved)} | {cell(counted(kernel.members))} "
                 f"| {cell(kernel.source or '')} |"
             )
         yield ""
@@ -290,7 +281,7 @@ def _print_kernels(module: ModuleFacts, console: Console, top: int | None) -> No
             shorten(kernel.emitter, 14),
             f"{kernel.runs:,}" if kernel.runs_known else f"{kernel.runs:,}+",
             size(alike.bytes_moved),
-            safe(_kernel_note(kernel)),
+            safe(counted(kernel.members)),
             _file_and_line(kernel.source),
         )
     _print_indented(table, console)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report.text import cell, plural, safe, shorten
+from fusionscope.report.text import cell, counted, plural, safe, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -281,6 +281,6 @@ def _print_life(life: Life, console: Console, top: int | None) -> None:
         line = Text(f"  {safe(_ending_text(ending))}", style="green")
         console.print(line)
         if ending.members:
-            console.print(Padding(Text(" ".join(ending.members), style="dim"), (0, 0, 0, 4)))
+            console.print(Padding(Text(counted(ending.members), style="dim"), (0, 0, 0, 4)))
     if not life.endings:
         console.print(Text("  not in the final module", style="red"))

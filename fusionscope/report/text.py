@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 
 # Everything that could move a terminal's cursor or change the direction of its text.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -33,6 +35,13 @@ def size(count: int) -> str:
 
 def plural(count: int, noun: str, many: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else many or f'{noun}s'}"
+
+
+def counted(opcodes: Iterable[str]) -> str:
+    """What a kernel computes: each opcode once, with its count."""
+    return " ".join(
+        f"{count} {name}" if count > 1 else name for name, count in Counter(opcodes).items()
+    )
 
 
 def cell(text: str) -> str:
