@@ -6,14 +6,7 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import (
-    format_options,
-    open_console,
-    show_problem,
-    show_progress,
-    write_json,
-    write_text,
-)
+from fusionscope.cli.output import format_options, show_problem, show_progress, write_report
 
 
 @click.command(name="diff")
@@ -68,12 +61,12 @@ def command(
     for problem in difference.problems:
         show_problem(problem)
     limit = None if everything else top
-    if format_name == "json":
-        write_json(to_json(difference), output)
-    elif format_name == "markdown":
-        write_text(to_markdown(difference, top=limit), output)
-    else:
-        with open_console(output) as console:
-            print_difference(difference, console, top=limit)
+    write_report(
+        format_name,
+        output,
+        json=lambda: to_json(difference),
+        markdown=lambda: to_markdown(difference, top=limit),
+        text=lambda console: print_difference(difference, console, top=limit),
+    )
     if exit_code and not difference.is_same:
         context.exit(1)

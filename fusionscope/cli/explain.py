@@ -6,14 +6,7 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import (
-    format_options,
-    open_console,
-    show_problem,
-    show_progress,
-    write_json,
-    write_text,
-)
+from fusionscope.cli.output import format_options, show_problem, show_progress, write_report
 from fusionscope.errors import UnusableInput
 
 
@@ -81,13 +74,13 @@ def command(
         show_problem(problem)
     limit = None if everything else top
     pairs = everything or selection.picks_pairs
-    if format_name == "json":
-        write_json(to_json(explanation), output)
-    elif format_name == "markdown":
-        write_text(to_markdown(explanation, top=limit, pairs=pairs), output)
-    else:
-        with open_console(output) as console:
-            print_explanation(explanation, console, top=limit, pairs=pairs)
+    write_report(
+        format_name,
+        output,
+        json=lambda: to_json(explanation),
+        markdown=lambda: to_markdown(explanation, top=limit, pairs=pairs),
+        text=lambda console: print_explanation(explanation, console, top=limit, pairs=pairs),
+    )
 
 
 def _ends(pair: str | None) -> tuple[str | None, str | None]:

@@ -6,14 +6,7 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import (
-    format_options,
-    open_console,
-    show_problem,
-    show_progress,
-    write_json,
-    write_text,
-)
+from fusionscope.cli.output import format_options, show_problem, show_progress, write_report
 
 
 @click.command(name="history")
@@ -63,10 +56,10 @@ def command(
     for problem in history.problems:
         show_problem(problem)
     limit = None if everything else top
-    if format_name == "json":
-        write_json(to_json(history), output)
-    elif format_name == "markdown":
-        write_text(to_markdown(history, top=limit), output)
-    else:
-        with open_console(output) as console:
-            print_history(history, console, top=limit)
+    write_report(
+        format_name,
+        output,
+        json=lambda: to_json(history),
+        markdown=lambda: to_markdown(history, top=limit),
+        text=lambda console: print_history(history, console, top=limit),
+    )

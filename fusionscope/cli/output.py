@@ -102,3 +102,21 @@ def open_console(output: Path | None) -> Iterator[Console]:
     yield console
     if not is_terminal:
         write_text(re.sub(r" +$", "", buffer.getvalue(), flags=re.MULTILINE), output)
+
+
+def write_report(
+    format_name: str,
+    output: Path | None,
+    *,
+    json: Callable[[], dict[str, Any]],
+    markdown: Callable[[], str],
+    text: Callable[[Console], None],
+) -> None:
+    """Writes a result in the format that was asked for."""
+    if format_name == "json":
+        write_json(json(), output)
+    elif format_name == "markdown":
+        write_text(markdown(), output)
+    else:
+        with open_console(output) as console:
+            text(console)

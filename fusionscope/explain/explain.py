@@ -31,8 +31,9 @@ from fusionscope.explain.result import (
     Totals,
 )
 from fusionscope.history.kernels import Kernel, find_kernels
+from fusionscope.history.operations import flatten
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs, is_looked_through, with_parts
-from fusionscope.history.values import NumberedModule, Numbering, flatten
+from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Instruction, SourceLocation
 
 Content = TypeVar("Content")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fusionscope.history.kernels import KernelKind, kind_and_emitter, operations_in
-from fusionscope.history.matching import Matching, Values
-from fusionscope.history.operations import plain_shape
+from fusionscope.history.matching import Matching
+from fusionscope.history.operations import Value, plain_shape
 from fusionscope.history.pairing import Step
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import CALLS, read_names, read_value
@@ -135,10 +135,10 @@ def updates(
         yield "operands", names[0], names[1]
 
 
-def _leaves(values: dict[Instruction, Values], operands: Iterable[Instruction]) -> list[Values]:
+def _leaves(values: dict[Instruction, Value], operands: Iterable[Instruction]) -> list[Value]:
     """What is read, an element of a tuple being read on its own."""
-    leaves: list[Values] = []
-    pending: list[Values] = [values[operand] for operand in reversed(tuple(operands))]
+    leaves: list[Value] = []
+    pending: list[Value] = [values[operand] for operand in reversed(tuple(operands))]
     while pending:
         value = pending.pop()
         if isinstance(value, tuple):

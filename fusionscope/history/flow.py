@@ -7,16 +7,12 @@ that an operation reads what another one computed, in the same fusion or not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
-from fusionscope.history.operations import TRANSPARENT, is_passed_on
+from fusionscope.history.operations import TRANSPARENT, Value, flatten, is_passed_on
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
-
-# The position of an operation, or one for each element of a tuple that is taken apart.
-Carried: TypeAlias = "int | tuple[Carried, ...]"
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +22,7 @@ class Region:
     ``operations`` stand operands first; ``sources[i]`` are the positions of what operation ``i``
     reads, a tuple being all that is in it, and ``users[i]`` of what reads it, with the number of
     the operand. ``outputs`` gives positions in the results by operation. ``carried`` tells for
-    every instruction, those that are looked through too, which operation's value it has.
+    every instruction, those that are looked through too, at which position its value is computed.
     ``passed_on`` operations have the value of their first operand; ``idle`` ones wait to be
     removed, for no result depends on them. ``computations`` are the region's own and those of its
     fusions, ``callers`` the instructions that call the latter, for those that have just one.
@@ -38,7 +34,7 @@ class Region:
     sources: list[tuple[int, ...]] = field(default_factory=list)
     users: list[list[tuple[int, int]]] = field(default_factory=list)
     outputs: dict[int, set[int]] = field(default_factory=dict)
-    carried: dict[Instruction, Carried] = field(default_factory=dict)
+    carried: dict[Instruction, Value] = field(default_factory=dict)
     passed_on: list[bool] = field(default_factory=list)
     idle: list[bool] = field(default_factory=list)
     computations: list[Computation] = field(default_factory=list)
@@ -57,7 +53,7 @@ class Region:
         return index
 
     def _finish(self) -> None:
-        for slot, output in enumerate(positions(self.carried[self.computation.root])):
+        for slot, output in enumerate(flatten(self.carried[self.computation.root])):
             self.outputs.setdefault(output, set()).add(slot)
         self.idle = [False] * len(self.operations)
         for index in range(len(self.operations) - 1, -1, -1):
@@ -73,17 +69,6 @@ _ACTING = frozenset(
     """all-gather-start all-reduce-start async-start call collective-permute-start conditional
     custom-call infeed outfeed parameter recv recv-done send send-done while""".split()
 )
-
-
-def positions(carried: Carried) -> Iterator[int]:
-    """The operations in what an instruction carries."""
-    pending = [carried]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, int):
-            yield part
-        else:
-            pending.extend(reversed(part))
 
 
 def find_regions(module: Module) -> dict[Computation, Region]:
@@ -136,7 +121,7 @@ class _Frame:
     def __init__(
         self,
         computation: Computation,
-        arguments: tuple[Carried, ...] | None,
+        arguments: tuple[Value, ...] | None,
         caller: Instruction | None,
     ) -> None:
         self.computation = computation
@@ -182,7 +167,7 @@ def _flow(computation: Computation, inlined: set[str], shared: set[str]) -> Regi
                     continue
             for operand in operands:
                 if not isinstance(operand, int):
-                    operands = tuple(positions(operands))
+                    operands = tuple(flatten(operands))
                     break
             carried[instruction] = region._add(instruction, opcode, operands)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 
-from fusionscope.history.flow import positions
+from fusionscope.history.operations import flatten
 from fusionscope.history.pairing import Side, groups
 from fusionscope.hlo import Computation, Instruction
 
@@ -32,7 +32,7 @@ def _held(side: Side) -> dict[Computation, _Held]:
         if held is not None:
             held.members.add(side.signatures[index])
     for computation, held in found.items():
-        outputs = tuple(positions(side.region.carried[computation.root]))
+        outputs = tuple(flatten(side.region.carried[computation.root]))
         held.outputs = frozenset(side.values[output] for output in outputs)
         held.uses = frozenset(side.uses[output] for output in outputs)
         held.is_idle = all(side.idle[output] for output in outputs)

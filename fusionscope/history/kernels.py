@@ -7,7 +7,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fusionscope.history.values import Execution, NumberedModule, flatten
+from fusionscope.history.operations import flatten
+from fusionscope.history.values import Execution, NumberedModule
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.attributes import split_attributes
 

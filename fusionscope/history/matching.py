@@ -15,16 +15,14 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import TypeAlias
 
-from fusionscope.history.flow import Carried, Region, find_regions
+from fusionscope.history.flow import Region, find_regions
 from fusionscope.history.fusion_pairs import pair_fusions
-from fusionscope.history.operations import COLLECTIVES, RESHAPES, Operations, plain_shape
+from fusionscope.history.operations import COLLECTIVES, RESHAPES, Operations, Value, plain_shape
 from fusionscope.history.pairing import Pairs, Side, Step, groups
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Statement
 
-# Numbers of values, comparable between both modules, in the form of what an instruction carries.
-Values: TypeAlias = "int | tuple[Values, ...]"
 # Two computations, and how the loop variables of the second are counted in the first.
 _Pending: TypeAlias = "list[tuple[Computation, Computation, dict[int, int]]]"
 
@@ -48,7 +46,7 @@ class Matching:
     copies: dict[Instruction, Instruction] = field(default_factory=dict)
     merged: dict[Instruction, Instruction] = field(default_factory=dict)
     computations: dict[Computation, Computation] = field(default_factory=dict)
-    values: dict[Instruction, Values] = field(default_factory=dict)
+    values: dict[Instruction, Value] = field(default_factory=dict)
     idle: set[Instruction] = field(default_factory=set)
     regions: tuple[dict[Computation, Region], dict[Computation, Region]] = ({}, {})
 
@@ -550,7 +548,7 @@ class _Matcher:
 _PLACES = frozenset({"async-start", "call", "fusion", "get-tuple-element", "parameter", "tuple"})
 
 
-def _values(carried: Carried, values: list[int]) -> Values:
+def _values(carried: Value, values: list[int]) -> Value:
     if isinstance(carried, int):
         return values[carried]
     return tuple([_values(part, values) for part in carried])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from itertools import accumulate
 from operator import mul
+from typing import TypeAlias
 
 from fusionscope.hlo import Computation, Instruction
 from fusionscope.hlo.attributes import CALLS, split_attributes
@@ -40,6 +41,21 @@ COLLECTIVES = frozenset({"all-gather", "all-reduce", "collective-permute", "redu
 TRANSPARENT = frozenset({"fusion", "call", "async-start"})
 # Their computations are executed by instructions of their own, each a kernel.
 CONTROL = frozenset({"while", "conditional", "call"})
+
+
+# A value is a number, or one value for each element of a tuple that is taken apart.
+Value: TypeAlias = "int | tuple[Value, ...]"
+
+
+def flatten(value: Value) -> Iterator[int]:
+    """The numbers in a value."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, int):
+            yield part
+        else:
+            pending.extend(reversed(part))
 
 
 class Operations:

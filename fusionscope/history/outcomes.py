@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fusionscope.history.kernels import SLICES
-from fusionscope.history.operations import TRANSPARENT, is_free_reshape
-from fusionscope.history.values import Execution, NumberedModule, Value, flatten
+from fusionscope.history.operations import TRANSPARENT, Value, flatten, is_free_reshape
+from fusionscope.history.values import Execution, NumberedModule
 from fusionscope.hlo import Instruction
 
 # Their result is their first operand.

@@ -16,13 +16,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from fusionscope.history.operations import (
     COLLECTIVES,
     RESHAPES,
     TRANSPARENT,
     Operations,
+    Value,
+    flatten,
     is_free_reshape,
     is_passed_on,
     keeps_layout,
@@ -30,9 +32,6 @@ from fusionscope.history.operations import (
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body, Statement
-
-# A value is a number, or one value for each element of a tuple that is taken apart.
-Value: TypeAlias = "int | tuple[Value, ...]"
 
 _NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
 # Computations that call each other deeper than this are left alone.
@@ -117,17 +116,6 @@ class NumberedModule:
             for instruction, value in execution.values.items():
                 named[execution.path, None, instruction.name] = (instruction, value)
         return named
-
-
-def flatten(value: Value) -> Iterator[int]:
-    """The numbers in a value."""
-    pending = [value]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, int):
-            yield part
-        else:
-            pending.extend(reversed(part))
 
 
 class _Before(NamedTuple):

@@ -12,17 +12,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.explain.difference import (
-        DecisionChange,
         Difference,
         EditFacts,
         FusionDifference,
         ModuleDifference,
         OutcomeChange,
-        Parting,
         SideFacts,
     )
-    from fusionscope.explain.evidence import Verdict
+    from fusionscope.explain.parting import DecisionChange, Parting
     from fusionscope.explain.result import PairFacts
+    from fusionscope.explain.verdicts import Verdict
 
 SCHEMA = "fusionscope.diff/1"
 
