@@ -97,6 +97,7 @@ class EditFacts:
 class ModuleDifference:
     """What differs between two modules.
 
+    ``header`` are attributes of the module, with both texts: aliases, numbers of devices.
     ``lost`` and ``gained`` are fusions that only one side has, ``changed`` and ``renamed`` count
     those that both have. ``outcomes``, ``parting`` and ``decision`` are there for whole dumps only.
     ``incidental`` counts edits that go with changes of fusions. ``steps`` counts matched
@@ -106,6 +107,7 @@ class ModuleDifference:
 
     before: SideFacts
     after: SideFacts
+    header: tuple[tuple[str, str, str], ...]
     outcomes: tuple[OutcomeChange, ...]
     fusions: tuple[FusionDifference, ...]
     lost: tuple[str, ...]
@@ -123,7 +125,7 @@ class ModuleDifference:
     @property
     def is_same(self) -> bool:
         """Whether nothing changed but names, metadata and the order of the text."""
-        return not (self.outcomes or self.fusions or self.edits)
+        return not (self.header or self.outcomes or self.fusions or self.edits)
 
     @property
     def weight(self) -> tuple[int, int, int, int]:
@@ -300,6 +302,7 @@ def _compare(
     return ModuleDifference(
         _side_facts(sides[0].path, one, stages[0], modules[0], backend),
         _side_facts(sides[1].path, other, stages[1], modules[1], backend),
+        tuple(_header(*modules)),
         outcomes,
         fusions,
         tuple(_alone(matching, 0)),
@@ -314,6 +317,22 @@ def _compare(
         certain / max(total, 1),
         tuple(notes),
     )
+
+
+# What the header of a module says of how it is run, with what it is where nothing is said.
+_HEADER = {
+    "buffer_donor": "{}",
+    "input_output_alias": "{}",
+    "num_partitions": "1",
+    "replica_count": "1",
+}
+
+
+def _header(one: Module, other: Module) -> Iterator[tuple[str, str, str]]:
+    for key, usual in _HEADER.items():
+        old, new = ("".join(module.attributes.get(key, usual).split()) for module in (one, other))
+        if old != new:
+            yield key, old, new
 
 
 def _alone(matching: Matching, side: int) -> Iterator[str]:

@@ -46,6 +46,7 @@ def _module_json(module: ModuleDifference) -> dict[str, Any]:
     return {
         "before": _side_json(module.before),
         "after": _side_json(module.after),
+        "header": {name: [old, new] for name, old, new in module.header},
         "outcomes": [
             {
                 "before": _pair_json(change.before),
@@ -159,6 +160,11 @@ def _totals(module: ModuleDifference) -> str:
     )
 
 
+def _header_lines(module: ModuleDifference) -> Iterator[str]:
+    for name, old, new in module.header:
+        yield f"{name} {shorten(old, 200)} → {shorten(new, 200)}"
+
+
 def _side_text(side: SideFacts) -> str:
     parts = [side.path, side.module, side.stage, side.device or "", *side.flags]
     return "  ".join(part for part in parts if part)
@@ -261,6 +267,8 @@ def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
         yield f"- before: {cell(_side_text(module.before))}"
         yield f"- after: {cell(_side_text(module.after))}"
         yield f"- {cell(_totals(module))}"
+        for line in _header_lines(module):
+            yield f"- {cell(line)}"
         if module.parting:
             yield f"- {cell(_parting_text(module.parting))}"
         if module.decision:
@@ -325,7 +333,7 @@ def print_difference(difference: Difference, console: Console, *, top: int | Non
             console.print(Padding(text, (0, 0, 0, 2)))
         for note in module.notes:
             console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
-        lines = [_totals(module)]
+        lines = [_totals(module), *_header_lines(module)]
         if module.parting:
             lines.append(_parting_text(module.parting))
         if module.decision:
