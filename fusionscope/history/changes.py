@@ -128,7 +128,11 @@ def updates(
     values = matching.values
     read = before.operands, after.operands
     agree = len(read[0]) == len(read[1]) and all(
-        values[a] == values[b] or matching.after.get(a) is b for a, b in zip(*read, strict=True)
+        values[a] == values[b]
+        or matching.after.get(a) is b
+        or matching.copies.get(b) is a
+        or matching.merged.get(a) is b
+        for a, b in zip(*read, strict=True)
     )
     if not agree and _leaves(values, read[0]) != _leaves(values, read[1]):
         names = [", ".join(operand.name for operand in operands) for operands in read]
@@ -475,11 +479,14 @@ class _Changes:
 
 def is_idle(matching: Matching, fusion: Instruction) -> bool:
     """Whether nothing reads a fusion any more: a pass has fused it, and left it behind."""
-    return all(
-        member in matching.idle or member.opcode in ("bitcast", "constant", "parameter")
-        for member in fusion.called[0].instructions
-        if member.opcode not in ("fusion", "get-tuple-element", "tuple")
-    )
+    operations = [
+        each
+        for each in fusion.called[0].instructions
+        if each.opcode not in CARRIERS and each.opcode != "parameter"
+    ]
+    if not operations:
+        return not (fusion.users or fusion.is_root)
+    return all(each in matching.idle for each in operations)
 
 
 def _outputs(fusion: Instruction) -> tuple[Instruction, ...]:

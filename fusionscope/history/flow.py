@@ -93,6 +93,10 @@ def find_regions(module: Module) -> dict[Computation, Region]:
     shared = {name for name in inlined if counts[name] > 1}
     if shared and _inlined_size(module, inlined) > 2 * module.instruction_count:
         inlined -= shared
+        shared = set()
+    for body in reversed(module.bodies):  # what a shared computation calls is shared as well
+        if body.name in shared:
+            shared |= inlined.intersection(body.calls)
     return {
         computation: _flow(computation, inlined, shared)
         for computation in module.computations

@@ -15,12 +15,13 @@ _MOST_HOLDERS = 32  # of what so many fusions hold, nothing can be concluded
 class _Held:
     """What a computation of a region (that of a fusion, mostly) computes and gives."""
 
-    __slots__ = ("caller", "is_idle", "members", "outputs", "uses")
+    __slots__ = ("caller", "is_idle", "members", "outputs", "results", "uses")
 
     def __init__(self, caller: Instruction) -> None:
         self.caller = caller
         self.members: set[int] = set()
-        self.outputs: frozenset[int] = frozenset()
+        self.outputs: frozenset[int] = frozenset()  # what its roots compute
+        self.results: frozenset[int] = frozenset()  # the same without copies
         self.uses: frozenset[int] = frozenset()
         self.is_idle = False
 
@@ -33,7 +34,8 @@ def _held(side: Side) -> dict[Computation, _Held]:
             held.members.add(side.signatures[index])
     for computation, held in found.items():
         outputs = tuple(flatten(side.region.carried[computation.root]))
-        held.outputs = frozenset(side.values[output] for output in outputs)
+        held.outputs = frozenset(side.signatures[output] for output in outputs)
+        held.results = frozenset(side.values[output] for output in outputs)
         held.uses = frozenset(side.uses[output] for output in outputs)
         held.is_idle = all(side.idle[output] for output in outputs)
     return found
@@ -76,12 +78,12 @@ def _pair_held(left: list[dict[Computation, _Held]]) -> dict[Computation, Comput
     pair(lambda held: (held.caller.opcode, held.outputs))
     holders: dict[int, list[Computation]] = defaultdict(list)
     for computation, held in left[1].items():
-        for number in held.members | held.outputs:
+        for number in held.members | held.results:
             holders[number].append(computation)
     candidates: list[tuple[float, int, Computation, Computation]] = []
     for one, held in left[0].items():
         near: dict[Computation, None] = {}
-        for number in held.members | held.outputs:
+        for number in held.members | held.results:
             if len(holders[number]) <= _MOST_HOLDERS:
                 near.update(dict.fromkeys(holders[number]))
         for other in near:
@@ -98,7 +100,7 @@ def _overlap(one: _Held, other: _Held) -> float:
     """How much of two fusions is in both, more where a result or the name is the same; 0 where
     they have neither a result nor half of the smaller one in common."""
     common = len(one.members & other.members)
-    same_result = bool(one.outputs & other.outputs)
+    same_result = bool(one.results & other.results)
     if not same_result and 2 * common < min(len(one.members), len(other.members)):
         return 0
     score = common / max(len(one.members | other.members), 1)

@@ -9,7 +9,7 @@ matched reads the same as before, so one change does not spread.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -107,7 +107,9 @@ class MatchTable:
         known = self._known.get(brief)
         if known is None:
             plain = opcode.removesuffix("-start")
-            if plain in COLLECTIVES:  # the result of a start also holds what is sent
+            if opcode == "constant" and "..." in statement.inside:
+                number = self.number((opcode, plain_shape(statement.shape), ...))
+            elif plain in COLLECTIVES:  # the result of a start also holds what is sent
                 number = self.number((plain, *self.operations.details(instruction)))
             else:
                 number = self.number(self.operations.key(instruction, ()))
@@ -360,6 +362,8 @@ class _Matcher:
                     elif elements:
                         kind = self._element(side, index, kind, operands[0])
                 key: Hashable = (kind, operands)
+                if index in side.unprinted:  # only their names tell such constants apart
+                    key = (kind, side.unprinted[index])
                 if apart is not None and side.opcodes[index] == "parameter":
                     key = (kind, apart, index)
                 if number is not None:
@@ -412,7 +416,7 @@ class _Matcher:
         result = self._result
         self._keep_values(a)
         self._keep_values(b)
-        for index, (theirs, step) in pairs.mates.items():
+        for index, (theirs, step) in sorted(pairs.mates.items()):
             self._add(a.operations[index], b.operations[theirs], step)
         for theirs, index in pairs.copies.items():
             if b.operations[theirs] not in result.before:
@@ -510,12 +514,29 @@ class _Matcher:
             for number, done in enumerate((result.after, result.before)):
                 left[number] = [i for i in left[number] if i not in done]
 
-        if one in shared:  # its values are those of one of the calls
+        if one in shared:  # its values are those of one of the calls, which need not be the same
             pair(lambda i: (i.opcode, i.statement.inside) if i.opcode == "parameter" else i)
+            self._match_by_operands(left)
         pair(lambda i: (i.opcode, result.values[i], i.is_root, i.name))
         pair(lambda i: (i.opcode, result.values[i], i.is_root))
         pair(lambda i: (i.opcode, i.name))
         pair(lambda i: (i.opcode, i.is_root) if i.is_root else i)
+
+    def _match_by_operands(self, left: list[list[Instruction]]) -> None:
+        """Matches what reads the same instructions; operands stand above their users."""
+        result = self._result
+        theirs: dict[Hashable, list[Instruction]] = defaultdict(list)
+        for other in left[1]:
+            key = other.opcode, other.attribute("index"), other.called, other.operands
+            theirs[key].append(other)
+        for one in left[0]:
+            operands = tuple([result.after.get(operand) for operand in one.operands])
+            called = tuple([result.computations.get(computation) for computation in one.called])
+            found = theirs.get((one.opcode, one.attribute("index"), called, operands))
+            if found and one.opcode != "parameter":
+                result.add(one, found.pop(0), Step.PLACE)
+        for number, done in enumerate((result.after, result.before)):
+            left[number] = [each for each in left[number] if each not in done]
 
     def _called(
         self, a: Side, b: Side, pairs: Pairs

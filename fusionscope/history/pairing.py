@@ -35,12 +35,13 @@ class Side:
 
     ``kinds`` say what is computed apart from operands, ``values`` what comes out, ``signatures``
     what the operation itself gives where it only passes a value on, ``uses`` what is made of it,
-    ``unused`` being the use of what nothing is made of.
+    ``unused`` being the use of what nothing is made of. ``unprinted`` are the names of constants
+    whose values the compiler left out.
     """
 
     __slots__ = (
         "idle", "kinds", "opcodes", "operations", "outputs", "passed_on", "region", "signatures",
-        "sources", "unused", "users", "uses", "values",
+        "sources", "unprinted", "unused", "users", "uses", "values",
     )  # fmt: skip
 
     def __init__(self, region: Region, kinds: list[int]) -> None:
@@ -57,6 +58,11 @@ class Side:
         self.values: list[int] = []
         self.uses: list[int] = []
         self.unused = -1
+        self.unprinted = {
+            index: re.sub(r"[.\-]", "_", region.operations[index].name)
+            for index, opcode in enumerate(region.opcodes)
+            if opcode == "constant" and "..." in region.operations[index].statement.inside
+        }
 
 
 def groups(

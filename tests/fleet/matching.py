@@ -37,6 +37,7 @@ from fusionscope.history.changes import (
     FusionChange,
     find_edits,
     find_fusion_changes,
+    is_idle,
 )
 from fusionscope.history.matching import Matching, match
 from fusionscope.history.pairing import CERTAIN
@@ -95,7 +96,9 @@ def faults(
         for fusion in fusions(found):
             counterpart = matched.get(fusion)
             became_other = counterpart is None or counterpart.opcode != "fusion"
-            if became_other and fusion not in named and computes(fusion):
+            # One that nothing reads any more waits for dead code elimination.
+            is_told = fusion in named or is_idle(matching, fusion)
+            if became_other and not is_told and computes(fusion):
                 yield f"no change tells of the fusion {fusion!r} of {side}"
 
 
