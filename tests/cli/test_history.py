@@ -1,0 +1,870 @@
+"""The `history` command: what it tells against what the dumps' own text says, and bad input."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sqlite3
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_dumps import (
+    CONTROL,
+    CPU,
+    DUMPS,
+    GPU,
+    HOSTILE,
+    TPU,
+    damaged,
+    documented,
+    hostile_files,
+    keys,
+    on_a_terminal,
+    unpacked,
+    write,
+)
+
+# More damage than by default: FUSIONSCOPE_FUZZ=5000 pytest tests/cli
+ROUNDS = int(os.environ.get("FUSIONSCOPE_FUZZ", "60"))
+
+SAMPLES = [
+    GPU,
+    CPU,
+    TPU,
+    *(
+        DUMPS / name
+        for name in (
+            "a100/dense",
+            "b200/dense",
+            "h100-without-multi-output-fusion/reductions",
+            "h100-without-triton-softmax/softmax",
+            "h100/cartpole",
+            "cpu/loop",
+        )
+    ),
+]
+samples = pytest.mark.parametrize("dump", SAMPLES, ids=lambda dump: "-".join(dump.parts[-2:]))
+
+
+class Told:
+    """A dump read with nothing but regular expressions."""
+
+    def __init__(self, dump: Path) -> None:
+        files = unpacked(dump)
+        numbered, ends = {}, {}
+        for name, content in files.items():
+            if found := re.fullmatch(r"module_\d+\.(?:\w+)(?:\.cl_\d+)?\.(\d{4})\.(.*)\.txt", name):
+                numbered[int(found[1])] = found[2], content.decode()
+            elif found := re.search(r"\.((?:before|[\w.]*after)_optimizations)\.txt$", name):
+                ends[re.sub(r"^.*cl_\d+\.", "", found[1])] = content.decode()
+        (last,) = (label for label in ends if label.endswith("after_optimizations"))
+        # Label and text of each stage: the first, those with a number, the last.
+        self.stages = [
+            ("before_optimizations", ends["before_optimizations"]),
+            *(numbered[number] for number in sorted(numbered)),
+            (last.split("jit_program.")[-1], ends[last]),
+        ]
+        self.labels = [label for label, _ in self.stages]
+
+    def text(self, label: str) -> str:
+        return dict(self.stages)[label]
+
+    def before(self, label: str) -> str:
+        return self.stages[self.labels.index(label) - 1][1]
+
+    def first_with(self, name: str) -> str:
+        """Label of the first stage that states this instruction."""
+        return next(label for label, text in self.stages if f" %{name} = " in text)
+
+
+def computations(text: str) -> dict[str, str]:
+    """The computations that the entry leads to, by name ("ENTRY" for the entry)."""
+    found = {}
+    for block in re.findall(r"^(?:ENTRY )?%\S+ \(.*?^}", text, re.MULTILINE | re.DOTALL):
+        head, _, body = block.partition("\n")
+        name = head.split()[0]
+        found["ENTRY" if name == "ENTRY" else name.lstrip("%")] = body
+    alive, pending = {}, ["ENTRY"]
+    while pending:
+        name = pending.pop()
+        if name not in alive:
+            alive[name] = found[name]
+            mentioned = set(re.findall(r"%([\w.\-]+)", found[name]))
+            pending += [other for other in found if other in mentioned]
+    return alive
+
+
+def fusions(text: str) -> list[str]:
+    """Names of the fusions that a run comes to."""
+    return [
+        name
+        for body in computations(text).values()
+        for name in re.findall(r"%(\S+) = [^\n]*? fusion\(", body)
+    ]
+
+
+def kernels_with(text: str, opcode: str) -> set[str]:
+    """Names of the entry's fusions whose computation has this opcode."""
+    inside = {name for name, body in computations(text).items() if f" {opcode}(" in body}
+    calls = re.findall(r"%(\S+) = .* fusion\(.*?calls=%([^\s,]+)", computations(text)["ENTRY"])
+    return {name for name, called in calls if called in inside}
+
+
+def story_of(run: Any, *arguments: object) -> dict[str, Any]:
+    done = run(*arguments, "--format", "json")
+    assert (done.code, done.errors) == (0, "")
+    (module,) = json.loads(done.out)["modules"]
+    return module
+
+
+def life_of(run: Any, dump: Path, name: str) -> dict[str, Any]:
+    return story_of(run, dump, name)["life"]
+
+
+@samples
+def test_passes_are_those_of_the_files(run, dump):
+    told, story = Told(dump), story_of(run, dump)
+    assert story["stages"]["first"] == told.labels[0]
+    assert story["stages"]["last"] == told.labels[-1]
+    stages = [each["stage"] for each in story["passes"]]
+    assert stages == [label for label in told.labels if label in stages]
+    assert story["stages"]["quiet"] == len(told.labels) - 1 - len(stages)
+    assert story["fusions"] == len(fusions(told.stages[-1][1]))
+    for each in story["passes"]:
+        assert f".after_{each['pass']}." in f".{each['stage']}."
+        now, before = told.text(each["stage"]), told.before(each["stage"])
+        assert each["fusions"] == len(fusions(now))
+        assert sum(each["kinds"].values()) == sum(c["count"] for c in each["changes"]) > 0
+        for change in each["changes"]:
+            for text, roles in ((before, ("before", "lost")), (now, ("after", "gained"))):
+                for operation in (o for role in roles for o in change[role]):
+                    line = re.search(
+                        rf"%{re.escape(operation['name'])} = (.+?) {operation['opcode']}\(", text
+                    )
+                    assert line, (each["stage"], operation)
+                    assert re.sub(r"/\*.*?\*/", "", line[1]) == operation["shape"]
+    # A pass after which other names are fusions is told.
+    for (_, one), (label, other) in zip(told.stages, told.stages[1:], strict=False):
+        if set(fusions(one)) != set(fusions(other)):
+            assert label in stages
+
+
+@samples
+def test_text_markdown_and_json_tell_the_same_passes(run, dump):
+    story = story_of(run, dump)
+    passes = [each["pass"] for each in story["passes"]]
+    text, markdown = run(dump).out, run(dump, "--format", "markdown").out
+    assert re.findall(r"^  ([\w-]+) in \S+  \d", text, re.MULTILINE) == passes
+    assert re.findall(r"^\| ([\w-]+) \| \d", markdown, re.MULTILINE) == passes
+    for summary in (text, markdown):
+        assert f"{story['stages']['quiet']} stage" in summary
+    assert all(row.count("|") == 4 for row in markdown.splitlines() if row.startswith("|"))
+
+
+def recorded(dump: Path) -> tuple[list[tuple[str, str, str]], list[tuple[str, str] | None]]:
+    """Fusions of the priority-fusion record in its order, with the figures that stand before."""
+    (text,) = (
+        content.decode(errors="replace")
+        for name, content in unpacked(dump).items()
+        if name.endswith("priority_fusion_dump.txt")
+    )
+    steps, figures, last = [], [], {}
+    for block in re.findall(r"^fusion_steps \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+        fields = dict(re.findall(r'(\w+): "?([^"\n]*)', block))
+        if "us_fused" in fields:
+            last[fields["producer_name"]] = fields["us_fused"], fields["us_unfused"]
+        elif "fusion_name" in fields:
+            one = fields["producer_name"], fields["consumer_name"], fields["fusion_name"]
+            steps.append(one)
+            figures.append(last.get(one[0]))
+    return steps, figures
+
+
+@pytest.mark.parametrize("name", ["h100/concatenate", "h100-without-triton-softmax/softmax"])
+def test_steps_are_those_of_the_record(run, name):
+    steps, _ = recorded(DUMPS / name)
+    (each,) = (p for p in story_of(run, DUMPS / name)["passes"] if p["pass"] == "priority-fusion")
+    found = [(step["producer"], step["consumer"], step["fusion"]) for step in each["steps"]]
+    assert found == steps != []
+    producer, consumer, fusion = steps[0]
+    assert f"1. {producer} -> {consumer} = {fusion}" in run(DUMPS / name).out
+
+
+def test_the_first_figures_are_those_of_the_record(run):
+    """Those of a producer that has not waited yet: the compiler then states both in full."""
+    steps, figures = recorded(GPU)
+    told = story_of(run, GPU)["passes"][0]["steps"][0]
+    assert figures[0] == (f"{told['fused_us']:g}", f"{told['unfused_us']:g}")
+    text = run(GPU).out
+    assert f"= {steps[0][2]}  {figures[0][0]} us fused, {figures[0][1]} us apart" in text
+
+
+@pytest.mark.xfail(
+    strict=True, reason="updates of a waiting producer, which are differences, are told as times"
+)
+def test_no_step_takes_less_than_no_time(run):
+    story = story_of(run, DUMPS / "h100-without-multi-output-fusion/reductions")
+    times = [
+        step[name]
+        for each in story["passes"]
+        for step in each["steps"]
+        for name in ("fused_us", "unfused_us")
+    ]
+    assert min(times) > 0
+
+
+@pytest.mark.parametrize("dump", [CPU, TPU], ids=["cpu", "tpu"])
+def test_steps_are_those_of_the_explorer(run, dump, tmp_path):
+    (archive,) = dump.glob("*_fusion.pyz")
+    with zipfile.ZipFile(archive) as content:
+        content.extract("fusions.db", tmp_path)
+    with sqlite3.connect(tmp_path / "fusions.db") as database:
+        labels = [label for (label,) in database.execute("SELECT label FROM frames ORDER BY id")]
+    fused = [m for label in labels if (m := re.match(r"Fused \|(.+?)\| into \|(.+?)\|", label))]
+    steps = [step for each in story_of(run, dump)["passes"] for step in each["steps"]]
+    assert [(s["producer"], s["fusion"]) for s in steps] == [(m[1], m[2]) for m in fused] != []
+    assert {step["fused_us"] for step in steps} == {None}
+
+
+# Each name: in the first stage, in a middle one, in the last.
+@pytest.mark.parametrize(
+    ("dump", "names", "opcode"),
+    [
+        (GPU, ("tanh.1", "tanh.1.0", "tanh.1.1"), "tanh"),
+        (GPU, ("exp.1", "exp.1.0", "exp.1.1"), "exponential"),
+        (GPU, ("reduce_sum.7", "reduce_sum.7.0", "reduce_sum.7.1"), "reduce"),
+        (CPU, ("tanh.1", "tanh.1", "tanh.0"), "tanh"),
+    ],
+)
+def test_one_life_by_each_of_its_names(run, dump, names, opcode):
+    told = Told(dump)
+    final = told.stages[-1][1]
+    lives = [life_of(run, dump, name) for name in names]
+    for name, life in zip(names, lives, strict=True):
+        assert life["asked"] == name
+        assert life["found_in"] == told.first_with(name)
+        assert life["origin"]["name"] == names[0]
+        assert life["origin"]["opcode"] == opcode
+        (ending,) = life["endings"]
+        assert ending["name"] == names[2]
+        assert {ending["kernel"]} == kernels_with(final, opcode)
+        assert opcode in ending["members"]
+        assert [event["stage"] for event in life["events"]] == [
+            label for label in told.labels if label in {event["stage"] for event in life["events"]}
+        ]
+        # Where a name appears first, something happened.
+        renamed = {told.first_with(each) for each in names[1:]} - {"before_optimizations"}
+        assert renamed <= {event["stage"] for event in life["events"]}
+    assert lives[0]["events"] == lives[1]["events"] == lives[2]["events"]
+
+
+def test_the_source_line_is_that_of_the_stack_frame(run):
+    text = Told(GPU).stages[0][1]
+    (frame,) = re.findall(r"%tanh\.1 = .*stack_frame_id=(\d+)", text)
+    (place,) = re.findall(rf"^{frame} {{file_location_id=(\d+)", text, re.MULTILINE)
+    (file, line) = re.findall(rf"^{place} {{file_name_id=(\d+) .*? line=(\d+)", text, re.MULTILINE)[
+        0
+    ]
+    (file_name,) = re.findall(rf'^{file} "(\S+\.py)"$', text, re.MULTILINE)
+    life = life_of(run, GPU, "tanh.1")
+    assert life["origin"]["source"] == life["stack"][0] == f"{file_name}:{line}"
+    for format_name in ("text", "markdown"):
+        assert f"{file_name}:{line}" in run(GPU, "tanh.1", "--format", format_name).out
+
+
+@pytest.mark.parametrize(
+    ("dump", "final_name", "pass_name"),
+    [
+        (GPU, "loop_add_fusion", "priority-fusion"),
+        (GPU, "wrapped_tanh", "fusion-wrapper"),
+        (DUMPS / "h100/softmax", "triton_softmax.2", "triton-softmax-rewriter"),
+        (DUMPS / "b200/dense", "gemm_fusion_dot", "triton-gemm-rewriter"),
+        (CPU, "ynn_fusion", "dot-library-rewriter"),
+        (CPU, "wrapped_tanh", "fusion-wrapper"),
+        (TPU, "broadcast_multiply_fusion", "tpu_fusion"),
+    ],
+)
+def test_the_life_of_a_fusion_begins_with_the_pass_that_made_it(run, dump, final_name, pass_name):
+    life, told = life_of(run, dump, f"{final_name}@final"), Told(dump)
+    assert life["found_in"] == told.labels[-1]
+    assert life["origin"]["opcode"] == "fusion"
+    made = life["events"][0]
+    assert made["pass"] == pass_name
+    assert made["stage"] == told.first_with(life["origin"]["name"])
+    assert life["endings"][0]["kernel"] == final_name
+    assert pass_name in run(dump, f"{final_name}@final").out
+
+
+def test_a_name_that_only_middle_stages_have(run):
+    told = Told(GPU)
+    having = [label for label, text in told.stages if " %fusion.3 = " in text]
+    assert told.labels[0] not in having and told.labels[-1] not in having
+    life = life_of(run, GPU, "fusion.3")
+    assert life["found_in"] == having[0]
+    renamed = told.labels[told.labels.index(having[-1]) + 1]
+    assert life["events"][-1]["stage"] == renamed
+    assert life["events"][-1]["names"] == ["loop_add_fusion"]
+    recorded_, _ = recorded(GPU)
+    told_steps = [(s["producer"], s["consumer"], s["fusion"]) for s in life["events"][0]["steps"]]
+    assert told_steps == [step for step in recorded_ if "fusion.3" in step]
+
+
+def test_what_is_computed_in_several_kernels_ends_in_each(run):
+    life = life_of(run, GPU, "concatenate.1")
+    final = Told(GPU).stages[-1][1]
+    assert {e["kernel"] for e in life["endings"]} == kernels_with(final, "concatenate")
+    assert len(life["endings"]) == 3
+    (event,) = (each for each in life["events"] if each["pass"] == "priority-fusion")
+    now = Told(GPU).text(event["stage"])
+    alive = "".join(computations(now).values())
+    assert set(event["names"]) == set(re.findall(r"%(\S+) = \S+ concatenate\(", alive))
+
+
+def test_what_a_pass_removed(run):
+    told = Told(GPU)
+    having = [label for label, text in told.stages if " %sub.3 = " in text]
+    gone = told.labels[told.labels.index(having[-1]) + 1]
+    life = life_of(run, GPU, "sub.3")
+    # The simplifier writes x - 3 as x + -3.
+    assert "subtract(" in told.before(gone) and "subtract(" not in told.text(gone)
+    assert life["events"][-1]["stage"] == gone
+    for done in (run(GPU, "sub.3"), run(GPU, "sub.3", "--format", "markdown")):
+        assert "algsimp" in done.out
+
+
+def test_what_is_launched_by_nothing(run):
+    (ending,) = life_of(run, GPU, "left.1")["endings"]
+    assert (ending["kernel"], ending["kind"], ending["members"]) == (None, None, [])
+    assert "launched by nothing" in run(GPU, "left.1").out
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a constant that nothing reads is told to have been merged by dce"
+)
+def test_dce_merges_nothing(run):
+    told = Told(GPU)
+    dce = next(label for label in told.labels if ".after_dce." in label)
+    entry = computations(told.before(dce))["ENTRY"]
+    assert entry.count("%constant.7.0") == 1  # stated, and read by nothing
+    assert "%constant.7.0" not in told.text(dce)
+    (event,) = (e for e in life_of(run, GPU, "constant.7")["events"] if e["stage"] == dce)
+    assert "the same as" not in event["text"]
+
+
+HEAD = "HloModule m\n\nENTRY %e (x: f32[8]) -> f32[8] {\n  %x = f32[8]{0} parameter(0)\n"
+STAGES = {
+    "module_0000.m.0000.p.after_one.before_two.txt": (
+        f"{HEAD}  %a = f32[8]{{0}} exponential(%x)\n  ROOT %b = f32[8]{{0}} tanh(%a)\n}}\n"
+    ).encode(),
+    "module_0000.m.0001.p.after_two.before_three.txt": (
+        f"{HEAD}  %b = f32[8]{{0}} exponential(%x)\n  ROOT %a = f32[8]{{0}} tanh(%b)\n}}\n"
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "opcode"),
+    [
+        ("a", "exponential"),
+        ("%a", "exponential"),
+        ("a@0", "exponential"),
+        ("a@1", "tanh"),
+        ("a@after_two", "tanh"),
+        ("%b@p.after_two.before_three", "exponential"),
+    ],
+)
+def test_names_that_stages_use_for_different_things(run, tmp_path, asked, opcode):
+    life = life_of(run, write(tmp_path, STAGES), asked)
+    assert life["origin"]["opcode"] == opcode
+    assert life["asked"] == asked
+
+
+@pytest.mark.xfail(strict=True, reason="a stage without number is not among those looked through")
+def test_every_stage_can_be_named(run):
+    (file,) = GPU.glob("*.after_spmd_partitioner.txt")
+    assert "%tanh.1 = " in file.read_text()
+    assert run(GPU, "tanh.1@after_spmd_partitioner").code == 0
+
+
+@pytest.mark.xfail(strict=True, reason="'2' also looks for labels with a 2 in them")
+def test_a_number_names_the_stage_of_that_number(run):
+    assert life_of(run, GPU, "tanh.1@2")["found_in"] == Told(GPU).labels[3]
+
+
+@pytest.mark.xfail(strict=True, reason="0028 is not read as a number")
+def test_a_number_as_file_names_write_it(run):
+    assert life_of(run, GPU, "tanh.1.0@0028")["found_in"] == Told(GPU).labels[29]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("tahn.1", "tanh.1"),
+        ("loop_add_fusoin", "loop_add_fusion"),
+        ("no-such-thing-at-all", "no-such-thing-at-all"),
+        ("tanh.1@no-such-stage", "no-such-stage"),
+        ("tanh.1@simplification", "several"),
+        ("", "''"),
+        ("@final", "''"),
+        ("a@b@c", "b@c"),
+        ("\x1b[31m", "31m"),
+    ],
+)
+@pytest.mark.parametrize("format_name", ["text", "json"])
+def test_what_is_not_there_is_told_in_a_line(run, asked, said, format_name):
+    done = run(GPU, asked, "--format", format_name)
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.errors.splitlines()
+    assert said in line
+    assert CONTROL.search(line) is None
+
+
+@pytest.mark.xfail(strict=True, reason="the stage that was asked for is not in the message")
+def test_a_name_that_only_another_stage_has(run):
+    assert "%tanh.1.1 = " not in Told(GPU).stages[29][1]
+    done = run(GPU, "tanh.1.1@28")
+    assert done.code == 2
+    assert "no stage" not in done.errors  # there is one, not the one that was asked for
+    assert "variadic-op-splitter" in done.errors
+
+
+def test_top_and_all(run):
+    steps = len(recorded(GPU)[0])
+    one, usual, full = run(GPU, "--top", "1").out, run(GPU).out, run(GPU, "--all").out
+    for text, shown in ((one, 1), (usual, 5), (full, steps)):
+        assert len(re.findall(r"^      \d+\. ", text, re.MULTILINE)) == shown
+        assert (f"{steps - shown} more steps" in text) == (shown < steps)
+    assert "--top" in one and "--top" not in full
+    # JSON is never cut.
+    assert run(GPU, "--top", "1", "--format", "json").out == run(GPU, "--format", "json").out
+
+
+@pytest.mark.xfail(strict=True, reason="steps that --top leaves out are left out without a word")
+def test_markdown_tells_what_it_leaves_out(run):
+    (made, _) = life_of(run, GPU, "fusion.3")["events"]
+    assert len(made["steps"]) > 1
+    assert "more" in run(GPU, "fusion.3", "--top", "1").out
+    assert "more" in run(GPU, "fusion.3", "--top", "1", "--format", "markdown").out
+
+
+@pytest.fixture
+def two_modules(tmp_path: Path) -> Path:
+    """Two samples in one tree: 1024x320 numbers in and out, and a loop over 4096."""
+    shutil.copytree(GPU, tmp_path / "tree" / "one")
+    loop = {
+        name.replace("module_0000.jit_program", "module_0003.jit_loop"): content
+        for name, content in unpacked(DUMPS / "cpu/loop").items()
+    }
+    write(tmp_path / "tree" / "two", loop)
+    return tmp_path / "tree"
+
+
+def test_several_modules(run, two_modules):
+    document = json.loads(run(two_modules, "--format", "json").out)
+    assert [module["name"] for module in document["modules"]] == ["jit_program"]
+    assert document["folded"] == ["jit_loop"]
+    assert "jit_loop" in run(two_modules).out.splitlines()[-1]
+    assert "jit_loop" in run(two_modules, "--format", "markdown").out.splitlines()[-2]
+    document = json.loads(run(two_modules, "--all", "--format", "json").out)
+    assert [m["name"] for m in document["modules"]] == ["jit_program", "jit_loop"]
+    assert document["folded"] == []
+
+
+@pytest.mark.parametrize("wanted", ["jit_loop", "jit_l*", "3"])
+def test_module(run, two_modules, wanted):
+    story = story_of(run, two_modules, "--module", wanted)
+    assert (story["name"], story["number"], story["backend"]) == ("jit_loop", 3, "cpu")
+    alone = story_of(run, DUMPS / "cpu/loop")
+    assert story["passes"] == alone["passes"]
+
+
+def test_module_that_is_not_there(run, two_modules):
+    done = run(two_modules, "--module", "other")
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.errors.splitlines()
+    assert "jit_loop" in line and "jit_program" in line
+
+
+def test_a_name_is_looked_for_in_every_module(run, two_modules):
+    loop = re.findall(r"%(while[\w.]*) = ", Told(DUMPS / "cpu/loop").stages[0][1])[0]
+    assert f"%{loop} = " not in "".join(text for _, text in Told(GPU).stages)
+    assert story_of(run, two_modules, loop)["name"] == "jit_loop"
+    assert story_of(run, two_modules, "tanh.1")["name"] == "jit_program"
+
+
+@pytest.mark.xfail(strict=True, reason="modules of one number and name count as one")
+def test_modules_of_two_processes_are_both_told(run, tmp_path):
+    shutil.copytree(GPU, tmp_path / "tree" / "one")
+    loop = unpacked(DUMPS / "cpu/loop").items()
+    other = {name.replace("module_0000", "module_0001"): content for name, content in loop}
+    write(tmp_path / "tree" / "two", other)
+    document = json.loads(run(tmp_path / "tree", "--format", "json").out)
+    assert len(document["modules"]) + len(document["folded"]) == 2
+
+
+@pytest.mark.xfail(strict=True, reason="close names are those of the first module only")
+def test_close_names_of_every_module(run, two_modules):
+    loop = re.findall(r"%(while[\w.]*) = ", Told(DUMPS / "cpu/loop").stages[0][1])[0]
+    done = run(two_modules, loop.replace("while", "whlie"))
+    assert done.code == 2
+    assert loop in done.errors
+
+
+@pytest.mark.parametrize("name", [None, "tanh.1"])
+@pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
+def test_output_goes_to_a_file(run, tmp_path, name, format_name):
+    arguments = [GPU, *([name] if name else []), "--format", format_name]
+    printed, written = run(*arguments), run(*arguments, "--output", tmp_path / "out")
+    assert (written.code, written.out) == (0, "")
+    assert (tmp_path / "out").read_text(encoding="utf-8") == printed.out != ""
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+@pytest.mark.parametrize(
+    "arguments",
+    [(GPU,), (TPU, "--all"), (DUMPS / "h100/cartpole",), (GPU, "concatenate.1"), (GPU, "fusion.3")],
+)
+def test_text_fits_its_width(run, arguments, width):
+    lines = run(*arguments, COLUMNS=str(width)).out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert [line for line in lines if line.endswith(" ")] == []
+    if width == 100:
+        assert run(*arguments).out.splitlines() == lines  # also in a pipe
+
+
+@pytest.mark.xfail(strict=True, reason="a pass's line goes on in the first column")
+def test_lines_that_go_on_are_indented(run):
+    """In the list of passes, everything but the module's name is indented."""
+    out = run(TPU, "--all", COLUMNS="100").out
+    assert [line for line in out.splitlines()[1:] if line and not line.startswith("  ")] == []
+
+
+def test_a_terminal_gets_colours_unless_told_otherwise(run):
+    colour = re.compile(rb"\x1b\[[\d;]*\dm")
+    assert colour.search(on_a_terminal("history", GPU, "tanh.1", COLUMNS="100"))
+    plain = on_a_terminal("history", GPU, "tanh.1", COLUMNS="100", NO_COLOR="1")
+    assert not re.search(rb"\x1b\[[\d;]*3\d", plain)
+    assert "\x1b" not in run(GPU, "tanh.1", TERM="xterm", CLICOLOR="1").out
+
+
+def test_help_shows_examples(run):
+    done = run("--help")
+    assert done.code == 0
+    _, _, examples = done.out.partition("Examples:")
+    assert len(re.findall(r"^ +fusionscope history \S", examples, re.MULTILINE)) >= 3
+
+
+def test_json_is_as_documented(run, tmp_path, two_modules):
+    write(two_modules, {"module_0009.n.cpu_after_optimizations.txt": b"HloModule n\n"})
+    found: set[str] = set()
+    asked: list[tuple[object, ...]] = [
+        (two_modules,),
+        (GPU,),
+        (CPU,),
+        (DUMPS / "b200/dense",),
+        (TPU,),
+        (GPU, "fusion.3"),
+        (next(GPU.glob("*.before_optimizations.txt")),),
+    ]
+    for arguments in asked:
+        document = json.loads(run(*arguments, "--format", "json").out)
+        assert document["schema"] == "fusionscope.history/1"
+        found |= keys(document)
+    found = {re.sub(r"\.kinds\.[\w-]+", ".kinds.<kind>", path) for path in found}
+    found = {
+        re.sub(r"(changes\[\])\.(?:before|after|gained|lost)\[\]", r"\1.<role>[]", path)
+        for path in found
+    }
+    found -= {path for path in found if re.search(r"changes\[\]\.(before|after|gained|lost)", path)}
+    described = documented("history")
+    ends = {path for path in found if not any(other.startswith(f"{path}.") for other in found)}
+    assert ends <= described | {f"{path}[]" for path in described} | {p[:-2] for p in described}
+    assert described <= found
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["missing"], "missing"),
+        (["missing", "tanh.1"], "missing"),
+        ([GPU, "--output", "/no/such/folder/file"], "/no/such/folder/file"),
+        ([GPU, "--top", "0"], "--top"),
+        ([GPU, "--format", "html"], "--format"),
+        ([GPU, "--no-such-option"], "--no-such-option"),
+        ([GPU, "tanh.1", "exp.1"], "exp.1"),
+        ([], "DUMP"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(run, arguments, said):
+    done = run(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.errors
+    assert "Traceback" not in done.errors
+    if "Usage" not in done.errors:
+        assert len(done.errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"notes.md": b"nothing here"},
+        {"module_0001.jit_f.debug_options": b"xla_gpu_autotune_level: 0\n"},
+    ],
+    ids=["empty", "other", "side files only"],
+)
+def test_a_directory_without_hlo_says_how_to_dump(run, tmp_path, files):
+    done = run(write(tmp_path / "dump", files), "tanh.1")
+    assert done.code == 2
+    (line,) = done.errors.splitlines()
+    assert "--xla_dump_to" in line
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n", b"\x00\x01\x02" * 99, bytes(range(256)) * 20, b"HloModule m", b"hello\n"],
+    ids=["empty", "blank", "binary", "all bytes", "header", "prose"],
+)
+def test_a_file_that_is_no_hlo(run, tmp_path, content):
+    (tmp_path / "junk.txt").write_bytes(content)
+    done = run(tmp_path / "junk.txt")
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.errors.splitlines()
+    assert "junk.txt" in line and "mistake of fusionscope" not in line
+
+
+@pytest.mark.xfail(strict=True, reason="OSError of Path.exists")
+def test_a_name_longer_than_any_file(run):
+    done = run("x" * 300)
+    assert done.code == 2
+    assert "mistake of fusionscope" not in done.errors
+
+
+def test_one_file_has_no_history_and_says_so(run):
+    (file,) = GPU.glob("*.before_optimizations.txt")
+    done = run(file)
+    assert done.code == 0
+    assert "--xla_dump_hlo_pass_re" in done.out.replace("\n  ", " ")
+    assert story_of(run, file)["passes"] == []
+    life = life_of(run, file, "tanh.1")
+    assert life["events"] == []
+    assert [ending["name"] for ending in life["endings"]] == ["tanh.1"]
+
+
+@pytest.mark.parametrize("name", [None, "tanh.1"])
+@pytest.mark.parametrize("wrong", ["truncated", "binary", "empty"])
+def test_a_stage_that_cannot_be_read_is_noted(run, tmp_path, name, wrong):
+    files = unpacked(CPU)
+    bad = next(each for each in files if ".0012." in each)
+    files[bad] = {"truncated": files[bad][:2500], "binary": b"\0\1" * 99, "empty": b""}[wrong]
+    dump = write(tmp_path / "dump", files)
+    arguments = [dump, *([name] if name else [])]
+    story, whole = story_of(run, *arguments), story_of(run, CPU, *arguments[1:])
+    (note,) = story["notes"]
+    assert bad in note
+    # The rest is as it was: this pass changed no fusion.
+    assert (story["passes"], story["fusions"]) == (whole["passes"], whole["fusions"])
+    if name:
+        assert story["life"] == whole["life"]
+    for format_name in ("text", "markdown"):
+        done = run(*arguments, "--format", format_name)
+        assert (done.code, done.errors) == (0, "")
+        assert bad in re.sub(r"\s+", "", done.out)
+
+
+def test_a_fusing_stage_that_cannot_be_read(run, tmp_path):
+    """What the next stage shows is then told of that one."""
+    files = unpacked(CPU)
+    bad = next(each for each in files if "after_fusion.before" in each)
+    files[bad] = files[bad][:4000]
+    story = story_of(run, write(tmp_path, files))
+    assert bad in story["notes"][0]
+    assert [each["pass"] for each in story["passes"]] == ["dot-library-rewriter", "fusion-wrapper"]
+    assert {"formed", "wrapped"} == set(story["passes"][1]["kinds"])
+    assert story["fusions"] == story_of(run, CPU)["fusions"]
+
+
+def test_a_last_stage_that_cannot_be_read_is_noted(run, tmp_path):
+    files = unpacked(GPU)
+    bad = next(each for each in files if "gpu_after_optimizations" in each)
+    files[bad] = files[bad][:3000]
+    story = story_of(run, write(tmp_path, files))
+    assert bad in story["notes"][0]
+    assert story["stages"]["last"] == Told(GPU).labels[-2]
+    assert [each["pass"] for each in story["passes"]] == [
+        each["pass"] for each in story_of(run, GPU)["passes"]
+    ]
+
+
+@pytest.mark.xfail(strict=True, reason="no note where there is no last stage; explain has one")
+@pytest.mark.parametrize("name", [None, "tanh.1"])
+def test_a_dump_that_ends_early_is_noted(run, tmp_path, name):
+    """The compiler died: what stands in the last stage is not what runs."""
+    files = {n: c for n, c in unpacked(GPU).items() if "after_optimizations" not in n}
+    story = story_of(run, write(tmp_path, files), *([name] if name else []))
+    assert story["notes"]
+
+
+@pytest.mark.xfail(strict=True, reason="json.dumps writes NaN and Infinity, which no reader takes")
+@pytest.mark.parametrize("figure", [b"inf", b"nan", b"1e400"])
+def test_figures_that_are_no_numbers(run, tmp_path, figure):
+    files = unpacked(GPU)
+    record = next(name for name in files if name.endswith("priority_fusion_dump.txt"))
+    assert files[record].count(b"us_fused: 8.42075") == 1
+    files[record] = files[record].replace(b"us_fused: 8.42075", b"us_fused: " + figure)
+    done = run(write(tmp_path, files), "--format", "json")
+    assert done.code == 0
+    assert not re.search(r"NaN|Infinity", done.out)
+
+
+def test_nothing_that_can_be_read(run, tmp_path):
+    files = {name: b"HloModule" for name in unpacked(CPU) if name.endswith(".txt")}
+    for arguments in ([], ["tanh.1"]):
+        done = run(write(tmp_path / "dump", files), *arguments)
+        assert (done.code, done.out) == (2, "")
+        assert len(done.errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("dump", "part"), [(GPU, "priority_fusion_dump.txt"), (CPU, "_fusion.pyz")]
+)
+@pytest.mark.parametrize("content", [None, b"\xff\x00{{{{", b"fusion_steps {\n  fusion {\n"])
+@pytest.mark.parametrize("name", [None, "tanh.1"])
+def test_a_damaged_record_is_noted(run, tmp_path, dump, part, content, name):
+    files = unpacked(dump)
+    bad = next(each for each in files if each.endswith(part))
+    files[bad] = content or files[bad][: len(files[bad]) // 2]
+    arguments = [write(tmp_path / "dump", files), *([name] if name else [])]
+    story, whole = story_of(run, *arguments), story_of(run, dump, *arguments[1:])
+    if name is None:
+        assert [each["changes"] for each in story["passes"]] == [
+            each["changes"] for each in whole["passes"]
+        ]
+        assert not any(each["steps"] for each in story["passes"])
+    (note,) = story["notes"]
+    assert bad in note
+    assert run(*arguments).code == 0
+
+
+def test_a_module_that_cannot_be_read_is_told_beside_the_others(run, two_modules):
+    bad = "module_0007.bad.cpu_after_optimizations.txt"
+    write(two_modules, {bad: b"\x00\x01"})
+    done = run(two_modules)
+    assert done.code == 0
+    (line,) = done.errors.splitlines()
+    assert bad in line
+    assert done.out.startswith("jit_program\n")
+
+
+@pytest.mark.xfail(
+    strict=True, reason="with a NAME, modules that cannot be read are dropped without a word"
+)
+def test_a_module_that_cannot_be_read_is_told_with_a_name_too(run, two_modules):
+    bad = "module_0007.bad.cpu_after_optimizations.txt"
+    write(two_modules, {bad: b"\x00\x01"})
+    assert bad in run(two_modules, "tanh.1").errors
+
+
+def test_what_was_printed_is_as_good_as_a_directory(run, tmp_path):
+    """--xla_dump_to=- writes all files one after the other."""
+    printed = b"".join(
+        b"*** Begin %s ***\n%s\n*** End %s ***\n" % (name.encode(), content, name.encode())
+        for name, content in unpacked(CPU).items()
+        if name.endswith(".txt")
+    )
+    (tmp_path / "log").write_bytes(printed)
+    found, whole = story_of(run, tmp_path / "log"), story_of(run, CPU)
+    for one, other in zip(found["passes"], whole["passes"], strict=True):
+        assert {**one, "steps": []} == {**other, "steps": []}
+    assert life_of(run, tmp_path / "log", "exp.1") == life_of(run, CPU, "exp.1")
+
+
+def test_a_directory_with_an_at_in_its_name(run, tmp_path):
+    shutil.copytree(CPU, tmp_path / "run@3")
+    story = story_of(run, tmp_path / "run@3", "tanh.0@final")
+    assert story["life"]["found_in"] == "cpu_after_optimizations"
+
+
+@pytest.mark.parametrize("name", [None, "tanh.1", "fusion.3"])
+@pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
+def test_hostile_names_never_reach_the_output_raw(run, tmp_path, format_name, name):
+    dump = write(tmp_path / "dump", hostile_files(GPU))
+    done = run(dump, *([name] if name else []), "--all", "--format", format_name)
+    assert (done.code, done.errors) == (0, "")
+    assert CONTROL.search(done.out) is None
+    if format_name == "json" and name:
+        life = json.loads(done.out)["modules"][0]["life"]
+        assert HOSTILE.rstrip() in life["stack"][0]
+    if format_name == "markdown":
+        assert "<script" not in done.out and "<b>" not in done.out
+        for row in done.out.splitlines():
+            if row.startswith("|"):
+                assert len(re.findall(r"(?<!\\)\|", row)) == 4
+
+
+def test_hostile_names_of_passes_and_instructions(run, tmp_path):
+    """As far as they can be read at all: a line, or an output that does no harm."""
+    for odd in ("x|y", "`x`", "<b>", "\x1b[31m", "\u202e", "*x*"):
+        files = {
+            name.replace("after_fusion.", f"after_fu{odd}sion."): content.replace(
+                b"broadcast_add_fusion", b"broadcast_" + odd.encode() + b"_fusion"
+            )
+            for name, content in unpacked(CPU).items()
+        }
+        dump = write(tmp_path / "dump", files)
+        for format_name in ("text", "markdown", "json"):
+            done = run(dump, "--format", format_name)
+            assert done.code in (0, 2)
+            assert "mistake of fusionscope" not in done.errors
+            assert CONTROL.search(done.out + done.errors) is None
+            if format_name == "markdown":
+                assert "<b>" not in done.out
+                for row in done.out.splitlines():
+                    if row.startswith("|"):
+                        assert len(re.findall(r"(?<!\\)\|", row)) == 4, row
+        shutil.rmtree(dump)
+
+
+_KEPT = re.compile(
+    r"before_optimizations|after_(?:priority|multi|fusion|tpu_|dce|rename|algsimp)|dot-library|"
+    r"[gc]pu_after_opt|\.after_optimizations|priority_fusion_dump|_fusion\.pyz|debug_options|"
+    r"target_config"
+)
+
+
+def test_damage_never_makes_it_fall_over(run, tmp_path):
+    """Whatever is wrong in one file: a history, or one line. No traceback, and no work without
+    end."""
+    dumps = [
+        {name: content for name, content in unpacked(dump).items() if _KEPT.search(name)}
+        for dump in (GPU, CPU, TPU, DUMPS / "h100/reductions", DUMPS / "cpu/loop")
+    ]
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("history hangs"))
+    told = 0
+    for seed in range(ROUNDS):
+        random_ = random.Random(seed)
+        files = dict(random_.choice(dumps))
+        name = random_.choice(sorted(files))
+        files[name] = damaged(random_, files[name])
+        directory = write(tmp_path / "dump", files)
+        asked = random_.choice(([], ["tanh.1"], ["fusion@final"], ["add.2"], ["while.1"]))
+        signal.alarm(60)
+        done = run(directory, *asked, "--format", random_.choice(("text", "json", "markdown")))
+        signal.alarm(0)
+        assert done.code in (0, 2), (seed, name)
+        assert "Traceback" not in done.errors, (seed, name)
+        assert "mistake of fusionscope" not in done.errors, (seed, name, done.errors)
+        if done.code == 2:
+            assert done.out == "", (seed, name)
+            (line,) = done.errors.splitlines()
+            assert name in line or asked, (seed, name, line)
+        told += name in done.errors + re.sub(r"\s+", "", done.out)
+        shutil.rmtree(directory)
+    assert told > ROUNDS / 20
