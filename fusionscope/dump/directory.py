@@ -89,14 +89,15 @@ class DumpedModule:
         special = {"pre-fusion": self.pre_fusion, "final": self.final}.get(wanted)
         if special is not None:
             return special
-        found = [
-            stage
-            for stage in self.stages
-            if wanted == str(stage.name.counter) or wanted in stage.label
-        ]
+        found = [stage for stage in self.stages if wanted in stage.label]
         exact = [stage for stage in found if stage.label == wanted]
+        if wanted.isdecimal():
+            exact = [stage for stage in self.stages if stage.name.counter == int(wanted)]
         if len(exact or found) != 1:
-            choice = ", ".join(stage.label for stage in (found or self.stages)[:8])
+            choice = ", ".join(
+                f"{stage.name.counter} ({stage.label})" if stage.name.counter else stage.label
+                for stage in (exact or found or self.stages)[:8]
+            )
             problem = "several stages match" if found else "no stage matches"
             raise UnusableInput(f"{problem} {wanted!r} in {self.name}, there are {choice} …")
         return (exact or found)[0]
@@ -163,13 +164,21 @@ class Dump:
     modules: tuple[DumpedModule, ...]
 
 
+def exists(path: Path) -> bool:
+    """Whether there is such a file or directory; no name is too long to ask for."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def open_dump(path: Path | str) -> Dump:
     """Finds the modules in a directory (with all below it), a captured print-out or one HLO file.
 
     Raises ``UnusableInput`` where there is no HLO: it says what was found and how to dump.
     """
     path = Path(path)
-    if not path.exists():
+    if not exists(path):
         raise UnusableInput("no such file or directory", file=str(path), hint=HOW_TO_DUMP)
     table = ParseTable()
     files = list(find_files(path))

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
 from fusionscope.dump.debug_options import flags_that_matter
 from fusionscope.dump.device import describe as describe_device
+from fusionscope.dump.directory import exists
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.explain import Selection, explain_module, operation_of
+from fusionscope.explain.explain import (
+    NO_FINAL,
+    Selection,
+    explain_module,
+    operation_of,
+    pick_modules,
+)
 from fusionscope.explain.fusions import FusionFacts, fusion_facts
 from fusionscope.explain.parting import (
     DecisionChange,
@@ -138,7 +144,8 @@ class ModuleDifference:
 @dataclass(frozen=True, slots=True)
 class Difference:
     """``modules`` differ, the worst first; ``same`` are the names of those that do not.
-    ``only_before`` and ``only_after`` have no counterpart; ``problems`` could not be read."""
+    ``only_before`` and ``only_after`` have no counterpart; ``problems`` are one line for each that
+    could not be read, or not to its end."""
 
     before: str
     after: str
@@ -177,20 +184,18 @@ def compare(
     ``module`` is a glob for modules' names. Raises ``UnusableInput`` where nothing can be compared.
     """
     sides = _open(before), _open(after)
-    found = [
-        [each for each in side.dump.modules if module is None or fnmatchcase(each.name, module)]
-        for side in sides
-    ]
-    for side, modules in zip(sides, found, strict=True):
-        if not modules:
-            names = ", ".join(sorted({each.name for each in side.dump.modules})[:8])
-            raise UnusableInput(f"no module matches {module!r}, there are {names}", file=side.path)
+    found = [pick_modules(side.dump, module) for side in sides]
     pairs, left = _pair_modules(*found)
     differences: list[ModuleDifference] = []
     problems: list[str] = []
     for one, other in pairs:
         try:
             differences.append(_compare(sides, one, other, progress))
+            problems += (
+                f"{side.path}: {NO_FINAL.format(stage=dumped.stages[-1].label)}"
+                for side, dumped in zip(sides, (one, other), strict=True)
+                if side.stage is None and dumped.final is None and len(dumped.stages) > 1
+            )
         except UnusableInput as error:
             problems.append(str(error))
     if not differences:
@@ -217,7 +222,9 @@ def _open(target: str | Path) -> _Side:
     """``PATH`` or ``PATH@STAGE``."""
     text = str(target)
     path, at, stage = text.rpartition("@")
-    if at and not Path(text).exists():
+    if at and not exists(Path(text)):
+        if not path:
+            raise UnusableInput(f"{text!r} names a stage of no dump, expected PATH@STAGE")
         return _Side(text, open_dump(path), stage)
     return _Side(text, open_dump(text), None)
 
@@ -290,9 +297,10 @@ def _compare(
     if is_whole:
         facts = explain_module(one, Selection()), explain_module(other, Selection())
         outcomes = _outcome_changes(one, other, facts)
-        notes += dict.fromkeys((*facts[0].notes, *facts[1].notes))
+        notes += (*facts[0].notes, *facts[1].notes)
         if shown or told or outcomes:
             lineages = read_lineage(one), read_lineage(other)
+            notes += (*lineages[0].notes, *lineages[1].notes)
             parting = find_parting(lineages, progress)
             fusions = _with_passes(told, lineages, backend, progress)
             decision = first_decision(one, other, notes)
@@ -315,7 +323,7 @@ def _compare(
         decision,
         dict(counts),
         certain / max(total, 1),
-        tuple(notes),
+        tuple(dict.fromkeys(notes)),
     )
 
 
@@ -361,7 +369,7 @@ def _side_facts(
         device = flags = None
     return SideFacts(
         path,
-        module.name,
+        dumped.name,
         stage.label,
         describe_device(device) if device else None,
         tuple(

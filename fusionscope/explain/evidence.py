@@ -36,19 +36,6 @@ class Reason:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class FusionStep:
-    """One fusion that a pass made, as the record tells it: ``producer`` went into ``consumer``, and
-    what came out is ``fusion``. Times are the compiler's estimates for the producer with all its
-    consumers (microseconds, None where it gives none)."""
-
-    producer: str
-    consumer: str
-    fusion: str
-    fused_us: float | None = None
-    unfused_us: float | None = None
-
-
 class Evidence:
     """The reasons that records give, by the names on which the fusion pass started.
 
@@ -163,32 +150,3 @@ def read_evidence(module: DumpedModule) -> Evidence | None:
         evidence = Evidence()
         evidence.add_steps(steps)
     return evidence
-
-
-def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]:
-    """The single fusions of each pass in the order in which it made them, by the name of the pass
-    in file names. Raises ``UnusableInput`` where a record cannot be read."""
-    steps: dict[str, list[FusionStep]] = defaultdict(list)
-    for record in module.fusion_explorer:
-        about: tuple[str, str] | None = None
-        for decision in record.decisions:
-            producer, consumer = decision.producer, decision.consumer
-            if decision.kind in ABOUT and producer is not None and consumer is not None:
-                about = producer, consumer
-            elif decision.kind is Kind.FUSED and consumer is not None and about is not None:
-                for name in FILE_NAMES.get(decision.pass_name or "", ()):
-                    steps[name].append(FusionStep(*about, consumer))
-                about = None
-    recorded = module.priority_fusion
-    if recorded is not None:
-        times: dict[str, Priority] = {}
-        fused: list[FusionStep] = []
-        for step in recorded.steps:
-            if isinstance(step, Priority):
-                times[step.producer] = step
-            elif isinstance(step, Fused):
-                last = times.get(step.producer)
-                estimates = (last.fused_us, last.unfused_us) if last else (None, None)
-                fused.append(FusionStep(step.producer, step.consumer, step.fusion, *estimates))
-        steps["priority-fusion"] = fused
-    return {name: tuple(found) for name, found in steps.items()}

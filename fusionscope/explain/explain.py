@@ -38,6 +38,8 @@ from fusionscope.hlo import Instruction, SourceLocation
 
 Content = TypeVar("Content")
 
+NO_FINAL = "no after_optimizations stage (did the compiler die?): {stage} stands for it"
+
 # Of many modules those are explained that move this share of all bytes, and at most so many.
 _SHARE, _MOST = 0.9, 5
 
@@ -114,14 +116,9 @@ def explain(
     )
 
 
-def rank_modules(dump: Dump, wanted: str | None) -> tuple[list[DumpedModule], list[str]]:
-    """The modules that ``wanted`` names (a glob or a number; None: all), the costliest first, and
-    one line for each that cannot be read. Raises ``UnusableInput`` where there is none."""
-    costs, problems = _costs(dump, wanted)
-    return [module for _, module in costs], problems
-
-
-def _costs(dump: Dump, wanted: str | None) -> tuple[list[tuple[int, DumpedModule]], list[str]]:
+def pick_modules(dump: Dump, wanted: str | None) -> list[DumpedModule]:
+    """The modules that ``wanted`` names (a glob or a number; None: all). Raises ``UnusableInput``
+    where there is none."""
     modules = [
         module
         for module in dump.modules
@@ -130,6 +127,18 @@ def _costs(dump: Dump, wanted: str | None) -> tuple[list[tuple[int, DumpedModule
     if not modules:
         names = ", ".join(sorted({module.name for module in dump.modules})[:8])
         raise UnusableInput(f"no module matches {wanted!r}, there are {names}", file=str(dump.path))
+    return modules
+
+
+def rank_modules(dump: Dump, wanted: str | None) -> tuple[list[DumpedModule], list[str]]:
+    """The modules that ``wanted`` names (a glob or a number; None: all), the costliest first, and
+    one line for each that cannot be read. Raises ``UnusableInput`` where there is none."""
+    costs, problems = _costs(dump, wanted)
+    return [module for _, module in costs], problems
+
+
+def _costs(dump: Dump, wanted: str | None) -> tuple[list[tuple[int, DumpedModule]], list[str]]:
+    modules = pick_modules(dump, wanted)
     problems: list[str] = []
     costs: list[tuple[int, DumpedModule]] = []
     for module in modules:
@@ -155,9 +164,7 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     if final is None:
         final = module.stages[-1]
         if len(module.stages) > 1:
-            notes.append(
-                f"no after_optimizations stage (did the compiler die?): {final.label} stands for it"
-            )
+            notes.append(NO_FINAL.format(stage=final.label))
     before = module.pre_fusion
     if before is None and module.stages[0] is not final:
         before = module.stages[0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from math import isfinite
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_explorer import Kind
-from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityFusionRecord
+from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Step
 from fusionscope.explain.evidence import ABOUT, FILE_NAMES
 
 
@@ -29,6 +31,18 @@ class Estimate:
 
 
 _NEAR = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class FusionStep:
+    """One fusion that a pass made, as the record tells it: ``producer`` went into ``consumer``, and
+    what came out is ``fusion``. ``estimate`` is about the producer with all its consumers, None
+    where the record has none."""
+
+    producer: str
+    consumer: str
+    fusion: str
+    estimate: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +76,11 @@ def read_verdicts(module: DumpedModule) -> Verdicts | None:
     ``UnusableInput`` where a record cannot be read.
     """
     recorded = module.priority_fusion
-    if recorded is not None:
-        return Verdicts(FILE_NAMES["PriorityFusion"], _from_steps(recorded))
     ledger = _Ledger()
+    if recorded is not None:
+        for step in recorded.steps:
+            ledger.add(step)
+        return Verdicts(FILE_NAMES["PriorityFusion"], ledger.verdicts)
     for record in module.fusion_explorer:
         about: tuple[str, str] | None = None
         for decision in record.decisions:
@@ -82,16 +98,31 @@ def read_verdicts(module: DumpedModule) -> Verdicts | None:
     return Verdicts(FILE_NAMES["InstructionFusion"], ledger.verdicts)
 
 
-def _from_steps(record: PriorityFusionRecord) -> dict[str, Verdict]:
-    ledger = _Ledger()
-    for step in record.steps:
-        if isinstance(step, Fused):
-            ledger.fused(step.producer, step.consumer, step.fusion)
-        elif isinstance(step, Ineligible):
-            ledger.refused(step.producer, step.reason)
-        else:
-            ledger.estimate(step)
-    return ledger.verdicts
+def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]:
+    """The single fusions of each pass in the order in which it made them, by the name of the pass
+    in file names. Raises ``UnusableInput`` where a record cannot be read."""
+    steps: dict[str, list[FusionStep]] = defaultdict(list)
+    for record in module.fusion_explorer:
+        about: tuple[str, str] | None = None
+        for decision in record.decisions:
+            producer, consumer = decision.producer, decision.consumer
+            if decision.kind in ABOUT and producer is not None and consumer is not None:
+                about = producer, consumer
+            elif decision.kind is Kind.FUSED and consumer is not None and about is not None:
+                for name in FILE_NAMES.get(decision.pass_name or "", ()):
+                    steps[name].append(FusionStep(*about, consumer))
+                about = None
+    recorded = module.priority_fusion
+    if recorded is not None:
+        ledger = _Ledger()
+        fused: list[FusionStep] = []
+        for step in recorded.steps:
+            if isinstance(step, Fused):
+                estimate = ledger.estimates.get(step.producer)
+                fused.append(FusionStep(step.producer, step.consumer, step.fusion, estimate))
+            ledger.add(step)
+        steps["priority-fusion"] = fused
+    return {name: tuple(found) for name, found in steps.items()}
 
 
 class _Ledger:
@@ -100,7 +131,15 @@ class _Ledger:
     def __init__(self) -> None:
         self.verdicts: dict[str, Verdict] = {}
         self._origin: dict[str, str] = {}
-        self._estimates: dict[str, Estimate] = {}
+        self.estimates: dict[str, Estimate] = {}
+
+    def add(self, step: Step) -> None:
+        if isinstance(step, Fused):
+            self.fused(step.producer, step.consumer, step.fusion)
+        elif isinstance(step, Ineligible):
+            self.refused(step.producer, step.reason)
+        else:
+            self._estimate(step)
 
     def _name(self, name: str) -> str:
         return self._origin.get(name, name)
@@ -110,26 +149,29 @@ class _Ledger:
         known = self.verdicts.pop(name, None)
         earlier = known.consumers if known is not None and known.is_fused else ()
         consumers = (*earlier, self._name(consumer))
-        self.verdicts[name] = Verdict(True, consumers, "", self._estimates.get(producer))
+        self.verdicts[name] = Verdict(True, consumers, "", self.estimates.get(producer))
         self._origin[fusion] = self._name(consumer)
-        self._estimates.pop(fusion, None)  # what has grown is estimated anew
+        self.estimates.pop(fusion, None)  # what has grown is estimated anew
 
     def refused(self, producer: str, message: str) -> None:
         name = self._name(producer)
         known = self.verdicts.pop(name, None)
         if known is None or not known.is_fused:
-            known = Verdict(False, (), message, self._estimates.get(producer))
+            known = Verdict(False, (), message, self.estimates.get(producer))
         self.verdicts[name] = known
 
-    def estimate(self, step: Priority) -> None:
+    def _estimate(self, step: Priority) -> None:
         """While a producer waits to be fused, the compiler records only how its figures change
         (xla/backends/gpu/transforms/priority_fusion.cc, UpdatePriorities)."""
         gain = step.unfused_us - step.fused_us
-        known = self._estimates.get(step.producer)
+        if not isfinite(gain):
+            self.estimates.pop(step.producer, None)
+            return
+        known = self.estimates.get(step.producer)
         if known is not None and known.benefit_us >= 0:
             estimate = Estimate(known.fused_us, known.unfused_us, known.benefit_us + gain)
         else:
             estimate = Estimate(step.fused_us, step.unfused_us, gain)
-        self._estimates[step.producer] = estimate
+        self.estimates[step.producer] = estimate
         if estimate.benefit_us < 0:
             self.refused(step.producer, "estimated slower")

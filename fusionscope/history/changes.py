@@ -136,7 +136,25 @@ def updates(
     )
     if not agree and _leaves(values, read[0]) != _leaves(values, read[1]):
         names = [", ".join(operand.name for operand in operands) for operands in read]
+        if names[0] == names[1]:  # parameters of these names stand for other values now
+            names = [
+                ", ".join(_source(matching, number, operand) for operand in operands)
+                for number, operands in enumerate(read)
+            ]
         yield "operands", names[0], names[1]
+
+
+def _source(matching: Matching, side: int, operand: Instruction) -> str:
+    """What an operand is outside of the fusion that it is a parameter of."""
+    if operand.opcode != "parameter":
+        return operand.name
+    for region in matching.regions[side].values():
+        position = region.carried.get(operand)
+        if isinstance(position, int):
+            source = region.operations[position]
+            number = f" (parameter {source.parameter_number})" if source is operand else ""
+            return f"{source.name}{number}"
+    return operand.name
 
 
 def _leaves(values: dict[Instruction, Value], operands: Iterable[Instruction]) -> list[Value]:

@@ -117,7 +117,9 @@ class Lineage:
             self._copies[index] = copies
         found = [matching.after.get(instruction) or matching.merged.get(instruction)]
         found += self._copies[index].get(instruction, ())
-        return tuple(each for each in found if each is not None)
+        later = [each for each in found if each is not None]
+        # What nothing reads any more is only left behind.
+        return tuple([each for each in later if each not in matching.idle] or later)
 
 
 def read_lineage(

@@ -355,7 +355,11 @@ class Pairs:
         for ours in self._free[0]:
             number = a.signatures[ours]
             original = originals.get((number, home(a, ours)), originals.get(number))
-            if original is not None and _alike(a.opcodes[original], a.opcodes[ours]):
+            if (
+                original is not None
+                and _alike(a.opcodes[original], a.opcodes[ours])
+                and not a.idle[ours]  # that one was only waiting to be removed
+            ):
                 self.merged[ours] = self.mates[original][0]
 
 

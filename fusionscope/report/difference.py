@@ -389,7 +389,8 @@ def _print_fusions(module: ModuleDifference, console: Console, top: int | None) 
     from rich.text import Text
 
     fusions = module.fusions
-    console.print(Text(f"\n  Fusions ({_lost_and_gained(module)})", style="bold"))
+    heading = Text(f"Fusions ({_lost_and_gained(module)})", style="bold")
+    console.print(Padding(heading, (1, 0, 0, 2)))
     for each in fusions[:top]:
         alike = f"  x{each.change.count:,} alike" if each.change.count > 1 else ""
         line = Text(f"{each.change.kind}: ", style="bold")

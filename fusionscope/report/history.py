@@ -10,10 +10,11 @@ from fusionscope.report.text import cell, counted, plural, safe, shorten
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.evidence import FusionStep
     from fusionscope.explain.fusions import FusionFacts
+    from fusionscope.explain.life import Ending, Life
     from fusionscope.explain.result import Operation
-    from fusionscope.explain.story import Ending, History, Life, PassFacts, Story
+    from fusionscope.explain.story import History, PassFacts, Story
+    from fusionscope.explain.verdicts import FusionStep
 
 SCHEMA = "fusionscope.history/1"
 
@@ -86,8 +87,9 @@ def _step_json(step: FusionStep) -> dict[str, Any]:
         "producer": step.producer,
         "consumer": step.consumer,
         "fusion": step.fusion,
-        "fused_us": step.fused_us,
-        "unfused_us": step.unfused_us,
+        "fused_us": step.estimate.fused_us if step.estimate else None,
+        "unfused_us": step.estimate.unfused_us if step.estimate else None,
+        "benefit_us": step.estimate.benefit_us if step.estimate else None,
     }
 
 
@@ -117,9 +119,11 @@ def operation_json(operation: Operation) -> dict[str, Any]:
 
 
 def _step_text(step: FusionStep) -> str:
-    times = ""
-    if step.fused_us is not None and step.unfused_us is not None:
-        times = f"  {step.fused_us:g} us fused, {step.unfused_us:g} us apart"
+    estimate, times = step.estimate, ""
+    if estimate is not None:
+        times = f"  {estimate.fused_us:g} us fused, {estimate.unfused_us:g} us apart"
+        if abs(estimate.benefit_us - (estimate.unfused_us - estimate.fused_us)) > 1e-6:
+            times += f"; {estimate.benefit_us:.4g} us to gain after updates"
     return f"{step.producer} -> {step.consumer} = {step.fusion}{times}"
 
 
@@ -134,8 +138,9 @@ def _kinds(each: PassFacts) -> str:
 
 def _summary(story: Story) -> str:
     passes = plural(len(story.passes), "pass", "passes")
+    quiet = plural(story.quiet or 0, "stage")
     return (
-        f"{passes} changed fusions, {plural(story.quiet, 'stage')} without such a change folded; "
+        f"{passes} changed fusions, {quiet} without such a change folded; "
         f"{plural(story.fusions, 'fusion')} at the end"
     )
 
@@ -170,6 +175,9 @@ def _markdown(history: History, top: int | None) -> Iterator[str]:
             ]
             hidden = len(each.changes) - len(shown)
             shown += [f"… and {hidden:,} more"] if hidden else []
+            shown += [f"recorded: {cell(_step_text(step))}" for step in each.steps[:top]]
+            hidden = len(each.steps) - len(each.steps[:top])
+            shown += [f"… and {hidden:,} more"] if hidden else []
             yield (
                 f"| {cell(each.pass_name)} | {each.fusions:,} | **{_kinds(each)}**<br>"
                 f"{'<br>'.join(shown)} |"
@@ -188,7 +196,10 @@ def _life_markdown(life: Life, top: int | None) -> Iterator[str]:
     yield "| pass | names | what happened |\n|---|---|---|"
     for event in life.events:
         recorded = "".join(f"<br>{cell(_step_text(step))}" for step in event.steps[:top])
-        names = cell(", ".join(event.names[:5]))
+        hidden = len(event.steps) - len(event.steps[:top])
+        recorded += f"<br>… and {hidden:,} more" if hidden else ""
+        names = cell(", ".join(event.names[:top]))
+        names += " …" if len(event.names) > len(event.names[:top]) else ""
         yield f"| {cell(event.pass_name)} | {names} | {cell(event.text)}{recorded} |"
     yield ""
     for ending in life.endings:
@@ -225,11 +236,10 @@ def _print_pass(each: PassFacts, console: Console, top: int | None) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    line = Text("\n  ")
-    line.append(safe(each.pass_name), style="bold")
-    line.append(f" in {safe(pipeline_of(each.stage))}", style="dim")
-    line.append(f"  {_kinds(each)}; {plural(each.fusions, 'fusion')} now")
-    console.print(line)
+    line = Text(safe(each.pass_name), style="bold")
+    line.append(f" in {safe(pipeline_of(each.stage))}", style="not bold dim")
+    line.append(f"  {_kinds(each)}; {plural(each.fusions, 'fusion')} now", style="not bold")
+    console.print(Padding(line, (1, 0, 0, 2)))
     for change in each.changes[:top]:
         alike = f"  x{change.count:,} alike" if change.count > 1 else ""
         console.print(Padding(Text(f"{safe(change.text)}{alike}"), (0, 0, 0, 4)))

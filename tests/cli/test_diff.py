@@ -246,12 +246,10 @@ def test_a_stage_by_its_number_is_the_file_of_that_number(run, number):
         ]
 
 
-@pytest.mark.xfail(strict=True, reason="'2' also looks for labels with a 2 in them")
 def test_any_number_names_a_stage(run):
     assert document_of(run, f"{GPU}@2", stage(GPU, 2))["is_same"]
 
 
-@pytest.mark.xfail(strict=True, reason="0028 is not read as a number")
 def test_a_number_as_file_names_write_it(run):
     assert document_of(run, f"{GPU}@0028", stage(GPU, 28))["is_same"]
 
@@ -439,7 +437,6 @@ def test_what_is_read_in_another_order_counts(run, tmp_path):
     assert compared(run, tmp_path, *parameters)[0] == 1
 
 
-@pytest.mark.xfail(strict=True, reason="operands are shown by names, which are the same")
 def test_an_edit_shows_two_different_things(run, tmp_path):
     _, document = compared(run, tmp_path, ("fusion(%x, %y)", "fusion(%y, %x)"))
     shown = [pair for m in document["modules"] for e in m["edits"] for pair in e["fields"].values()]
@@ -545,7 +542,6 @@ def test_text_fits_its_width(run, one, other, width):
         assert run(one, other, "--all").out.splitlines() == lines  # also in a pipe
 
 
-@pytest.mark.xfail(strict=True, reason="the heading of fusions goes on in the first column")
 def test_lines_that_go_on_are_indented(run):
     """Everything but the module's name is indented."""
     out = run(WHOLE, NO_MERGE, COLUMNS="100").out
@@ -609,7 +605,6 @@ def test_module(run, tmp_path):
     assert "jit_a" in line and "jit_b" in line
 
 
-@pytest.mark.xfail(strict=True, reason="what is shown is the name in the text, without cl_...")
 def test_the_name_that_is_shown_selects_the_module(run):
     (shown,) = document_of(run, TPU, TPU)["same"]
     assert run(TPU, TPU, "--module", shown).code == 0
@@ -699,14 +694,12 @@ def test_what_cannot_be_done_is_said_in_a_line(run, arguments, said):
         assert len(done.errors.splitlines()) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="OSError of Path.exists")
 def test_a_name_longer_than_any_file(run):
     done = run("x" * 300, GPU)
     assert done.code == 2
     assert "mistake of fusionscope" not in done.errors
 
 
-@pytest.mark.xfail(strict=True, reason="without a path the working directory is read")
 def test_a_stage_of_nothing(run, monkeypatch):
     monkeypatch.chdir(CPU)
     assert run("@final", GPU).code == 2
@@ -805,7 +798,6 @@ def test_a_stage_that_cannot_be_read_does_no_harm(run, tmp_path):
     assert run(NO_MERGE, dump, "--exit-code").code == 0
 
 
-@pytest.mark.xfail(strict=True, reason="notes of unreadable stages are dropped")
 def test_a_stage_that_cannot_be_read_is_noted(run, tmp_path):
     dump, bad = stage_damaged(tmp_path / "dump", NO_MERGE, 20)
     assert any(bad in note for note in module_of(run, WHOLE, dump)["notes"])
@@ -831,7 +823,6 @@ def test_a_damaged_record_is_noted(run, tmp_path, dump, part, content):
         assert bad in re.sub(r"\s+", "", done.out)
 
 
-@pytest.mark.xfail(strict=True, reason="json.dumps writes NaN and Infinity, which no reader takes")
 @pytest.mark.parametrize("figure", [b"inf", b"nan"])
 def test_figures_that_are_no_numbers(run, tmp_path, figure):
     files = unpacked(GPU)
@@ -842,7 +833,6 @@ def test_figures_that_are_no_numbers(run, tmp_path, figure):
     assert not re.search(r"NaN|Infinity", done.out)
 
 
-@pytest.mark.xfail(strict=True, reason="a dump without last stage counts as the same")
 def test_a_dump_that_ends_early_is_not_the_same(run, tmp_path):
     """The compiler died in one of them."""
     files = {n: c for n, c in unpacked(GPU).items() if "after_optimizations" not in n}

@@ -1,0 +1,301 @@
+"""The life of one instruction: from the first stage that has it to its kernel, or its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.explain import operation_of, user_line
+from fusionscope.explain.fusions import fusion_facts
+from fusionscope.explain.result import Operation
+from fusionscope.explain.verdicts import FusionStep
+from fusionscope.history.changes import updates
+from fusionscope.history.kernels import NOT_LAUNCHED, kind_and_emitter, operations_in
+from fusionscope.history.lineage import Lineage
+from fusionscope.history.matching import match
+from fusionscope.hlo import Instruction, Module
+
+
+class UnknownName(UnusableInput):
+    """No instruction has the name. ``names`` are those that there are."""
+
+    def __init__(self, problem: str, names: set[str]) -> None:
+        super().__init__(problem)
+        self.names = names
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What one pass made of the instruction that is followed. ``names`` are its names (and those of
+    its copies) afterwards; ``text`` says what happened, ``steps`` are the compiler's own words."""
+
+    stage: str
+    pass_name: str
+    names: tuple[str, ...]
+    text: str
+    steps: tuple[FusionStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """An instruction at the end, and the kernel of the final module that computes it: a name, its
+    kind, who makes its code and the opcodes in it. All None where nothing is launched for it."""
+
+    name: str
+    kernel: str | None
+    kind: str | None
+    emitter: str | None
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One instruction from the first stage that has it to the last."""
+
+    asked: str
+    found_in: str
+    origin: Operation
+    stack: tuple[str, ...]
+    events: tuple[Event, ...]
+    endings: tuple[Ending, ...]
+
+
+def follow(lineage: Lineage, name: str, steps: dict[str, tuple[FusionStep, ...]]) -> Life:
+    """Follows an instruction by its name in any stage, or ``NAME@STAGE``. ``steps`` are recorded
+    fusions by the name of the pass. Raises ``UnknownName``, or ``UnusableInput`` for a stage that
+    is not there."""
+    start, origin, found_in = _find(lineage, name)
+    while start and (earlier := lineage.earlier(start - 1, origin)) is not None:
+        start, origin = start - 1, earlier
+    events: list[Event] = []
+    if start:
+        events.append(_beginning(lineage, start, origin, steps))
+    current: tuple[Instruction, ...] = (origin,)
+    for index in range(start, len(lineage.stages) - 1):
+        stage = lineage.stages[index + 1]
+        later: dict[Instruction, None] = {}
+        texts: list[str] = []
+        for instruction in current:
+            became, text = _follow(lineage, index, instruction)
+            later.update(dict.fromkeys(became))
+            texts += [text] if text else []
+        if texts:
+            names = {each.name for each in (*current, *later)}
+            told = _steps_about(names, steps.get(stage.name.after, ()))
+            pass_name = stage.name.after or stage.label
+            named = tuple(each.name for each in later)
+            events.append(Event(stage.label, pass_name, named, "; ".join(texts), told))
+        current = tuple(later)
+        if not current:
+            break
+    return Life(
+        name,
+        found_in,
+        operation_of(origin),
+        tuple(str(place) for place in _own_lines(origin)),
+        tuple(events),
+        tuple(_ending(lineage, instruction) for instruction in current),
+    )
+
+
+def _steps_about(names: set[str], steps: Iterable[FusionStep]) -> tuple[FusionStep, ...]:
+    """The recorded steps that one of ``names`` took part in, also as a part of a fusion."""
+    parts = set(names)
+    told: list[FusionStep] = []
+    for step in steps:
+        if parts & {step.producer, step.consumer, step.fusion}:
+            parts.add(step.fusion)
+            told.append(step)
+    return tuple(told)
+
+
+def _find(lineage: Lineage, asked: str) -> tuple[int, Instruction, str]:
+    """The first stage that has an instruction of this name, or the one that is named; the
+    instruction; and the label of the stage that it was found in."""
+    name, _, wanted = asked.lstrip("%").partition("@")
+    module_name = lineage.dumped.name
+    if not wanted:
+        for index, module in enumerate(lineage.modules):
+            if (found := _named(module, name)) is not None:
+                return index, found, lineage.stages[index].label
+        names = {
+            statement.name
+            for module in lineage.modules
+            for computation in module.reachable()
+            for statement in computation.graph.statements
+        }
+        raise UnknownName(f"no stage of {module_name} has an instruction {name!r}", names)
+    stage = lineage.dumped.stage(wanted)
+    if stage in lineage.stages:
+        index = lineage.stages.index(stage)
+        if (found := _named(lineage.modules[index], name)) is not None:
+            return index, found, stage.label
+    else:
+        # Printed between two passes, and its name does not tell which: the first stage, or else the
+        # last one, has the instruction too.
+        module = lineage.dumped.read(stage)
+        found = _named(module, name)
+        if found is not None:
+            earlier = match(lineage.modules[0], module).before.get(found)
+            if earlier is not None:
+                return 0, earlier, stage.label
+            later = match(module, lineage.modules[-1]).after.get(found)
+            if later is not None:
+                return len(lineage.stages) - 1, later, stage.label
+            raise UnusableInput(
+                f"{name} of {stage.label} is neither in the first stage nor in the last, and where "
+                "that stage belongs among the others is not known: name another stage"
+            )
+    module = lineage.dumped.read(stage)
+    names = {s.name for c in module.reachable() for s in c.graph.statements}
+    raise UnknownName(f"{stage.label} of {module_name} has no instruction {name!r}", names)
+
+
+def _named(module: Module, name: str) -> Instruction | None:
+    """A parameter comes last: those of fusions have the same names over and over."""
+    found = [
+        computation.instruction(name)
+        for computation in module.reachable()
+        if any(statement.name == name for statement in computation.graph.statements)
+    ]
+    return min(found, key=lambda each: each.opcode == "parameter") if found else None
+
+
+def _own_lines(instruction: Instruction) -> Iterator[object]:
+    """The user's line first, then the call stack that leads to it."""
+    place = user_line(instruction.stack)
+    if place is not None:
+        yield place
+        yield from (other for other in instruction.stack if other != place)
+
+
+def _beginning(
+    lineage: Lineage,
+    start: int,
+    origin: Instruction,
+    steps: dict[str, tuple[FusionStep, ...]],
+) -> Event:
+    """How a pass made an instruction that no stage before has."""
+    stage = lineage.stages[start]
+    texts = [
+        change.text
+        for change in fusion_facts(
+            [c for c in lineage.changes(start - 1) if origin in c.after], lineage.dumped.backend
+        )
+    ]
+    if not texts:
+        read = ", ".join(operand.name for operand in origin.operands)
+        texts = [f"put in{f', reads {read}' if read else ''}"]
+    told = _steps_about({origin.name}, steps.get(stage.name.after, ()))
+    return Event(
+        stage.label, stage.name.after or stage.label, (origin.name,), "; ".join(texts), told
+    )
+
+
+def _follow(
+    lineage: Lineage, index: int, instruction: Instruction
+) -> tuple[tuple[Instruction, ...], str]:
+    """What an instruction of stage ``index`` is in the next, and what happened to it ("" where
+    nothing did)."""
+    if not lineage.touches_fusions(index):
+        same = lineage.later(index, instruction)
+        if len(same) == 1 and same[0].statement == instruction.statement:
+            return same, ""
+    matching = lineage.matching(index)
+    later = lineage.later(index, instruction)
+    concerned = [c for c in lineage.changes(index) if instruction in (*c.before, *c.lost)]
+    if instruction.opcode == "fusion":
+        heirs = later or tuple(
+            dict.fromkeys(h for c in concerned for h in c.after if h.opcode == "fusion")
+        )
+        texts = [fact.text for fact in fusion_facts(concerned, lineage.dumped.backend)]
+        if not heirs and not texts:
+            texts = [_why_gone(lineage, index, instruction)]
+        return heirs, "; ".join(texts)
+    if not later:
+        return (), _why_gone(lineage, index, instruction)
+    texts = []
+    if instruction in matching.merged:
+        texts.append(f"merged with {later[0].name}, which computes the same")
+    else:
+        texts += _differences(lineage, index, instruction, later[0])
+        if len(later) > 1:
+            places = ", ".join(f"{each.name}{_inside(each)}" for each in later)
+            texts.append(f"computed {len(later)} times: {places}")
+    return later, "; ".join(texts)
+
+
+def _differences(
+    lineage: Lineage, index: int, one: Instruction, other: Instruction
+) -> Iterator[str]:
+    matching = lineage.matching(index)
+    if one.name != other.name:
+        yield f"renamed {other.name}"
+    for name, old, new in updates(matching, one, other):
+        yield f"{name} {old or 'none'} → {new or 'none'}"
+    homes = _home(one), _home(other)
+    if homes[1] is None and homes[0] is not None:
+        yield f"out of {homes[0].name}"
+    elif homes[1] is not None and (
+        homes[0] is None or matching.after.get(homes[0]) is not homes[1]
+    ):
+        others = [m for m in operations_in(homes[1]) if m != other.opcode]
+        along = f" with {', '.join(dict.fromkeys(others))}" if others else ""
+        yield f"into {homes[1].name}{along}"
+
+
+def _home(instruction: Instruction) -> Instruction | None:
+    """The outermost fusion that an instruction is in."""
+    module = instruction.computation.module
+    home: Instruction | None = None
+    computation = instruction.computation
+    while not computation.is_entry:
+        caller = next(
+            (
+                each
+                for other in module.computations
+                if computation.name in other.body.calls
+                for each in other.instructions
+                if each.opcode == "fusion" and computation in each.called
+            ),
+            None,
+        )
+        if caller is None:
+            break
+        home, computation = caller, caller.computation
+    return home
+
+
+def _inside(instruction: Instruction) -> str:
+    home = _home(instruction)
+    return f" in {home.name}" if home is not None else ""
+
+
+def _why_gone(lineage: Lineage, index: int, instruction: Instruction) -> str:
+    """Why a pass could remove an instruction."""
+    matching = lineage.matching(index)
+    if not instruction.users and not instruction.is_root:
+        return "removed: nothing read it any more"
+    read: dict[str, None] = {}
+    for user in instruction.users:
+        later = matching.after.get(user)
+        if later is None or len(later.operands) != len(user.operands):
+            continue
+        for old, new in zip(user.operands, later.operands, strict=True):
+            if old is instruction:
+                read[f"{later.name} reads {new.name} ({new.opcode}) instead"] = None
+    if read:
+        return f"removed: {', '.join(read)}"
+    gone = [user.name for user in instruction.users if user not in matching.after]
+    if gone:
+        return f"removed together with what read it: {', '.join(gone[:5])}"
+    return "removed"
+
+
+def _ending(lineage: Lineage, instruction: Instruction) -> Ending:
+    kernel = _home(instruction) or instruction
+    if kernel.opcode in NOT_LAUNCHED:
+        return Ending(instruction.name, None, None, None, ())
+    kind, emitter = kind_and_emitter(kernel, lineage.dumped.backend)
+    return Ending(instruction.name, kernel.name, kind, emitter, operations_in(kernel))
