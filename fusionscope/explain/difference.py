@@ -49,7 +49,10 @@ from fusionscope.hlo import Module
 
 @dataclass(frozen=True, slots=True)
 class SideFacts:
-    """One of the two modules: launches and bytes of a whole run, launches by kind of kernel."""
+    """One of the two modules: launches and bytes of a whole run, launches by kind of kernel.
+
+    ``exact`` is false where branches, or loops of unknown length, were counted once.
+    """
 
     path: str
     module: str
@@ -59,6 +62,7 @@ class SideFacts:
     instructions: int
     launches: int
     bytes_moved: int
+    exact: bool
     kinds: dict[str, int]
 
 
@@ -359,7 +363,8 @@ def _alone(matching: Matching, side: int) -> Iterator[str]:
 def _side_facts(
     path: str, dumped: DumpedModule, stage: Stage, module: Module, backend: str | None
 ) -> SideFacts:
-    kernels = find_kernels(Numbering().number(module), backend)
+    numbered = Numbering().number(module)
+    kernels = find_kernels(numbered, backend)
     kinds: Counter[str] = Counter()
     for kernel in kernels:
         kinds[kernel.kind.value] += kernel.runs
@@ -379,6 +384,7 @@ def _side_facts(
         module.instruction_count,
         sum(kernel.runs for kernel in kernels),
         sum(kernel.bytes_moved for kernel in kernels),
+        numbered.is_whole and all(kernel.runs_known for kernel in kernels),
         dict(kinds),
     )
 

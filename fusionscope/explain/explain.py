@@ -40,6 +40,8 @@ Content = TypeVar("Content")
 
 NO_FINAL = "no after_optimizations stage (did the compiler die?): {stage} stands for it"
 
+NOT_WHOLE = "calls repeat too often to follow them all: launches and bytes are too few"
+
 # Of many modules those are explained that move this share of all bytes, and at most so many.
 _SHARE, _MOST = 0.9, 5
 
@@ -190,6 +192,8 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         stages, base = _follow(module, before, final, numbering, first, notes)
         numbered = stages[-1][1]
         pairs = find_pairs(first, stages)
+    if not (first.is_whole and numbered.is_whole):
+        notes.append(NOT_WHOLE)
     kernels = find_kernels(numbered, module.backend)
     kernels_before = find_kernels(first, module.backend)
     runs = {kernel.path: kernel.runs for kernel in kernels_before}

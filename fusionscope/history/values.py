@@ -34,8 +34,10 @@ from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body, Statement
 
 _NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
-# Computations that call each other deeper than this are left alone.
+# Computations that call each other deeper than this are left alone, and so are calls once so many
+# instructions were looked into again: each of forty computations could call the one before twice.
 _DEEPEST = 64
+_MOST_REPEATED = 20_000
 
 
 class Step(NamedTuple):
@@ -95,12 +97,13 @@ class NumberedModule:
     """All executions of one stage, the entry first.
 
     ``parts`` are the values of the first halves of reductions that a pass split, by the number of
-    the whole.
+    the whole. ``is_whole`` is false where calls repeat too often to look into all of them.
     """
 
     module: Module
     executions: tuple[Execution, ...]
     parts: dict[int, set[int]]
+    is_whole: bool = True
 
     def by_name(self) -> dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]:
         """Instructions with their values by path, fusion that holds them, and name."""
@@ -158,6 +161,8 @@ class Numbering:
         self._numbers: dict[Hashable, int] = {}
         self._count = 0
         self._fresh = False  # whether this stage has computed anything new
+        self._entered: set[Computation] = set()  # what calls of this stage were looked into
+        self._repeated = 0  # instructions in those that were looked into again
         self._operations = Operations()
         # Values inside fusions, and what they give, by content and operands.
         self._memory: dict[tuple[Body, tuple[Value, ...]], tuple[list[Value], Value]] = {}
@@ -176,6 +181,7 @@ class Numbering:
         if contents:
             module.check()
         self._module, self._known_before, self._fresh = module, None, False
+        self._entered, self._repeated = set(), 0
         executions: list[Execution] = []
         pending: list[tuple[Hashable, Computation]] = [("entry", module.entry)]
         seen: set[Hashable] = {"entry"}
@@ -191,7 +197,8 @@ class Numbering:
             self._first_count = self._count
         for execution in executions if contents else ():
             _collect(execution, self._first_count)
-        numbered = NumberedModule(module, tuple(executions), self._parts)
+        is_whole = self._repeated < _MOST_REPEATED
+        numbered = NumberedModule(module, tuple(executions), self._parts, is_whole)
         self._previous = numbered
         return numbered
 
@@ -261,7 +268,11 @@ class Numbering:
                 if finished is not None:
                     value = self._return(frame, instruction, operands, finished)
                     finished = None
-                elif statement.opcode in TRANSPARENT and len(frames) < _DEEPEST:
+                elif (
+                    statement.opcode in TRANSPARENT
+                    and len(frames) < _DEEPEST
+                    and self._repeated < _MOST_REPEATED
+                ):
                     called = instruction.called
                     known = self._memory.get((called[0].body, operands)) if called else None
                     if known is not None and frame.fusion is None and statement.opcode == "fusion":
@@ -272,6 +283,9 @@ class Numbering:
                         if inside is None and statement.opcode != "call":
                             inside = instruction
                         frame.nested = True
+                        if called[0] in self._entered:
+                            self._repeated += len(called[0].body.written)
+                        self._entered.add(called[0])
                         frames.append(_Frame(called[0], execution, operands, instruction, inside))
                         break
                     else:

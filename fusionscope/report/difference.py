@@ -107,6 +107,7 @@ def _side_json(side: SideFacts) -> dict[str, Any]:
         "instructions": side.instructions,
         "launches": side.launches,
         "bytes_moved": side.bytes_moved,
+        "exact": side.exact,
         "kinds": side.kinds,
     }
 
@@ -157,6 +158,11 @@ def _totals(module: ModuleDifference) -> str:
         f"launches {before.launches:,} → {after.launches:,}, bytes moved "
         f"{size(before.bytes_moved)} → {size(after.bytes_moved)}"
         + (f" ({', '.join(kinds)})" if kinds else "")
+        + (
+            ""
+            if before.exact and after.exact
+            else "; what runs an unknown number of times counts once"
+        )
     )
 
 
