@@ -97,11 +97,12 @@ def _pair_held(left: list[dict[Computation, _Held]]) -> dict[Computation, Comput
 
 
 def _overlap(one: _Held, other: _Held) -> float:
-    """How much of two fusions is in both, more where a result or the name is the same; 0 where
-    they have neither a result nor half of the smaller one in common."""
+    """How much of two fusions is in both, more where a result is the same, and most where the name
+    is too; 0 where they have neither a result nor half of the smaller one in common."""
     common = len(one.members & other.members)
     same_result = bool(one.results & other.results)
+    same_name = one.caller.name == other.caller.name
     if not same_result and 2 * common < min(len(one.members), len(other.members)):
         return 0
     score = common / max(len(one.members | other.members), 1)
-    return score + 0.75 * same_result + 0.25 * (one.caller.name == other.caller.name)
+    return score + 0.75 * same_result + (1 if same_result else 0.25) * same_name
