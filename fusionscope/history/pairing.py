@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import StrEnum
+from functools import partial
 from heapq import heappop, heappush
 from typing import TypeVar
 
@@ -69,11 +70,11 @@ def groups(
     ours: Iterable[Item], theirs: Iterable[Item], describe: Callable[[Item], Hashable]
 ) -> Iterator[tuple[list[Item], list[Item]]]:
     """What is described alike, on both sides."""
-    groups: dict[Hashable, tuple[list[Item], list[Item]]] = {}
+    found: dict[Hashable, tuple[list[Item], list[Item]]] = {}
     for number, side in enumerate((ours, theirs)):
         for item in side:
-            groups.setdefault(describe(item), ([], []))[number].append(item)
-    return (group for group in groups.values() if group[0] and group[1])
+            found.setdefault(describe(item), ([], []))[number].append(item)
+    return (group for group in found.values() if group[0] and group[1])
 
 
 class Pairs:
@@ -196,9 +197,7 @@ class Pairs:
         """Pairs the only ones with an opcode, a shape and a framework's name and line."""
         found: list[tuple[int, int]] = []
         for with_type in (True, False):  # a pass may have changed the precision
-            for ours, theirs in self._groups(
-                lambda s, i, with_type=with_type: self._metadata(s, i, with_type)  # type: ignore[misc]
-            ):
+            for ours, theirs in self._groups(partial(self._metadata, with_type=with_type)):
                 if len(ours) == len(theirs) == 1:
                     found.append((ours[0], theirs[0]))
                     self.add(ours[0], theirs[0], Step.METADATA)
