@@ -257,7 +257,7 @@ class Pairs:
         suggested: dict[int, None] = {}
         for slot, source in enumerate(b.sources[theirs]):
             mate = self._taken.get(source)
-            if mate is not None:
+            if mate is not None and len(a.users[mate]) <= _MOST_USERS:
                 opcode = b.opcodes[theirs]
                 users = [
                     user
@@ -373,4 +373,5 @@ def _without_clones(name: str) -> str:
 
 
 _MOST_CANDIDATES = 32
+_MOST_USERS = 256  # that something is read by so many tells nothing of one of them
 _LIKELY = 4
