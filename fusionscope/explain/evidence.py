@@ -10,6 +10,7 @@ from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_explorer import Decision, Kind
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityFusionRecord
 from fusionscope.dump.reasons import rule_of
+from fusionscope.explain.estimates import Estimates
 
 ABOUT = frozenset(
     {Kind.ABOUT_TO_FUSE, Kind.ABOUT_TO_FUSE_SIBLINGS, Kind.ABOUT_TO_FUSE_MULTI_OUTPUT}
@@ -111,21 +112,24 @@ class Evidence:
 
     def add_steps(self, record: PriorityFusionRecord) -> None:
         """A priority-fusion record."""
+        estimates = Estimates()
         for step in record.steps:
             if isinstance(step, Fused):
                 self._fused(step.producer, step.consumer, step.fusion)
+                estimates.forget(step.fusion)
             elif isinstance(step, Ineligible):
                 reason = Reason(rule_of(step.reason, "PriorityFusion"), step.reason)
                 self._refused(step.producer, None, reason)
             elif isinstance(step, Priority):
-                origin = self._origin.get(step.producer, step.producer)
-                if step.fused_us > step.unfused_us:
+                estimate = estimates.add(step)
+                if estimate is not None and estimate.benefit_us < 0:
                     message = (
-                        f"Negative benefit: {step.fused_us:g} us fused, "
-                        f"{step.unfused_us:g} us unfused"
+                        f"Negative benefit ({estimate.benefit_us:.6g} us): "
+                        f"{estimate.fused_us:g} us fused, {estimate.unfused_us:g} us unfused"
                     )
-                    self._by_producer[origin] = Reason(_NEGATIVE, message)
+                    self._refused(step.producer, None, Reason(_NEGATIVE, message))
                 else:
+                    origin = self._origin.get(step.producer, step.producer)
                     self._by_producer.pop(origin, None)
 
 

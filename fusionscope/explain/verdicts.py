@@ -4,33 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from math import isfinite
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_explorer import Kind
-from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Step
+from fusionscope.dump.priority_fusion import Fused, Ineligible, Step
+from fusionscope.explain.estimates import Estimate, Estimates
 from fusionscope.explain.evidence import ABOUT, FILE_NAMES
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What the compiler expects of fusing a producer into all its consumers, microseconds.
-
-    ``fused_us`` and ``unfused_us`` are its last complete figures; ``benefit_us`` is what they came
-    to with the updates that it made since, which it records as differences.
-    """
-
-    fused_us: float
-    unfused_us: float
-    benefit_us: float
-
-    @property
-    def is_near_tie(self) -> bool:
-        """Whether it gains or loses less than 5%."""
-        return abs(self.benefit_us) <= _NEAR * max(self.fused_us, self.unfused_us)
-
-
-_NEAR = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +110,7 @@ class _Ledger:
     def __init__(self) -> None:
         self.verdicts: dict[str, Verdict] = {}
         self._origin: dict[str, str] = {}
-        self.estimates: dict[str, Estimate] = {}
+        self.estimates = Estimates()
 
     def add(self, step: Step) -> None:
         if isinstance(step, Fused):
@@ -139,7 +118,9 @@ class _Ledger:
         elif isinstance(step, Ineligible):
             self.refused(step.producer, step.reason)
         else:
-            self._estimate(step)
+            estimate = self.estimates.add(step)
+            if estimate is not None and estimate.benefit_us < 0:
+                self.refused(step.producer, "estimated slower")
 
     def _name(self, name: str) -> str:
         return self._origin.get(name, name)
@@ -151,7 +132,7 @@ class _Ledger:
         consumers = (*earlier, self._name(consumer))
         self.verdicts[name] = Verdict(True, consumers, "", self.estimates.get(producer))
         self._origin[fusion] = self._name(consumer)
-        self.estimates.pop(fusion, None)  # what has grown is estimated anew
+        self.estimates.forget(fusion)
 
     def refused(self, producer: str, message: str) -> None:
         name = self._name(producer)
@@ -159,19 +140,3 @@ class _Ledger:
         if known is None or not known.is_fused:
             known = Verdict(False, (), message, self.estimates.get(producer))
         self.verdicts[name] = known
-
-    def _estimate(self, step: Priority) -> None:
-        """While a producer waits to be fused, the compiler records only how its figures change
-        (xla/backends/gpu/transforms/priority_fusion.cc, UpdatePriorities)."""
-        gain = step.unfused_us - step.fused_us
-        if not isfinite(gain):
-            self.estimates.pop(step.producer, None)
-            return
-        known = self.estimates.get(step.producer)
-        if known is not None and known.benefit_us >= 0:
-            estimate = Estimate(known.fused_us, known.unfused_us, known.benefit_us + gain)
-        else:
-            estimate = Estimate(step.fused_us, step.unfused_us, gain)
-        self.estimates[step.producer] = estimate
-        if estimate.benefit_us < 0:
-            self.refused(step.producer, "estimated slower")

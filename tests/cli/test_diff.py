@@ -205,7 +205,8 @@ def test_pairs_that_ended_differently(run):
     fused, apart = re.findall(r"us_\w+: (\S+)", block)
     assert float(fused) > float(apart)
     numbers = re.findall(r"\d+\.\d+", outcomes[0]["after"]["message"])
-    assert [f"{float(figure):g}" for figure in (fused, apart)] == numbers
+    benefit = f"{float(fused) - float(apart):.6g}"
+    assert numbers == [benefit, *(f"{float(figure):g}" for figure in (fused, apart))]
     text = re.sub(r"\s+", " ", run(WHOLE, NO_MERGE).out)
     assert outcomes[0]["after"]["message"] in text
     total = sum(change["count"] for change in outcomes)
