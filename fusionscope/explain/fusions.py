@@ -68,13 +68,16 @@ def _names(operations: Sequence[Operation], most: int = 6) -> str:
 
 def _describe(change: FusionFacts) -> str:
     before, after, gained, lost = change.before, change.after, change.gained, change.lost
+    # One fusion that may have another name now.
+    names = [side[0].name for side in (before, after) if side]
+    fusion = " → ".join(dict.fromkeys(names))
     match change.kind:
         case ChangeKind.FORMED:
             return f"{_names(after)} formed of {_names(before) or _names(gained)}"
         case ChangeKind.GROWN:
-            return f"{_names(after)} took in {_names(before[1:] or gained)}"
+            return f"{fusion} took in {_names(before[1:] or gained)}"
         case ChangeKind.SHRUNK:
-            return f"{_names(after[:1])} lost {_names(lost)}"
+            return f"{fusion} lost {_names(lost)}"
         case ChangeKind.MERGED:
             return f"{_names(before)} merged into {_names(after)}"
         case ChangeKind.SPLIT:
@@ -82,7 +85,7 @@ def _describe(change: FusionFacts) -> str:
         case ChangeKind.DUPLICATED:
             return f"{_names(before)} duplicated into {_names(after)}"
         case ChangeKind.MULTI_OUTPUT:
-            return f"{_names(after)} gives more results than before"
+            return f"{fusion} gives more results than before"
         case ChangeKind.DISSOLVED:
             return f"{_names(before)} dissolved into {_names(after)}"
         case ChangeKind.LIBRARY:
@@ -94,11 +97,11 @@ def _describe(change: FusionFacts) -> str:
             return f"{_names(before) or _names(gained)} wrapped as {_names(after)}"
         case ChangeKind.EMITTER:
             old, new = change.emitters or ("", "")
-            return f"{_names(after)} is emitted as {new}, was {old}"
+            return f"{fusion} is emitted as {new}, was {old}"
         case ChangeKind.REWRITTEN:
             parts = [f"gained {_names(gained)}"] if gained else []
             parts += [f"lost {_names(lost)}"] if lost else []
-            return f"{_names(after)} was rewritten: {', '.join(parts)}"
+            return f"{fusion} was rewritten: {', '.join(parts)}"
         case ChangeKind.RENAMED:
             return f"{_names(before)} renamed {_names(after)}"
         case _:
