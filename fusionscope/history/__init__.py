@@ -1,4 +1,4 @@
-"""Stages become a story: values recognised across stages, kernels, and outcomes of pairs."""
+"""Stages become a story: values recognised, instructions matched, kernels, outcomes, changes."""
 
 from fusionscope.history.kernels import Kernel, KernelKind, find_kernels
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
