@@ -6,16 +6,14 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import format_options, show_problem, show_progress, write_report
+from fusionscope.cli.output import format_options, show_progress, top_option, write_report
 
 
 @click.command(name="diff")
 @click.argument("before")
 @click.argument("after")
 @click.option("--module", metavar="GLOB", help="Only modules of these names.")
-@click.option(
-    "--top", default=5, show_default=True, type=click.IntRange(1), help="Length of lists."
-)
+@top_option
 @click.option("--all", "everything", is_flag=True, help="Lists in full.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 where anything differs.")
 @format_options("text", "json", "markdown")
@@ -58,12 +56,11 @@ def command(
         module=module,
         progress=lambda stages: show_progress(stages, "Comparing stages"),
     )
-    for problem in difference.problems:
-        show_problem(problem)
     limit = None if everything else top
     write_report(
         format_name,
         output,
+        difference.problems,
         json=lambda: to_json(difference),
         markdown=lambda: to_markdown(difference, top=limit),
         text=lambda console: print_difference(difference, console, top=limit),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import format_options, show_problem, show_progress, write_report
+from fusionscope.cli.output import format_options, show_progress, top_option, write_report
 from fusionscope.errors import UnusableInput
 
 
@@ -20,9 +20,7 @@ from fusionscope.errors import UnusableInput
 @click.option("--computation", metavar="GLOB", help="Only pairs in these computations.")
 @click.option("--reason", metavar="ID", help="Only pairs refused for this reason.")
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
-@click.option(
-    "--top", default=5, show_default=True, type=click.IntRange(1), help="Length of lists."
-)
+@top_option
 @click.option("--all", "everything", is_flag=True, help="All modules and pairs, lists in full.")
 @format_options("text", "json", "markdown")
 def command(
@@ -70,13 +68,12 @@ def command(
     explanation = explain(
         open_dump(dump), selection, progress=lambda modules: show_progress(modules, "Explaining")
     )
-    for problem in explanation.problems:
-        show_problem(problem)
     limit = None if everything else top
     pairs = everything or selection.picks_pairs
     write_report(
         format_name,
         output,
+        explanation.problems,
         json=lambda: to_json(explanation),
         markdown=lambda: to_markdown(explanation, top=limit, pairs=pairs),
         text=lambda console: print_explanation(explanation, console, top=limit, pairs=pairs),

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import format_options, show_problem, show_progress, write_report
+from fusionscope.cli.output import format_options, show_progress, top_option, write_report
 
 
 @click.command(name="history")
 @click.argument("dump", type=click.Path(path_type=Path))
 @click.argument("name", required=False)
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
-@click.option(
-    "--top", default=5, show_default=True, type=click.IntRange(1), help="Length of lists."
-)
+@top_option
 @click.option("--all", "everything", is_flag=True, help="All modules, lists in full.")
 @format_options("text", "json", "markdown")
 def command(
@@ -53,12 +51,11 @@ def command(
         all_modules=everything,
         progress=lambda stages: show_progress(stages, "Reading stages"),
     )
-    for problem in history.problems:
-        show_problem(problem)
     limit = None if everything else top
     write_report(
         format_name,
         output,
+        history.problems,
         json=lambda: to_json(history),
         markdown=lambda: to_markdown(history, top=limit),
         text=lambda console: print_history(history, console, top=limit),

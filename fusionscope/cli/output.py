@@ -45,6 +45,11 @@ def format_options(*formats: str) -> Callable[[Command], Command]:
     return add
 
 
+top_option = click.option(
+    "--top", default=5, show_default=True, type=click.IntRange(1), help="Length of lists."
+)
+
+
 def show_problem(problem: str) -> None:
     """One line on the error stream, whatever the names in it hold."""
     click.echo(f"fusionscope: {safe(problem)}".encode(errors="replace"), err=True)
@@ -107,12 +112,15 @@ def open_console(output: Path | None) -> Iterator[Console]:
 def write_report(
     format_name: str,
     output: Path | None,
+    problems: Iterable[str],
     *,
     json: Callable[[], dict[str, Any]],
     markdown: Callable[[], str],
     text: Callable[[Console], None],
 ) -> None:
-    """Writes a result in the format that was asked for."""
+    """Writes a result in the format that was asked for, and its problems on the error stream."""
+    for problem in problems:
+        show_problem(problem)
     if format_name == "json":
         write_json(json(), output)
     elif format_name == "markdown":

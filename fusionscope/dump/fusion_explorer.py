@@ -9,6 +9,7 @@ in 0.10.2 and 0.4.35 PriorityFusion records only what it fuses. The graphs are n
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -157,6 +158,27 @@ def read_fusion_explorer(data: bytes, file: str) -> FusionExplorerRecord:
     is_zip = data[:2] in (b"#!", b"PK")
     frames = _frames_of_database(data, file) if is_zip else _frames_of_page(data, file)
     return FusionExplorerRecord(frames, tuple(decision_of(frame.label) for frame in frames))
+
+
+_ABOUT = frozenset(
+    {Kind.ABOUT_TO_FUSE, Kind.ABOUT_TO_FUSE_SIBLINGS, Kind.ABOUT_TO_FUSE_MULTI_OUTPUT}
+)
+
+
+def with_fused(
+    decisions: Iterable[Decision],
+) -> Iterator[tuple[Decision, tuple[str, str] | None]]:
+    """Each decision, and for a fusion that was made the producer and consumer that it was made of:
+    ``fused`` itself names only what came out, so the decision before tells them."""
+    about: tuple[str, str] | None = None
+    for decision in decisions:
+        producer, consumer = decision.producer, decision.consumer
+        fused: tuple[str, str] | None = None
+        if decision.kind in _ABOUT and producer is not None and consumer is not None:
+            about = producer, consumer
+        elif decision.kind is Kind.FUSED and consumer is not None:
+            fused, about = about, None
+        yield decision, fused
 
 
 def decision_of(label: str) -> Decision:

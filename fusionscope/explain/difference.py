@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
-from fusionscope.dump.debug_options import flags_that_matter
 from fusionscope.dump.device import describe as describe_device
 from fusionscope.dump.directory import exists
 from fusionscope.errors import UnusableInput
@@ -16,6 +15,7 @@ from fusionscope.explain.explain import (
     NO_FINAL,
     Selection,
     explain_module,
+    flag_texts,
     operation_of,
     pick_modules,
 )
@@ -248,10 +248,11 @@ def _pair_modules(
             if one.name == other.name or score > _ALIKE:
                 likeness.append((one.name != other.name, -score, i, j))
     pairs: dict[int, int] = {}
+    taken: set[int] = set()
     for _, _, i, j in sorted(likeness):
-        if i not in pairs and j not in pairs.values():
+        if i not in pairs and j not in taken:
             pairs[i] = j
-    taken = set(pairs.values())
+            taken.add(j)
     return (
         [(ours[i], theirs[pairs[i]]) for i in sorted(pairs)],
         (
@@ -377,10 +378,7 @@ def _side_facts(
         dumped.name,
         stage.label,
         describe_device(device) if device else None,
-        tuple(
-            f"{flag.name}={','.join(values)}"
-            for flag, values in (flags_that_matter(flags) if flags else ())
-        ),
+        flag_texts(flags),
         module.instruction_count,
         sum(kernel.runs for kernel in kernels),
         sum(kernel.bytes_moved for kernel in kernels),

@@ -7,26 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusionscope.dump import DumpedModule
-from fusionscope.dump.fusion_explorer import Decision, Kind
+from fusionscope.dump.fusion_explorer import Decision, Kind, with_fused
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityFusionRecord
 from fusionscope.dump.reasons import rule_of
 from fusionscope.explain.estimates import Estimates
 
-ABOUT = frozenset(
-    {Kind.ABOUT_TO_FUSE, Kind.ABOUT_TO_FUSE_SIBLINGS, Kind.ABOUT_TO_FUSE_MULTI_OUTPUT}
-)
 _NEGATIVE = "pf-negative"
-# How files name the passes that a record names in its own way.
-FILE_NAMES = {
-    "FusionMerger": ("fusion_merger",),
-    "InstructionFusion": ("fusion", "tpu_fusion"),
-    "PriorityFusion": ("priority-fusion",),
-    "multi-output fusion": (
-        "multi_output_fusion",
-        "cpu_multi_output_fusion",
-        "tpu_multi_output_fusion",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +36,6 @@ class Evidence:
         self._went_into: dict[str, list[str]] = defaultdict(list)
         self._by_pair: dict[str, list[tuple[str, Reason]]] = defaultdict(list)
         self._by_producer: dict[str, Reason] = {}
-        self.fusions: list[tuple[str, str]] = []  # producer, consumer, as the record names them
 
     def reason(self, producer: str, consumer: str) -> Reason | None:
         """Why ``producer`` was not fused into ``consumer``, names before the pass; None unknown.
@@ -81,7 +66,6 @@ class Evidence:
             self._went_into[consumer].append(fusion)
         if producer is not None:
             self._went_into[producer].append(fusion)
-            self.fusions.append((producer, consumer))
             self._by_producer.pop(self._origin.get(producer, producer), None)
 
     def _refused(self, producer: str, consumer: str | None, reason: Reason) -> None:
@@ -93,15 +77,10 @@ class Evidence:
 
     def add_decisions(self, decisions: Iterable[Decision]) -> None:
         """A Fusion Explorer record."""
-        about: tuple[str, str] | None = None
-        for decision in decisions:
+        for decision, fused in with_fused(decisions):
             producer, consumer = decision.producer, decision.consumer
-            if decision.kind in ABOUT and producer is not None and consumer is not None:
-                about = producer, consumer
-            elif decision.kind is Kind.FUSED and consumer is not None:
-                if about is not None:
-                    self._fused(*about, consumer)
-                about = None
+            if fused is not None and consumer is not None:
+                self._fused(*fused, consumer)
             elif producer is not None and decision.kind in (
                 Kind.REFUSED,
                 Kind.INELIGIBLE,

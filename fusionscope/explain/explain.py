@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from fusionscope.dump import Dump, DumpedModule, Stage
-from fusionscope.dump.debug_options import flags_that_matter
+from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.device import describe
 from fusionscope.dump.reasons import RULE_IDS, UNKNOWN
 from fusionscope.errors import UnusableInput
@@ -217,10 +217,7 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         module.name,
         module.backend,
         describe(device) if device else None,
-        tuple(
-            f"{flag.name}={','.join(values)}"
-            for flag, values in (flags_that_matter(flags) if flags else ())
-        ),
+        flag_texts(flags),
         before.label if before else None,
         final.label,
         Totals(
@@ -239,6 +236,13 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         _refusals(facts),
         tuple(notes),
     )
+
+
+def flag_texts(flags: DebugOptions | None) -> tuple[str, ...]:
+    """``name=value`` for each flag that changes fusion and is not at its default."""
+    if flags is None:
+        return ()
+    return tuple(f"{flag.name}={','.join(values)}" for flag, values in flags_that_matter(flags))
 
 
 def _kinds(kernels: list[KernelFacts]) -> tuple[KindFacts, ...]:

@@ -247,24 +247,7 @@ def _differences(
 
 def _home(instruction: Instruction) -> Instruction | None:
     """The outermost fusion that an instruction is in."""
-    module = instruction.computation.module
-    home: Instruction | None = None
-    computation = instruction.computation
-    while not computation.is_entry:
-        caller = next(
-            (
-                each
-                for other in module.computations
-                if computation.name in other.body.calls
-                for each in other.instructions
-                if each.opcode == "fusion" and computation in each.called
-            ),
-            None,
-        )
-        if caller is None:
-            break
-        home, computation = caller, caller.computation
-    return home
+    return instruction.computation.module.outermost_fusions.get(instruction.computation)
 
 
 def _inside(instruction: Instruction) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -131,7 +131,7 @@ def tell(
     passes: list[PassFacts] = []
     life: Life | None = None
     if name is None:
-        for index in progress_over(lineage, progress):
+        for index, _ in enumerate(progress(lineage.stages[1:])):
             changes = lineage.changes(index)
             if changes:
                 passes.append(_pass_facts(lineage, index, changes, steps))
@@ -151,20 +151,12 @@ def tell(
     )
 
 
-def progress_over(
-    lineage: Lineage, progress: Callable[[Iterable[Stage]], Iterable[Stage]]
-) -> Iterator[int]:
-    """The numbers of the stages but the last, shown as work on the next."""
-    for index, _ in enumerate(progress(lineage.stages[1:])):
-        yield index
-
-
 def _count_fusions(module: Module) -> int:
     """Those in fusions do not count: they are a part of the outer one."""
     return sum(
         statement.opcode == "fusion"
         for computation in module.reachable()
-        if computation.name not in module.fused_computations
+        if computation not in module.outermost_fusions
         for statement in computation.body.written
     )
 

@@ -6,10 +6,21 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from fusionscope.dump import DumpedModule
-from fusionscope.dump.fusion_explorer import Kind
+from fusionscope.dump.fusion_explorer import Kind, with_fused
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Step
 from fusionscope.explain.estimates import Estimate, Estimates
-from fusionscope.explain.evidence import ABOUT, FILE_NAMES
+
+# How files name the passes that a record names in its own way.
+_FILE_NAMES = {
+    "FusionMerger": ("fusion_merger",),
+    "InstructionFusion": ("fusion", "tpu_fusion"),
+    "PriorityFusion": ("priority-fusion",),
+    "multi-output fusion": (
+        "multi_output_fusion",
+        "cpu_multi_output_fusion",
+        "tpu_multi_output_fusion",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +70,19 @@ def read_verdicts(module: DumpedModule) -> Verdicts | None:
     if recorded is not None:
         for step in recorded.steps:
             ledger.add(step)
-        return Verdicts(FILE_NAMES["PriorityFusion"], ledger.verdicts)
+        return Verdicts(_FILE_NAMES["PriorityFusion"], ledger.verdicts)
     for record in module.fusion_explorer:
-        about: tuple[str, str] | None = None
-        for decision in record.decisions:
-            if decision.pass_name != "InstructionFusion" or decision.consumer is None:
+        own = (each for each in record.decisions if each.pass_name == "InstructionFusion")
+        for decision, made_of in with_fused(own):
+            if decision.consumer is None:
                 continue
-            if decision.kind in ABOUT and decision.producer is not None:
-                about = decision.producer, decision.consumer
-            elif decision.kind is Kind.FUSED and about is not None:
-                ledger.fused(*about, decision.consumer)
-                about = None
+            if made_of is not None:
+                ledger.fused(*made_of, decision.consumer)
             elif decision.kind is Kind.REFUSED and decision.producer is not None:
                 ledger.refused(decision.producer, decision.reason)
     if not ledger.verdicts:
         return None
-    return Verdicts(FILE_NAMES["InstructionFusion"], ledger.verdicts)
+    return Verdicts(_FILE_NAMES["InstructionFusion"], ledger.verdicts)
 
 
 def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]:
@@ -82,15 +90,10 @@ def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]
     in file names. Raises ``UnusableInput`` where a record cannot be read."""
     steps: dict[str, list[FusionStep]] = defaultdict(list)
     for record in module.fusion_explorer:
-        about: tuple[str, str] | None = None
-        for decision in record.decisions:
-            producer, consumer = decision.producer, decision.consumer
-            if decision.kind in ABOUT and producer is not None and consumer is not None:
-                about = producer, consumer
-            elif decision.kind is Kind.FUSED and consumer is not None and about is not None:
-                for name in FILE_NAMES.get(decision.pass_name or "", ()):
-                    steps[name].append(FusionStep(*about, consumer))
-                about = None
+        for decision, made_of in with_fused(record.decisions):
+            if made_of is not None and decision.consumer is not None:
+                for name in _FILE_NAMES.get(decision.pass_name or "", ()):
+                    steps[name].append(FusionStep(*made_of, decision.consumer))
     recorded = module.priority_fusion
     if recorded is not None:
         ledger = _Ledger()

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fusionscope.history.kernels import KernelKind, kind_and_emitter, operations_in
-from fusionscope.history.matching import Matching
-from fusionscope.history.operations import Value, plain_shape
+from fusionscope.history.matching import PLACES, Matching
+from fusionscope.history.operations import flatten, plain_shape
 from fusionscope.history.pairing import Step
-from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.attributes import CALLS, read_names, read_value
 
 
@@ -134,7 +134,9 @@ def updates(
         or matching.merged.get(a) is b
         for a, b in zip(*read, strict=True)
     )
-    if not agree and _leaves(values, read[0]) != _leaves(values, read[1]):
+    # An element of a tuple is read on its own.
+    leaves = [tuple(flatten(tuple([values[each] for each in operands]))) for operands in read]
+    if not agree and leaves[0] != leaves[1]:
         names = [", ".join(operand.name for operand in operands) for operands in read]
         if names[0] == names[1]:  # parameters of these names stand for other values now
             names = [
@@ -155,19 +157,6 @@ def _source(matching: Matching, side: int, operand: Instruction) -> str:
             number = f" (parameter {source.parameter_number})" if source is operand else ""
             return f"{source.name}{number}"
     return operand.name
-
-
-def _leaves(values: dict[Instruction, Value], operands: Iterable[Instruction]) -> list[Value]:
-    """What is read, an element of a tuple being read on its own."""
-    leaves: list[Value] = []
-    pending: list[Value] = [values[operand] for operand in reversed(tuple(operands))]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, tuple):
-            pending.extend(reversed(value))
-        else:
-            leaves.append(value)
-    return leaves
 
 
 def _attributes(
@@ -200,7 +189,7 @@ def is_incidental(edit: Edit) -> bool:
     parameters, tuples and their elements around it."""
     ends = [each for each in (edit.before, edit.after) if each is not None]
     opcodes = {each.opcode for each in ends}
-    in_fusion = [_is_fused(each) for each in ends]
+    in_fusion = [each.computation in each.computation.module.outermost_fusions for each in ends]
     if edit.kind is EditKind.MOVED:
         return any(in_fusion) or not opcodes.isdisjoint(CARRIERS)
     if "parameter" in opcodes:
@@ -211,15 +200,7 @@ def is_incidental(edit: Edit) -> bool:
 
 
 # Instructions that compute nothing.
-CARRIERS = frozenset(
-    {"async-start", "async-done", "async-update", "call", "fusion", "get-tuple-element",
-     "parameter", "tuple"}
-)  # fmt: skip
-
-
-def _is_fused(instruction: Instruction) -> bool:
-    """Whether an instruction stands in the computation of a fusion."""
-    return instruction.computation.name in instruction.computation.module.fused_computations
+CARRIERS = PLACES | {"async-done", "async-update"}
 
 
 def same_but_for_notes(matching: Matching) -> bool:
@@ -227,15 +208,14 @@ def same_but_for_notes(matching: Matching) -> bool:
     passes: configurations of backends, shardings, annotations."""
     if any(change.kind is not ChangeKind.RENAMED for change in find_fusion_changes(matching, None)):
         return False
-    for edit in find_edits(matching):
-        if edit.kind is EditKind.UPDATED:
-            if any(
-                name.partition(".")[0] not in _NOTES for name, _, _ in edit.fields
-            ) and not is_incidental(edit):
-                return False
-        elif not is_incidental(edit):
-            return False
-    return True
+    return all(
+        is_incidental(edit)
+        or (
+            edit.kind is EditKind.UPDATED
+            and all(name.partition(".")[0] in _NOTES for name, _, _ in edit.fields)
+        )
+        for edit in find_edits(matching)
+    )
 
 
 _NOTES = frozenset(
@@ -267,34 +247,20 @@ def _json_fields(key: str, old: str, new: str) -> Iterator[tuple[str, str, str]]
 
 
 class _Fusions:
-    """The outermost fusions of one module, and which of them each instruction is in."""
+    """The outermost fusions of one module with the operations in them, and which of them each
+    instruction is in."""
 
     def __init__(self, module: Module) -> None:
-        self.of: dict[Computation, Instruction] = {}
-        callers: dict[Computation, Instruction] = {}
-        for computation in module.computations:
-            for instruction in computation.instructions:
-                if instruction.opcode == "fusion":
-                    for called in instruction.called[:1]:
-                        callers.setdefault(called, instruction)
-        for computation in callers:
-            outermost = callers[computation]
-            seen = {computation}
-            while (
-                outermost.computation in callers and outermost.computation not in seen
-            ):  # a fusion in a fusion
-                seen.add(outermost.computation)
-                outermost = callers[outermost.computation]
-            self.of[computation] = outermost
+        self._of = module.outermost_fusions
         self.members: dict[Instruction, list[Instruction]] = defaultdict(list)
-        for computation, fusion in self.of.items():
+        for computation, fusion in self._of.items():
             self.members[fusion] += [
                 i for i in computation.instructions if i.opcode not in _NOT_MEMBERS
             ]
 
     def home(self, instruction: Instruction) -> Instruction | None:
         """The fusion that an instruction is in, None where it stands alone."""
-        return self.of.get(instruction.computation)
+        return self._of.get(instruction.computation)
 
 
 _NOT_MEMBERS = frozenset({"bitcast", "constant", "fusion", "get-tuple-element", "parameter",
@@ -497,11 +463,7 @@ class _Changes:
 
 def is_idle(matching: Matching, fusion: Instruction) -> bool:
     """Whether nothing reads a fusion any more: a pass has fused it, and left it behind."""
-    operations = [
-        each
-        for each in fusion.called[0].instructions
-        if each.opcode not in CARRIERS and each.opcode != "parameter"
-    ]
+    operations = [each for each in fusion.called[0].instructions if each.opcode not in CARRIERS]
     if not operations:
         return not (fusion.users or fusion.is_root)
     return all(each in matching.idle for each in operations)

@@ -10,14 +10,21 @@ matched reads the same as before, so one change does not spread.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import TypeAlias
 
 from fusionscope.history.flow import Region, find_regions
 from fusionscope.history.fusion_pairs import pair_fusions
-from fusionscope.history.operations import COLLECTIVES, RESHAPES, Operations, Value, plain_shape
+from fusionscope.history.operations import (
+    COLLECTIVES,
+    RESHAPES,
+    TRANSPARENT,
+    Operations,
+    Value,
+    plain_shape,
+)
 from fusionscope.history.pairing import Pairs, Side, Step, groups
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
@@ -25,6 +32,9 @@ from fusionscope.hlo.model import Statement
 
 # Two computations, and how the loop variables of the second are counted in the first.
 _Pending: TypeAlias = "list[tuple[Computation, Computation, dict[int, int]]]"
+
+# Instructions that compute nothing.
+PLACES = TRANSPARENT | {"get-tuple-element", "parameter", "tuple"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,8 +196,7 @@ class _Matcher:
                 continue
             result.computations[one] = other
             taken.add(other)
-            same = not elements and self._match_same(one, other)
-            called = self._same_calls(one, other) if same else None
+            called = None if elements else self._match_same(one, other)
             if called is None:
                 called = self._match_region(one, other, elements)
             pending.extend(reversed(called))
@@ -213,15 +222,16 @@ class _Matcher:
         self._evaluate(side, {}, {}, is_second=False, apart=("alone", id(region)))
         self._keep_values(side)
 
-    def _match_same(self, one: Computation, other: Computation) -> bool:
-        """Matches two regions, if their texts are the same: of most stages, nearly all are."""
+    def _match_same(self, one: Computation, other: Computation) -> _Pending | None:
+        """As ``_match_region`` for two regions with the same text: of most stages, nearly all are.
+        None for others."""
         regions = self._result.regions[0][one], self._result.regions[1][other]
         sides = [Side(region, self._table.kinds(region)) for region in regions]
         if sides[0].kinds != sides[1].kinds or any(
             a.body is not b.body and a.body.written != b.body.written
             for a, b in zip(regions[0].computations, regions[1].computations, strict=False)
         ):
-            return False
+            return None
         a, b = sides
         self._evaluate(a, {}, {}, is_second=False, apart=("same", one.name))
         b.signatures, b.values = a.signatures, a.values
@@ -233,26 +243,13 @@ class _Matcher:
             result.after.update(zip(ours.instructions, theirs.instructions, strict=True))
             result.before.update(zip(theirs.instructions, ours.instructions, strict=True))
             for left, statement in zip(ours.instructions, ours.graph.statements, strict=True):
-                is_place = statement[3] in _PLACES and statement[3] != "parameter"
+                is_place = statement[3] in PLACES and statement[3] != "parameter"
                 result.steps[left] = Step.PLACE if is_place else Step.VALUE
-        return True
-
-    def _same_calls(self, one: Computation, other: Computation) -> _Pending:
-        """The computations that the operations of two regions with the same text call."""
-        regions = self._result.regions
-        return [
-            (inner, outer, {})
-            for ours, theirs in zip(
-                regions[0][one].operations, regions[1][other].operations, strict=True
-            )
-            if self._table.operations.called(ours.statement)
-            for inner, outer in zip(ours.called, theirs.called, strict=True)
-            if inner in regions[0] and outer in regions[1]
-        ]
+        return self._called(a, b, ((index, index) for index in range(len(a.operations))))
 
     def _match_region(
         self, one: Computation, other: Computation, elements: dict[int, int]
-    ) -> list[tuple[Computation, Computation, dict[int, int]]]:
+    ) -> _Pending:
         """Matches two regions. Returns the computations that matched operations call, with the
         numbers of the first region's loop variables by those of the second's."""
         result = self._result
@@ -262,8 +259,7 @@ class _Matcher:
         )
         given = self._parameters(one, other, elements)
         self._evaluate(a, given[0], {}, is_second=False)
-        fixed = dict(given[1])
-        self._evaluate(b, fixed, {}, is_second=True)
+        self._evaluate(b, given[1], {}, is_second=True)
         self._find_uses(a)
         self._find_uses(b)
         pairs = Pairs(a, b)
@@ -289,13 +285,14 @@ class _Matcher:
                     if b.operations[theirs].shape.is_tuple > a.operations[ours].shape.is_tuple:
                         self._packed.add(a.signatures[ours])
                 if found:
-                    self._evaluate(b, fixed, anchored, is_second=True)
+                    self._evaluate(b, given[1], anchored, is_second=True)
                     pairs.match_values()
         computations = pair_fusions(a, b)
         result.computations.update(computations)
         pairs.settle(computations)
         self._record(a, b, pairs, computations)
-        return self._called(a, b, pairs)
+        mates = ((index, theirs) for index, (theirs, _) in pairs.mates.items())
+        return self._called(a, b, mates)
 
     def _parameters(
         self, one: Computation, other: Computation, elements: dict[int, int]
@@ -499,7 +496,7 @@ class _Matcher:
             [
                 i
                 for i in computation.instructions
-                if i not in done and i.opcode in _PLACES and i not in callers
+                if i not in done and i.opcode in PLACES and i not in callers
             ]
             for computation, done, callers in (
                 (one, result.after, callers_of[0]),
@@ -538,12 +535,11 @@ class _Matcher:
         for number, done in enumerate((result.after, result.before)):
             left[number] = [each for each in left[number] if each not in done]
 
-    def _called(
-        self, a: Side, b: Side, pairs: Pairs
-    ) -> list[tuple[Computation, Computation, dict[int, int]]]:
-        called: list[tuple[Computation, Computation, dict[int, int]]] = []
+    def _called(self, a: Side, b: Side, mates: Iterable[tuple[int, int]]) -> _Pending:
+        """The computations that matched operations call."""
+        called: _Pending = []
         regions = self._result.regions
-        for ours, (theirs, _) in pairs.mates.items():
+        for ours, theirs in mates:
             one, other = a.operations[ours], b.operations[theirs]
             names = self._table.operations.called(one.statement)
             if names and self._table.operations.called(other.statement):
@@ -558,15 +554,11 @@ class _Matcher:
     def _match_moved(self) -> None:
         """Matches what kept its name and opcode, and moved into or out of a loop."""
         result = self._result
-        by_name = {i.name: i for i in result.inserted if i.opcode not in _PLACES}
+        by_name = {i.name: i for i in result.inserted if i.opcode not in PLACES}
         for one in list(result.removed) if by_name else ():
             other = by_name.get(one.name)
             if other is not None and one.opcode == other.opcode and one.shape == other.shape:
                 result.add(one, other, Step.NAME)
-
-
-# Instructions that compute nothing.
-_PLACES = frozenset({"async-start", "call", "fusion", "get-tuple-element", "parameter", "tuple"})
 
 
 def _values(carried: Value, values: list[int]) -> Value:

@@ -526,17 +526,24 @@ class Module:
         return self.computations[self.entry_index]
 
     @property
-    def fused_computations(self) -> frozenset[str]:
-        """Names of the computations that fusions call."""
-        made: frozenset[str] | None = self._lazy.get("fused")
+    def outermost_fusions(self) -> dict[Computation, Instruction]:
+        """The fusion that each fused computation is a part of, in the order of the text: of a
+        fusion in a fusion, the outer one."""
+        made: dict[Computation, Instruction] | None = self._lazy.get("fusions")
         if made is None:
-            made = self._lazy["fused"] = frozenset(
-                name
-                for body in self.bodies
-                for statement in body.written
-                if statement.opcode == "fusion"
-                for name in statement.calls
-            )
+            callers: dict[Computation, Instruction] = {}
+            for computation in self.computations:
+                for index, statement in enumerate(computation.graph.statements):
+                    if statement.opcode == "fusion":
+                        caller = computation.instructions[index]
+                        for called in caller.called[:1]:
+                            callers.setdefault(called, caller)
+            outer: dict[Computation, Instruction] = {}
+            for computation in reversed(self.computations):  # callers stand below
+                if computation in callers:
+                    caller = callers[computation]
+                    outer[computation] = outer.get(caller.computation, caller)
+            made = self._lazy["fusions"] = {each: outer[each] for each in callers}
         return made
 
     @property

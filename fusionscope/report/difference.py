@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.report.history import fusion_json, operation_json
-from fusionscope.report.text import cell, plural, safe, shorten, size
+from fusionscope.report.text import cell, plural, print_hidden, safe, shorten, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -359,14 +359,6 @@ def print_difference(difference: Difference, console: Console, *, top: int | Non
         console.print(shorten(unpaired, console.width))
 
 
-def _print_hidden(count: int, top: int | None, what: str, console: Console) -> None:
-    from rich.text import Text
-
-    if top is not None and count > top:
-        more = plural(count - top, "more kind", "more kinds")
-        console.print(Text(f"    … and {more} of {what}: --top N", style="dim"))
-
-
 def _print_outcomes(outcomes: tuple[OutcomeChange, ...], console: Console, top: int | None) -> None:
     from rich.padding import Padding
     from rich.text import Text
@@ -387,7 +379,7 @@ def _print_outcomes(outcomes: tuple[OutcomeChange, ...], console: Console, top: 
         console.print(line)
         for reason in _reasons(change):
             console.print(Padding(Text(safe(reason)), (0, 0, 0, 5)))
-    _print_hidden(len(outcomes), top, "pairs", console)
+    print_hidden(console, 4, len(outcomes), top, "kind", " of pairs")
 
 
 def _print_fusions(module: ModuleDifference, console: Console, top: int | None) -> None:
@@ -405,7 +397,7 @@ def _print_fusions(module: ModuleDifference, console: Console, top: int | None) 
         passes = _passes_text(each)
         if passes:
             console.print(Padding(Text(safe(passes), style="dim"), (0, 0, 0, 6)))
-    _print_hidden(len(fusions), top, "changes", console)
+    print_hidden(console, 4, len(fusions), top, "kind", " of changes")
 
 
 def _print_edits(module: ModuleDifference, console: Console, top: int | None) -> None:
@@ -420,4 +412,4 @@ def _print_edits(module: ModuleDifference, console: Console, top: int | None) ->
         line = Text(f"{edit.kind}: ", style="bold")
         line.append(f"{safe(_edit_text(edit))}{alike}", style="not bold")
         console.print(Padding(line, (0, 0, 0, 4)))
-    _print_hidden(len(module.edits), top, "edits", console)
+    print_hidden(console, 4, len(module.edits), top, "kind", " of edits")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report.text import cell, counted, plural, safe, shorten
+from fusionscope.report.text import cell, counted, plural, print_hidden, safe, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -243,20 +243,14 @@ def _print_pass(each: PassFacts, console: Console, top: int | None) -> None:
     for change in each.changes[:top]:
         alike = f"  x{change.count:,} alike" if change.count > 1 else ""
         console.print(Padding(Text(f"{safe(change.text)}{alike}"), (0, 0, 0, 4)))
-    hidden = len(each.changes) - len(each.changes[:top])
-    if hidden:
-        more = plural(hidden, "more kind", "more kinds")
-        console.print(Text(f"    … and {more} of changes: --top N", style="dim"))
+    print_hidden(console, 4, len(each.changes), top, "kind", " of changes")
     if each.steps:
         console.print(
             Text(f"    recorded, in this order ({plural(len(each.steps), 'step')}):", style="dim")
         )
         for number, step in enumerate(each.steps[:top], 1):
             console.print(Padding(Text(safe(f"{number}. {_step_text(step)}")), (0, 0, 0, 6)))
-        hidden = len(each.steps) - len(each.steps[:top])
-        if hidden:
-            more = plural(hidden, "more step", "more steps")
-            console.print(Text(f"      … and {more}: --top N", style="dim"))
+        print_hidden(console, 6, len(each.steps), top, "step")
 
 
 def _print_life(life: Life, console: Console, top: int | None) -> None:
@@ -283,10 +277,7 @@ def _print_life(life: Life, console: Console, top: int | None) -> None:
         for step in event.steps[:top]:
             text = safe(f"recorded: {_step_text(step)}")
             console.print(Padding(Text(text, style="dim"), (0, 0, 0, 4)))
-        hidden = len(event.steps) - len(event.steps[:top])
-        if hidden:
-            more = plural(hidden, "more step", "more steps")
-            console.print(Text(f"    … and {more}: --top N", style="dim"))
+        print_hidden(console, 4, len(event.steps), top, "step")
     for ending in life.endings:
         line = Text(f"  {safe(_ending_text(ending))}", style="green")
         console.print(line)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # Everything that could move a terminal's cursor or change the direction of its text.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -35,6 +39,18 @@ def size(count: int) -> str:
 
 def plural(count: int, noun: str, many: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else many or f'{noun}s'}"
+
+
+def print_hidden(
+    console: Console, indent: int, count: int, top: int | None, noun: str, of: str = ""
+) -> None:
+    """Says what a list of ``count`` leaves out after ``top``, if it does."""
+    if top is None or count <= top:
+        return
+    from rich.text import Text
+
+    more = plural(count - top, f"more {noun}")
+    console.print(Text(f"{' ' * indent}… and {more}{of}: --top N", style="dim"))
 
 
 def counted(opcodes: Iterable[str]) -> str:
