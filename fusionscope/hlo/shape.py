@@ -105,6 +105,11 @@ class Shape:
         return math.prod(size if size is not None else 1 for size in self.dimensions)
 
     @property
+    def bits(self) -> int:
+        """Bits of one element of an array, unpacked; 0 where it is none."""
+        return _BITS.get(self.element_type, 0)
+
+    @property
     def byte_size(self) -> int:
         """Bytes of all arrays in this shape, unpadded; tokens and opaque values count 0.
 

@@ -1,0 +1,255 @@
+"""Replays the pass that fuses producers into consumers, one after the other.
+
+Source: xla/service/instruction_fusion.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fusionscope.replay.plan import Considered, FusionPlan
+from fusionscope.replay.reachability import Reachability
+from fusionscope.rules.base import GloballyUnfusible, PairRule
+from fusionscope.rules.graph import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    create_fusion,
+    fuse_instruction,
+    to_module,
+)
+from fusionscope.rules.inplace import InPlaceRule, check_in_place
+from fusionscope.rules.properties import EMBEDDING, is_fusible
+from fusionscope.rules.rule import Decision, RuleBook
+from fusionscope.rules.state import FusionPair, FusionState
+
+# What the pass says of a pair that it could not fuse with several outputs either.
+_NO_MULTI_OUTPUT = "multi-output fusion not supported by this pass"
+_NO_OBJECTION = Decision(True, "none")
+
+
+class Judge:
+    """Asks the rules of a book, in their order."""
+
+    def __init__(
+        self, book: RuleBook[PairRule | InPlaceRule], state: FusionState
+    ) -> None:
+        self.state = state
+        self._first = [r for r in book if isinstance(r, PairRule) and r.is_asked_first]
+        self._steps: list[PairRule | tuple[InPlaceRule, ...]] = []
+        in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
+        for rule in book:
+            if isinstance(rule, PairRule):
+                if not rule.is_asked_first:
+                    self._steps.append(rule)
+            elif rule is in_place[0]:
+                self._steps.append(in_place)
+
+    def decide(self, pair: FusionPair) -> Decision:
+        """What the first rule says that has something to say."""
+        for rule in self._first:
+            decision = rule.check(pair, self.state)
+            if decision is not None:
+                return decision
+        return self.should_fuse(pair)
+
+    def should_fuse(self, pair: FusionPair) -> Decision:
+        """The same without the rules that look at the whole computation."""
+        for step in self._steps:
+            if isinstance(step, tuple):
+                decision = check_in_place(step, pair)
+            else:
+                decision = step.check(pair, self.state)
+            if decision is not None:
+                return decision
+        return _NO_OBJECTION
+
+
+def is_embedded(computation: MutableComputation) -> bool:
+    """Whether what it computes is never materialized. Source: IsEmbeddedComputation."""
+    first = next(iter(computation.callers), None)
+    return first is not None and first.opcode in EMBEDDING
+
+
+def find_kept_once(
+    order: Sequence[MutableInstruction],
+    reachability: Reachability,
+    rule: GloballyUnfusible,
+    judge: Judge,
+) -> dict[MutableInstruction, str]:
+    """The producers that must not be computed twice. Source: ComputeGloballyUnfusible."""
+    paths = _Paths(reachability, judge)
+    for producer in reversed(order):
+        if rule.keeps_candidate(producer) and not (
+            is_fusible(producer)
+            and all(paths.can_fuse(producer, consumer) for consumer in producer.users)
+        ):
+            paths.kept[producer] = rule.id
+    return paths.kept
+
+
+class _Paths:
+    """Whether a producer can be fused into a consumer on all paths between them."""
+
+    def __init__(self, reachability: Reachability, judge: Judge) -> None:
+        self.kept: dict[MutableInstruction, str] = {}
+        self._reachability = reachability
+        self._judge = judge
+        self._known: dict[tuple[MutableInstruction, MutableInstruction], bool] = {}
+        self._allowed: dict[tuple[MutableInstruction, int], bool] = {}
+
+    def can_fuse(self, producer: MutableInstruction, consumer: MutableInstruction) -> bool:
+        """Source: CanFuseOnAllPaths."""
+        # One entry for each consumer on the path, with the slot that comes next.
+        path: list[tuple[MutableInstruction, int]] = [(consumer, 0)]
+        while path:
+            current, slot = path.pop()
+            answer = self._answer(producer, current) if slot == 0 else None
+            while answer is None:
+                if slot == len(current.operands):
+                    answer = True
+                    break
+                operand = current.operands[slot]
+                if self._reachability.reaches(producer, operand):
+                    if operand in self.kept or not self._is_allowed(current, slot):
+                        answer = False
+                        break
+                    inner = self._answer(producer, operand)
+                    if inner is None:
+                        path += [(current, slot), (operand, 0)]
+                        break
+                    if not inner:
+                        answer = False
+                        break
+                slot += 1
+            if answer is not None:
+                self._known[producer, current] = answer
+        return self._known[producer, consumer]
+
+    def _answer(
+        self, producer: MutableInstruction, consumer: MutableInstruction
+    ) -> bool | None:
+        if consumer is producer:
+            return True
+        if not is_fusible(consumer):
+            return False
+        return self._known.get((producer, consumer))
+
+    def _is_allowed(self, consumer: MutableInstruction, slot: int) -> bool:
+        allowed = self._allowed.get((consumer, slot))
+        if allowed is None:
+            pair = FusionPair(consumer.operands[slot], consumer, slot)
+            allowed = self._allowed[consumer, slot] = self._judge.should_fuse(pair).allow
+        return allowed
+
+
+class _Queue:
+    """Instructions from the last one to the first, fusions again where they were made.
+
+    Source: ReversePostOrderFusionQueue.
+    """
+
+    def __init__(self, order: Sequence[MutableInstruction]) -> None:
+        self._waiting: list[MutableInstruction | None] = list(order)
+        self._index = {each: index for index, each in enumerate(order)}
+
+    def next(self) -> tuple[MutableInstruction, list[int]] | None:
+        """An instruction, and its operand slots in the order in which they are to be tried."""
+        while self._waiting and self._waiting[-1] is None:
+            self._waiting.pop()
+        if not self._waiting:
+            return None
+        instruction = self._waiting.pop()
+        assert instruction is not None
+        del self._index[instruction]
+        places = [
+            (-self._index[operand], slot)
+            for slot, operand in enumerate(instruction.operands)
+            if operand in self._index
+        ]
+        return instruction, [slot for _, slot in sorted(places)]
+
+    def add(self, fusion: MutableInstruction) -> None:
+        self._index[fusion] = len(self._waiting)
+        self._waiting.append(fusion)
+
+    def remove(self, instruction: MutableInstruction) -> None:
+        self._waiting[self._index.pop(instruction)] = None
+
+
+@dataclass(slots=True)
+class InstructionFusion:
+    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+
+    graph: MutableModule
+    book: RuleBook[PairRule | InPlaceRule]
+    state: FusionState
+
+    def run(self) -> FusionPlan:
+        decisions: list[Considered] = []
+        for computation in self.graph.post_order():
+            if not computation.is_fused and not is_embedded(computation):
+                decisions += self._run_in(computation)
+        return FusionPlan(self.book.pass_name, to_module(self.graph), tuple(decisions))
+
+    def _run_in(self, computation: MutableComputation) -> list[Considered]:
+        judge = Judge(self.book, self.state)
+        order = computation.post_order()
+        self.state.kept_once = self.find_kept_once(order, judge)
+        queue = _Queue(order)
+        considered: list[Considered] = []
+        while (entry := queue.next()) is not None:
+            consumer, slots = entry
+            for slot in slots:
+                pair = FusionPair(consumer.operands[slot], consumer, slot)
+                decision = judge.decide(pair)
+                found = Considered(
+                    computation.name,
+                    pair.producer.name,
+                    consumer.name,
+                    decision,
+                    is_recorded=decision.rule != "base-eligible"
+                    and "get-tuple-element" not in (pair.producer.opcode, consumer.opcode),
+                )
+                if not decision.allow:
+                    considered.append(found)
+                    continue
+                fusion = self._fuse(pair)
+                considered.append(replace(found, fusion=fusion.name))
+                queue.add(fusion)
+                if not pair.producer.users:
+                    queue.remove(pair.producer)
+                    computation.remove(pair.producer)
+                break
+        return considered
+
+    def find_kept_once(
+        self, order: Sequence[MutableInstruction], judge: Judge
+    ) -> dict[MutableInstruction, str]:
+        rule = self.book.find(GloballyUnfusible.id)
+        if not isinstance(rule, GloballyUnfusible) or not self.state.may_duplicate:
+            return {}
+        return find_kept_once(order, Reachability(order), rule, judge)
+
+    def choose_kind(self, pair: FusionPair) -> str:
+        return "kLoop"
+
+    def _fuse(self, pair: FusionPair) -> MutableInstruction:
+        """Source: Fuse, AddFusionInstruction."""
+        producer, consumer = pair.producer, pair.consumer
+        kind = self.choose_kind(pair)
+        if consumer.opcode == "fusion":
+            fusion = consumer
+            fusion.fusion_kind = kind
+        else:
+            prefix = f"{producer.opcode}_{consumer.opcode}_"
+            fusion = create_fusion(consumer, kind, prefix)
+            consumer.computation.replace(consumer, fusion)
+        self.state.before_fusing(fusion, producer)
+        if not self.state.may_duplicate:
+            fuse_instruction(fusion, producer)
+            return fusion
+        evaluation = self.state.evaluation(fusion)
+        evaluation.fused(producer, fuse_instruction(fusion, producer))
+        return fusion

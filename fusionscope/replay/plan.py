@@ -1,0 +1,36 @@
+"""What the replay of a pass yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.hlo import Module
+from fusionscope.rules.rule import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """What was decided of a pair when the pass came to it; ``fusion`` is what the two became, None
+    where they were not fused. Names are those of that moment: ``consumer`` may be a fusion that the
+    pass made. ``is_recorded`` is false where the compiler decides without a word."""
+
+    computation: str
+    producer: str
+    consumer: str
+    decision: Decision
+    fusion: str | None = None
+    is_recorded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FusionPlan:
+    """``module`` is the one after the pass, ``decisions`` those on all pairs in their order."""
+
+    pass_name: str
+    module: Module
+    decisions: tuple[Considered, ...]
+
+    @property
+    def fused(self) -> tuple[Considered, ...]:
+        """The fusions that the pass made, in their order."""
+        return tuple(each for each in self.decisions if each.fusion is not None)

@@ -1,0 +1,513 @@
+"""The module on which a replay works and which rules look at: instructions that can be fused.
+
+It behaves as the compiler's own graph does where that shows in a result: the order of operands and
+parameters of a fusion, of instructions in a computation, and of what is printed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from fusionscope.hlo import Computation, Module
+from fusionscope.hlo.attributes import read_names, read_value, split_attributes
+from fusionscope.hlo.model import Body, Statement
+from fusionscope.hlo.shape import Shape, ShapeTable
+
+_NUMBERED = re.compile(r"(.*)\.(\d+)")
+_CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")
+
+
+class MutableInstruction:
+    """One instruction. ``users`` counts the operand slots in which each user reads it.
+
+    ``attributes_text`` is what stands behind the operands, verbatim; ``inside`` the literal of a
+    constant or the number of a parameter. A fusion made by a replay has a ``fusion_kind`` of its
+    own, and ``backend_kind`` where it belongs to a library. ``origin`` is the name that it, or what
+    it is a clone of, had at the beginning; empty where a replay made it.
+    """
+
+    __slots__ = (
+        "_attributes",
+        "attributes_text",
+        "backend_kind",
+        "called",
+        "fusion_kind",
+        "inside",
+        "name",
+        "opcode",
+        "operands",
+        "origin",
+        "parent",
+        "predecessors",
+        "shape",
+        "successors",
+        "users",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        opcode: str,
+        shape: Shape,
+        operands: list[MutableInstruction],
+        attributes_text: str = "",
+        inside: str = "",
+    ) -> None:
+        self.name = name
+        self.opcode = opcode
+        self.shape = shape
+        self.operands = operands
+        self.attributes_text = attributes_text
+        self.inside = inside
+        self.users: dict[MutableInstruction, int] = {}
+        self.called: list[MutableComputation] = []
+        self.parent: MutableComputation | None = None
+        self.predecessors: list[MutableInstruction] = []
+        self.successors: list[MutableInstruction] = []
+        self.fusion_kind: str | None = None
+        self.backend_kind: str | None = None
+        self.origin = ""
+        self._attributes: dict[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.name} = {self.shape} {self.opcode}>"
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Verbatim, as in ``hlo.Instruction``."""
+        if self._attributes is None:
+            self._attributes = split_attributes(self.attributes_text)
+        return self._attributes
+
+    def attribute(self, key: str) -> Any:
+        """One attribute as data, or None."""
+        value = self.attributes.get(key) if key in self.attributes_text else None
+        return None if value is None else read_value(key, value)
+
+    @property
+    def computation(self) -> MutableComputation:
+        assert self.parent is not None, f"{self.name} was removed"
+        return self.parent
+
+    @property
+    def is_root(self) -> bool:
+        return self.computation.root is self
+
+    @property
+    def is_custom_fusion(self) -> bool:
+        return self.opcode == "fusion" and self.fusion_kind == "kCustom"
+
+    @property
+    def is_loop_fusion(self) -> bool:
+        return self.opcode == "fusion" and self.fusion_kind == "kLoop"
+
+    @property
+    def fused(self) -> MutableComputation:
+        """The computation inside a fusion."""
+        return self.called[0]
+
+    @property
+    def is_multi_output(self) -> bool:
+        return self.opcode == "fusion" and self.fused.root.opcode == "tuple"
+
+    @property
+    def parameter_number(self) -> int:
+        return int(self.inside)
+
+    @property
+    def literal(self) -> str:
+        """What a constant holds, as written."""
+        return self.inside.strip()
+
+
+class MutableComputation:
+    """One computation; ``instructions`` in the order in which they were added, ``parameters`` in
+    that of their numbers."""
+
+    __slots__ = (
+        "callers",
+        "footer",
+        "instructions",
+        "is_entry",
+        "module",
+        "name",
+        "parameters",
+        "root",
+    )
+
+    def __init__(self, name: str, module: MutableModule, *, footer: str = "") -> None:
+        self.name = name
+        self.module = module
+        self.footer = footer
+        self.is_entry = False
+        self.instructions: dict[MutableInstruction, None] = {}
+        self.parameters: list[MutableInstruction] = []
+        self.root: MutableInstruction
+        self.callers: dict[MutableInstruction, None] = {}
+
+    def __repr__(self) -> str:
+        return f"<computation {self.name}>"
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether a fusion calls it."""
+        return any(caller.opcode == "fusion" for caller in self.callers)
+
+    def add(self, instruction: MutableInstruction) -> MutableInstruction:
+        """Puts an instruction behind all others and makes it a user of its operands."""
+        instruction.parent = self
+        self.instructions[instruction] = None
+        if instruction.opcode == "parameter":
+            self.parameters.append(instruction)
+        for operand in instruction.operands:
+            operand.users[instruction] = operand.users.get(instruction, 0) + 1
+        for called in instruction.called:
+            called.callers[instruction] = None
+        return instruction
+
+    def remove(self, instruction: MutableInstruction) -> None:
+        """Takes out an instruction that nothing reads; what waited for it waits for what it
+        waited for."""
+        assert not instruction.users, f"{instruction.name} is still read"
+        for operand in instruction.operands:
+            _drop_use(operand, instruction)
+        for called in instruction.called:
+            called.callers.pop(instruction, None)
+        for before in instruction.predecessors:
+            before.successors.remove(instruction)
+            for after in instruction.successors:
+                if after not in before.successors:
+                    before.successors.append(after)
+                    after.predecessors.append(before)
+        for after in instruction.successors:
+            after.predecessors.remove(instruction)
+        instruction.predecessors, instruction.successors = [], []
+        instruction.operands = []
+        del self.instructions[instruction]
+        if instruction.opcode == "parameter":
+            self.parameters.remove(instruction)
+        instruction.parent = None
+
+    def replace_uses(self, old: MutableInstruction, new: MutableInstruction) -> None:
+        """Whatever read ``old`` reads ``new``, which also becomes the root where that was."""
+        for user in list(old.users):
+            if user is not new:
+                replace_operand(user, old, new)
+        if self.root is old:
+            self.root = new
+
+    def replace(self, old: MutableInstruction, new: MutableInstruction) -> None:
+        """``new`` takes the place of ``old``, which goes; what waited for one waits for the
+        other."""
+        self.replace_uses(old, new)
+        for before in old.predecessors:
+            before.successors[before.successors.index(old)] = new
+        for after in old.successors:
+            after.predecessors[after.predecessors.index(old)] = new
+        new.predecessors += old.predecessors
+        new.successors += old.successors
+        old.predecessors, old.successors = [], []
+        self.remove(old)
+
+    def post_order(self) -> list[MutableInstruction]:
+        """Operands before their users, as the compiler walks and prints a computation.
+
+        Source: xla/hlo/ir/hlo_computation.cc, MakeInstructionPostOrder.
+        """
+        done: set[MutableInstruction] = set()
+        open_: set[MutableInstruction] = set()
+        order: list[MutableInstruction] = []
+        for start in self.instructions:
+            if start.users:
+                continue
+            pending = [start]
+            while pending:
+                current = pending[-1]
+                if current in open_:
+                    pending.pop()
+                    if current not in done:
+                        done.add(current)
+                        order.append(current)
+                    continue
+                open_.add(current)
+                pending.extend([each for each in reversed(current.operands) if each not in done])
+                pending.extend([each for each in current.predecessors if each not in done])
+        return order
+
+
+class MutableModule:
+    """A module whose computations can be changed, made from one that cannot."""
+
+    def __init__(self, module: Module) -> None:
+        self.source = module
+        self._taken: dict[str, set[int]] = {}
+        self._computation_names: dict[str, set[int]] = {}
+        by_name: dict[str, MutableComputation] = {}
+        for computation in module.reachable():
+            by_name[computation.name] = self._copy(computation, by_name)
+        self.entry = by_name[module.entry.name]
+        self.entry.is_entry = True
+
+    def _copy(
+        self, computation: Computation, by_name: dict[str, MutableComputation]
+    ) -> MutableComputation:
+        made = MutableComputation(computation.name, self, footer=computation.body.footer)
+        _unique(self._computation_names, computation.name)
+        copies: list[MutableInstruction] = []
+        for instruction, operands in zip(
+            computation.instructions, computation.graph.operands, strict=True
+        ):
+            statement = instruction.statement
+            copy = MutableInstruction(
+                statement.name.replace("#", "_"),
+                statement.opcode,
+                instruction.shape,
+                [copies[index] for index in operands],
+                statement.attributes,
+                statement.inside if statement.opcode in ("constant", "parameter") else "",
+            )
+            copy.origin = statement.name
+            copy.called = [by_name[called.name] for called in instruction.called]
+            if statement.opcode == "fusion":
+                copy.fusion_kind = copy.attributes.get("kind")
+                copy.backend_kind = backend_kind(copy)
+            _unique(self._taken, copy.name)
+            copies.append(made.add(copy))
+        made.parameters.sort(key=lambda each: each.parameter_number)
+        made.root = copies[computation.graph.root]
+        self._link(computation, copies)
+        return made
+
+    def _link(self, computation: Computation, copies: list[MutableInstruction]) -> None:
+        """What waits for what."""
+        named: dict[str, MutableInstruction] = {}
+        for copy in copies:
+            if "control-predecessors" in copy.attributes_text:
+                named = named or {c.name: copies[c.index] for c in computation.instructions}
+                for name in read_names(copy.attributes["control-predecessors"]):
+                    copy.predecessors.append(named[name])
+                    named[name].successors.append(copy)
+
+    def post_order(self) -> list[MutableComputation]:
+        """The computations that the entry calls, directly or not, each above those that call it,
+        the entry last."""
+        done: set[MutableComputation] = set()
+        order: list[MutableComputation] = []
+        pending: list[tuple[MutableComputation, bool]] = [(self.entry, False)]
+        while pending:
+            computation, is_open = pending.pop()
+            if is_open:
+                order.append(computation)
+            elif computation not in done:
+                done.add(computation)
+                pending.append((computation, True))
+                for instruction in reversed(computation.instructions):
+                    pending.extend((each, False) for each in reversed(instruction.called))
+        return order
+
+    def instruction_name(self, wanted: str) -> str:
+        """``wanted``, with a number behind it where that name is taken."""
+        return _unique(self._taken, wanted)
+
+    def add_computation(self, wanted: str) -> MutableComputation:
+        return MutableComputation(_unique(self._computation_names, wanted), self)
+
+    def walk(self) -> Iterator[MutableInstruction]:
+        for computation in self.post_order():
+            yield from computation.instructions
+
+
+def _unique(taken: dict[str, set[int]], wanted: str) -> str:
+    """A name like the compiler's: ``name``, ``name.1``, ``name.2``."""
+    found = _NUMBERED.fullmatch(wanted)
+    stem, number = (found[1], int(found[2])) if found else (wanted, 0)
+    numbers = taken.setdefault(stem, set())
+    while number in numbers:
+        number += 1
+    numbers.add(number)
+    return f"{stem}.{number}" if number or found else stem
+
+
+def _drop_use(operand: MutableInstruction, user: MutableInstruction) -> None:
+    left = operand.users.get(user, 0) - 1
+    if left > 0:
+        operand.users[user] = left
+    else:
+        operand.users.pop(user, None)
+
+
+def replace_operand(
+    user: MutableInstruction, old: MutableInstruction, new: MutableInstruction
+) -> None:
+    """``user`` reads ``new`` in every slot in which it read ``old``."""
+    for slot, operand in enumerate(user.operands):
+        if operand is old:
+            user.operands[slot] = new
+            _drop_use(old, user)
+            new.users[user] = new.users.get(user, 0) + 1
+
+
+def backend_kind(instruction: MutableInstruction) -> str | None:
+    """Which backend's own kind of fusion it is, such as ``__ynn_fusion``; None for plain ones."""
+    config = instruction.attribute("backend_config")
+    for key in ("fusion_config", "fusion_backend_config"):
+        if isinstance(config, dict) and isinstance(config.get(key), dict):
+            kind = config[key].get("kind")
+            return kind if isinstance(kind, str) else None
+    return None
+
+
+def create_fusion(
+    root: MutableInstruction, kind: str, prefix: str = "", backend_kind: str | None = None
+) -> MutableInstruction:
+    """A fusion of one instruction, added behind all others of its computation; ``root`` stays.
+
+    Source: xla/hlo/ir/hlo_instructions.cc, HloFusionInstruction.
+    """
+    computation = root.computation
+    module = computation.module
+    fused = module.add_computation("fused_computation")
+    fusion = MutableInstruction(
+        module.instruction_name(f"{prefix}fusion"), "fusion", root.shape, []
+    )
+    fusion.fusion_kind = kind
+    fusion.backend_kind = backend_kind
+    fusion.called = [fused]
+    computation.add(fusion)
+    fused.root = _add_clone(fusion, root)
+    return fusion
+
+
+def fuse_instruction(
+    fusion: MutableInstruction, producer: MutableInstruction
+) -> MutableInstruction:
+    """Puts a clone of ``producer``, an operand of ``fusion``, into it; returns the clone.
+
+    Source: xla/hlo/ir/hlo_instructions.cc, CloneAndAppendInstructionIntoCalledComputation.
+    """
+    fused = fusion.fused
+    slot = fusion.operands.index(producer)
+    parameter = fused.parameters[slot]
+    clone = _clone(producer, fused)
+    fused.replace_uses(parameter, clone)
+    fused.remove(parameter)
+    for number, later in enumerate(fused.parameters[slot:], slot):
+        later.inside = str(number)
+    del fusion.operands[slot]
+    _drop_use(producer, fusion)
+    _adopt_operands(fusion, clone)
+    return clone
+
+
+def _add_clone(fusion: MutableInstruction, original: MutableInstruction) -> MutableInstruction:
+    clone = _clone(original, fusion.fused)
+    _adopt_operands(fusion, clone)
+    return clone
+
+
+def _clone(original: MutableInstruction, target: MutableComputation) -> MutableInstruction:
+    clone = MutableInstruction(
+        target.module.instruction_name(original.name),
+        original.opcode,
+        original.shape,
+        list(original.operands),
+        _CONTROL.sub("", original.attributes_text),
+        original.inside,
+    )
+    clone.origin = original.origin
+    clone.called = list(original.called)
+    clone.fusion_kind, clone.backend_kind = original.fusion_kind, original.backend_kind
+    return target.add(clone)
+
+
+def _adopt_operands(fusion: MutableInstruction, clone: MutableInstruction) -> None:
+    """The clone reads parameters for what its original read outside."""
+    parameters = fusion.fused.parameters  # grows with each operand that is added
+    for slot, operand in enumerate(clone.operands):
+        if operand.parent is clone.parent:
+            continue
+        if operand in fusion.operands:
+            parameter = parameters[fusion.operands.index(operand)]
+        else:
+            parameter = add_fusion_operand(fusion, operand)
+        clone.operands[slot] = parameter
+        _drop_use(operand, clone)
+        parameter.users[clone] = parameter.users.get(clone, 0) + 1
+
+
+def add_fusion_operand(
+    fusion: MutableInstruction, operand: MutableInstruction
+) -> MutableInstruction:
+    """Makes ``fusion`` read ``operand`` too; returns the parameter that stands for it."""
+    fused = fusion.fused
+    number = len(fusion.operands)
+    parameter = MutableInstruction(
+        fused.module.instruction_name(f"param_{number}"),
+        "parameter",
+        operand.shape,
+        [],
+        inside=str(number),
+    )
+    fused.add(parameter)
+    fusion.operands.append(operand)
+    operand.users[fusion] = operand.users.get(fusion, 0) + 1
+    return parameter
+
+
+def to_module(graph: MutableModule) -> Module:
+    """The module as it now is, in the form that readers of dumps know.
+
+    Raises ``UnusableInput`` where it contradicts itself.
+    """
+    shapes = ShapeTable()
+    bodies = []
+    for computation in graph.post_order():
+        order = computation.post_order()
+        statements = tuple(_statement(each, shapes) for each in order)
+        parameters = ", ".join(f"{p.name}: {p.shape}" for p in computation.parameters)
+        bodies.append(
+            Body(
+                computation.name,
+                f"({parameters}) -> {computation.root.shape}",
+                statements,
+                shapes,
+                computation.root.shape,
+                computation.footer,
+            )
+        )
+    line = 3
+    lines = []
+    for body in bodies:
+        lines.append(line)
+        line += len(body.written) + 3
+    source = graph.source
+    return Module(
+        source.name,
+        source.header,
+        source.frames,
+        tuple(bodies),
+        tuple(lines),
+        len(bodies) - 1,
+        source.file,
+    )
+
+
+def _statement(instruction: MutableInstruction, shapes: ShapeTable) -> Statement:
+    shape = str(instruction.shape)
+    shapes.known.setdefault(shape, instruction.shape)
+    inside = instruction.inside or ", ".join(f"%{each.name}" for each in instruction.operands)
+    text = instruction.attributes_text
+    if instruction.opcode == "fusion" and "kind=" not in text:
+        text = f", kind={instruction.fusion_kind}, calls=%{instruction.fused.name}"
+        if instruction.backend_kind is not None:
+            text += f', backend_config={{"fusion_config":{{"kind":"{instruction.backend_kind}"}}}}'
+    if instruction.predecessors or "control-predecessors" in text:
+        text = _CONTROL.sub("", text)
+        if instruction.predecessors:
+            names = ", ".join(f"%{each.name}" for each in instruction.predecessors)
+            text += f", control-predecessors={{{names}}}"
+    root = "ROOT" if instruction.is_root else ""
+    return Statement(root, instruction.name, shape, instruction.opcode, inside, text)
+

@@ -1,0 +1,68 @@
+"""How often the code of each instruction in a fusion is emitted.
+
+An instruction whose users index it in different ways is emitted once for each of them.
+
+Source: xla/service/fusion_node_indexing_evaluation.cc.
+"""
+
+from __future__ import annotations
+
+from fusionscope.rules.graph import MutableInstruction
+from fusionscope.rules.properties import same_but_for_type
+
+
+class IndexingEvaluation:
+    """Kept up to date while instructions go into ``fusion``.
+
+    Every instruction has the set of those that compute indices for it; it is emitted as often as
+    these together.
+    """
+
+    def __init__(self, fusion: MutableInstruction) -> None:
+        self._fusion = fusion
+        self._indexed_by: dict[MutableInstruction, dict[MutableInstruction, None]] = {
+            fusion.fused.root: {fusion: None}
+        }
+        self._count: dict[MutableInstruction, int] = {fusion: 1}
+        for instruction in reversed(fusion.fused.post_order()):
+            if instruction.opcode != "parameter":
+                self._add(instruction)
+
+    def emitted(self, producer: MutableInstruction) -> int:
+        """How often an operand of the fusion would be emitted inside it."""
+        return sum(self._count[user] for user in self._indexed_by.get(producer, ()))
+
+    def fused(self, producer: MutableInstruction, clone: MutableInstruction) -> None:
+        """``producer``, until now an operand, is in the fusion as ``clone``."""
+        self._indexed_by[clone] = self._indexed_by.pop(producer, {})
+        self._add(clone)
+
+    def _add(self, instruction: MutableInstruction) -> None:
+        indexed_by = self._indexed_by.setdefault(instruction, {})
+        self._count[instruction] = sum(self._count[user] for user in indexed_by)
+        for operand in instruction.operands:
+            target = operand
+            if operand.opcode == "parameter":
+                target = self._fusion.operands[operand.parameter_number]
+            users = self._indexed_by.setdefault(target, {})
+            if instruction.opcode == "transpose" or same_but_for_type(
+                operand.shape, instruction.shape
+            ):
+                users.update(indexed_by)
+            else:
+                users[instruction] = None
+
+
+def user_count(instruction: MutableInstruction) -> int:
+    """Its users, those inside a fusion that reads it counted instead of that.
+
+    Source: UserCount.
+    """
+    count = 0
+    for user in instruction.users:
+        if user.opcode == "fusion":
+            parameter = user.fused.parameters[user.operands.index(instruction)]
+            count += len(parameter.users)
+        else:
+            count += 1
+    return count

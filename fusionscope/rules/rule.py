@@ -1,0 +1,94 @@
+"""What a rule, its decision and a book of rules are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+from fusionscope.errors import UnusableInput
+
+Number = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Allow or forbid, the id of the rule that decided, the compiler's message (empty where it has
+    none), and the numbers that the rule looked at, with their names."""
+
+    allow: bool
+    rule: str
+    message: str = ""
+    numbers: tuple[tuple[str, Number], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of the compiler. Its thresholds are its fields; what is said of it are constants.
+
+    ``title`` is a few words on what it refuses or allows, ``what`` says exactly when, ``why`` why
+    the compiler has it, ``lever`` what a user can do about it. ``source`` names file and function
+    in XLA. ``is_legality`` marks a rule without which the result would be wrong or could not be
+    compiled: it can be disabled, but ``--allow`` does not overrule it.
+    """
+
+    id: ClassVar[str]
+    title: ClassVar[str]
+    what: ClassVar[str]
+    why: ClassVar[str] = ""
+    lever: ClassVar[str | None] = None
+    source: ClassVar[str]
+    message: ClassVar[str] = ""
+    is_legality: ClassVar[bool] = False
+
+    def allow(self, **numbers: Number) -> Decision:
+        return Decision(True, self.id, "", tuple(numbers.items()))
+
+    def refuse(self, message: str | None = None, **numbers: Number) -> Decision:
+        """``message`` where it is not the rule's own."""
+        text = self.message if message is None else message
+        return Decision(False, self.id, text, tuple(numbers.items()))
+
+    @property
+    def thresholds(self) -> dict[str, int]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+AnyRule = TypeVar("AnyRule", bound=Rule)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleBook(Generic[AnyRule]):
+    """The rules of one pass in the compiler's order.
+
+    ``pass_name`` is the pass as files name it, ``versions`` the first and the last jaxlib in which
+    it was found to hold.
+    """
+
+    name: str
+    pass_name: str
+    backend: str
+    versions: tuple[str, str]
+    rules: tuple[AnyRule, ...]
+
+    def find(self, id: str) -> AnyRule | None:
+        return next((rule for rule in self.rules if rule.id == id), None)
+
+    def __iter__(self) -> Iterator[AnyRule]:
+        return iter(self.rules)
+
+    def with_threshold(self, id: str, name: str, value: int) -> RuleBook[AnyRule]:
+        """Raises ``UnusableInput`` where the rule has no such threshold."""
+        rules = []
+        for rule in self.rules:
+            if rule.id == id:
+                if name not in rule.thresholds:
+                    known = ", ".join(rule.thresholds) or "none at all"
+                    raise UnusableInput(f"{id} has no threshold {name!r}, it has {known}")
+                changes: dict[str, Any] = {name: value}
+                rule = replace(rule, **changes)
+            rules.append(rule)
+        return replace(self, rules=tuple(rules))
+
+    def without(self, id: str) -> RuleBook[AnyRule]:
+        return replace(self, rules=tuple(rule for rule in self.rules if rule.id != id))
