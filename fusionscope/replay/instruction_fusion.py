@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from fusionscope.replay.plan import Considered, FusionPlan
 from fusionscope.replay.reachability import Reachability
 from fusionscope.rules.base import GloballyUnfusible, PairRule
+from fusionscope.rules.fusing import create_fusion, fuse_instruction
 from fusionscope.rules.graph import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
-    create_fusion,
-    fuse_instruction,
     to_module,
 )
 from fusionscope.rules.inplace import InPlaceRule, check_in_place
@@ -32,9 +31,7 @@ _NO_OBJECTION = Decision(True, "none")
 class Judge:
     """Asks the rules of a book, in their order."""
 
-    def __init__(
-        self, book: RuleBook[PairRule | InPlaceRule], state: FusionState
-    ) -> None:
+    def __init__(self, book: RuleBook[PairRule | InPlaceRule], state: FusionState) -> None:
         self.state = state
         self._first = [r for r in book if isinstance(r, PairRule) and r.is_asked_first]
         self._steps: list[PairRule | tuple[InPlaceRule, ...]] = []
@@ -127,9 +124,7 @@ class _Paths:
                 self._known[producer, current] = answer
         return self._known[producer, consumer]
 
-    def _answer(
-        self, producer: MutableInstruction, consumer: MutableInstruction
-    ) -> bool | None:
+    def _answer(self, producer: MutableInstruction, consumer: MutableInstruction) -> bool | None:
         if consumer is producer:
             return True
         if not is_fusible(consumer):
@@ -243,8 +238,8 @@ class InstructionFusion:
             fusion = consumer
             fusion.fusion_kind = kind
         else:
-            prefix = f"{producer.opcode}_{consumer.opcode}_"
-            fusion = create_fusion(consumer, kind, prefix)
+            name = f"{producer.opcode}_{consumer.opcode}_fusion"
+            fusion = create_fusion(consumer, kind, name)
             consumer.computation.replace(consumer, fusion)
         self.state.before_fusing(fusion, producer)
         if not self.state.may_duplicate:

@@ -25,3 +25,14 @@ class Reachability:
     def reaches(self, start: MutableInstruction, end: MutableInstruction) -> bool:
         """Whether ``end`` is or depends on ``start``."""
         return bool(self._before[end] & self._bit[start])
+
+    def merge(self, one: MutableInstruction, other: MutableInstruction) -> None:
+        """Counts the two as one: what depended on either depends on both, and on what these do.
+
+        Source: UpdateReachabilityForMerge.
+        """
+        both = self._bit[one] | self._bit[other]
+        together = self._before[one] | self._before[other]
+        for each, before in self._before.items():
+            if before & both:
+                self._before[each] = before | together

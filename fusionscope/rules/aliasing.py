@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from fusionscope.hlo.shape import Shape
 from fusionscope.rules.graph import MutableInstruction
 
 _ALIASING = re.compile(r"\{([\d, ]*)\}:\s*\((\d+),\s*\{([\d, ]*)\}")
@@ -91,7 +92,7 @@ def _in_fusion(fusion: MutableInstruction) -> list[InPlace]:
 
 def _leaf_indices(instruction: MutableInstruction) -> list[tuple[int, ...]]:
     leaves: list[tuple[int, ...]] = []
-    pending = [((), instruction.shape)]
+    pending: list[tuple[tuple[int, ...], Shape]] = [((), instruction.shape)]
     while pending:
         index, shape = pending.pop()
         if shape.is_tuple:

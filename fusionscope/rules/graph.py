@@ -16,7 +16,7 @@ from fusionscope.hlo.model import Body, Statement
 from fusionscope.hlo.shape import Shape, ShapeTable
 
 _NUMBERED = re.compile(r"(.*)\.(\d+)")
-_CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")
+CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")
 
 
 class MutableInstruction:
@@ -162,7 +162,7 @@ class MutableComputation:
         if instruction.opcode == "parameter":
             self.parameters.append(instruction)
         for operand in instruction.operands:
-            operand.users[instruction] = operand.users.get(instruction, 0) + 1
+            add_use(operand, instruction)
         for called in instruction.called:
             called.callers[instruction] = None
         return instruction
@@ -172,7 +172,7 @@ class MutableComputation:
         waited for."""
         assert not instruction.users, f"{instruction.name} is still read"
         for operand in instruction.operands:
-            _drop_use(operand, instruction)
+            drop_use(operand, instruction)
         for called in instruction.called:
             called.callers.pop(instruction, None)
         for before in instruction.predecessors:
@@ -330,7 +330,11 @@ def _unique(taken: dict[str, set[int]], wanted: str) -> str:
     return f"{stem}.{number}" if number or found else stem
 
 
-def _drop_use(operand: MutableInstruction, user: MutableInstruction) -> None:
+def add_use(operand: MutableInstruction, user: MutableInstruction) -> None:
+    operand.users[user] = operand.users.get(user, 0) + 1
+
+
+def drop_use(operand: MutableInstruction, user: MutableInstruction) -> None:
     left = operand.users.get(user, 0) - 1
     if left > 0:
         operand.users[user] = left
@@ -345,8 +349,8 @@ def replace_operand(
     for slot, operand in enumerate(user.operands):
         if operand is old:
             user.operands[slot] = new
-            _drop_use(old, user)
-            new.users[user] = new.users.get(user, 0) + 1
+            drop_use(old, user)
+            add_use(new, user)
 
 
 def backend_kind(instruction: MutableInstruction) -> str | None:
@@ -357,103 +361,6 @@ def backend_kind(instruction: MutableInstruction) -> str | None:
             kind = config[key].get("kind")
             return kind if isinstance(kind, str) else None
     return None
-
-
-def create_fusion(
-    root: MutableInstruction, kind: str, prefix: str = "", backend_kind: str | None = None
-) -> MutableInstruction:
-    """A fusion of one instruction, added behind all others of its computation; ``root`` stays.
-
-    Source: xla/hlo/ir/hlo_instructions.cc, HloFusionInstruction.
-    """
-    computation = root.computation
-    module = computation.module
-    fused = module.add_computation("fused_computation")
-    fusion = MutableInstruction(
-        module.instruction_name(f"{prefix}fusion"), "fusion", root.shape, []
-    )
-    fusion.fusion_kind = kind
-    fusion.backend_kind = backend_kind
-    fusion.called = [fused]
-    computation.add(fusion)
-    fused.root = _add_clone(fusion, root)
-    return fusion
-
-
-def fuse_instruction(
-    fusion: MutableInstruction, producer: MutableInstruction
-) -> MutableInstruction:
-    """Puts a clone of ``producer``, an operand of ``fusion``, into it; returns the clone.
-
-    Source: xla/hlo/ir/hlo_instructions.cc, CloneAndAppendInstructionIntoCalledComputation.
-    """
-    fused = fusion.fused
-    slot = fusion.operands.index(producer)
-    parameter = fused.parameters[slot]
-    clone = _clone(producer, fused)
-    fused.replace_uses(parameter, clone)
-    fused.remove(parameter)
-    for number, later in enumerate(fused.parameters[slot:], slot):
-        later.inside = str(number)
-    del fusion.operands[slot]
-    _drop_use(producer, fusion)
-    _adopt_operands(fusion, clone)
-    return clone
-
-
-def _add_clone(fusion: MutableInstruction, original: MutableInstruction) -> MutableInstruction:
-    clone = _clone(original, fusion.fused)
-    _adopt_operands(fusion, clone)
-    return clone
-
-
-def _clone(original: MutableInstruction, target: MutableComputation) -> MutableInstruction:
-    clone = MutableInstruction(
-        target.module.instruction_name(original.name),
-        original.opcode,
-        original.shape,
-        list(original.operands),
-        _CONTROL.sub("", original.attributes_text),
-        original.inside,
-    )
-    clone.origin = original.origin
-    clone.called = list(original.called)
-    clone.fusion_kind, clone.backend_kind = original.fusion_kind, original.backend_kind
-    return target.add(clone)
-
-
-def _adopt_operands(fusion: MutableInstruction, clone: MutableInstruction) -> None:
-    """The clone reads parameters for what its original read outside."""
-    parameters = fusion.fused.parameters  # grows with each operand that is added
-    for slot, operand in enumerate(clone.operands):
-        if operand.parent is clone.parent:
-            continue
-        if operand in fusion.operands:
-            parameter = parameters[fusion.operands.index(operand)]
-        else:
-            parameter = add_fusion_operand(fusion, operand)
-        clone.operands[slot] = parameter
-        _drop_use(operand, clone)
-        parameter.users[clone] = parameter.users.get(clone, 0) + 1
-
-
-def add_fusion_operand(
-    fusion: MutableInstruction, operand: MutableInstruction
-) -> MutableInstruction:
-    """Makes ``fusion`` read ``operand`` too; returns the parameter that stands for it."""
-    fused = fusion.fused
-    number = len(fusion.operands)
-    parameter = MutableInstruction(
-        fused.module.instruction_name(f"param_{number}"),
-        "parameter",
-        operand.shape,
-        [],
-        inside=str(number),
-    )
-    fused.add(parameter)
-    fusion.operands.append(operand)
-    operand.users[fusion] = operand.users.get(fusion, 0) + 1
-    return parameter
 
 
 def to_module(graph: MutableModule) -> Module:
@@ -504,10 +411,9 @@ def _statement(instruction: MutableInstruction, shapes: ShapeTable) -> Statement
         if instruction.backend_kind is not None:
             text += f', backend_config={{"fusion_config":{{"kind":"{instruction.backend_kind}"}}}}'
     if instruction.predecessors or "control-predecessors" in text:
-        text = _CONTROL.sub("", text)
+        text = CONTROL.sub("", text)
         if instruction.predecessors:
             names = ", ".join(f"%{each.name}" for each in instruction.predecessors)
             text += f", control-predecessors={{{names}}}"
     root = "ROOT" if instruction.is_root else ""
     return Statement(root, instruction.name, shape, instruction.opcode, inside, text)
-

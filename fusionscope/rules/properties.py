@@ -83,7 +83,9 @@ def is_elementwise(instruction: MutableInstruction) -> bool:
     while pending:
         current = pending.pop()
         if current.opcode == "fusion":
-            pending.extend(each for each in current.fused.instructions if each.opcode != "parameter")
+            pending.extend(
+                each for each in current.fused.instructions if each.opcode != "parameter"
+            )
         elif not _is_one_elementwise(current):
             return False
     return True

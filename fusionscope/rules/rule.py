@@ -51,7 +51,9 @@ class Rule:
 
     @property
     def thresholds(self) -> dict[str, int]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Numbers by name; what else differs between versions is no threshold."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, int)}
 
 
 AnyRule = TypeVar("AnyRule", bound=Rule)
@@ -61,14 +63,14 @@ AnyRule = TypeVar("AnyRule", bound=Rule)
 class RuleBook(Generic[AnyRule]):
     """The rules of one pass in the compiler's order.
 
-    ``pass_name`` is the pass as files name it, ``versions`` the first and the last jaxlib in which
-    it was found to hold.
+    ``pass_name`` is the pass as files name it, ``versions`` are those of jaxlib that it was held
+    against.
     """
 
     name: str
     pass_name: str
     backend: str
-    versions: tuple[str, str]
+    versions: tuple[str, ...]
     rules: tuple[AnyRule, ...]
 
     def find(self, id: str) -> AnyRule | None:
@@ -79,16 +81,22 @@ class RuleBook(Generic[AnyRule]):
 
     def with_threshold(self, id: str, name: str, value: int) -> RuleBook[AnyRule]:
         """Raises ``UnusableInput`` where the rule has no such threshold."""
-        rules = []
-        for rule in self.rules:
-            if rule.id == id:
-                if name not in rule.thresholds:
-                    known = ", ".join(rule.thresholds) or "none at all"
-                    raise UnusableInput(f"{id} has no threshold {name!r}, it has {known}")
-                changes: dict[str, Any] = {name: value}
-                rule = replace(rule, **changes)
-            rules.append(rule)
-        return replace(self, rules=tuple(rules))
+        rule = self.find(id)
+        if rule is None:
+            return self
+        if name not in rule.thresholds:
+            known = ", ".join(rule.thresholds) or "none at all"
+            raise UnusableInput(f"{id} has no threshold {name!r}, it has {known}")
+        changes: dict[str, Any] = {name: value}
+        return self.with_rule(replace(rule, **changes))
+
+    def with_rule(self, rule: AnyRule) -> RuleBook[AnyRule]:
+        """``rule`` stands where the one with its id stood."""
+        rules = tuple(rule if old.id == rule.id else old for old in self.rules)
+        return replace(self, rules=rules)
+
+    def renamed(self, name: str, versions: tuple[str, ...]) -> RuleBook[AnyRule]:
+        return replace(self, name=name, versions=versions)
 
     def without(self, id: str) -> RuleBook[AnyRule]:
         return replace(self, rules=tuple(rule for rule in self.rules if rule.id != id))

@@ -37,9 +37,7 @@ class FusionState:
     _reused: dict[MutableInstruction, dict[MutableInstruction, None]] = field(default_factory=dict)
     _evaluations: dict[MutableInstruction, IndexingEvaluation] = field(default_factory=dict)
 
-    def reused_operands(
-        self, instruction: MutableInstruction
-    ) -> dict[MutableInstruction, None]:
+    def reused_operands(self, instruction: MutableInstruction) -> dict[MutableInstruction, None]:
         """The operands whose elements it reads more than once, as they were when first asked for.
 
         Source: ReusedOperandsOf.

@@ -47,6 +47,8 @@ OTHERS = tuple(label for label in TARGETS if label not in FIRST)
 
 OWN = ("gradients", "control", "indexing", "numbers", "windows", "dots", "sharded", "surroundings")
 MODELS = ("flax_models", "equinox_models", "optax_updates", "gymnax_environments", "numpyro_models")
+# Written after the replay of the CPU fusion passes, which they are to test.
+REPLAYED = ("solvers", "signals", "functions", "layers", "updates", "environments", "packages")
 
 BACKENDS = ("cpu", "h100", "tpu-v5e")
 
@@ -64,6 +66,7 @@ class Variant:
 
 
 PLAIN = Variant("", ())
+RECORDED = Variant("record", (), ("cpu", "cpu-jaxlib-0.10"), record=True)
 VARIANTS = (
     Variant(
         "record",
@@ -175,6 +178,8 @@ def all_runs() -> list[Run]:
         runs += [Run(program, target) for target in (*FIRST, OTHERS[number % len(OTHERS)])]
     for number, program in enumerate(name for file in MODELS for name in programs_of(file)):
         runs += [Run(program, target) for target in (*FIRST, ("tpu-v5e", "b200")[number % 2])]
+    for program in (name for file in REPLAYED for name in programs_of(file)):
+        runs += [Run(program, target, RECORDED) for target in RECORDED.targets]
     for variant in VARIANTS:
         runs += [Run(p, target, variant) for p in variant.programs for target in variant.targets]
     random.Random(0).shuffle(runs)

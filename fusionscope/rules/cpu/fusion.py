@@ -234,7 +234,7 @@ class Concatenate(PairRule):
 def _minor_extent(concatenate: MutableInstruction) -> int | None:
     """How long the result is along the dimension that it is joined in, where that is minor-most."""
     shape = concatenate.shape
-    dimension = concatenate.attribute("dimensions")[0]
+    dimension: int = concatenate.attribute("dimensions")[0]
     order = shape.layout.minor_to_major if shape.layout else tuple(reversed(range(shape.rank)))
     if shape.rank <= 1 or order[0] != dimension:
         return None
@@ -423,7 +423,7 @@ CPU_FUSION: RuleBook[PairRule | InPlaceRule] = RuleBook(
     "cpu-fusion",
     "fusion",
     "cpu",
-    ("0.10.2", "0.12.0.1"),
+    ("0.10.2", "0.11.2", "0.12.0.1"),
     (
         Eligible(),
         GloballyUnfusible(),

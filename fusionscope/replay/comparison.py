@@ -1,0 +1,92 @@
+"""Whether a replay made the module that the compiler made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from fusionscope.hlo import Module
+from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
+
+# Attributes that say what an instruction is called, where it comes from or whom it calls, not what
+# it does: that the computations are equal is looked at on its own.
+_NO_MEANING = frozenset(
+    """backend_config body branch_computations called_computations calls condition
+    control-predecessors false_computation frontend_attributes kind metadata origin scatter select
+    sharding statistics to_apply true_computation""".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first place, in the order of the text, at which two modules differ.
+
+    ``ours`` and ``theirs`` are instructions in words, empty where there is none.
+    """
+
+    computation: str
+    what: str
+    ours: str
+    theirs: str
+
+
+def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
+    """The first difference in structure, from the entry on; None where there is none.
+
+    Structure is what the instructions are and what they read, in order: opcodes, shapes, operands,
+    attributes, literals, kinds of fusions and what is in them. Names do not count.
+    """
+    pending = [(MutableModule(ours).entry, MutableModule(theirs).entry)]
+    seen: set[tuple[MutableComputation, MutableComputation]] = set()
+    while pending:
+        one, other = pending.pop()
+        if (one, other) in seen:
+            continue
+        seen.add((one, other))
+        ours_order, theirs_order = one.post_order(), other.post_order()
+        our_place = {each: index for index, each in enumerate(ours_order)}
+        their_place = {each: index for index, each in enumerate(theirs_order)}
+        for a, b in zip_longest(ours_order, theirs_order):
+            what = "number of instructions"
+            if a is not None and b is not None:
+                found = _difference(a, b)
+                reads = [our_place[each] for each in a.operands]
+                if found is None and reads != [their_place[each] for each in b.operands]:
+                    found = "operands"
+                if found is None:
+                    pending.extend(zip(a.called, b.called, strict=True))
+                    continue
+                what = found
+            return Divergence(other.name, what, _words(a), _words(b))
+    return None
+
+
+def _difference(one: MutableInstruction, other: MutableInstruction) -> str | None:
+    if one.opcode != other.opcode:
+        return "opcode"
+    if one.shape != other.shape:
+        return "shape"
+    if one.inside.split() != other.inside.split():
+        return "literal" if one.opcode == "constant" else "parameter number"
+    if (one.fusion_kind, one.backend_kind) != (other.fusion_kind, other.backend_kind):
+        return "kind of fusion"
+    if one.is_root != other.is_root:
+        return "root"
+    if len(one.called) != len(other.called):
+        return "called computations"
+    if one.attributes_text != other.attributes_text and _meaning(one) != _meaning(other):
+        return "attributes"
+    return None
+
+
+def _meaning(instruction: MutableInstruction) -> dict[str, str]:
+    return {k: v for k, v in instruction.attributes.items() if k not in _NO_MEANING}
+
+
+def _words(instruction: MutableInstruction | None) -> str:
+    if instruction is None:
+        return ""
+    operands = ", ".join(each.name for each in instruction.operands)
+    kind = f", kind={instruction.fusion_kind}" if instruction.fusion_kind else ""
+    inside = instruction.inside or operands
+    return f"{instruction.name} = {instruction.shape} {instruction.opcode}({inside}){kind}"

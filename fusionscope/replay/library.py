@@ -1,0 +1,180 @@
+"""Replays the pass that gives operations to a library.
+
+Source: xla/backends/cpu/transforms/library_rewriter.cc.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from fusionscope.replay.plan import Considered, FusionPlan
+from fusionscope.rules.fusing import (
+    create_fusion,
+    fuse_consumer,
+    fuse_instruction,
+    merge_fusion,
+    take_out_root,
+)
+from fusionscope.rules.graph import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    to_module,
+)
+from fusionscope.rules.library.ynn import Grow, Individual, Starters, TrailingMoves
+from fusionscope.rules.operation import OperationRule
+from fusionscope.rules.rule import Decision, Rule, RuleBook
+
+_KIND, _NAME = "__ynn_fusion", "ynn_fusion"
+_UP, _DOWN = "up", "down"
+
+
+@dataclass(slots=True)
+class LibraryRewriter:
+    """The pass, as it runs over ``graph`` under the rules of ``book``; ``types`` are the types of
+    fusion that are on, such as ``REDUCE``."""
+
+    graph: MutableModule
+    book: RuleBook[Rule]
+    types: frozenset[str]
+    _taken: set[MutableInstruction] = field(default_factory=set)
+    _decisions: list[Considered] = field(default_factory=list)
+
+    def run(self) -> FusionPlan:
+        for computation in self.graph.post_order():
+            is_applied = any(
+                caller.opcode != "call" and "to_apply" in caller.attributes
+                for caller in computation.callers
+            )
+            if not computation.is_fused and not is_applied:
+                self._taken = set()
+                self._run_in(computation)
+        return FusionPlan(self.book.pass_name, to_module(self.graph), tuple(self._decisions))
+
+    def _run_in(self, computation: MutableComputation) -> None:
+        starters, individual = self.book.find(Starters.id), self.book.find(Individual.id)
+        trailing = self.book.find(TrailingMoves.id)
+        if not isinstance(starters, Starters):
+            return
+        turns: tuple[list[MutableInstruction], list[MutableInstruction]] = ([], [])
+        for instruction in reversed(computation.post_order()):
+            turn = starters.starts(instruction, self.types)
+            if turn is not None:
+                turns[turn].append(instruction)
+        for starter in (*turns[0], *turns[1]):
+            if starter in self._taken:
+                continue
+            decision = self._supports(starter)
+            name = starter.name
+            if not decision.allow:
+                self._decide(computation, name, name, decision)
+                continue
+            self._taken.add(starter)
+            grows = not isinstance(individual, Individual) or individual.grows(starter, self.types)
+            fusion = create_fusion(starter, "kCustom", _NAME, backend_kind=_KIND)
+            computation.replace(starter, fusion)
+            self._decide(computation, name, name, decision, fusion)
+            grown: MutableInstruction | None = fusion
+            while grows and grown is not None:
+                fusion, grown = grown, self._grow(grown)
+            while isinstance(trailing, TrailingMoves) and trailing.takes_out(fusion.fused.root):
+                take_out_root(fusion)
+
+    def _supports(self, operation: MutableInstruction) -> Decision:
+        for rule in self.book:
+            if isinstance(rule, OperationRule):
+                decision = rule.check(operation)
+                if decision is not None:
+                    return decision
+        return Decision(True, "none")
+
+    def _decide(
+        self,
+        computation: MutableComputation,
+        producer: str,
+        consumer: str,
+        decision: Decision,
+        fusion: MutableInstruction | None = None,
+    ) -> None:
+        self._decisions.append(
+            Considered(
+                computation.name,
+                producer,
+                consumer,
+                decision,
+                fusion.name if fusion else None,
+                is_recorded=False,
+            )
+        )
+
+    def _grow(self, fusion: MutableInstruction) -> MutableInstruction | None:
+        """Takes neighbours in until none is left; returns the fusion that it became, None where it
+        took none. Source: FuseNeighbors."""
+        grow = self.book.find(Grow.id)
+        limit = grow.limit if isinstance(grow, Grow) else None
+        computation = fusion.computation
+        frontier: deque[tuple[MutableInstruction, str]] = deque()
+        visited = {fusion}
+        self._add_neighbours(fusion, fusion, (_UP, _DOWN), frontier, visited)
+        changed = False
+        while frontier and (limit is None or len(fusion.fused.instructions) < limit):
+            neighbour, direction = frontier.popleft()
+            ends = (neighbour.name, fusion.name)
+            producer, consumer = ends if direction == _UP else reversed(ends)
+            if neighbour.backend_kind == _KIND:
+                together = len(fusion.fused.instructions) + len(neighbour.fused.instructions)
+                if limit is None or together <= limit:
+                    if direction == _UP:
+                        merge_fusion(fusion, neighbour)
+                        computation.remove(neighbour)
+                    else:
+                        merge_fusion(neighbour, fusion)
+                        computation.remove(fusion)
+                        fusion = neighbour
+                    allowed = Decision(True, Grow.id)
+                    self._decide(computation, producer, consumer, allowed, fusion)
+                    changed = True
+                    continue
+            decision = self._supports(neighbour)
+            if not decision.allow:
+                self._decide(computation, producer, consumer, decision)
+                continue
+            self._taken.add(neighbour)
+            self._add_neighbours(fusion, neighbour, (direction,), frontier, visited)
+            if direction == _UP:
+                fuse_instruction(fusion, neighbour)
+                if not neighbour.users:
+                    computation.remove(neighbour)
+            else:
+                fuse_consumer(fusion, neighbour)
+            self._decide(computation, producer, consumer, decision, fusion)
+            changed = True
+        return fusion if changed else None
+
+    def _add_neighbours(
+        self,
+        fusion: MutableInstruction,
+        instruction: MutableInstruction,
+        directions: tuple[str, ...],
+        frontier: deque[tuple[MutableInstruction, str]],
+        visited: set[MutableInstruction],
+    ) -> None:
+        """Source: AddFusionCandidates."""
+        if _UP in directions:
+            for operand in instruction.operands:
+                if (
+                    operand not in self._taken
+                    and operand not in visited
+                    and all(
+                        user is fusion or user is instruction or user in self._taken
+                        for user in operand.users
+                    )
+                ):
+                    frontier.append((operand, _UP))
+                    visited.add(operand)
+        if _DOWN in directions and len(instruction.users) == 1:
+            user = next(iter(instruction.users))
+            if user not in self._taken and user not in visited:
+                frontier.append((user, _DOWN))
+                visited.add(user)

@@ -1,0 +1,204 @@
+"""Replays the pass that makes one fusion of two that read the same.
+
+Source: xla/service/multi_output_fusion.cc.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from itertools import count
+
+from fusionscope.replay.instruction_fusion import is_embedded
+from fusionscope.replay.plan import Considered, FusionPlan
+from fusionscope.replay.reachability import Reachability
+from fusionscope.rules.cpu.multi_output import (
+    MultiOutputFusible,
+    MultiOutputProfit,
+    MultiOutputWorklist,
+    SiblingRule,
+    is_profitable,
+)
+from fusionscope.rules.fusing import add_output, merge_outputs
+from fusionscope.rules.graph import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    to_module,
+)
+from fusionscope.rules.properties import has_side_effect
+from fusionscope.rules.rule import Decision, RuleBook
+
+Siblings = tuple[MutableInstruction, MutableInstruction]
+
+
+@dataclass(slots=True)
+class MultiOutputFusion:
+    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+
+    graph: MutableModule
+    book: RuleBook[SiblingRule | MultiOutputWorklist]
+    _decisions: list[Considered] = field(default_factory=list)
+
+    def run(self) -> FusionPlan:
+        for computation in self.graph.post_order():
+            is_async = any(caller.opcode == "async-start" for caller in computation.callers)
+            if not (computation.is_fused or is_async or is_embedded(computation)):
+                _Run(self.book, computation, self._decisions).run()
+        for computation in self.graph.post_order():
+            _remove_dead(computation)
+        return FusionPlan(self.book.pass_name, to_module(self.graph), tuple(self._decisions))
+
+
+def _remove_dead(computation: MutableComputation) -> None:
+    for instruction in reversed(computation.post_order()):
+        if not (
+            instruction.users
+            or instruction.is_root
+            or instruction.opcode == "parameter"
+            or has_side_effect(instruction)
+        ):
+            computation.remove(instruction)
+
+
+class _Run:
+    """The pass in one computation."""
+
+    def __init__(
+        self,
+        book: RuleBook[SiblingRule | MultiOutputWorklist],
+        computation: MutableComputation,
+        decisions: list[Considered],
+    ) -> None:
+        self._legal = [
+            rule
+            for rule in book
+            if isinstance(rule, SiblingRule)
+            and not isinstance(rule, MultiOutputFusible | MultiOutputProfit)
+        ]
+        worklist = book.find(MultiOutputWorklist.id)
+        self._slice = worklist.slice if isinstance(worklist, MultiOutputWorklist) else None
+        profit, fusible = book.find(MultiOutputProfit.id), book.find(MultiOutputFusible.id)
+        self._profit = profit if isinstance(profit, MultiOutputProfit) else MultiOutputProfit()
+        self._fusible = fusible if isinstance(fusible, MultiOutputFusible) else None
+        self._computation = computation
+        self._decisions = decisions
+        self._order = computation.post_order()
+        self._index = {each: index for index, each in enumerate(self._order)}
+        self._reachability = Reachability(self._order)
+        self._gone: set[MutableInstruction] = set()
+        # What each could be fused with, and the bytes saved by that.
+        self._partners: dict[MutableInstruction, dict[MutableInstruction, int]] = {}
+        self._queue: list[tuple[int, int, Siblings]] = []
+        self._time = count()
+
+    def run(self) -> None:
+        for instruction in self._order:
+            self._look_for_partners(instruction)
+        while self._queue:
+            score, _, (one, other) = heapq.heappop(self._queue)
+            if one not in self._gone and other not in self._gone:
+                refusal = self._refusal(one, other)
+                if refusal is None:
+                    self._fuse(one, other, self._profit.allow(bytes=-score))
+                else:
+                    self._tell(one, other, refusal)
+
+    def _is_fusible(self, instruction: MutableInstruction) -> bool:
+        return self._fusible is None or self._fusible.is_fusible(instruction)
+
+    def _are_connected(self, one: MutableInstruction, other: MutableInstruction) -> bool:
+        reaches = self._reachability.reaches
+        return reaches(one, other) or reaches(other, one)
+
+    def _refusal(self, one: MutableInstruction, other: MutableInstruction) -> Decision | None:
+        for rule in self._legal:
+            decision = rule.check(one, other, self._are_connected)
+            if decision is not None:
+                return decision
+        return None
+
+    def _tell(
+        self,
+        one: MutableInstruction,
+        other: MutableInstruction,
+        decision: Decision,
+        fusion: str | None = None,
+    ) -> None:
+        self._decisions.append(
+            Considered(
+                self._computation.name, one.name, other.name, decision, fusion, is_recorded=False
+            )
+        )
+
+    def _push(self, one: MutableInstruction, other: MutableInstruction, profit: int) -> None:
+        heapq.heappush(self._queue, (-profit, -next(self._time), (one, other)))
+
+    def _look_for_partners(self, instruction: MutableInstruction) -> None:
+        """Source: CreateFusionWorkListForCurrentComputation."""
+        if not self._is_fusible(instruction):
+            return
+        found: dict[MutableInstruction, None] = {}
+        for operand in instruction.operands:
+            if not is_profitable(operand):
+                continue
+            users = list(operand.users)
+            if self._slice is not None:
+                start = users.index(instruction) // self._slice * self._slice
+                users = users[start : start + self._slice]
+            for user in users:
+                if (
+                    user is not instruction
+                    and user not in found
+                    and self._is_fusible(user)
+                    and not self._are_connected(instruction, user)
+                    and not (
+                        self._index[instruction] < self._index[user] and user.opcode == "fusion"
+                    )
+                ):
+                    refusal = self._refusal(instruction, user)
+                    if refusal is None:
+                        found[user] = None
+                    else:
+                        self._tell(instruction, user, refusal)
+        for user in found:
+            profit = self._profit.profit(instruction, user)
+            if profit == 0:
+                self._tell(instruction, user, self._profit.refuse(bytes=0))
+            else:
+                self._partners.setdefault(instruction, {})[user] = profit
+                self._partners.setdefault(user, {})[instruction] = profit
+                self._push(instruction, user, profit)
+
+    def _fuse(self, one: MutableInstruction, other: MutableInstruction, decision: Decision) -> None:
+        """Source: Perform, GetNewFusibles, UpdateAfterFuse."""
+        remaining, taken = one, other
+        if taken.is_multi_output and not remaining.is_multi_output:
+            remaining, taken = taken, remaining
+        self._reachability.merge(one, other)
+        partners = {
+            partner: profit
+            for partner, profit in self._partners.get(one, {}).items()
+            if partner not in self._gone and not self._are_connected(one, partner)
+        }
+        self._partners[one] = dict(partners)
+        for partner in self._partners.pop(other, {}):
+            if (
+                partner is not one
+                and partner not in partners
+                and partner not in self._gone
+                and not self._are_connected(one, partner)
+            ):
+                partners[partner] = 0
+        self._tell(one, other, decision, remaining.name)
+        if taken.opcode == "fusion":
+            merge_outputs(remaining, taken)
+        else:
+            add_output(remaining, taken)
+        self._gone.add(taken)
+        for partner, before in partners.items():
+            profit = self._profit.profit(partner, remaining)
+            if profit > before:
+                self._push(remaining, partner, profit)
+            if before == 0:
+                self._partners.setdefault(remaining, {})[partner] = profit

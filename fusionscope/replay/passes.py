@@ -1,0 +1,125 @@
+"""Where in a dump the passes ran that can be replayed, and their replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusionscope.dump import DumpedModule, Stage
+from fusionscope.hlo import Module
+from fusionscope.replay.cpu import CpuInstructionFusion, find_skipped
+from fusionscope.replay.library import LibraryRewriter
+from fusionscope.replay.multi_output import MultiOutputFusion
+from fusionscope.replay.plan import FusionPlan
+from fusionscope.replay.wrapper import FusionWrapper
+from fusionscope.rules.books import CPU_BOOKS, Books
+from fusionscope.rules.cpu.expense import is_expensive
+from fusionscope.rules.graph import MutableModule
+from fusionscope.rules.rule import RuleBook
+from fusionscope.rules.state import FusionState
+
+# The stage after which the compiler simplifies what it fused.
+_LATER = "simplification_after_layout_assignment"
+_YNN_FLAG = "xla_cpu_experimental_ynn_fusion_type"
+_YNN_PREFIX = "LIBRARY_FUSION_TYPE_"
+
+
+@dataclass(frozen=True, slots=True)
+class PassRun:
+    """One run of a pass: ``after`` is None where it changed nothing, which leaves no file."""
+
+    pass_name: str
+    before: Stage
+    after: Stage | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The flags of a module, as far as a replay has to know them.
+
+    ``ynn_types`` are the types of library fusions that are on, ``has_emitters`` whether the
+    emitters of fusions are, ``has_multi_output`` whether multi-output fusion runs.
+    """
+
+    ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
+    has_emitters: bool = True
+    has_multi_output: bool = False
+    shows_all_passes: bool = True
+
+
+def read_settings(module: DumpedModule) -> Settings:
+    """Defaults where the dump does not tell. Raises ``UnusableInput``."""
+    flags = module.flags
+    if flags is None:
+        return Settings()
+    extra = {value.partition("=")[0] for value in flags.values.get("xla_backend_extra_options", ())}
+    types = flags.values.get(_YNN_FLAG)
+    emitters = "xla_cpu_disable_new_fusion_emitters" not in extra
+    return Settings(
+        Settings().ynn_types
+        if types is None
+        else frozenset(each.removeprefix(_YNN_PREFIX) for each in types),
+        emitters,
+        emitters and "xla_cpu_use_multi_output_fusion" in extra,
+        flags.values.get("xla_dump_hlo_pass_re", (".*",)) == (".*",),
+    )
+
+
+def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
+    """The runs of passes that can be replayed, in their order. Raises ``UnusableInput``."""
+    if module.backend != "cpu":
+        return ()
+    settings = read_settings(module)
+    stages = [stage for stage in module.stages if stage.name.counter is not None]
+    passes = [book.pass_name for book in pick_books(module)]
+    runs = [
+        (index, PassRun(stage.name.after, before, stage))
+        for index, (before, stage) in enumerate(zip(stages, stages[1:], strict=False), 1)
+        if stage.name.after in passes
+        and (settings.shows_all_passes or before.name.before == stage.name.after)
+    ]
+    if settings.shows_all_passes:
+        runs += _idle_runs(stages, {run.pass_name for _, run in runs})
+    return tuple(run for _, run in sorted(runs, key=lambda found: found[0]))
+
+
+def _idle_runs(stages: Sequence[Stage], seen: set[str]) -> Iterator[tuple[float, PassRun]]:
+    """Runs that changed nothing, by what stands around the place where they must have been."""
+    library = [i for i, stage in enumerate(stages) if stage.name.pipeline == "dot-library-passes"]
+    if library and "dot-library-rewriter" not in seen:
+        yield library[-1] + 0.5, PassRun("dot-library-rewriter", stages[library[-1]], None)
+    later = next(
+        (i for i, s in enumerate(stages) if s.name.pipeline == _LATER or "wrapper" in s.name.after),
+        0,
+    )
+    if later and "fusion" not in seen:
+        yield later - 0.5, PassRun("fusion", stages[later - 1], None)
+
+
+def pick_books(module: DumpedModule) -> Books:
+    """The books of the version that made the dump, the newest ones where it does not show."""
+    names = {name for s in module.stages for name in (s.name.pipeline, s.name.before)}
+    if "apply-xla-transforms" in names:
+        return CPU_BOOKS["cpu-0.10"]
+    if "apply-xla-transforms-1" in names and "embedded_scatter_expansion" not in names:
+        return CPU_BOOKS["cpu-0.11"]
+    return CPU_BOOKS["cpu-0.12"]
+
+
+def replay(pass_name: str, before: Module, settings: Settings, books: Books) -> FusionPlan:
+    """What a pass makes of ``before``. Raises ``UnusableInput`` where that contradicts itself."""
+    graph = MutableModule(before)
+    book: RuleBook[Any] = next(book for book in books if book.pass_name == pass_name)
+    if pass_name == "dot-library-rewriter":
+        return LibraryRewriter(graph, book, settings.ynn_types).run()
+    if pass_name == "fusion":
+        state = FusionState(
+            is_expensive,
+            may_duplicate=not settings.has_multi_output,
+            skipped=find_skipped(graph, emitters=settings.has_emitters),
+        )
+        return CpuInstructionFusion(graph, book, state).run()
+    if pass_name == "fusion-wrapper":
+        return FusionWrapper(graph, book).run()
+    return MultiOutputFusion(graph, book).run()

@@ -1,0 +1,63 @@
+"""Replays the pass that wraps operations that stand alone in fusions of their own.
+
+Source: xla/codegen/emitters/fusion_wrapper_base.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.replay.plan import Considered, FusionPlan
+from fusionscope.rules.fusing import create_fusion
+from fusionscope.rules.graph import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    to_module,
+)
+from fusionscope.rules.operation import OperationRule
+from fusionscope.rules.rule import Decision, RuleBook
+
+_CONTROL_FLOW = frozenset({"async-start", "call", "conditional", "while"})
+
+
+@dataclass(slots=True)
+class FusionWrapper:
+    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+
+    graph: MutableModule
+    book: RuleBook[OperationRule]
+
+    def run(self) -> FusionPlan:
+        decisions: list[Considered] = []
+        seen: set[MutableComputation] = set()
+        pending = [self.graph.entry]
+        while pending:
+            computation = pending.pop()
+            if computation in seen:
+                continue
+            seen.add(computation)
+            for instruction in computation.post_order():
+                if instruction.opcode in _CONTROL_FLOW:
+                    pending.extend(instruction.called)
+                else:
+                    decisions.append(self._consider(instruction))
+        return FusionPlan(self.book.pass_name, to_module(self.graph), tuple(decisions))
+
+    def _consider(self, instruction: MutableInstruction) -> Considered:
+        decision = self._decide(instruction)
+        computation, name = instruction.computation, instruction.name
+        made: str | None = None
+        if decision.allow:
+            wrapped = f"wrapped_{instruction.opcode}"
+            fusion = create_fusion(instruction, "kLoop", wrapped, inside=f"{wrapped}_computation")
+            computation.replace(instruction, fusion)
+            made = fusion.name
+        return Considered(computation.name, name, name, decision, made, is_recorded=False)
+
+    def _decide(self, instruction: MutableInstruction) -> Decision:
+        for rule in self.book:
+            decision = rule.check(instruction)
+            if decision is not None:
+                return decision
+        return Decision(False, "none")

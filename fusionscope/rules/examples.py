@@ -1,0 +1,54 @@
+"""Small modules that a rule decides or leaves, beside each of its thresholds.
+
+They are kept in ``example_files/``, one file a rule: what its page shows, and what it is tested with.
+Each example begins with a line that says what it is about:
+
+    // decides PRODUCER -> CONSUMER: why
+    // leaves PRODUCER -> CONSUMER to ID: why
+
+The names are those of the moment at which the pass comes to the pair. ``to ID``, the rule that
+decides instead, may be left out; a rule about single operations has one name only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+_HEADING = re.compile(
+    r"^// (decides|leaves) ([\w.\-]+)(?: -> ([\w.\-]+))?(?: to ([\w\-]+))?: (.+)$", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One module of a rule's file. ``consumer`` is None where the rule is about one operation."""
+
+    is_decided: bool
+    producer: str
+    consumer: str | None
+    instead: str | None
+    why: str
+    text: str
+
+
+def read_examples(id: str) -> tuple[Example, ...]:
+    """The examples of a rule, in the order of its file; none where it has no file."""
+    file = files(__package__) / "example_files" / f"{id}.hlo"
+    if not file.is_file():
+        return ()
+    text = file.read_text(encoding="utf-8")
+    found = list(_HEADING.finditer(text))
+    ends = [heading.start() for heading in found[1:]] + [len(text)]
+    return tuple(
+        Example(
+            heading[1] == "decides",
+            heading[2],
+            heading[3],
+            heading[4],
+            heading[5],
+            text[heading.end() : end].strip() + "\n",
+        )
+        for heading, end in zip(found, ends, strict=True)
+    )

@@ -1,0 +1,16 @@
+"""Rules about single operations: which ones a library takes, which ones are wrapped."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from fusionscope.rules.graph import MutableInstruction
+from fusionscope.rules.rule import Decision, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRule(Rule):
+    @abstractmethod
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        """What the rule decides, or None where it leaves the operation to the next one."""

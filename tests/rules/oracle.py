@@ -1,0 +1,186 @@
+"""Holds the rules of CPU fusion, and their examples, against the compiler itself.
+
+    python tests/rules/oracle.py --python PATH
+
+``PATH`` is a Python that has jax. It compiles each example with all passes left out but the fusion
+pass, whose own record says what it decided of every pair, in order. The replay of the module that
+the pass saw has to say the same, and the pair that the example is about has to be decided by the
+rule that the example names. Prints a line for each example; fails where one differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from itertools import chain, zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from test_examples import EXAMPLES, replay
+
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump.fusion_explorer import Kind, with_fused
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Module
+from fusionscope.rules.cpu.fusion import CPU_FUSION
+from fusionscope.rules.examples import Example
+
+# Compiles the modules from a given one on, and prints after each what went wrong. The record is
+# written before the compiler finds that it cannot generate code for what it fused.
+_CHILD = """
+import json, sys
+import jax
+from jax._src import compiler
+from jax._src.interpreters import mlir
+from jaxlib import _hlo, _jax
+from jaxlib.mlir import ir
+
+devices = jax.devices()[:1]
+for text in json.load(open(sys.argv[1]))[int(sys.argv[2]):]:
+    problem = ""
+    try:
+        module = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+        with mlir.make_ir_context():
+            stable = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(module))
+        options = compiler.get_compile_options(1, 1)
+        devices[0].client.compile_and_load(stable, _jax.DeviceList(tuple(devices)), options)
+    except Exception as error:
+        problem = str(error)
+    print(json.dumps(problem), flush=True)
+"""
+_FLAGS = (
+    "--xla_enable_hlo_passes_only=fusion --xla_dump_hlo_as_text --xla_dump_fusion_visualization "
+    "--xla_dump_hlo_pass_re=.* --xla_dump_to="
+)
+_FUSED = "fused"
+
+# Producer, consumer, and what the compiler says of them.
+Decided = tuple[str, str, str]
+
+
+def compile_all(python: str, texts: list[str], directory: Path) -> list[str]:
+    """What went wrong with each module, empty where nothing did. Dumps into ``directory``."""
+    file = directory / "examples.json"
+    file.write_text(json.dumps(texts), encoding="utf-8")
+    environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"{_FLAGS}{directory / 'dump'}"}
+    problems: list[str] = []
+    while len(problems) < len(texts):
+        command = [python, "-c", _CHILD, str(file), str(len(problems))]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        problems += [json.loads(line) for line in done.stdout.splitlines()]
+        if len(problems) < len(texts):
+            problems.append("the compiler crashed: " + " ".join(done.stderr.split()[-20:]))
+    return problems
+
+
+def recorded(module: DumpedModule) -> list[list[Decided]]:
+    """What the compiler decided, a list for each computation."""
+    lists = []
+    for record in module.fusion_explorer:
+        found: list[Decided] = []
+        for decision, fused in with_fused(record.decisions):
+            if fused is not None:
+                found.append((*fused, _FUSED))
+            elif decision.kind is Kind.REFUSED and decision.producer and decision.consumer:
+                reason = decision.reason.partition(" ; ")[0]
+                found.append((decision.producer, decision.consumer, reason))
+        lists.append(found)
+    return sorted(filter(None, lists))
+
+
+def replayed(module: Module) -> list[list[Decided]]:
+    """The same of the replay."""
+    lists: dict[str, list[Decided]] = defaultdict(list)
+    for each in replay(module).decisions:
+        if each.is_recorded:
+            said = _FUSED if each.decision.allow else each.decision.message
+            lists[each.computation].append((each.producer, each.consumer, said))
+    return sorted(lists.values())
+
+
+def seen_by_pass(module: DumpedModule) -> Module:
+    """The module before the fusion pass."""
+    (stage,) = (
+        stage
+        for stage in module.stages
+        if (stage.name.pipeline, stage.name.after)
+        == ("HLO_passes_after_layout_assignment", "pipeline-start")
+    )
+    return module.read(stage)
+
+
+def expected(id: str, example: Example) -> str:
+    """What the compiler has to say of the pair; empty where it says nothing."""
+    decides = id if example.is_decided else example.instead
+    rule = CPU_FUSION.find(decides or "")
+    assert rule is not None
+    return "" if rule.id == "base-eligible" else rule.message or _FUSED
+
+
+def about_pair(example: Example, decisions: list[list[Decided]]) -> set[str]:
+    """What is recorded of the example's own pair. The compiler numbers names, and calls each
+    constant so."""
+    names = {example.producer}
+    if re.search(rf"\b{re.escape(example.producer)} = \S+ constant\(", example.text):
+        names.add("constant")
+    return {
+        said
+        for found in decisions
+        for producer, consumer, said in found
+        if _plain(producer) in names and _plain(consumer) == example.consumer
+    }
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\.\d+$", "", name)
+
+
+def compare(id: str, example: Example, module: DumpedModule | None, problem: str) -> str:
+    """One word, and what is the matter."""
+    cause = problem.partition("\n")[0][:100]
+    if module is None:
+        return f"not compiled: {cause}"
+    try:
+        ours, theirs = replayed(seen_by_pass(module)), recorded(module)
+    except UnusableInput as error:
+        return f"not compiled: {cause}; {error}"
+    if ours != theirs:
+        for one, other in zip_longest(chain(*ours), chain(*theirs)):
+            if one != other:
+                return f"differs: {one} here, {other} in the compiler"
+    if not theirs and problem:
+        return f"not compiled: {cause}"
+    said, wanted = about_pair(example, theirs), expected(id, example)
+    if wanted in said or not (wanted or said):
+        return "agrees"
+    return "agrees on what came of the example on the way"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--python", required=True, help="a Python that has jax")
+    python = parser.parse_args().python
+    texts = [
+        re.sub(r"HloModule \w+", f"HloModule example_{index}", example.text, count=1)
+        for index, (_, example) in enumerate(EXAMPLES)
+    ]
+    counts: Counter[str] = Counter()
+    with TemporaryDirectory() as scratch:
+        problems = compile_all(python, texts, Path(scratch))
+        modules = {module.name: module for module in open_dump(Path(scratch) / "dump").modules}
+        for index, ((id, example), problem) in enumerate(zip(EXAMPLES, problems, strict=True)):
+            result = compare(id, example, modules.get(f"example_{index}"), problem)
+            counts[result.partition(":")[0]] += 1
+            print(f"{id}: {example.why}: {result}")
+    print(", ".join(f"{count} {result}" for result, count in counts.items()))
+    sys.exit("differs" in counts)
+
+
+if __name__ == "__main__":
+    main()
