@@ -23,8 +23,6 @@ from fusionscope.rules.properties import EMBEDDING, is_fusible
 from fusionscope.rules.rule import Decision, RuleBook
 from fusionscope.rules.state import FusionPair, FusionState
 
-# What the pass says of a pair that it could not fuse with several outputs either.
-_NO_MULTI_OUTPUT = "multi-output fusion not supported by this pass"
 _NO_OBJECTION = Decision(True, "none")
 
 

@@ -73,7 +73,7 @@ def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
     settings = read_settings(module)
     stages = [stage for stage in module.stages if stage.name.counter is not None]
     passes = [book.pass_name for book in pick_books(module)]
-    runs = [
+    runs: list[tuple[float, PassRun]] = [
         (index, PassRun(stage.name.after, before, stage))
         for index, (before, stage) in enumerate(zip(stages, stages[1:], strict=False), 1)
         if stage.name.after in passes

@@ -1,7 +1,7 @@
 """Small modules that a rule decides or leaves, beside each of its thresholds.
 
-They are kept in ``example_files/``, one file a rule: what its page shows, and what it is tested with.
-Each example begins with a line that says what it is about:
+They are kept in ``example_files/``, one file a rule: what its page shows, and what it is tested
+with. Each example begins with a line that says what it is about:
 
     // decides PRODUCER -> CONSUMER: why
     // leaves PRODUCER -> CONSUMER to ID: why

@@ -9,8 +9,8 @@ from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.properties import COMPLEX, INTEGRAL, is_scalar_constant
 
 _CHEAP = frozenset(
-    """add and bitcast bitcast-convert broadcast ceil clamp compare complex concatenate constant copy
-    copy-done copy-start count-leading-zeros dynamic-reshape dynamic-slice dynamic-update-slice
+    """add and bitcast bitcast-convert broadcast ceil clamp compare complex concatenate constant
+    copy copy-done copy-start count-leading-zeros dynamic-reshape dynamic-slice dynamic-update-slice
     floor get-tuple-element imag infeed iota is-finite maximum minimum mulhi multiply negate not
     opt-barrier or outfeed pad partition-id popcnt real reduce-precision replica-id reshape reverse
     round-nearest-afz round-nearest-even select shift-left shift-right-arithmetic

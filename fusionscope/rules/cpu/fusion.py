@@ -25,8 +25,8 @@ from fusionscope.rules.state import FusionPair, FusionState
 
 _SOURCE = "xla/service/cpu/cpu_instruction_fusion.cc, ShouldFuse"
 _EMITTABLE = frozenset(
-    """bitcast broadcast concatenate dynamic-slice dynamic-update-slice gather iota pad reduce reshape
-    reverse slice transpose""".split()
+    """bitcast broadcast concatenate dynamic-slice dynamic-update-slice gather iota pad reduce
+    reshape reverse slice transpose""".split()
 )
 NO_YNN_FUSION = (
     "XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= (empty) leaves dots, convolutions and "
@@ -95,7 +95,7 @@ class SoftmaxCoupling(PairRule):
         return self.refuse() if state.kept_once.get(pair.producer) == self.id else None
 
     def keeps(self, producer: MutableInstruction) -> bool:
-        """Whether ``producer`` must be computed once. Source: IsCoupledReductionShiftExpProducer."""
+        """Whether ``producer`` is the value. Source: IsCoupledReductionShiftExpProducer."""
         if producer.opcode == "fusion" or not is_elementwise(producer):
             return False
         maximum = next((user for user in producer.users if _takes_maximum(user, producer)), None)

@@ -140,9 +140,9 @@ class DataMove(OperationRule):
     title: ClassVar = "data movement that YNN supports"
     what: ClassVar = (
         "Allowed, where the type is one of YNN's: a constant array; an iota of f32 or s32; a "
-        "bitcast, reshape, transpose or (from jaxlib 0.12 on) copy that keeps the type; a broadcast that keeps the order of "
-        "dimensions; a pad without interior padding and without padding of dimensions of extent 1, "
-        "all types equal. Everything else of this kind is refused."
+        "bitcast, reshape, transpose or (from jaxlib 0.12 on) copy that keeps the type; a "
+        "broadcast that keeps the order of dimensions; a pad without interior padding and without "
+        "padding of dimensions of extent 1, all types equal. Everything else of this kind is refused."
     )
     source: ClassVar = f"{_SUPPORT}, Is{{Constant,Iota,Bitcast,Broadcast,Pad,…}}OpSupportedByYnn"
 
@@ -204,6 +204,11 @@ class Preferred(OperationRule):
         return None
 
 
+def _sizes(shape: Shape) -> list[int]:
+    """Elements in each dimension; 1 where that is not known."""
+    return [1 if size is None else size for size in shape.dimensions]
+
+
 @dataclass(frozen=True, slots=True)
 class Dot(OperationRule):
     id: ClassVar = "ynn-dot"
@@ -230,8 +235,7 @@ class Dot(OperationRule):
         leading = tuple(range(len(batch)))
         if batch != leading or (operation.attribute("rhs_batch_dims") or ()) != leading:
             return self.refuse(batch="not leading")
-        rows = [size or 1 for size in left.dimensions[len(batch) :]]
-        columns = [size or 1 for size in right.dimensions[len(batch) :]]
+        rows, columns = _sizes(left)[len(batch) :], _sizes(right)[len(batch) :]
         contracted_left = operation.attribute("lhs_contracting_dims") or ()
         contracted_right = operation.attribute("rhs_contracting_dims") or ()
         if (
@@ -271,9 +275,9 @@ class Reduce(OperationRule):
     what: ClassVar = (
         "Allowed: a reduce or reduce-window of one input, by an add (f64, f32, or f16, bf16 to "
         "f32, s8, u8 to s32), a maximum or a minimum (u8, s8, bf16, f16, f32, f64, type kept) of "
-        "its two parameters, from a start of the result's type; of a window, every dimension with a size "
-        "or stride above 1 has a stride equal to its size, no dilation and no reversal, at least "
-        "one is like that, and the rank of the result and their number are at most max_rank "
+        "its two parameters, from a start of the result's type; of a window, every dimension with "
+        "a size or stride above 1 has a stride equal to its size, no dilation and no reversal, at "
+        "least one is like that, and the rank of the result and their number are at most max_rank "
         "together. Every other reduction is refused."
     )
     source: ClassVar = f"{_SUPPORT}, IsReduceLikeOpSupportedByYnn"
@@ -352,10 +356,8 @@ class Convolution(OperationRule):
             or any(each.base_dilation != 1 or each.is_reversed for each in window)
         ):
             return self.refuse(types=" ".join(types), labels=labels)
-        image, kernel, result = (
-            [size or 0 for size in each.shape.dimensions]
-            for each in (*operation.operands, operation)
-        )
+        image, kernel = (_sizes(each.shape) for each in operation.operands)
+        result = _sizes(operation.shape)
         features = max(image[3], result[3])
         if features <= self.max_features:
             return self.refuse(features=features, max_features=self.max_features)

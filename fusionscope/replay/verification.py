@@ -1,0 +1,224 @@
+"""How far the replay of a dump agrees with what the compiler did."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from typing import NamedTuple
+
+from fusionscope.dump import Dump, DumpedModule
+from fusionscope.dump.fusion_explorer import FusionExplorerRecord, Kind, with_fused
+from fusionscope.errors import UnusableInput
+from fusionscope.history.outcomes import Outcome, find_pairs
+from fusionscope.history.values import Numbering
+from fusionscope.hlo import Module
+from fusionscope.replay.comparison import Divergence, find_divergence
+from fusionscope.replay.passes import PassRun, find_runs, pick_books, read_settings, replay
+from fusionscope.replay.plan import FusionPlan
+from fusionscope.rules.books import Books
+
+_FUSED = "fused"
+# What the pass adds to the reason of a pair that it cannot fuse with several outputs either.
+_NO_MULTI_OUTPUT = " ; multi-output fusion not supported by this pass"
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A decision of which replay and record say different things: ``ours`` and ``theirs`` are in
+    words, empty where there is none."""
+
+    ours: str
+    theirs: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassVerification:
+    """One run of a pass. ``after`` is None where the compiler's run changed nothing.
+
+    ``pairs`` are the producers and consumers before the pass, ``decisions`` those that a record
+    holds (0 without one), each with the number of those on which the replay agrees.
+    """
+
+    pass_name: str
+    book: str
+    before: str
+    after: str | None
+    divergence: Divergence | None
+    pairs: int
+    pairs_agreeing: int
+    decisions: int
+    decisions_agreeing: int
+    disagreement: Disagreement | None
+
+    @property
+    def is_identical(self) -> bool:
+        return self.divergence is None
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleVerification:
+    number: int
+    name: str
+    passes: tuple[PassVerification, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """``problems`` are one line for each module that could not be replayed."""
+
+    path: str
+    modules: tuple[ModuleVerification, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def passes(self) -> tuple[PassVerification, ...]:
+        return tuple(each for module in self.modules for each in module.passes)
+
+    @property
+    def agreement(self) -> float:
+        """Per cent of all pairs and recorded decisions on which replay and compiler agree."""
+        compared = sum(each.pairs + each.decisions for each in self.passes)
+        agreeing = sum(each.pairs_agreeing + each.decisions_agreeing for each in self.passes)
+        return 100.0 * agreeing / compared if compared else 100.0
+
+    @property
+    def is_identical(self) -> bool:
+        return all(each.is_identical for each in self.passes)
+
+
+def verify(
+    dump: Dump,
+    modules: Iterable[DumpedModule],
+    books: Books | None = None,
+    *,
+    progress: Callable[[Iterable[DumpedModule]], Iterable[DumpedModule]] = iter,
+) -> Verification:
+    """Replays every fusion pass of ``modules`` from the stage before it.
+
+    ``books`` are those to go by, those of the version that made the dump where None. Raises
+    ``UnusableInput`` where nothing can be replayed.
+    """
+    verified: list[ModuleVerification] = []
+    problems: list[str] = []
+    for module in progress(modules):
+        try:
+            verified.append(_verify_module(module, books))
+        except UnusableInput as error:
+            problems.append(str(error))
+    if not verified:
+        raise UnusableInput(
+            f"no fusion pass can be replayed; {problems[0]}"
+            if problems
+            else "no fusion pass can be replayed",
+            file=str(dump.path),
+        )
+    return Verification(str(dump.path), tuple(verified), tuple(problems))
+
+
+class _Told(NamedTuple):
+    """What became of a pair: the names of the two, and fused or the compiler's reason."""
+
+    producer: str
+    consumer: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.producer} -> {self.consumer}: {self.what}"
+
+
+def _verify_module(module: DumpedModule, books: Books | None) -> ModuleVerification:
+    runs = find_runs(module)
+    if not runs:
+        backend = module.backend or "an unknown backend"
+        raise UnusableInput(
+            f"{module.name}: no stage shows a fusion pass whose rules are known (backend "
+            f"{backend}; those of cpu are), expected a dump with --xla_dump_hlo_pass_re=.*"
+        )
+    settings = read_settings(module)
+    books = books or pick_books(module)
+    passes = []
+    for run in runs:
+        before = module.read(run.before)
+        after = before if run.after is None else module.read(run.after)
+        plan = replay(run.pass_name, before, settings, books)
+        book = next(book.name for book in books if book.pass_name == run.pass_name)
+        theirs = _recorded(module) if run.pass_name == "fusion" else []
+        passes.append(_compare(run, book, plan, before, after, theirs))
+    return ModuleVerification(module.number, module.name, tuple(passes))
+
+
+def _compare(
+    run: PassRun,
+    book: str,
+    plan: FusionPlan,
+    before: Module,
+    after: Module,
+    theirs: list[list[_Told]],
+) -> PassVerification:
+    divergence = find_divergence(plan.module, after)
+    pairs = _outcomes(before, after)
+    agreeing = len(pairs)
+    if divergence is not None:
+        ours = _outcomes(before, plan.module)
+        agreeing = sum(one is other for one, other in zip(ours, pairs, strict=True))
+    told = _told(plan)
+    recorded, replayed = Counter(chain(*theirs)), Counter(chain(*told))
+    return PassVerification(
+        run.pass_name,
+        book,
+        run.before.label,
+        run.after.label if run.after else None,
+        divergence,
+        len(pairs),
+        agreeing,
+        recorded.total(),
+        (recorded & replayed).total(),
+        _first_disagreement(told, theirs) if theirs else None,
+    )
+
+
+def _outcomes(before: Module, after: Module) -> list[Outcome]:
+    """What became of each pair of ``before`` in ``after``, in the order of its text."""
+    numbering = Numbering()
+    numbered = numbering.number(before)
+    pairs = find_pairs(numbered, [("after", numbering.number(after))])
+    return [pair.outcome for pair in pairs]
+
+
+def _told(plan: FusionPlan) -> list[list[_Told]]:
+    """The decisions that the compiler would record, as it would, in order, by computation."""
+    found: dict[str, list[_Told]] = defaultdict(list)
+    for each in plan.decisions:
+        if each.is_recorded or each.fusion is not None:
+            what = _FUSED if each.decision.allow else each.decision.message + _NO_MULTI_OUTPUT
+            found[each.computation].append(_Told(each.producer, each.consumer, what))
+    return list(found.values())
+
+
+def _recorded(module: DumpedModule) -> list[list[_Told]]:
+    """The decisions of each record (there is one for each computation), in order."""
+    return [told for record in module.fusion_explorer if (told := list(_read_record(record)))]
+
+
+def _read_record(record: FusionExplorerRecord) -> Iterator[_Told]:
+    for decision, made_of in with_fused(record.decisions):
+        if decision.pass_name != "InstructionFusion":
+            continue
+        if made_of is not None:
+            yield _Told(*made_of, _FUSED)
+        elif decision.kind is Kind.REFUSED and decision.producer and decision.consumer:
+            yield _Told(decision.producer, decision.consumer, decision.reason)
+
+
+def _first_disagreement(ours: list[list[_Told]], theirs: list[list[_Told]]) -> Disagreement | None:
+    """The first decision of a computation that only one of the two has there."""
+    odd_ours = [told for told in ours if told not in theirs]
+    odd_theirs = [told for told in theirs if told not in ours]
+    nothing: list[_Told] = []
+    for one, other in zip_longest(odd_ours, odd_theirs, fillvalue=nothing):
+        for a, b in zip_longest(one, other):
+            if a != b:
+                return Disagreement(str(a or ""), str(b or ""))
+    return None
