@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fusionscope.rules.base import ONE_CONSUMER
+from fusionscope.rules.books import RULES
+from fusionscope.rules.rule import Rule
+
 
 class RuleText(NamedTuple):
     """``title`` completes "not fused:"; ``advice`` is None where no lever is known."""
@@ -16,14 +20,9 @@ class RuleText(NamedTuple):
     advice: str | None = None
 
 
-_ONE_CONSUMER = "give the value one consumer: each would compute it again"
 _NO_SOFTMAX_FUSION = (
     "XLA_FLAGS=--xla_disable_hlo_passes=triton-softmax-rewriter forms no Triton normalization, "
     "and the ordinary emitters decide"
-)
-_NO_YNN_FUSION = (
-    "if it is a library fusion, XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= leaves its "
-    "operations to the fusion pass"
 )
 _OTHER_GEMM_FUSION = (
     "XLA_FLAGS=--xla_gpu_experimental_gemm_fusion_v2={} picks the other way of fusing around a dot"
@@ -38,44 +37,19 @@ def _limit(limit: str) -> str:
     return f"no flag raises the limit of {limit}: split what is joined here"
 
 
+def _lever(rule: Rule) -> str | None:
+    """What the rule itself says, and how to see what another threshold would do."""
+    what_if = [
+        f"explain --set {rule.id}.{name}=N shows the plan with another limit than {value}"
+        for name, value in rule.thresholds.items()
+    ]
+    return "; ".join([*([rule.lever] if rule.lever else []), *what_if[:1]]) or None
+
+
 RULE_TEXTS = {
+    **{rule.id: RuleText(rule.title, _lever(rule)) for rule in RULES},
     "unknown": RuleText("reason not known"),
-    "base-expensive-dup": RuleText(
-        "an expensive value would be computed several times",
-        _ONE_CONSUMER,
-    ),
-    "base-globally-unfusible": RuleText(
-        "computing it again in each consumer costs more",
-        _ONE_CONSUMER,
-    ),
     "base-regular-then-mof": RuleText("not possible with several outputs either"),
-    "base-root": RuleText("the producer is the computation's own result"),
-    "inplace-ds-index": RuleText("reads another place than is updated in place"),
-    "inplace-ds-safe": RuleText("what is updated in place is read elsewhere"),
-    "inplace-ds-shape": RuleText("reads another shape than is updated in place"),
-    "inplace-elementwise-producer": RuleText("what is updated in place is read elsewhere"),
-    "inplace-extra-operand": RuleText("the buffer updated in place is read twice"),
-    "inplace-multi-dus": RuleText("several updates in place in one consumer"),
-    "inplace-multi-nonelementwise": RuleText("too entangled with an update in place"),
-    "inplace-other": RuleText("this operation and an update in place conflict"),
-    "inplace-slice-index": RuleText("reads another place than is updated in place"),
-    "inplace-slice-safe": RuleText("what is updated in place is read elsewhere"),
-    "inplace-slice-shape": RuleText("reads another shape than is updated in place"),
-    "cpu-code-dup": RuleText("its code would be emitted too many times", _limit("15 copies")),
-    "cpu-concat": RuleText(
-        "concatenate of many operands or along last dimension",
-        "join at most 8 operands, and not along the last dimension where the result is 128 or "
-        "longer in it",
-    ),
-    "cpu-constant-into-op": RuleText("a constant goes into fusions only"),
-    "cpu-dot-add-bail": RuleText("the add can go into its dot instead"),
-    "cpu-expensive-reuse": RuleText("the consumer would compute an expensive value repeatedly"),
-    "cpu-loop-fusible-producer": RuleText("the producer cannot be part of a loop", _NO_YNN_FUSION),
-    "cpu-max-reductions": RuleText("limit of reductions per fusion", _limit("5")),
-    "cpu-no-case": RuleText("the consumer cannot be part of a loop"),
-    "cpu-nonscalar-constant": RuleText("a constant of several elements stays outside"),
-    "cpu-producer-fusion": RuleText("the producer is a finished fusion"),
-    "cpu-skip-custom": RuleText("inside a library fusion or custom call", _NO_YNN_FUSION),
     "pf-all-users": RuleText("it has no user that could take it"),
     "pf-code-dup": RuleText("the fused code would grow too large"),
     "pf-constants": RuleText("the constant's user cannot be fused"),
@@ -84,7 +58,7 @@ RULE_TEXTS = {
     "pf-mof": RuleText("several consumers, and only one could take it"),
     "pf-negative": RuleText(
         "the cost model expects it to be slower",
-        _ONE_CONSUMER,
+        ONE_CONSUMER,
     ),
     "pf-reduce-to-loop": RuleText("the reduction would be emitted as a loop"),
     "pf-root": RuleText("the producer is the computation's own result"),

@@ -9,18 +9,22 @@ from dataclasses import dataclass
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_explorer import Decision, Kind, with_fused
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityFusionRecord
-from fusionscope.dump.reasons import rule_of
 from fusionscope.explain.estimates import Estimates
+from fusionscope.replay.plan import FusionPlan
+from fusionscope.rules.messages import rule_of
+from fusionscope.rules.rule import Number
 
 _NEGATIVE = "pf-negative"
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a pair was not fused: a rule id, and the compiler's message with its numbers."""
+    """Why a pair was not fused: a rule id, the compiler's message with its numbers, and the numbers
+    that a replay looked at, with their names."""
 
     rule: str
     message: str
+    numbers: tuple[tuple[str, Number], ...] = ()
 
 
 class Evidence:
@@ -110,6 +114,16 @@ class Evidence:
                 else:
                     origin = self._origin.get(step.producer, step.producer)
                     self._by_producer.pop(origin, None)
+
+    def add_plan(self, plan: FusionPlan) -> None:
+        """What a replay decided."""
+        for each in plan.decisions:
+            if each.fusion is not None:
+                self._fused(each.producer, each.consumer, each.fusion)
+            else:
+                decision = each.decision
+                reason = Reason(decision.rule, decision.message, decision.numbers)
+                self._refused(each.producer, each.consumer, reason)
 
 
 def read_evidence(module: DumpedModule) -> Evidence | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -14,10 +14,10 @@ from typing import TypeVar
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.device import describe
-from fusionscope.dump.reasons import RULE_IDS, UNKNOWN
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.advice import RULE_TEXTS, advice_for
 from fusionscope.explain.evidence import Evidence, Reason, read_evidence
+from fusionscope.explain.replayed import Replayed, replay_passes
 from fusionscope.explain.result import (
     AlikeKernels,
     Explanation,
@@ -35,6 +35,8 @@ from fusionscope.history.operations import flatten
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs, is_looked_through, with_parts
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Instruction, SourceLocation
+from fusionscope.replay.passes import find_runs
+from fusionscope.rules.messages import RULE_IDS, UNKNOWN, rule_of
 
 Content = TypeVar("Content")
 
@@ -181,6 +183,7 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
             "that the compilation cache knows leaves no more: JAX_ENABLE_COMPILATION_CACHE=false)"
         )
     evidence = _read(lambda: read_evidence(module), notes)
+    replayed = _read(lambda: replay_passes(module), notes)
     numbering = Numbering()
     base: NumberedModule | None = None
     if before is None:
@@ -197,12 +200,12 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     kernels = find_kernels(numbered, module.backend)
     kernels_before = find_kernels(first, module.backend)
     runs = {kernel.path: kernel.runs for kernel in kernels_before}
-    carriers = _Carriers(base) if base is not None and evidence is not None else None
-    facts = [_pair_facts(pair, runs.get(pair.path, 1), evidence, carriers) for pair in pairs]
+    reasons = _Reasons(evidence, replayed, base) if base is not None else None
+    facts = [_pair_facts(pair, runs.get(pair.path, 1), reasons) for pair in pairs]
     selected = [
         fact for pair, fact in zip(pairs, facts, strict=True) if _selected(pair, fact, selection)
     ]
-    if pairs and evidence is None:
+    if pairs and evidence is None and replayed is None:
         notes.append(
             "no record of the compiler's decisions, so no reasons: dump again with "
             "--xla_dump_fusion_visualization too (on a large program that is slow: run it once "
@@ -323,12 +326,7 @@ def _follow(
     """
     passes = set(module.fusion_stages) | {final}
     following = module.stages[module.stages.index(before) + 1 :]
-    recorded = _RECORDED_PASS.get(module.backend or "", ())
-    base_stage = before
-    for earlier, stage in pairwise((before, *following)):
-        if stage.name.after in recorded:
-            base_stage = earlier
-            break
+    base_stage = _recorded_on(module, before, following)
     stages: list[tuple[str, NumberedModule]] = []
     latest, latest_read = first, module.read(before)
     base = first
@@ -354,6 +352,18 @@ def _follow(
     return stages, base
 
 
+def _recorded_on(module: DumpedModule, before: Stage, following: Sequence[Stage]) -> Stage:
+    """The stage that the recorded pass worked on, ``before`` where none shows it."""
+    recorded = _RECORDED_PASS.get(module.backend or "", ())
+    for run in find_runs(module):
+        if run.pass_name in recorded:
+            return run.before
+    for earlier, stage in pairwise((before, *following)):
+        if stage.name.after in recorded:
+            return earlier
+    return before
+
+
 class _Carriers:
     """Which instructions of the stage that the recorded pass worked on stand for a pair.
 
@@ -365,47 +375,89 @@ class _Carriers:
         self._executions = {execution.path: execution for execution in base.executions}
         self._makers: dict[tuple[object, int], list[Instruction]] = defaultdict(list)
         for execution in base.executions:
+            elements: dict[int, Instruction] = {}
             for instruction, value in execution.values.items():
-                if not is_looked_through(instruction):
-                    for number in flatten(value):
+                for number in flatten(value):
+                    if not is_looked_through(instruction):
                         self._makers[execution.path, number].append(instruction)
+                    elif instruction.opcode == "get-tuple-element":
+                        elements.setdefault(number, instruction)
+            for number, element in elements.items():  # of what has results that are no numbers
+                self._makers[execution.path, number].append(element)
 
     def find(self, pair: Pair) -> list[tuple[str, str]]:
         """Names of a reading instruction and what it reads, one for each step from the producer to
-        the consumer: a bitcast in between is asked about on its own."""
+        the consumer: a bitcast or tuple in between is asked about on its own."""
         execution = self._executions.get(pair.path)
         readers = with_parts(pair.readers, self._parts)
         found: list[tuple[str, str]] = []
-        for producer in self._makers.get((pair.path, pair.chain[0]), ()) if execution else ():
-            pending = [(producer, user) for user in producer.users]
+        makers = (self._makers.get((pair.path, number)) for number in pair.chain)
+        for producer in next(filter(None, makers), ()) if execution else ():
+            # What holds the value, and the tuple, element or barrier that it was last seen in.
+            pending = [(producer, producer, user) for user in producer.users]
             while pending:
-                read, user = pending.pop(0)
+                read, last, user = pending.pop(0)
                 if is_looked_through(user):
                     if user.opcode in ("bitcast", "reshape"):
                         found.append((read.name, user.name))
                         read = user
-                    pending.extend((read, next_user) for next_user in user.users)
+                    else:
+                        found.append((last.name, user.name))
+                    pending.extend((read, user, next_user) for next_user in user.users)
                 elif execution is not None and not (
                     readers.isdisjoint(execution.computed.get(user, ()))
                     and readers.isdisjoint(flatten(execution.values.get(user, ())))
                 ):
-                    found.append((read.name, user.name))
+                    found += dict.fromkeys([(read.name, user.name), (last.name, user.name)])
         return found or [(pair.producer.name, pair.consumer.name)]
 
 
-def _pair_facts(
-    pair: Pair, runs: int, evidence: Evidence | None, carriers: _Carriers | None
-) -> PairFacts:
-    reason: Reason | None = None
+@dataclass(frozen=True, slots=True)
+class _Why:
+    """The reason of a pair, who gives it, and what the replay says where that is another one."""
+
+    reason: Reason
+    evidence: str | None
+    otherwise: Reason | None = None
+
+
+class _Reasons:
+    """Why pairs were not fused, by the compiler's record and by a replay of its rules.
+
+    ``base`` is the stage that the recorded pass worked on.
+    """
+
+    def __init__(
+        self, recorded: Evidence | None, replayed: Replayed | None, base: NumberedModule
+    ) -> None:
+        self._recorded = recorded
+        self._replayed = replayed
+        self._carriers = _Carriers(base)
+
+    def find(self, pair: Pair) -> _Why:
+        recorded: Reason | None = None
+        replayed: Reason | None = None
+        for producer, consumer in self._carriers.find(pair):
+            if self._recorded is not None and recorded is None:
+                recorded = self._recorded.reason(producer, consumer)
+            if self._replayed is not None and replayed is None:
+                replayed = self._replayed.reason("fusion", producer, consumer)
+        if recorded is None:
+            if replayed is None:
+                return _Why(Reason(UNKNOWN, ""), None)
+            return _Why(replayed, "re-evaluated")
+        if replayed is None:
+            return _Why(recorded, "recorded")
+        # Two rules can have one message: the replay knows which of them it was.
+        if recorded.rule == replayed.rule or rule_of(replayed.message) == recorded.rule:
+            return _Why(Reason(replayed.rule, recorded.message, replayed.numbers), "agree")
+        return _Why(recorded, "disagree", replayed)
+
+
+def _pair_facts(pair: Pair, runs: int, reasons: _Reasons | None) -> PairFacts:
     if pair.outcome is Outcome.NOT_FUSED:
-        if evidence is not None and carriers is not None:
-            for producer, consumer in carriers.find(pair):
-                reason = evidence.reason(producer, consumer)
-                if reason is not None:
-                    break
-        recorded = reason is not None
-        reason = reason or Reason(UNKNOWN, "")
-        text = RULE_TEXTS.get(reason.rule)
+        why = _Why(Reason(UNKNOWN, ""), None) if reasons is None else reasons.find(pair)
+        text = RULE_TEXTS.get(why.reason.rule)
         return PairFacts(
             operation_of(pair.producer),
             operation_of(pair.consumer),
@@ -413,16 +465,18 @@ def _pair_facts(
             pair.outcome,
             None,
             None,
-            reason.rule,
-            reason.message or None,
-            "recorded" if recorded else None,
+            why.reason.rule,
+            why.reason.message or None,
+            why.evidence,
             pair.bytes_between * runs,
             text.title if text else None,
             advice_for(
-                reason.rule,
+                why.reason.rule,
                 tuple(map(_boundary, (pair.producer, pair.consumer))),
                 shared=len(pair.producer.users) > 1,
             ),
+            why.reason.numbers,
+            why.otherwise.rule if why.otherwise else None,
         )
     return PairFacts(
         operation_of(pair.producer),

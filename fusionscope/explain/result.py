@@ -56,8 +56,10 @@ class PairFacts:
 
     ``outcome`` is fused, duplicated, not-fused or gone. ``kernel`` is the kernel that computes
     both, ``stage`` the first stage in which they stand in one kernel. ``reason`` is a rule id or
-    ``unknown``, None where nothing needs a reason; ``evidence`` is ``recorded`` where the compiler
-    itself gives ``message``. ``bytes_saved`` counts the bytes, over all runs, that need not pass
+    ``unknown``, None where nothing needs a reason. ``evidence`` says who gives it: ``recorded``
+    (the compiler, in the words of ``message``), ``re-evaluated`` (its rules, replayed, which looked
+    at ``numbers``), ``agree`` (both), ``disagree`` (both, and the replay says ``otherwise``).
+    ``bytes_saved`` counts the bytes, over all runs, that need not pass
     through memory where the pair is in one kernel: saved, or for ``not-fused`` not saved.
     """
 
@@ -73,6 +75,8 @@ class PairFacts:
     bytes_saved: int
     title: str | None = None
     advice: str | None = None
+    numbers: tuple[tuple[str, int | str], ...] = ()
+    otherwise: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

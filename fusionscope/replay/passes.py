@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from fusionscope.dump import DumpedModule, Stage
@@ -75,7 +76,7 @@ def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
     passes = [book.pass_name for book in pick_books(module)]
     runs: list[tuple[float, PassRun]] = [
         (index, PassRun(stage.name.after, before, stage))
-        for index, (before, stage) in enumerate(zip(stages, stages[1:], strict=False), 1)
+        for index, (before, stage) in enumerate(pairwise(stages), 1)
         if stage.name.after in passes
         and (settings.shows_all_passes or before.name.before == stage.name.after)
     ]

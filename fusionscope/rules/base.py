@@ -20,10 +20,7 @@ from fusionscope.rules.properties import (
 from fusionscope.rules.rule import Decision, Rule
 from fusionscope.rules.state import FusionPair, FusionState
 
-ONE_CONSUMER = (
-    "a producer with one consumer is not computed twice: join the consumers, or wrap this one and "
-    "the producer in jax.checkpoint so that it gets a copy of its own"
-)
+ONE_CONSUMER = "give the value one consumer: each would compute it again"
 
 
 @dataclass(frozen=True, slots=True)

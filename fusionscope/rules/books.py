@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from fusionscope.rules.cpu.fusion import CPU_FUSION
 from fusionscope.rules.cpu.multi_output import CPU_MULTI_OUTPUT
 from fusionscope.rules.cpu.wrapper import CPU_WRAPPER, CPU_WRAPPER_0_10
 from fusionscope.rules.library.ynn import YNN, YNN_0_10, YNN_0_11
-from fusionscope.rules.rule import RuleBook
+from fusionscope.rules.rule import Rule, RuleBook
 
 Books = tuple[RuleBook[Any], ...]
 
@@ -18,3 +20,16 @@ CPU_BOOKS: dict[str, Books] = {
     "cpu-0.11": (YNN_0_11, CPU_FUSION, CPU_WRAPPER, CPU_MULTI_OUTPUT),
     "cpu-0.10": (YNN_0_10, CPU_FUSION, CPU_WRAPPER_0_10, CPU_MULTI_OUTPUT),
 }
+
+
+def _each_once() -> Iterator[Rule]:
+    seen: set[str] = set()
+    for book in chain(*CPU_BOOKS.values()):
+        for rule in book:
+            if rule.id not in seen:
+                seen.add(rule.id)
+                yield rule
+
+
+# Each rule once, as the newest version that has it.
+RULES: tuple[Rule, ...] = tuple(_each_once())

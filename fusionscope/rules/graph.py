@@ -261,7 +261,7 @@ class MutableModule:
         ):
             statement = instruction.statement
             copy = MutableInstruction(
-                statement.name.replace("#", "_"),
+                statement.name,
                 statement.opcode,
                 instruction.shape,
                 [copies[index] for index in operands],
@@ -368,6 +368,9 @@ def to_module(graph: MutableModule) -> Module:
 
     Raises ``UnusableInput`` where it contradicts itself.
     """
+    for instruction in graph.walk():
+        if "#" in instruction.name:  # an element that the text did not write, of what may be gone
+            instruction.name = graph.instruction_name(instruction.name.replace("#", "_"))
     shapes = ShapeTable()
     bodies = []
     for computation in graph.post_order():

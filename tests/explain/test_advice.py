@@ -1,4 +1,5 @@
-from fusionscope.dump.reasons import RULE_IDS
+from fusionscope.rules.books import RULES
+from fusionscope.rules.messages import RULE_IDS
 from fusionscope.explain.advice import RULE_TEXTS
 
 
@@ -17,9 +18,12 @@ def test_rules_that_keep_results_right_have_no_advice():
             assert text.advice is None, rule
 
 
-def test_advice_about_a_rule_names_that_rule():
+def test_advice_about_a_threshold_names_one_of_that_rule():
+    thresholds = {f"{rule.id}.{name}=N" for rule in RULES for name in rule.thresholds}
+    found = 0
     for rule, text in RULE_TEXTS.items():
-        for option in ("--set ", "--disable "):
-            if text.advice and option in text.advice:
-                named = text.advice.partition(option)[2].split()[0]
-                assert named in (rule, f"{rule}.limit=N")
+        if text.advice and "--set " in text.advice:
+            found += 1
+            named = text.advice.partition("--set ")[2].split()[0]
+            assert named in thresholds and named.startswith(f"{rule}."), rule
+    assert found > 5

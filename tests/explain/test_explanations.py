@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import open_dump
-from fusionscope.dump.reasons import RULE_IDS
+from fusionscope.rules.messages import RULE_IDS
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection, explain
 

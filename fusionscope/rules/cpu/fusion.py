@@ -29,8 +29,8 @@ _EMITTABLE = frozenset(
     reshape reverse slice transpose""".split()
 )
 NO_YNN_FUSION = (
-    "XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= (empty) leaves dots, convolutions and "
-    "reductions to XLA itself, where they can be fused: measure both"
+    "if it is a library fusion, XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= leaves its "
+    "operations to the fusion pass"
 )
 
 
@@ -78,7 +78,7 @@ class SkipCustom(PairRule):
 class SoftmaxCoupling(PairRule):
     id: ClassVar = "cpu-softmax-coupling"
     is_asked_first: ClassVar = True
-    title: ClassVar = "softmax: what the maximum is taken of is computed once"
+    title: ClassVar = "softmax: the value under the maximum, computed once"
     what: ClassVar = (
         "The producer is elementwise, is reduced to its maximum, and that maximum, broadcast, is "
         "subtracted from it (or from its broadcast) before an exponential."
@@ -148,7 +148,7 @@ class NonscalarConstant(PairRule):
 @dataclass(frozen=True, slots=True)
 class OutputFuseDot(PairRule):
     id: ClassVar = "cpu-output-fuse-dot"
-    title: ClassVar = "a matrix-vector product and the add that follows it"
+    title: ClassVar = "a matrix-vector product and its add"
     what: ClassVar = (
         "Allowed: the consumer is an add, the producer a dot of rank 0 or 1 without batch "
         "dimensions, not complex, which that add alone reads, and once."
@@ -271,7 +271,7 @@ class MaxReductions(PairRule):
         "The producer is a reduce and the consumer a fusion with more than limit reduces in it."
     )
     why: ClassVar = "Unrolled, they make code that LLVM needs minutes for."
-    lever: ClassVar = "no flag raises the limit of 5: split what is joined here"
+    lever: ClassVar = "split what is joined here"
     source: ClassVar = _SOURCE
     message: ClassVar = "Too many reductions inside single fusion."
 
@@ -325,7 +325,7 @@ class CodeDuplication(PairRule):
         "than one user). It is emitted once for each instruction that indexes it in its own way."
     )
     why: ClassVar = "Compiling takes longer with every copy."
-    lever: ClassVar = "no flag raises the limit of 15 copies: split what is joined here"
+    lever: ClassVar = "split what is joined here"
     source: ClassVar = (
         "xla/service/fusion_node_indexing_evaluation.cc, CodeDuplicationTooHigh; "
         "xla/service/elemental_ir_emitter.cc, OpInvalidatesCache"
@@ -360,7 +360,7 @@ _EMITTED_ANEW = frozenset(
 @dataclass(frozen=True, slots=True)
 class SmallMatrixVector(PairRule):
     id: ClassVar = "cpu-small-matvec"
-    title: ClassVar = "the matrix of a product with a small vector"
+    title: ClassVar = "the matrix of a small vector"
     what: ClassVar = (
         "Allowed: the consumer is a dot of rank 0 or 1 whose other operand is a vector of less "
         "than bytes bytes."

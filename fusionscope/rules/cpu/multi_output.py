@@ -179,7 +179,7 @@ def _bytes(shape: Shape) -> int:
 @dataclass(frozen=True, slots=True)
 class MultiOutputWorklist(Rule):
     id: ClassVar = "cpu-mof-worklist"
-    title: ClassVar = "siblings that are too far apart among the users"
+    title: ClassVar = "siblings too far apart among the users"
     what: ClassVar = (
         "Siblings are looked for among the users of an operand in slices of slice users: two in "
         "different slices never meet."

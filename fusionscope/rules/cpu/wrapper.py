@@ -105,7 +105,7 @@ def _can_use_eigen(convolution: MutableInstruction) -> bool:
 @dataclass(frozen=True, slots=True)
 class NoWrap(OperationRule):
     id: ClassVar = "cpu-no-wrap"
-    title: ClassVar = "an operation with a kernel or library call of its own"
+    title: ClassVar = "it has a kernel of its own"
     what: ClassVar = "Left alone: every other operation, concatenate and dot among them."
     source: ClassVar = _SOURCE
 

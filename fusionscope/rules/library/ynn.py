@@ -92,7 +92,7 @@ class Grow(Rule):
 @dataclass(frozen=True, slots=True)
 class TrailingMoves(Rule):
     id: ClassVar = "lib-trailing-moves"
-    title: ClassVar = "data movement at the end of a library fusion"
+    title: ClassVar = "data movement at the end of library fusions"
     what: ClassVar = (
         "A bitcast, broadcast, copy or reshape that became the end of a library fusion is taken "
         "out of it again, and the one before it, until it ends with something else or nothing "
@@ -142,7 +142,8 @@ class DataMove(OperationRule):
         "Allowed, where the type is one of YNN's: a constant array; an iota of f32 or s32; a "
         "bitcast, reshape, transpose or (from jaxlib 0.12 on) copy that keeps the type; a "
         "broadcast that keeps the order of dimensions; a pad without interior padding and without "
-        "padding of dimensions of extent 1, all types equal. Everything else of this kind is refused."
+        "padding of dimensions of extent 1, all types equal. Everything else of this kind is "
+        "refused."
     )
     source: ClassVar = f"{_SUPPORT}, Is{{Constant,Iota,Bitcast,Broadcast,Pad,…}}OpSupportedByYnn"
 
@@ -178,7 +179,7 @@ def _is_plain_padding(pad: MutableInstruction) -> bool:
 @dataclass(frozen=True, slots=True)
 class Preferred(OperationRule):
     id: ClassVar = "ynn-preferred"
-    title: ClassVar = "too small to be worth a call of YNN"
+    title: ClassVar = "too small to be worth calling YNN"
     what: ClassVar = (
         "The operation moves no data, is no dot and no convolution, and neither its result nor an "
         "operand has min_elements elements or more."
@@ -236,8 +237,8 @@ class Dot(OperationRule):
         if batch != leading or (operation.attribute("rhs_batch_dims") or ()) != leading:
             return self.refuse(batch="not leading")
         rows, columns = _sizes(left)[len(batch) :], _sizes(right)[len(batch) :]
-        contracted_left = operation.attribute("lhs_contracting_dims") or ()
-        contracted_right = operation.attribute("rhs_contracting_dims") or ()
+        contracted_left: tuple[int, ...] = operation.attribute("lhs_contracting_dims") or ()
+        contracted_right: tuple[int, ...] = operation.attribute("rhs_contracting_dims") or ()
         if (
             max(len(rows), len(columns), operation.shape.rank - len(batch)) > 2
             or len(contracted_left) != 1

@@ -2,7 +2,7 @@ import pytest
 
 from fusionscope.dump.fusion_explorer import Kind, read_fusion_explorer
 from fusionscope.dump.priority_fusion import Ineligible, read_priority_fusion
-from fusionscope.dump.reasons import MESSAGES, RULE_IDS, UNKNOWN, rule_of
+from fusionscope.rules.messages import MESSAGES, RULE_IDS, UNKNOWN, rule_of
 
 
 def test_each_message_is_there_once():

@@ -9,60 +9,19 @@ from __future__ import annotations
 
 import re
 
+from fusionscope.rules.books import RULES
+
 UNKNOWN = "unknown"
 
+# Where two rules have one message, the first one in its book is meant.
+_OF_RULES = {rule.message: rule.id for rule in reversed(RULES) if rule.message}
+
 MESSAGES = (
-    # Instruction fusion, every backend.
-    ("expensive producer would be duplicated", "base-expensive-dup"),
+    *_OF_RULES.items(),
+    # Instruction fusion, every backend, beside the messages of the rules themselves.
     ("fusion pass cannot duplicate", "base-expensive-dup"),
-    ("operand can not be duplicated", "base-globally-unfusible"),
     ("multi-output fusion creates a cycle", "base-regular-then-mof"),
     ("multi-output fusion not supported by this pass", "base-regular-then-mof"),
-    ("not fusing into the output of the root instruction", "base-root"),
-    # In-place operations, every backend.
-    ("DUS and DS index mismatch", "inplace-ds-index"),
-    (
-        "Fusing DS into DUS will also fuse another non-elementwise op with shared operand as DUS.",
-        "inplace-ds-safe",
-    ),
-    (
-        "Dynamic slice op has a different shape than the update shape of the dus op, bailing.",
-        "inplace-ds-shape",
-    ),
-    (
-        "Non-elementwise ops in consumer lead to inplace conflict after fusion.",
-        "inplace-elementwise-producer",
-    ),
-    (
-        "The consumer is an in-place operation that has an additional operand "
-        "that has the same value as the in-place buffer",
-        "inplace-extra-operand",
-    ),
-    ("multiple dus ops, bailing.", "inplace-multi-dus"),
-    ("Producer fusion has multiple non-elementwise ops, bailing.", "inplace-multi-nonelementwise"),
-    ("unrecognized inplace update non-elementwise output pair", "inplace-other"),
-    ("DUS and slice index mismatch", "inplace-slice-index"),
-    (
-        "Fusing slice into DUS will also fuse another non-elementwise op "
-        "with shared operand as DUS.",
-        "inplace-slice-safe",
-    ),
-    (
-        "Slice op has a different shape than the update shape of the dus op, bailing.",
-        "inplace-slice-shape",
-    ),
-    # CPU instruction fusion.
-    ("Code duplication too high", "cpu-code-dup"),
-    ("Concatenate fusion is inefficient.", "cpu-concat"),
-    ("Not fusing: insufficient non-constant nodes.", "cpu-constant-into-op"),
-    ("Bailing because producer can be output-fused into some operand.", "cpu-dot-add-bail"),
-    ("Fusion is not profitable.", "cpu-expensive-reuse"),
-    ("Producer is not loop-fusible.", "cpu-loop-fusible-producer"),
-    ("Too many reductions inside single fusion.", "cpu-max-reductions"),
-    ("Not fusing: not found a fusible case", "cpu-no-case"),
-    ("Don't fuse non-scalar constants.", "cpu-nonscalar-constant"),
-    ("Not fusing: producer is itself a fusion node.", "cpu-producer-fusion"),
-    ("Don't fuse instructions from custom fusions/calls", "cpu-skip-custom"),
     # PriorityFusion, GPU.
     ("No users to fuse", "pf-all-users"),
     ("not fusing because there are only bitcast users", "pf-all-users"),
@@ -346,6 +305,7 @@ _IN_PASS = {
 RULE_IDS = frozenset(
     [UNKNOWN]
     + [rule for _, rule in MESSAGES]
+    + [rule.id for rule in RULES]
     + [rule for meanings in _IN_PASS.values() for rule in meanings.values()]
 )
 

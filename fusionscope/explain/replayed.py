@@ -1,0 +1,33 @@
+"""What the compiler's rules, evaluated again, say of a pair."""
+
+from __future__ import annotations
+
+from fusionscope.dump import DumpedModule
+from fusionscope.explain.evidence import Evidence, Reason
+from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
+from fusionscope.replay.plan import FusionPlan
+from fusionscope.rules.books import Books
+
+
+class Replayed:
+    """The reasons of replayed passes, by the names that instructions had before each."""
+
+    def __init__(self, plans: dict[str, FusionPlan]) -> None:
+        self._evidence: dict[str, Evidence] = {}
+        for name, plan in plans.items():
+            evidence = self._evidence[name] = Evidence()
+            evidence.add_plan(plan)
+
+    def reason(self, pass_name: str, producer: str, consumer: str) -> Reason | None:
+        evidence = self._evidence.get(pass_name)
+        return evidence.reason(producer, consumer) if evidence is not None else None
+
+
+def replay_passes(module: DumpedModule, books: Books | None = None) -> Replayed | None:
+    """Replays the fusion passes of ``module``; None where none can be. Raises ``UnusableInput``."""
+    settings, books = read_settings(module), books or pick_books(module)
+    plans = {
+        run.pass_name: replay(run.pass_name, module.read(run.before), settings, books)
+        for run in reversed(find_runs(module))  # the first of several runs counts
+    }
+    return Replayed(plans) if plans else None
