@@ -19,6 +19,8 @@ COMMANDS = {
     "explain": "Which operations were fused into one kernel, and why (not).",
     "history": "How fusions formed from pass to pass, or the life of one instruction.",
     "diff": "What differs between two files, two stages or two dumps.",
+    "verify": "How far a replay of the compiler's rules agrees with what it did.",
+    "rules": "The compiler's fusion rules, or the page of one of them.",
     "parse": "Read one HLO file and print what is in it.",
 }
 
@@ -52,6 +54,8 @@ def cli(debug: bool) -> None:
       fusionscope explain dump_dir/
       fusionscope history dump_dir/
       fusionscope diff before_dir/ after_dir/
+      fusionscope verify dump_dir/ --at-least 99.5
+      fusionscope rules cpu-concat
       fusionscope parse module_0001.jit_f.before_optimizations.txt
     """
 

@@ -49,6 +49,12 @@ top_option = click.option(
     "--top", default=5, show_default=True, type=click.IntRange(1), help="Length of lists."
 )
 
+rules_option = click.option(
+    "--rules",
+    metavar="NAME",
+    help="Go by the rules of this version, such as cpu-0.10, whatever the dump looks like.",
+)
+
 
 def show_problem(problem: str) -> None:
     """One line on the error stream, whatever the names in it hold."""

@@ -307,7 +307,8 @@ def _read(read: Callable[[], Content | None], notes: list[str]) -> Content | Non
     try:
         return read()
     except UnusableInput as error:
-        notes.append(str(error))
+        if str(error) not in notes:
+            notes.append(str(error))
         return None
 
 
@@ -355,7 +356,7 @@ def _follow(
 def _recorded_on(module: DumpedModule, before: Stage, following: Sequence[Stage]) -> Stage:
     """The stage that the recorded pass worked on, ``before`` where none shows it."""
     recorded = _RECORDED_PASS.get(module.backend or "", ())
-    for run in find_runs(module):
+    for run in _read(lambda: find_runs(module), []) or ():
         if run.pass_name in recorded:
             return run.before
     for earlier, stage in pairwise((before, *following)):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+from fusionscope.errors import UnusableInput
 from fusionscope.rules.cpu.fusion import CPU_FUSION
 from fusionscope.rules.cpu.multi_output import CPU_MULTI_OUTPUT
 from fusionscope.rules.cpu.wrapper import CPU_WRAPPER, CPU_WRAPPER_0_10
@@ -20,6 +21,13 @@ CPU_BOOKS: dict[str, Books] = {
     "cpu-0.11": (YNN_0_11, CPU_FUSION, CPU_WRAPPER, CPU_MULTI_OUTPUT),
     "cpu-0.10": (YNN_0_10, CPU_FUSION, CPU_WRAPPER_0_10, CPU_MULTI_OUTPUT),
 }
+
+
+def books_named(name: str | None) -> Books | None:
+    """The books of a version, None where ``name`` is None. Raises ``UnusableInput``."""
+    if name is None or name in CPU_BOOKS:
+        return CPU_BOOKS[name] if name else None
+    raise UnusableInput(f"no rules are called {name!r}, there are {', '.join(CPU_BOOKS)}")
 
 
 def _each_once() -> Iterator[Rule]:

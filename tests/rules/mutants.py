@@ -1,6 +1,6 @@
 """Makes each rule of CPU fusion wrong in turn, and says whether an example notices.
 
-    python tests/rules/mutants.py
+    PYTHONPATH=. python tests/rules/mutants.py
 
 A rule is removed, inverted, or swapped with the next one; a threshold is one more or less; a
 function that rules are made of has a comparison or a condition turned round or left out; a list of
@@ -16,7 +16,7 @@ import inspect
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -36,8 +36,90 @@ from fusionscope.rules.inplace import InPlaceRule
 
 Mutant = tuple[str, Book, AbstractContextManager[Any]]
 
-# Mutants that behave as the original does, with the reason.
-EQUIVALENT: dict[str, str] = {}
+# Mutants that behave as the original does, by the reason for it.
+EQUIVALENT: dict[str, tuple[str, ...]] = {
+    "no pair that one of them is about is one that the other is about": (
+        "cpu-nonscalar-constant behind cpu-output-fuse-dot",
+        "cpu-output-fuse-dot behind cpu-dot-add-bail",
+        "inplace-no-dus behind inplace-multi-dus",
+        "inplace-slice-safe behind inplace-ds-shape",
+        "cpu-max-reductions behind cpu-constant-into-op",
+        "cpu-constant-into-op behind cpu-producer-fusion",
+        "cpu-code-dup behind cpu-small-matvec",
+        "cpu-small-matvec behind cpu-into-loop-fusion",
+    ),
+    "an add can always be part of a loop": ("cpu-dot-add-bail behind cpu-loop-fusible-producer",),
+    "a concatenate is cheap, and reads what it joins once": (
+        "cpu-concat behind cpu-expensive-reuse",
+    ),
+    "the book does not order them: some are asked first, the in-place ones all together": (
+        "base-globally-unfusible behind cpu-softmax-coupling",
+        "cpu-softmax-coupling behind cpu-skip-custom",
+        "inplace-other behind cpu-max-reductions",
+    ),
+    "never asked on a CPU, where a producer with more than one such operation is refused before": (
+        "inplace-extra-operand behind inplace-multi-nonelementwise",
+        "inplace-multi-nonelementwise removed",
+        "inplace-multi-nonelementwise behind inplace-elementwise-producer",
+        "inplace.MultipleShaping.check: found > 1, 2",
+    ),
+    "the one conversion that is expensive makes its type narrower, and no broadcast is expensive": (
+        "base.ExpensiveDuplicate.check: without _is_always_duplicable(producer)",
+        "base._is_always_duplicable: instruction.operands[0].shape.byte_size < "
+        "instruction.shape.byte_size, LtE",
+    ),
+    "the consumer is always one of the users": (
+        "base.ExpensiveDuplicate.check: without pair.consumer in producer.users",
+    ),
+    "rules before have seen to it": (
+        "inplace._SlicePair.check: without not slices",
+        "inplace._SlicePair.check: without not updates",
+    ),
+    "only a number in the answer": ("inplace.SliceIndex.check_slice: at is None, IsNot",),
+    "a subtraction that uses the value reads it, whether or not it reads its broadcast too": (
+        "fusion._subtracts_maximum: without value in sides",
+        "fusion._subtracts_maximum: without value in user.operands",
+        "fusion._subtracts_maximum: without has_value",
+        "fusion._subtracts_maximum: value in sides, NotIn",
+        "fusion._subtracts_maximum: value in user.operands, NotIn",
+        "fusion._subtracts_maximum: operand.opcode == 'broadcast', NotEq",
+    ),
+    "nothing subtracts a maximum that is not there": (
+        "fusion.SoftmaxCoupling.keeps: without maximum is not None",
+    ),
+    "asked again in what is called": ("fusion.DotAddBail.check: without producer.opcode == 'add'",),
+    "always so where nobody asks for a pass that may not duplicate, or without emitters": (
+        "fusion.CodeDuplication.check: without not state.may_duplicate",
+        "cpu.CpuInstructionFusion.find_kept_once: without self.state.may_duplicate",
+        "instruction_fusion.InstructionFusion.find_kept_once: without not self.state.may_duplicate",
+        "cpu.find_skipped: without emitters",
+    ),
+    "only for the type checker where the book has the rule": (
+        "cpu.CpuInstructionFusion.find_kept_once: without isinstance(rule, SoftmaxCoupling)",
+        "instruction_fusion.InstructionFusion.find_kept_once: without "
+        "not isinstance(rule, GloballyUnfusible)",
+    ),
+    "a dot has two operands": (
+        "fusion.SmallMatrixVector.check: without pair.slot > 1",
+        "fusion.SmallMatrixVector.check: pair.slot > 1, 2",
+        "properties.operand_use: without other is not None",
+    ),
+    "only saves time": (
+        "properties._parameter_use: without worst is not Use.REUSE",
+        "cpu.find_skipped: without instruction.called",
+        "instruction_fusion._Paths.can_fuse: slot == 0, NotEq",
+        "instruction_fusion._Paths.can_fuse: slot == 0, -1",
+        "instruction_fusion._Paths.can_fuse: slot == 0, 1",
+    ),
+    "no constant here is a tuple": ("properties.is_effective_scalar: without shape.is_array",),
+    "base-eligible refuses such a producer, on any path": (
+        "instruction_fusion.find_kept_once: without is_fusible(producer)",
+    ),
+    "refused before, as it can be no part of a loop": (
+        "_EMITTED_ANEW without dot",
+        "_EMITTED_ANEW without reduce-window",
+    ),
+}
 
 _LONGEST = 5  # seconds for all examples of a mutant: it may loop for ever
 
@@ -85,7 +167,7 @@ FUNCTIONS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (properties, ("operand_use", "_parameter_use", "is_effective_scalar", "is_scalar_constant")),
     (state, ("before_fusing", "reused_operands")),
     (replay, ()),
-    (instruction_fusion, ("decide", "find_kept_once", "can_fuse", "_answer", "_run_in")),
+    (instruction_fusion, ("decide", "find_kept_once", "can_fuse", "_answer")),
 )
 SETS = (
     (fusion, "_EMITTABLE"),
@@ -118,8 +200,7 @@ def functions() -> Iterator[Mutant]:
             for what, wrong in _made_wrong(definition):
                 where = f"{module.__name__.rpartition('.')[2]}.{original.__qualname__}"
                 code = _code_of(wrong, module)
-                patch = mock.patch.object(original, "__code__", code)
-                yield f"{where}: {what}", CPU_FUSION, patch
+                yield f"{where}: {what}", CPU_FUSION, _with_code(original, code)
     for module, name in SETS:
         whole = getattr(module, name)
         for opcode in sorted(whole):
@@ -127,6 +208,16 @@ def functions() -> Iterator[Mutant]:
             yield f"{name} without {opcode}", CPU_FUSION, patch
     cheap = mock.patch.object(expense, "_CHEAP", frozenset())
     yield "_CHEAP empty", CPU_FUSION, cheap
+
+
+@contextmanager
+def _with_code(function: Any, code: CodeType) -> Iterator[None]:
+    original = function.__code__
+    function.__code__ = code
+    try:
+        yield
+    finally:
+        function.__code__ = original
 
 
 def _definitions(module: ModuleType) -> Iterator[tuple[Any, ast.FunctionDef]]:
@@ -143,35 +234,38 @@ def _definitions(module: ModuleType) -> Iterator[tuple[Any, ast.FunctionDef]]:
 
 
 def _made_wrong(definition: ast.FunctionDef) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """The function with one thing changed, each time another one."""
+    """The function with one thing changed, each time another one, and what that is."""
     for index, node in enumerate(ast.walk(definition)):
-        for change in _changes(node):
+        for what, change in _changes(node):
             wrong = copy.deepcopy(definition)
-            changed = list(ast.walk(wrong))[index]
-            change(changed)
-            yield f"{_text(node)} -> {_text(changed)}", ast.fix_missing_locations(wrong)
+            change(list(ast.walk(wrong))[index])
+            yield what, ast.fix_missing_locations(wrong)
+
+
+Change = Callable[[Any], None]
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[str, Change]]:
+    match node:
+        case ast.Compare(ops=[operator], comparators=[other]):
+            before = _text(node)
+            for opposite in _OPPOSITES[type(operator)]:
+                yield f"{before}, {opposite.__name__}", partial(_set, "ops", [opposite()])
+            if isinstance(other, ast.Constant) and isinstance(other.value, int):
+                for value in (other.value - 1, other.value + 1):
+                    constants = [ast.Constant(value)]
+                    yield f"{before}, {value}", partial(_set, "comparators", constants)
+        case ast.BoolOp(values=values):
+            for index, value in enumerate(values):
+                yield f"without {_text(value)}", partial(_leave_out, index)
+        case ast.If(test=test) | ast.IfExp(test=test) if not isinstance(test, ast.Compare):
+            yield f"if not {_text(test)}", partial(_set, "test", ast.UnaryOp(ast.Not(), test))
+        case ast.comprehension(ifs=[condition]):
+            yield f"for without {_text(condition)}", partial(_set, "ifs", [])
 
 
 def _text(node: ast.AST) -> str:
-    shown = node.test if isinstance(node, ast.If) else node
-    return " ".join(ast.unparse(shown).split())
-
-
-def _changes(node: ast.AST) -> Iterator[Callable[[Any], None]]:
-    match node:
-        case ast.Compare(ops=[operator]):
-            for opposite in _OPPOSITES[type(operator)]:
-                yield partial(_set, "ops", [opposite()])
-        case ast.BoolOp(values=values):
-            for index in range(len(values)):
-                yield partial(_leave_out, index)
-        case ast.If(test=test) | ast.IfExp(test=test) if not isinstance(test, ast.Compare):
-            yield partial(_set, "test", ast.UnaryOp(ast.Not(), test))
-        case ast.comprehension(ifs=[_, *_]):
-            yield partial(_set, "ifs", [])
-        case ast.Constant(value=int(number)) if not isinstance(number, bool):
-            yield partial(_set, "value", number + 1)
-            yield partial(_set, "value", number - 1)
+    return ast.unparse(node)
 
 
 def _set(name: str, value: Any, node: Any) -> None:
@@ -211,7 +305,8 @@ def _out_of_time(*_: object) -> None:
 def main() -> None:
     signal.signal(signal.SIGALRM, _out_of_time)
     assert survives(CPU_FUSION)
-    survivors = []
+    equivalent = set(chain(*EQUIVALENT.values()))
+    survivors = set()
     count = 0
     for name, book, patch in chain(books(), functions()):
         count += 1
@@ -219,12 +314,12 @@ def main() -> None:
             if not survives(book):
                 print("killed    ", name)
                 continue
-        survivors.append(name)
-        print("equivalent" if name in EQUIVALENT else "SURVIVED  ", name)
-    left = [name for name in survivors if name not in EQUIVALENT]
-    stale = [name for name in EQUIVALENT if name not in survivors]
+        survivors.add(name)
+        print("equivalent" if name in equivalent else "SURVIVED  ", name)
+    left = survivors - equivalent
+    stale = equivalent - survivors
     print(f"{count} mutants, {len(survivors)} survive, {len(left)} of them for no known reason")
-    for name in stale:
+    for name in sorted(stale):
         print("not (or no longer) a survivor:", name)
     sys.exit(bool(left or stale))
 

@@ -1,0 +1,65 @@
+"""``fusionscope verify DUMP``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fusionscope.cli.output import format_options, rules_option, show_progress, write_report
+
+
+@click.command(name="verify")
+@click.argument("dump", type=click.Path(path_type=Path))
+@click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
+@rules_option
+@click.option(
+    "--at-least",
+    metavar="PERCENT",
+    type=click.FloatRange(0, 100),
+    help="Exit with 1 where less than this agrees.",
+)
+@format_options("text", "json", "markdown")
+def command(
+    dump: Path,
+    module: str | None,
+    rules: str | None,
+    at_least: float | None,
+    format_name: str,
+    output: Path | None,
+) -> int:
+    """How far a replay of the compiler's fusion rules agrees with what the compiler did.
+
+    Every fusion pass whose rules are known is replayed from the stage before it. The plan is
+    identical where the module that comes out is the compiler's own: its fusions, their kinds, what
+    is in them, the order of their operands. Where DUMP holds a record of the compiler's decisions
+    (--xla_dump_fusion_visualization), each of them is compared with the replay's, in order.
+
+    \b
+    Examples:
+      fusionscope verify dump_dir/
+      fusionscope verify dump_dir/ --at-least 99.5
+      fusionscope verify dump_dir/ --rules cpu-0.10 --format json
+    """
+    from fusionscope.dump import open_dump
+    from fusionscope.explain.explain import pick_modules
+    from fusionscope.replay.verification import verify
+    from fusionscope.report.verification import print_verification, to_json, to_markdown
+    from fusionscope.rules.books import books_named
+
+    opened = open_dump(dump)
+    verification = verify(
+        opened,
+        pick_modules(opened, module),
+        books_named(rules),
+        progress=lambda modules: show_progress(modules, "Replaying"),
+    )
+    write_report(
+        format_name,
+        output,
+        verification.problems,
+        json=lambda: to_json(verification),
+        markdown=lambda: to_markdown(verification),
+        text=lambda console: print_verification(verification, console),
+    )
+    return int(at_least is not None and verification.agreement < at_least)

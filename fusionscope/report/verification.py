@@ -1,0 +1,145 @@
+"""A verification as JSON, as Markdown, and on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fusionscope.report.text import cell, plural, safe, shorten
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.replay.verification import PassVerification, Verification
+
+SCHEMA = "fusionscope.verify/1"
+
+
+def to_json(verification: Verification) -> dict[str, Any]:
+    """The fields are documented in docs/json.md."""
+    return {
+        "schema": SCHEMA,
+        "path": verification.path,
+        "agreement": verification.agreement,
+        "identical": verification.is_identical,
+        "modules": [
+            {
+                "name": module.name,
+                "number": module.number,
+                "passes": [_pass_json(each) for each in module.passes],
+            }
+            for module in verification.modules
+        ],
+        "problems": list(verification.problems),
+    }
+
+
+def _pass_json(found: PassVerification) -> dict[str, Any]:
+    divergence, disagreement = found.divergence, found.disagreement
+    return {
+        "pass": found.pass_name,
+        "rules": found.book,
+        "before": found.before,
+        "after": found.after,
+        "identical": found.is_identical,
+        "divergence": None
+        if divergence is None
+        else {
+            "computation": divergence.computation,
+            "what": divergence.what,
+            "replay": divergence.ours,
+            "compiler": divergence.theirs,
+        },
+        "pairs": {"compared": found.pairs, "agreeing": found.pairs_agreeing},
+        "decisions": {"compared": found.decisions, "agreeing": found.decisions_agreeing},
+        "disagreement": None
+        if disagreement is None
+        else {"replay": disagreement.ours, "compiler": disagreement.theirs},
+    }
+
+
+def _plan(found: PassVerification) -> str:
+    if found.is_identical:
+        return "identical" if found.after else "identical: no change"
+    return "differs"
+
+
+def _share(agreeing: int, compared: int) -> str:
+    return f"{agreeing:,} of {compared:,}" if compared else "-"
+
+
+def _differences(found: PassVerification) -> Iterator[str]:
+    """The first difference of each kind, both sides."""
+    if found.divergence is not None:
+        where = f"{found.divergence.what} in {found.divergence.computation}"
+        yield f"{found.pass_name}, {where}: replay {found.divergence.ours or 'nothing'}"
+        yield f"{found.pass_name}, {where}: compiler {found.divergence.theirs or 'nothing'}"
+    if found.disagreement is not None:
+        yield f"{found.pass_name}, decision: replay {found.disagreement.ours or 'nothing'}"
+        yield f"{found.pass_name}, decision: compiler {found.disagreement.theirs or 'nothing'}"
+
+
+def _summary(verification: Verification) -> str:
+    passes = verification.passes
+    identical = sum(each.is_identical for each in passes)
+    pairs = sum(each.pairs for each in passes)
+    decisions = sum(each.decisions for each in passes)
+    return (
+        f"{verification.agreement:.4g}% agreement: {identical:,} of {plural(len(passes), 'plan')} "
+        f"identical, "
+        f"{_share(sum(each.pairs_agreeing for each in passes), pairs)} pairs, "
+        f"{_share(sum(each.decisions_agreeing for each in passes), decisions)} recorded decisions"
+    )
+
+
+def to_markdown(verification: Verification) -> str:
+    return "\n".join(_markdown(verification)) + "\n"
+
+
+def _markdown(verification: Verification) -> Iterator[str]:
+    yield f"{cell(_summary(verification))}\n"
+    yield "| module | pass | rules | plan | pairs | recorded decisions |"
+    yield "|---|---|---|---|--:|--:|"
+    for module in verification.modules:
+        for found in module.passes:
+            yield (
+                f"| {cell(module.name)} | {cell(found.pass_name)} | {cell(found.book)} "
+                f"| {_plan(found)} | {_share(found.pairs_agreeing, found.pairs)} "
+                f"| {_share(found.decisions_agreeing, found.decisions)} |"
+            )
+    yield ""
+    for module in verification.modules:
+        for found in module.passes:
+            for line in _differences(found):
+                yield f"> {cell(module.name)}: {cell(line)}\n"
+    for problem in verification.problems:
+        yield f"> {cell(problem)}\n"
+
+
+def print_verification(verification: Verification, console: Console) -> None:
+    """For a terminal."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    for module in verification.modules:
+        console.print(Text(shorten(safe(module.name), console.width), style="bold"))
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+        for name, is_number in (
+            ("pass", False), ("rules", False), ("plan", False), ("pairs", True),
+            ("recorded decisions", True),
+        ):  # fmt: skip
+            table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
+        for found in module.passes:
+            table.add_row(
+                safe(found.pass_name),
+                found.book,
+                Text(_plan(found), style="green" if found.is_identical else "red"),
+                _share(found.pairs_agreeing, found.pairs),
+                _share(found.decisions_agreeing, found.decisions),
+            )
+        console.print(Padding(table, (0, 0, 0, 2)))
+        for found in module.passes:
+            for line in _differences(found):
+                console.print(Padding(Text(safe(line), style="red"), (0, 0, 0, 4)))
+    console.print(Text(_summary(verification), style="bold"))
