@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import format_options, show_progress, top_option, write_report
+from fusionscope.cli.output import (
+    changes_options,
+    format_options,
+    rules_option,
+    show_progress,
+    top_option,
+    write_report,
+)
 from fusionscope.errors import UnusableInput
 
 
@@ -20,6 +27,8 @@ from fusionscope.errors import UnusableInput
 @click.option("--computation", metavar="GLOB", help="Only pairs in these computations.")
 @click.option("--reason", metavar="ID", help="Only pairs refused for this reason.")
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
+@rules_option
+@changes_options
 @top_option
 @click.option("--all", "everything", is_flag=True, help="All modules and pairs, lists in full.")
 @format_options("text", "json", "markdown")
@@ -31,6 +40,12 @@ def command(
     computation: str | None,
     reason: str | None,
     module: str | None,
+    rules: str | None,
+    set_: tuple[str, ...],
+    disable: tuple[str, ...],
+    allow: tuple[str, ...],
+    forbid: tuple[str, ...],
+    plan: Path | None,
     top: int,
     everything: bool,
     format_name: str,
@@ -39,8 +54,9 @@ def command(
     """Which operations were fused into one kernel, and why (not).
 
     DUMP is a directory that XLA wrote with --xla_dump_to, what it printed with --xla_dump_to=-, or
-    one HLO file. Reasons come from the compiler's own records in the dump: PriorityFusion writes
-    one for GPUs, --xla_dump_fusion_visualization makes one for every backend.
+    one HLO file. Reasons come from the compiler's own records in the dump (PriorityFusion writes
+    one for GPUs, --xla_dump_fusion_visualization makes one for every backend), and for CPUs from a
+    replay of its rules. With changed rules it also says what they would change.
 
     \b
     Examples:
@@ -48,13 +64,19 @@ def command(
       fusionscope explain dump_dir/ --pair 'exponential -> reduce'
       fusionscope explain dump_dir/ --source model.py:42
       fusionscope explain dump_dir/ --reason pf-negative --top 20
+      fusionscope explain dump_dir/ --set cpu-max-reductions.limit=12
+      fusionscope explain dump_dir/ --allow 'concatenate* -> *' --disable cpu-code-dup
       fusionscope explain dump_dir/ --format json --output explanation.json
     """
     from fusionscope.dump import open_dump
     from fusionscope.explain import Selection, explain
     from fusionscope.report.explanation import print_explanation, to_json, to_markdown
+    from fusionscope.rules.changes import read_changes, read_plan
 
     producer, consumer = _ends(pair)
+    changes = read_changes(set_, disable, allow, forbid)
+    if plan is not None:
+        changes = read_plan(plan) | changes
     selection = Selection(
         module=module,
         computation=computation,
@@ -64,6 +86,8 @@ def command(
         source=source,
         reason=reason,
         all_modules=everything,
+        changes=changes,
+        rules=rules,
     )
     explanation = explain(
         open_dump(dump), selection, progress=lambda modules: show_progress(modules, "Explaining")

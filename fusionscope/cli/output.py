@@ -56,6 +56,28 @@ rules_option = click.option(
 )
 
 
+def changes_options(command: Command) -> Command:
+    """The options that change rules, as ``set_``, ``disable``, ``allow``, ``forbid``, ``plan``."""
+    for option in (
+        click.option(
+            "--plan",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="The same changes in a TOML file.",
+        ),
+        click.option(
+            "--forbid", metavar="'P -> C'", multiple=True, help="Try: do not fuse these pairs."
+        ),
+        click.option("--allow", metavar="'P -> C'", multiple=True, help="Try: fuse these pairs."),
+        click.option("--disable", metavar="ID", multiple=True, help="Try: leave out this rule."),
+        click.option(
+            "--set", "set_", metavar="ID.NAME=N", multiple=True, help="Try: another threshold."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def show_problem(problem: str) -> None:
     """One line on the error stream, whatever the names in it hold."""
     click.echo(f"fusionscope: {safe(problem)}".encode(errors="replace"), err=True)

@@ -38,12 +38,16 @@ def _limit(limit: str) -> str:
 
 
 def _lever(rule: Rule) -> str | None:
-    """What the rule itself says, and how to see what another threshold would do."""
-    what_if = [
-        f"explain --set {rule.id}.{name}=N shows the plan with another limit than {value}"
-        for name, value in rule.thresholds.items()
-    ]
-    return "; ".join([*([rule.lever] if rule.lever else []), *what_if[:1]]) or None
+    """What the rule itself says, and how to see what other thresholds would do."""
+    levers = [rule.lever] if rule.lever else []
+    limits = [f"{name}={value}" for name, value in rule.thresholds.items()]
+    if len(limits) == 1:
+        (name,) = rule.thresholds
+        levers.append(f"explain --set {rule.id}.{name}=N shows the plan with another {limits[0]}")
+    elif limits:
+        shown = ", ".join(limits)
+        levers.append(f"explain --set {rule.id}.NAME=N shows the plan with another {shown}")
+    return "; ".join(levers) or None
 
 
 RULE_TEXTS = {

@@ -30,12 +30,15 @@ from fusionscope.explain.result import (
     Refusals,
     Totals,
 )
+from fusionscope.explain.what_if import what_if
 from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.operations import flatten
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs, is_looked_through, with_parts
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Instruction, SourceLocation
 from fusionscope.replay.passes import find_runs
+from fusionscope.rules.books import books_named
+from fusionscope.rules.changes import NO_CHANGES, Changes
 from fusionscope.rules.messages import RULE_IDS, UNKNOWN, rule_of
 
 Content = TypeVar("Content")
@@ -53,7 +56,11 @@ _RECORDED_PASS = {"cpu": ("fusion",), "gpu": ("priority-fusion", "fusion"), "tpu
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of a dump is asked for; None asks for everything. Globs are those of the shell."""
+    """What of a dump is asked for; None asks for everything. Globs are those of the shell.
+
+    ``changes`` are changes of the compiler's rules to be tried, ``rules`` the name of the rules to
+    go by, None for those of the version that made the dump.
+    """
 
     module: str | None = None
     computation: str | None = None
@@ -63,6 +70,8 @@ class Selection:
     source: str | None = None
     reason: str | None = None
     all_modules: bool = False
+    changes: Changes = NO_CHANGES
+    rules: str | None = None
 
     @property
     def picks_pairs(self) -> bool:
@@ -183,7 +192,9 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
             "that the compilation cache knows leaves no more: JAX_ENABLE_COMPILATION_CACHE=false)"
         )
     evidence = _read(lambda: read_evidence(module), notes)
-    replayed = _read(lambda: replay_passes(module), notes)
+    books = books_named(selection.rules)
+    replayed = _read(lambda: replay_passes(module, books), notes)
+    tried = what_if(module, selection.changes, books) if selection.changes else None
     numbering = Numbering()
     base: NumberedModule | None = None
     if before is None:
@@ -238,6 +249,7 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         _reasons(facts),
         _refusals(facts),
         tuple(notes),
+        tried,
     )
 
 

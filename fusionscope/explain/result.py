@@ -121,12 +121,39 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedPair:
+    """A pair that changed rules fuse or keep apart, and the rule that refuses it in the one of the
+    two cases (None where that is not known). ``bytes_between`` is as in ``history.Pair``."""
+
+    producer: str
+    consumer: str
+    before: str
+    after: str
+    rule: str | None
+    bytes_between: int
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What ``changes`` of the rules change: launches and bytes of a run of the module right after
+    the fusion passes, by the rules as they are and as changed, both replayed."""
+
+    changes: str
+    launches: int
+    bytes_moved: int
+    launches_after: int
+    bytes_moved_after: int
+    pairs: tuple[ChangedPair, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ModuleFacts:
     """Everything that ``explain`` knows of one module.
 
     ``pairs`` are those that were asked for; ``outcomes``, ``reasons`` and ``refusals`` are
     about all of them. Lists begin with what costs most.
-    ``notes`` say what could not be found or read.
+    ``notes`` say what could not be found or read. ``what_if`` is None unless rules were changed.
     """
 
     number: int
@@ -145,6 +172,7 @@ class ModuleFacts:
     reasons: tuple[ReasonFacts, ...]
     refusals: tuple[Refusals, ...]
     notes: tuple[str, ...]
+    what_if: WhatIf | None = None
 
 
 @dataclass(frozen=True, slots=True)

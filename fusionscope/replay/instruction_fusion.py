@@ -26,39 +26,52 @@ from fusionscope.rules.state import FusionPair, FusionState
 _NO_OBJECTION = Decision(True, "none")
 
 
+_Step = PairRule | tuple[InPlaceRule, ...]
+
+
 class Judge:
     """Asks the rules of a book, in their order."""
 
     def __init__(self, book: RuleBook[PairRule | InPlaceRule], state: FusionState) -> None:
         self.state = state
-        self._first = [r for r in book if isinstance(r, PairRule) and r.is_asked_first]
-        self._steps: list[PairRule | tuple[InPlaceRule, ...]] = []
+        self._first: list[_Step] = []
+        self._steps: list[_Step] = []
         in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
         for rule in book:
             if isinstance(rule, PairRule):
-                if not rule.is_asked_first:
-                    self._steps.append(rule)
+                (self._first if rule.is_asked_first else self._steps).append(rule)
             elif rule is in_place[0]:
                 self._steps.append(in_place)
+        # What a user's wish does not overrule.
+        self._legal = [
+            step
+            for step in (*self._first, *self._steps)
+            if isinstance(step, tuple) or step.is_legality or step.only_allows
+        ]
 
     def decide(self, pair: FusionPair) -> Decision:
         """What the first rule says that has something to say."""
-        for rule in self._first:
-            decision = rule.check(pair, self.state)
-            if decision is not None:
-                return decision
-        return self.should_fuse(pair)
+        decision = self._ask(self._first, pair)
+        if decision is None:
+            return self.should_fuse(pair)
+        if decision.allow:  # only a user's wish is allowed so early
+            legal = self._ask(self._legal, pair)
+            return legal if legal is not None and not legal.allow else decision
+        return decision
 
     def should_fuse(self, pair: FusionPair) -> Decision:
         """The same without the rules that look at the whole computation."""
-        for step in self._steps:
+        return self._ask(self._steps, pair) or _NO_OBJECTION
+
+    def _ask(self, steps: list[_Step], pair: FusionPair) -> Decision | None:
+        for step in steps:
             if isinstance(step, tuple):
                 decision = check_in_place(step, pair)
             else:
                 decision = step.check(pair, self.state)
             if decision is not None:
                 return decision
-        return _NO_OBJECTION
+        return None
 
 
 def is_embedded(computation: MutableComputation) -> bool:

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.explain.result import (
+        ChangedPair,
         Explanation,
         ModuleFacts,
         Operation,
         PairFacts,
+        WhatIf,
     )
 
 SCHEMA = "fusionscope.explain/1"
@@ -81,6 +83,27 @@ def _module_json(module: ModuleFacts) -> dict[str, Any]:
         ],
         "pairs": [_pair_json(pair) for pair in module.pairs],
         "notes": list(module.notes),
+        "what_if": _what_if_json(module.what_if) if module.what_if else None,
+    }
+
+
+def _what_if_json(tried: WhatIf) -> dict[str, Any]:
+    return {
+        "changes": tried.changes,
+        "launches": {"before": tried.launches, "after": tried.launches_after},
+        "bytes_moved": {"before": tried.bytes_moved, "after": tried.bytes_moved_after},
+        "pairs": [
+            {
+                "producer": pair.producer,
+                "consumer": pair.consumer,
+                "before": pair.before,
+                "after": pair.after,
+                "rule": pair.rule,
+                "bytes_between": pair.bytes_between,
+            }
+            for pair in tried.pairs
+        ],
+        "notes": list(tried.notes),
     }
 
 
@@ -95,6 +118,8 @@ def _pair_json(pair: PairFacts) -> dict[str, Any]:
         "reason": pair.reason,
         "message": pair.message,
         "evidence": pair.evidence,
+        "numbers": dict(pair.numbers),
+        "otherwise": pair.otherwise,
         "bytes_saved": pair.bytes_saved,
         "source": {"producer": pair.producer.source, "consumer": pair.consumer.source},
         "advice": pair.advice,
@@ -126,7 +151,8 @@ def _why(pair: PairFacts) -> str:
         return f"{pair.outcome}{kernel}{stage}"
     title = f": {pair.title}" if pair.title else ""
     evidence = f" ({pair.evidence})" if pair.evidence else ""
-    return f"{pair.reason}{title}{evidence}"
+    otherwise = f", the replay says {pair.otherwise}" if pair.otherwise else ""
+    return f"{pair.reason}{title}{evidence}{otherwise}"
 
 
 def _places(pair: PairFacts) -> str:
@@ -177,10 +203,25 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
                 f"| {cell(pair.advice or '')} |"
             )
         yield ""
+        if module.what_if:
+            yield from _markdown_what_if(module.what_if, top)
     if explanation.folded:
         yield f"{plural(len(explanation.folded), 'small module')} not shown.\n"
     for problem in explanation.problems:
         yield f"> {cell(problem)}\n"
+
+
+def _markdown_what_if(tried: WhatIf, top: int | None) -> Iterator[str]:
+    yield f"With {cell(tried.changes)}, right after fusion: {_what_if_totals(tried)}.\n"
+    for note in tried.notes:
+        yield f"> {cell(note)}\n"
+    yield "| producer | consumer | bytes | change |\n|---|---|--:|---|"
+    for pair in tried.pairs[:top]:
+        yield (
+            f"| `{cell(pair.producer)}` | `{cell(pair.consumer)}` | {size(pair.bytes_between)} "
+            f"| {cell(_what_changed(pair))} |"
+        )
+    yield ""
 
 
 def print_explanation(
@@ -207,6 +248,8 @@ def print_explanation(
             _print_pairs(module, console, top)
         else:
             _print_refusals(module, console, top)
+        if module.what_if:
+            _print_what_if(module.what_if, console, top)
         console.print()
     if explanation.folded:
         moved = size(sum(cost for _, cost in explanation.folded))
@@ -330,6 +373,39 @@ def _print_pairs(module: ModuleFacts, console: Console, top: int | None) -> None
         console.print(Text(f"  … and {hidden:,} more: --top N", style="dim"))
 
 
+def _what_if_totals(tried: WhatIf) -> str:
+    return (
+        f"launches {tried.launches:,} → {tried.launches_after:,}, bytes moved "
+        f"{size(tried.bytes_moved)} → {size(tried.bytes_moved_after)}"
+    )
+
+
+def _what_changed(pair: ChangedPair) -> str:
+    together = pair.after in ("fused", "duplicated")
+    rule = f" ({'was' if together else 'now'} {pair.rule})" if pair.rule else ""
+    return f"{pair.before} → {pair.after}{rule}"
+
+
+def _print_what_if(tried: WhatIf, console: Console, top: int | None) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Text(f"\n  With {safe(tried.changes)}, right after fusion", style="bold"))
+    console.print(Text(f"  {_what_if_totals(tried)}; {plural(len(tried.pairs), 'pair')} changed"))
+    for note in tried.notes:
+        console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
+    for pair in tried.pairs[:top]:
+        line = Text("  ")
+        line.append(safe(pair.producer), style="bold")
+        line.append(" -> ")
+        line.append(safe(pair.consumer), style="bold")
+        line.append(f"  {size(pair.bytes_between)}: {_what_changed(pair)}")
+        console.print(line)
+    hidden = len(tried.pairs) - len(tried.pairs[:top])
+    if hidden > 0:
+        console.print(Text(f"  … and {hidden:,} more: --top N", style="dim"))
+
+
 def _print_pair(pair: PairFacts, console: Console, rank: str, saved: int, count: int) -> None:
     from rich.padding import Padding
     from rich.text import Text
@@ -351,7 +427,10 @@ def _print_pair(pair: PairFacts, console: Console, rank: str, saved: int, count:
         (_why(pair), "red" if pair.reason else "green"),
     ]
     if pair.message:
-        details.append((f"compiler: {pair.message}", ""))
+        said = "compiler" if pair.evidence != "re-evaluated" else "it would say"
+        details.append((f"{said}: {pair.message}", ""))
+    if pair.numbers:
+        details.append((", ".join(f"{name} {value}" for name, value in pair.numbers), ""))
     if pair.advice:
         details.append((f"try: {pair.advice}", "cyan"))
     for text, style in details:

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from fusionscope.errors import UnusableInput
-from fusionscope.rules.cpu.fusion import CPU_FUSION
+from fusionscope.rules.cpu.fusion import CPU_FUSION, CPU_FUSION_0_10, CPU_FUSION_0_11
 from fusionscope.rules.cpu.multi_output import CPU_MULTI_OUTPUT
 from fusionscope.rules.cpu.wrapper import CPU_WRAPPER, CPU_WRAPPER_0_10
 from fusionscope.rules.library.ynn import YNN, YNN_0_10, YNN_0_11
@@ -18,8 +18,8 @@ Books = tuple[RuleBook[Any], ...]
 # By version of jaxlib, the newest first; each in the order in which the passes run.
 CPU_BOOKS: dict[str, Books] = {
     "cpu-0.12": (YNN, CPU_FUSION, CPU_WRAPPER, CPU_MULTI_OUTPUT),
-    "cpu-0.11": (YNN_0_11, CPU_FUSION, CPU_WRAPPER, CPU_MULTI_OUTPUT),
-    "cpu-0.10": (YNN_0_10, CPU_FUSION, CPU_WRAPPER_0_10, CPU_MULTI_OUTPUT),
+    "cpu-0.11": (YNN_0_11, CPU_FUSION_0_11, CPU_WRAPPER, CPU_MULTI_OUTPUT),
+    "cpu-0.10": (YNN_0_10, CPU_FUSION_0_10, CPU_WRAPPER_0_10, CPU_MULTI_OUTPUT),
 }
 
 

@@ -29,7 +29,8 @@ class Rule:
     ``title`` is a few words on what it refuses or allows, ``what`` says exactly when, ``why`` why
     the compiler has it, ``lever`` what a user can do about it. ``source`` names file and function
     in XLA. ``is_legality`` marks a rule without which the result would be wrong or could not be
-    compiled: it can be disabled, but ``--allow`` does not overrule it.
+    compiled: it can be disabled, but ``--allow`` does not overrule it. ``only_allows`` marks one
+    that refuses nothing.
     """
 
     id: ClassVar[str]
@@ -40,6 +41,7 @@ class Rule:
     source: ClassVar[str]
     message: ClassVar[str] = ""
     is_legality: ClassVar[bool] = False
+    only_allows: ClassVar[bool] = False
 
     def allow(self, **numbers: Number) -> Decision:
         return Decision(True, self.id, "", tuple(numbers.items()))
@@ -94,6 +96,10 @@ class RuleBook(Generic[AnyRule]):
         """``rule`` stands where the one with its id stood."""
         rules = tuple(rule if old.id == rule.id else old for old in self.rules)
         return replace(self, rules=rules)
+
+    def with_first(self, rules: tuple[AnyRule, ...]) -> RuleBook[AnyRule]:
+        """``rules`` are asked before all others."""
+        return replace(self, rules=rules + self.rules)
 
     def renamed(self, name: str, versions: tuple[str, ...]) -> RuleBook[AnyRule]:
         return replace(self, name=name, versions=versions)

@@ -20,11 +20,12 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from test_examples import EXAMPLES, replay
+from test_examples import EXAMPLES, Book, replay
 
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.fusion_explorer import Kind, with_fused
 from fusionscope.hlo import Module
+from fusionscope.rules.books import CPU_BOOKS
 from fusionscope.rules.cpu.fusion import CPU_FUSION
 from fusionscope.rules.examples import Example
 
@@ -91,10 +92,10 @@ def recorded(module: DumpedModule) -> list[list[Decided]]:
     return sorted(filter(None, lists))
 
 
-def replayed(module: Module) -> list[list[Decided]]:
+def replayed(module: Module, book: Book) -> list[list[Decided]]:
     """The same of the replay."""
     lists: dict[str, list[Decided]] = defaultdict(list)
-    for each in replay(module).decisions:
+    for each in replay(module, book).decisions:
         if each.is_recorded:
             said = _FUSED if each.decision.allow else each.decision.message
             lists[each.computation].append((each.producer, each.consumer, said))
@@ -136,7 +137,16 @@ def _plain(name: str) -> str:
     return re.sub(r"\.\d+$", "", name)
 
 
-def compare(id: str, example: Example, module: DumpedModule | None, problem: str) -> str:
+def book_of(python: str) -> Book:
+    """The rules of the version that this Python has."""
+    command = [python, "-c", "import jaxlib; print(*jaxlib.__version__.split('.')[:2], sep='.')"]
+    version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return next(book for book in CPU_BOOKS[f"cpu-{version}"] if book.pass_name == "fusion")
+
+
+def compare(
+    id: str, example: Example, module: DumpedModule | None, problem: str, book: Book
+) -> str:
     """A few words, and behind a colon what is the matter."""
     seen = None if module is None else seen_by_pass(module)
     if module is None or seen is None:
@@ -145,7 +155,7 @@ def compare(id: str, example: Example, module: DumpedModule | None, problem: str
     # Before 0.12 nothing is recorded where an effect follows the result.
     if wanted and not theirs:
         return "nothing was recorded"
-    ours = replayed(seen)
+    ours = replayed(seen, book)
     for one, other in zip_longest(chain(*ours), chain(*theirs)):
         if one != other:
             return f"differs: {one} here, {other} in the compiler"
@@ -166,11 +176,13 @@ def main() -> None:
         for index, (_, example) in enumerate(EXAMPLES)
     ]
     counts: Counter[str] = Counter()
+    book = book_of(python)
     with TemporaryDirectory() as scratch:
         problems = compile_all(python, texts, Path(scratch))
         modules = {module.name: module for module in open_dump(Path(scratch) / "dump").modules}
         for index, ((id, example), problem) in enumerate(zip(EXAMPLES, problems, strict=True)):
-            result = compare(id, example, modules.get(f"example_{index}"), problem)
+            module = modules.get(f"example_{index}")
+            result = compare(id, example, module, problem, book)
             counts[result.partition(":")[0]] += 1
             print(f"{id}: {example.why}: {result}")
     print(", ".join(f"{count} {result}" for result, count in counts.items()))

@@ -28,6 +28,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.replay.comparison import find_divergence
 from fusionscope.replay.passes import Settings, replay
 from fusionscope.rules.books import CPU_BOOKS, Books
+from fusionscope.rules.examples import read_examples
 
 # Compiles the modules from a given one on, and prints after each what went wrong. Stages are
 # written before the compiler finds that it cannot generate code for them.
@@ -61,6 +62,7 @@ _SEVERAL = " --xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
 
 LIBRARY, WRAPPER, SEVERAL = "dot-library-rewriter", "fusion-wrapper", "cpu_multi_output_fusion"
 PASSES = (LIBRARY, WRAPPER, SEVERAL)
+NEWEST = next(iter(CPU_BOOKS.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +197,7 @@ def rest(size: str, flags: Flags) -> Iterator[Case]:
         yield expression(element, shape, "select({0}, {1}, {2})", test, shape, shape, flags=flags)
         yield expression(element, shape, "clamp({0}, {1}, {2})", shape, shape, shape, flags=flags)
         scalar = f"{element}[]"
-        yield expression(
-            element, shape, "clamp({0}, {1}, {2})", scalar, shape, scalar, flags=flags
-        )
+        yield expression(element, shape, "clamp({0}, {1}, {2})", scalar, shape, scalar, flags=flags)
     for element in FLOATS:
         shape = f"{element}[{size}]"
         yield expression(element, f"pred[{size}]", "is-finite({0})", shape, flags=flags)
@@ -215,9 +215,7 @@ def sizes() -> Iterator[Case]:
     """Elementwise operations of all ranks, beside the least number of elements."""
     for size in ("4095", "4096", "4097", "", "0", "0,4096", "1,4096", "63,65", "2,2,1024"):
         shape = f"f32[{size}]"
-        yield expression(
-            "size", shape, "add({0}, {1})", shape, shape, flags=BY_ELEMENT
-        )
+        yield expression("size", shape, "add({0}, {1})", shape, shape, flags=BY_ELEMENT)
     for rank in range(5, 12):
         shape = f"f32[{','.join(['1'] * (rank - 1) + ['4096'])}]"
         yield expression(f"rank {rank}", shape, "negate({0})", shape, flags=BY_ELEMENT)
@@ -263,7 +261,9 @@ MOVES = {
     "copy": ("64,128", "64,128", "copy({0})"),
     "bitcast": ("64,64", "4096", "bitcast({0})"),
     "dynamic-slice": (
-        "64,128", "64,64", "dynamic-slice({0}, {i}, {i}), dynamic_slice_sizes={{64,64}}",
+        "64,128",
+        "64,64",
+        "dynamic-slice({0}, {i}, {i}), dynamic_slice_sizes={{64,64}}",
     ),
     "select": ("64,128", "64,128", "select({s}, {0}, {t})"),
     "clamp": ("64,128", "64,128", "clamp({t}, {0}, {t})"),
@@ -324,53 +324,45 @@ def moves() -> Iterator[Case]:
                 yield Case(flags, f"{element} {name} {where} {types}", w.text(moved, *ends))
 
 
-# How an array of 64 by 64, or of 64 by 64 by 2, is moved into one of the same or the other kind.
+# How an array of 64 by 64 is moved into one of the same shape; {p} is a scalar.
 STEPS = {
-    "reshape": ("{0}", "reshape({0})"),
-    "transpose": ("{0}", "transpose({0}), dimensions={{1,0}}"),
-    "broadcast": ("{0}", "broadcast({0}), dimensions={{0,1}}"),
-    "copy": ("{0}", "copy({0})"),
-    "pad": ("{0}", "pad({0}, {p}), padding=0_0x0_0"),
-    "bitcast": ("{0}", "bitcast({0})"),
-    "slice": ("{0}", "slice({0}), slice={{[0:64],[0:64]}}"),
+    "reshape": "reshape({0})",
+    "transpose": "transpose({0}), dimensions={{1,0}}",
+    "broadcast": "broadcast({0}), dimensions={{0,1}}",
+    "copy": "copy({0})",
+    "pad": "pad({0}, {p}), padding=0_0x0_0",
+    "reverse": "reverse({0}), dimensions={{0}}",
 }
 
 
 def trailing() -> Iterator[Case]:
     """Chains of data movement at the end of a fusion, some of which somebody else reads too."""
+    shape = "f32[64,64]"
+    dot = "dot({0}, {0}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
     starts = {
         "negate": (BY_ELEMENT, "negate({0})"),
         "copy": (BY_ELEMENT, "copy({0})"),
-        "sqrt and copy": (BY_ELEMENT, "copy({0})"),
-        "reduce": (BY_REDUCE, ""),
-        "dot": (BY_ALL, "dot({0}, {0}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"),
-        "individual dot": (
-            BY_DEFAULT, "dot({0}, {0}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
-        ),
-    }  # fmt: skip
+        "dot": (BY_ALL, dot),
+        "individual dot": (BY_DEFAULT, dot),
+        "reduce": (BY_REDUCE, "reduce({1}, {p}), dimensions={{2}}, to_apply={how}"),
+    }
     chains = chain.from_iterable(product(STEPS, repeat=length) for length in (1, 2, 3))
-    for steps in chains:
-        for start, (flags, text) in starts.items():
-            if len(steps) == 3 and start not in ("negate", "copy"):
-                continue
-            for end in ("", "add") if len(steps) < 3 else ("",):
-                w = Writer()
-                shape = "f32[64,64]"
-                if start == "reduce":
-                    zero = w("f32[]", "constant(0)")
-                    source = w.parameter("f32[64,64,4]")
-                    how = w.reducer("add", "f32")
-                    value = w(shape, f"reduce({source}, {zero}), dimensions={{2}}, to_apply={how}")
-                else:
-                    value = w.parameter(shape)
-                    if start == "sqrt and copy":
-                        value = w(shape, f"sqrt({value})")
-                    value = w(shape, text.format(value))
-                for step in steps:
-                    value = w(shape, STEPS[step][1].format(value, p=w.parameter("f32[]")))
-                more = [w(shape, f"slice({value}), slice={{[0:64],[0:64]}}")] if end else []
-                words = f"{start}, {', '.join(steps)}{', read twice' if end else ''}"
-                yield Case(flags, words, w.text(value, *more))
+    for steps, (start, (flags, text)) in product(chains, starts.items()):
+        if len(steps) == 3 and (start != "negate" or "reverse" in steps):
+            continue
+        for is_read_twice in (False, True):
+            w = Writer()
+            source, scalar, how = w.parameter(shape), w.parameter("f32[]"), w.reducer("add", "f32")
+            cube = w.parameter("f32[64,64,4]")
+            values = [w(shape, text.format(source, cube, p=scalar, how=how))]
+            for step in steps:
+                values.append(w(shape, STEPS[step].format(values[-1], p=scalar)))
+            words = f"{start}, {', '.join(steps)}{', the one before read too' * is_read_twice}"
+            yield Case(flags, words, w.text(*values[-1 - is_read_twice :]))
+
+
+def starts_of_data() -> Iterator[Case]:
+    """Constants and iotas above what begins a fusion."""
     for root in ("constant", "iota"):
         for element in TYPES:
             for size in ("", "4096", "64,64"):
@@ -402,18 +394,12 @@ def trailing() -> Iterator[Case]:
 
 
 def reductions() -> Iterator[Case]:
-    pairs = [
-        *product(TYPES, repeat=1),
-        *(
-            pair
-            for pair in product(TYPES, TYPES)
-            if pair[0] != pair[1]
-        ),
-    ]
+    results = ("f64", "f32", "bf16", "f16", "s8", "s32")
+    mixed = [pair for pair in product(TYPES, results) if pair[0] != pair[1]]
+    pairs = [*zip(TYPES, TYPES, strict=True), *mixed]
     opcodes = ("add", "maximum", "minimum", "multiply", "and", "or", "subtract")
-    for pair, opcode in product(pairs, opcodes):
-        source, result = pair[0], pair[-1]
-        if source != result and opcode not in ("add", "maximum"):
+    for (source, result), opcode in product(pairs, opcodes):
+        if source != result and opcode != "add" and (source, opcode) != ("bf16", "maximum"):
             continue
         w = Writer()
         how = w.reducer(opcode, result)
@@ -450,9 +436,7 @@ def reductions() -> Iterator[Case]:
     }
     for words, body in bodies.items():
         w = Writer()
-        how = w.computation(
-            f"{{\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n  {body}\n}}"
-        )
+        how = w.computation(f"{{\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n  {body}\n}}")
         value = w(
             "f32[64]",
             f"reduce({w.parameter('f32[64,64]')}, {w.parameter('f32[]')}), "
@@ -479,9 +463,9 @@ def reductions() -> Iterator[Case]:
             yield Case(BY_REDUCE, words, w.text(value))
     for count in (2, 3):
         w = Writer()
-        scalars = "".join(
-            f"  p{i} = f32[] parameter({i})\n" for i in range(2 * count)
-        ) + "".join(f"  a{i} = f32[] add(p{i}, p{i + count})\n" for i in range(count))
+        scalars = "".join(f"  p{i} = f32[] parameter({i})\n" for i in range(2 * count)) + "".join(
+            f"  a{i} = f32[] add(p{i}, p{i + count})\n" for i in range(count)
+        )
         shapes, sums = ", ".join(["f32[]"] * count), ", ".join(f"a{i}" for i in range(count))
         how = w.computation(f"{{\n{scalars}  ROOT t = ({shapes}) tuple({sums})\n}}")
         arrays = ", ".join(w.parameter("f32[64,64]") for _ in range(count))
@@ -531,16 +515,16 @@ def windows() -> Iterator[Case]:
     for rank, count in product(range(3, 10), range(1, 7)):
         if count > rank:
             continue
-        sizes = [4] * count + [1] * (rank - count)
-        sizes[-1] *= 1024
-        kept = [2] * count + [1] * (rank - count)
-        kept[-1] = sizes[-1] // (2 if count == rank else 1)
+        extents = [4] * count + [1] * (rank - count)
+        extents[-1] *= 1024
+        halves = [2] * count + [1] * (rank - count)
+        halves[-1] = extents[-1] // (2 if count == rank else 1)
         window = "x".join(["2"] * count + ["1"] * (rank - count))
         w = Writer()
         how = w.reducer("add", "f32")
-        source = w.parameter(f"f32[{','.join(map(str, sizes))}]")
+        source = w.parameter(f"f32[{','.join(map(str, extents))}]")
         value = w(
-            f"f32[{','.join(map(str, kept))}]",
+            f"f32[{','.join(map(str, halves))}]",
             f"reduce-window({source}, {w.parameter('f32[]')}), "
             f"window={{size={window} stride={window}}}, to_apply={how}",
         )
@@ -551,12 +535,18 @@ def windows() -> Iterator[Case]:
 
 
 def dots() -> Iterator[Case]:
-    for left, right, result in product(TYPES, TYPES, TYPES):
-        if left == right and (left == result or result in ("f32", "s32", "f64")) or (
-            {left, right} <= {"s8", "u8", "s4", "u4"} and result in ("s32", "u32", "f32")
-        ) or (left, right, result) in (("f32", "bf16", "f32"), ("bf16", "f32", "f32"),
-                                       ("f16", "f16", "bf16"), ("f32", "f32", "bf16")):
-            yield expression(
+    wide = ("f32", "s32", "f64")
+    same = [(each, each, result) for each in TYPES for result in dict.fromkeys((each, *wide))]
+    narrow = ("s8", "u8", "s4", "u4")
+    mixed = [
+        (left, right, result)
+        for left, right in product(narrow, repeat=2)
+        for result in ("s32", "u32", "f32")
+        if left != right
+    ]
+    odd = ["f32 bf16 f32", "bf16 f32 f32", "f16 f16 bf16", "f32 f32 bf16"]
+    for left, right, result in (*same, *mixed, *(each.split() for each in odd)):
+        yield expression(
                 "dot", f"{result}[16,16]",
                 "dot({0}, {1}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
                 f"{left}[16,16]", f"{right}[16,16]", flags=BY_DEFAULT,
@@ -611,6 +601,7 @@ def dots() -> Iterator[Case]:
         ("1,1,1,1,1,1,1,8,8", "1,1,1,1,1,1,1,8,8", "1,1,1,1,1,1,1,8,8",
          "B0123456, lhs_contracting_dims={8}, rhs_contracting_dims={7}"),
     ):  # fmt: skip
+
         def batch(match: re.Match[str]) -> str:
             numbers = ",".join(match[1])
             return f"lhs_batch_dims={{{numbers}}}, rhs_batch_dims={{{numbers}}}"
@@ -625,11 +616,11 @@ def dots() -> Iterator[Case]:
 
 def convolutions(flags: Flags) -> Iterator[Case]:
     plain = "1,8,8,16", "3,3,16,32", "1,6,6,32", "window={size=3x3}, dim_labels=b01f_01io->b01f"
-    for left, right, result in product(TYPES, TYPES, TYPES):
-        if left == right and (left == result or result in ("f32", "s32")) or (
-            {left, right} <= {"s8", "u8"} and result == "s32"
-        ):
-            yield expression(
+    same = [
+        (each, each, result) for each in TYPES for result in dict.fromkeys((each, "f32", "s32"))
+    ]
+    for left, right, result in (*same, ("s8", "u8", "s32"), ("u8", "s8", "s32")):
+        yield expression(
                 "convolution", f"{result}[{plain[2]}]", "convolution({0}, {1}), "
                 + plain[3].replace("{", "{{").replace("}", "}}"),
                 f"{left}[{plain[0]}]", f"{right}[{plain[1]}]", flags=flags,
@@ -739,6 +730,18 @@ def limits() -> Iterator[Case]:
             for _ in range(length):
                 value = w(shape, f"add({value}, {w.parameter(shape)})")
             yield Case(BY_ELEMENT, f"chain of {length} with a parameter each", w.text(value))
+    for length in range(90, 100):
+        # The dot is begun first, and does not grow; the reduce grows down to it.
+        w = Writer()
+        how = w.reducer("add", "f32")
+        operands = f"{w.parameter('f32[16,16,16]')}, {w.parameter('f32[]')}"
+        value = w("f32[16,16]", f"reduce({operands}), dimensions={{2}}, to_apply={how}")
+        for _ in range(length):
+            value = w("f32[16,16]", f"transpose({value}), dimensions={{1,0}}")
+        operands = f"{value}, {w.parameter('f32[16,16]')}"
+        dot = f"dot({operands}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+        words = f"{length} transposes between a reduce and a dot"
+        yield Case(BY_DEFAULT, words, w.text(w("f32[16,16]", dot)))
     for above, below in product((45, 46, 47, 48, 49, 50, 51), repeat=2):
         if not 94 <= above + below <= 101:
             continue
@@ -757,95 +760,98 @@ def limits() -> Iterator[Case]:
 
 
 def graphs(flags: Flags, count: int, length: int) -> Iterator[Case]:
-    """Graphs by chance: operations that are supported and some that are not, read by any number."""
+    return (graph(flags, seed, length) for seed in range(count))
+
+
+def graph(flags: Flags, seed: int, length: int) -> Case:
+    """One by chance: operations that are supported and some that are not, read by any number."""
     square, row = "f32[64,64]", "f32[64]"
-    for seed in range(count):
-        dice = random.Random(f"{flags} {seed}")
-        w = Writer()
-        squares = [w.parameter(square) for _ in range(2)]
-        rows = [w.parameter(row)]
-        scalars = [w.parameter("f32[]"), w("f32[]", "constant(0)"), w("f32[]", "constant(2)")]
-        how = [w.reducer("add", "f32"), w.reducer("maximum", "f32"), w.reducer("multiply", "f32")]
-        read: Counter[str] = Counter()
+    dice = random.Random(f"{flags} {seed}")
+    w = Writer()
+    squares = [w.parameter(square) for _ in range(2)]
+    rows = [w.parameter(row)]
+    scalars = [w.parameter("f32[]"), w("f32[]", "constant(0)"), w("f32[]", "constant(2)")]
+    how = [w.reducer("add", "f32"), w.reducer("maximum", "f32"), w.reducer("multiply", "f32")]
+    read: Counter[str] = Counter()
 
-        def pick(values: list[str]) -> str:
-            # Mostly the last ones: that makes chains. Often one that nothing reads yet.
-            late = values[-4:]
-            fresh = [each for each in late if not read[each]]
-            chosen = dice.choice(fresh if fresh and dice.random() < 0.6 else late)
-            read[chosen] += 1
-            return chosen
+    def pick(values: list[str]) -> str:
+        # Mostly the last ones: that makes chains. Often one that nothing reads yet.
+        late = values[-4:]
+        fresh = [each for each in late if not read[each]]
+        chosen = dice.choice(fresh if fresh and dice.random() < 0.6 else late)
+        read[chosen] += 1
+        return chosen
 
-        for _ in range(dice.randint(length // 2, length)):
-            kind = dice.choice(
-                "unary unary binary binary binary odd reshape transpose broadcast scalar copy pad "
-                "reduce reduce dot slice concatenate rows constant convert fill window".split()
+    for _ in range(dice.randint(length // 2, length)):
+        kind = dice.choice(
+            "unary unary binary binary binary odd reshape transpose broadcast scalar copy pad "
+            "reduce reduce dot slice concatenate rows constant convert fill window".split()
+        )
+        one = pick(squares)
+        if kind == "unary":
+            opcode = dice.choice(("negate", "exponential", "abs", "sine", "sqrt"))
+            squares.append(w(square, f"{opcode}({one})"))
+        elif kind == "binary":
+            opcode = dice.choice(("add", "multiply", "maximum", "divide"))
+            squares.append(w(square, f"{opcode}({one}, {pick(squares)})"))
+        elif kind == "odd":
+            squares.append(w(square, f"cbrt({one})"))
+        elif kind == "reshape":
+            flat = w("f32[4096]", f"reshape({one})")
+            squares.append(w(square, f"reshape({flat})"))
+        elif kind == "transpose":
+            squares.append(w(square, f"transpose({one}), dimensions={{1,0}}"))
+        elif kind == "broadcast":
+            dimension = dice.choice("01")
+            squares.append(w(square, f"broadcast({pick(rows)}), dimensions={{{dimension}}}"))
+        elif kind == "scalar":
+            squares.append(w(square, f"broadcast({dice.choice(scalars)}), dimensions={{}}"))
+        elif kind == "copy":
+            squares.append(w(square, f"copy({one})"))
+        elif kind == "pad":
+            pad = dice.choice(("0_0x0_0", "1_-1x0_0"))
+            squares.append(w(square, f"pad({one}, {dice.choice(scalars)}), padding={pad}"))
+        elif kind == "reduce":
+            rows.append(
+                w(
+                    row,
+                    f"reduce({one}, {dice.choice(scalars)}), "
+                    f"dimensions={{{dice.choice('01')}}}, to_apply={dice.choice(how)}",
+                )
             )
-            one = pick(squares)
-            if kind == "unary":
-                opcode = dice.choice(("negate", "exponential", "abs", "sine", "sqrt"))
-                squares.append(w(square, f"{opcode}({one})"))
-            elif kind == "binary":
-                opcode = dice.choice(("add", "multiply", "maximum", "divide"))
-                squares.append(w(square, f"{opcode}({one}, {pick(squares)})"))
-            elif kind == "odd":
-                squares.append(w(square, f"cbrt({one})"))
-            elif kind == "reshape":
-                flat = w("f32[4096]", f"reshape({one})")
-                squares.append(w(square, f"reshape({flat})"))
-            elif kind == "transpose":
-                squares.append(w(square, f"transpose({one}), dimensions={{1,0}}"))
-            elif kind == "broadcast":
-                dimension = dice.choice("01")
-                squares.append(w(square, f"broadcast({pick(rows)}), dimensions={{{dimension}}}"))
-            elif kind == "scalar":
-                squares.append(w(square, f"broadcast({dice.choice(scalars)}), dimensions={{}}"))
-            elif kind == "copy":
-                squares.append(w(square, f"copy({one})"))
-            elif kind == "pad":
-                pad = dice.choice(("0_0x0_0", "1_-1x0_0"))
-                squares.append(w(square, f"pad({one}, {dice.choice(scalars)}), padding={pad}"))
-            elif kind == "reduce":
-                rows.append(
-                    w(
-                        row,
-                        f"reduce({one}, {dice.choice(scalars)}), "
-                        f"dimensions={{{dice.choice('01')}}}, to_apply={dice.choice(how)}",
-                    )
+        elif kind == "window":
+            half = w(
+                "f32[32,64]",
+                f"reduce-window({one}, {dice.choice(scalars)}), "
+                f"window={{size=2x1 stride=2x1}}, to_apply={dice.choice(how)}",
+            )
+            wide = w("f32[32,2,64]", f"broadcast({half}), dimensions={{0,2}}")
+            squares.append(w(square, f"reshape({wide})"))
+        elif kind == "dot":
+            squares.append(
+                w(
+                    square,
+                    f"dot({one}, {pick(squares)}), lhs_contracting_dims={{1}}, "
+                    f"rhs_contracting_dims={{{dice.choice('01')}}}",
                 )
-            elif kind == "window":
-                half = w(
-                    "f32[32,64]",
-                    f"reduce-window({one}, {dice.choice(scalars)}), "
-                    f"window={{size=2x1 stride=2x1}}, to_apply={dice.choice(how)}",
-                )
-                wide = w("f32[32,2,64]", f"broadcast({half}), dimensions={{0,2}}")
-                squares.append(w(square, f"reshape({wide})"))
-            elif kind == "dot":
-                squares.append(
-                    w(
-                        square,
-                        f"dot({one}, {pick(squares)}), lhs_contracting_dims={{1}}, "
-                        f"rhs_contracting_dims={{{dice.choice('01')}}}",
-                    )
-                )
-            elif kind == "slice":
-                squares.append(w(square, f"reverse({one}), dimensions={{0}}"))
-            elif kind == "concatenate":
-                tall = w("f32[128,64]", f"concatenate({one}, {pick(squares)}), dimensions={{0}}")
-                squares.append(w(square, f"slice({tall}), slice={{[0:64],[0:64]}}"))
-            elif kind == "rows":
-                rows.append(w(row, f"add({pick(rows)}, {pick(rows)})"))
-            elif kind == "constant":
-                scalars.append(w("f32[]", f"constant({dice.randint(3, 99)})"))
-            elif kind == "convert":
-                narrow = w("bf16[64,64]", f"convert({one})")
-                squares.append(w(square, f"convert({narrow})"))
-            else:
-                squares.append(w(square, f"iota(), iota_dimension={dice.choice('01')}"))
-        roots = [each for each in (*squares, *rows) if not read[each]]
-        roots += [each for each in (*squares, *rows) if read[each] and dice.random() < 0.05]
-        yield Case(flags, f"graph {seed}", w.text(*roots))
+            )
+        elif kind == "slice":
+            squares.append(w(square, f"reverse({one}), dimensions={{0}}"))
+        elif kind == "concatenate":
+            tall = w("f32[128,64]", f"concatenate({one}, {pick(squares)}), dimensions={{0}}")
+            squares.append(w(square, f"slice({tall}), slice={{[0:64],[0:64]}}"))
+        elif kind == "rows":
+            rows.append(w(row, f"add({pick(rows)}, {pick(rows)})"))
+        elif kind == "constant":
+            scalars.append(w("f32[]", f"constant({dice.randint(3, 99)})"))
+        elif kind == "convert":
+            narrow = w("bf16[64,64]", f"convert({one})")
+            squares.append(w(square, f"convert({narrow})"))
+        else:
+            squares.append(w(square, f"iota(), iota_dimension={dice.choice('01')}"))
+    roots = [each for each in (*squares, *rows) if not read[each]]
+    roots += [each for each in (*squares, *rows) if read[each] and dice.random() < 0.05]
+    return Case(flags, f"graph {seed}", w.text(*roots))
 
 
 def control_flow(flags: Flags) -> Iterator[Case]:
@@ -903,9 +909,7 @@ def control_flow(flags: Flags) -> Iterator[Case]:
         "{\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n  n = f32[] negate(p)\n"
         "  m = f32[] negate(q)\n  ROOT r = pred[] compare(n, m), direction=LT\n}"
     )
-    value = w(
-        "f32[64,64]", f"sort({w.parameter('f32[64,64]')}), dimensions={{1}}, to_apply={less}"
-    )
+    value = w("f32[64,64]", f"sort({w.parameter('f32[64,64]')}), dimensions={{1}}, to_apply={less}")
     yield Case(flags, "sort", w.text(w("f32[64,64]", f"negate({value})")))
 
 
@@ -938,13 +942,13 @@ def others(flags: Flags) -> Iterator[Case]:
             w = Writer()
             how = w.reducer(opcode, element)
             operands = f"{w.parameter(array)}, {w.parameter(scalar)}"
-            value = w(
-                f"{element}[8]", f"reduce({operands}), dimensions={{1}}, to_apply={how}"
-            )
+            value = w(f"{element}[8]", f"reduce({operands}), dimensions={{1}}, to_apply={how}")
             yield Case(flags, f"{element} reduce by {opcode}", w.text(value))
         w = Writer()
         how = w.reducer("add", element)
-        operands = f"{w.parameter(array)}, {w.parameter('s32[4]')}, {w.parameter(f'{element}[4,16]')}"
+        operands = (
+            f"{w.parameter(array)}, {w.parameter('s32[4]')}, {w.parameter(f'{element}[4,16]')}"
+        )
         value = w(
             array,
             f"scatter({operands}), update_window_dims={{1}}, inserted_window_dims={{0}}, "
@@ -999,8 +1003,12 @@ def others(flags: Flags) -> Iterator[Case]:
         flags=flags,
     )  # fmt: skip
     w = Writer()
-    pair = w("(u64[2], u32[8])", f"rng-bit-generator({w.parameter('u64[2]')}), algorithm=rng_default")
-    yield Case(flags, "rng-bit-generator", w.text(w("u32[8]", f"get-tuple-element({pair}), index=1")))
+    pair = w(
+        "(u64[2], u32[8])", f"rng-bit-generator({w.parameter('u64[2]')}), algorithm=rng_default"
+    )
+    yield Case(
+        flags, "rng-bit-generator", w.text(w("u32[8]", f"get-tuple-element({pair}), index=1"))
+    )
 
 
 def copies() -> Iterator[Case]:
@@ -1058,30 +1066,30 @@ def siblings() -> Iterator[Case]:
         }[shape].format(source)  # fmt: skip
         second = w("f32[1,1]" if shape == "f32[]" else shape, text)
         yield Case(SIBLINGS, f"negate and {shape} {text}", w.text(first, second))
-    for pattern in ("s32[64,64]", "pred[64,64]", "f32[64,64]", "c64[64,64]"):
+    for shape, text in (
+        ("s32[64,64]", "convert({0})"),
+        ("pred[64,64]", "is-finite({0})"),
+        ("f32[64,64]", "transpose({0}), dimensions={{1,0}}"),
+        ("c64[64,64]", "complex({0}, {0})"),
+    ):
         w = Writer()
         source = w.parameter("f32[64,64]")
         first = w("f32[64,64]", f"negate({source})")
-        second = {
-            "s32[64,64]": lambda: w("s32[64,64]", f"convert({source})"),
-            "pred[64,64]": lambda: w("pred[64,64]", f"is-finite({source})"),
-            "f32[64,64]": lambda: w("f32[64,64]", f"transpose({source}), dimensions={{1,0}}"),
-            "c64[64,64]": lambda: w("c64[64,64]", f"complex({source}, {source})"),
-        }[pattern]()
-        yield Case(SIBLINGS, f"negate and {pattern}", w.text(first, second))
-    for count, other in product((2, 3, 18, 19, 20, 21), (2, 19, 20)):
+        second = w(shape, text.format(source))
+        yield Case(SIBLINGS, f"negate and {shape} {text}", w.text(first, second))
+    for pair in product((2, 3, 18, 19, 20, 21), (2, 19, 20)):
         # Fusions of so many operands: sums, in one fusion each.
         for shared in (1, 2):
             w = Writer()
             common = [w.parameter("f32[64]") for _ in range(shared)]
             ends = []
-            for number in (count, other):
+            for number in pair:
                 value = common[0]
-                rest = [*common[1:], *(w.parameter("f32[64]") for _ in range(number - shared))]
-                for each in rest:
+                own = [w.parameter("f32[64]") for _ in range(number - shared)]
+                for each in (*common[1:], *own):
                     value = w("f32[64]", f"add({value}, {each})")
                 ends.append(value)
-            words = f"{count} and {other} operands, {shared} of them shared"
+            words = f"{pair[0]} and {pair[1]} operands, {shared} of them shared"
             yield Case(FUSED_SIBLINGS, words, w.text(*ends))
     w = Writer()
     source = w.parameter("f32[64]")
@@ -1109,9 +1117,9 @@ def siblings() -> Iterator[Case]:
             w = Writer()
             source = w.parameter("f32[64]")
             values = []
-            for index in range(count):
+            for number in range(count):
                 # Readers of two shapes in turn: only every other one is a sibling.
-                if alternate and index % 2:
+                if alternate and number % 2:
                     values.append(w("f32[64,2]", f"broadcast({source}), dimensions={{0}}"))
                 else:
                     values.append(w("f32[64]", f"add({source}, {w.parameter('f32[64]')})"))
@@ -1123,7 +1131,11 @@ def siblings() -> Iterator[Case]:
         first = w("f32[64]", f"broadcast({value}), dimensions={{}}")
         second = w("f32[64]", f"broadcast({value}), dimensions={{}}")
         yield Case(SIBLINGS, f"broadcasts of a scalar {scalar}", w.text(first, second))
-    for constant in ("f32[4] constant({1,2,3,4})", "f32[1] constant({1})", "f32[1,1] constant({{1}})"):
+    for constant in (
+        "f32[4] constant({1,2,3,4})",
+        "f32[1] constant({1})",
+        "f32[1,1] constant({{1}})",
+    ):
         w = Writer()
         shape, _, text = constant.partition(" ")
         value = w(shape, text)
@@ -1169,21 +1181,27 @@ def siblings() -> Iterator[Case]:
         for flags in (SIBLINGS, FUSED_SIBLINGS):
             yield Case(flags, f"{opcode} and a reader", w.text(first, second))
             yield Case(flags, f"a reader and {opcode}", w.text(second, first))
-    w = Writer()
-    source = w.parameter("f32[64]")
-    unread = w("f32[64]", f"negate({source})")
-    read = w("f32[64]", f"abs({source})")
-    other = w("f32[64]", f"cbrt({source})")
-    yield Case(SIBLINGS, "one that nothing reads", w.text(read, other))
+
+
+def examples(pass_name: str) -> Iterator[Case]:
+    """Those of the rules."""
+    also = SIBLINGS.also if pass_name == SEVERAL else ()
+    for rule in next(book for book in NEWEST if book.pass_name == pass_name):
+        for example in read_examples(rule.id):
+            types = re.search(r"^// types: (.+)$", example.text, re.MULTILINE)
+            flags = Flags(pass_name, also, tuple(types[1].split(", ")) if types else DEFAULT)
+            text = re.sub(r"HloModule \w+", "HloModule NAME", example.text, count=1)
+            yield Case(flags, f"example of {rule.id}: {example.why}", text)
 
 
 def cases(pass_name: str) -> Iterator[Case]:
+    yield from examples(pass_name)
     if pass_name == LIBRARY:
         for types in TYPES_TOGETHER:
             yield from graphs(Flags(LIBRARY, (), types), 60, 30)
         for flags in (BY_ALL, BY_DEFAULT):
             yield from control_flow(flags)
-        for make in (sizes, moves, trailing, reductions, windows, dots, limits):
+        for make in (sizes, moves, trailing, starts_of_data, reductions, windows, dots, limits):
             yield from make()
         yield from chain(elementwise("64,64", BY_ELEMENT), rest("64,64", BY_ELEMENT))
         yield from chain(convolutions(BY_DEFAULT), others(BY_ALL))
@@ -1252,7 +1270,7 @@ def version_of(python: str) -> str:
 def books_of(version: str) -> Books:
     """Those of the version, the newest ones where it has none of its own."""
     key = f"cpu-{'.'.join(version.split('.')[:2])}"
-    return CPU_BOOKS.get(key) or next(iter(CPU_BOOKS.values()))
+    return CPU_BOOKS.get(key) or NEWEST
 
 
 def hold(python: str, pass_name: str) -> int:
@@ -1274,7 +1292,7 @@ def hold(python: str, pass_name: str) -> int:
                     counts[f"  {' '.join(problem.split())[:60]}"] += 1
                 elif result:
                     counts["differ"] += 1
-                    print(f"{version} {pass_name}: {case.words}: {result}")
+                    print(f"{version} {pass_name}: {case.words}: {result}", flush=True)
                 else:
                     counts["identical"] += 1
     total = counts["identical"] + counts["differ"]
@@ -1294,7 +1312,8 @@ def main() -> None:
     parser.add_argument("--only", choices=PASSES, help="the pass that is compared")
     options = parser.parse_args()
     passes = [options.only] if options.only else PASSES
-    sys.exit(any([hold(*each) for each in product(options.python, passes)]))
+    differ = [hold(*each) for each in product(options.python, passes)]
+    sys.exit(any(differ))
 
 
 if __name__ == "__main__":

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from fusionscope.dump.fusion_explorer import Kind, read_fusion_explorer
@@ -55,14 +57,17 @@ def test_reasons_of_real_records(reason, pass_name, rule):
     assert rule in RULE_IDS
 
 
-def test_every_reason_of_cpu_and_gpu_records_is_known(data):
+RECORDS = Path(__file__).parent.parent / "dump" / "data"
+
+
+def test_every_reason_of_cpu_and_gpu_records_is_known():
     reasons = set()
-    for file in data.glob("*/*._fusion.*"):
+    for file in RECORDS.glob("*/*._fusion.*"):
         if file.parent.name != "tpu":  # its compiler often names a line of its source instead
             for decision in read_fusion_explorer(file.read_bytes(), file.name).decisions:
                 if decision.kind is not Kind.OTHER and decision.reason:
                     reasons.add((decision.reason, decision.pass_name))
-    for file in data.glob("*/*.priority_fusion_dump.txt"):
+    for file in RECORDS.glob("*/*.priority_fusion_dump.txt"):
         for step in read_priority_fusion(file.read_bytes(), file.name).steps:
             if isinstance(step, Ineligible):
                 reasons.add((step.reason, "PriorityFusion"))

@@ -81,7 +81,7 @@ class SoftmaxCoupling(PairRule):
     title: ClassVar = "softmax: the value under the maximum, computed once"
     what: ClassVar = (
         "The producer is elementwise, is reduced to its maximum, and that maximum, broadcast, is "
-        "subtracted from it (or from its broadcast) before an exponential."
+        "subtracted from it (or it from that) before an exponential. From jaxlib 0.11 on."
     )
     why: ClassVar = (
         "A copy computed elsewhere may differ in the last digit from the one that the maximum was "
@@ -115,18 +115,14 @@ def _takes_maximum(user: MutableInstruction, of: MutableInstruction) -> bool:
 def _subtracts_maximum(
     user: MutableInstruction, value: MutableInstruction, maximum: MutableInstruction
 ) -> bool:
-    if user.opcode != "subtract":
-        return False
-    sides = [
-        operand.operands[0] if operand.opcode == "broadcast" else operand
-        for operand in user.operands
-    ]
-    has_maximum = any(
-        operand.opcode == "broadcast" and operand.operands[0] is maximum
-        for operand in user.operands
+    """Whether it is the value minus the maximum, broadcast, or the reverse, before an
+    exponential."""
+    return (
+        user.opcode == "subtract"
+        and value in user.operands
+        and any(o.opcode == "broadcast" and o.operands[0] is maximum for o in user.operands)
+        and any(each.opcode == "exponential" for each in user.users)
     )
-    has_value = value in sides or value in user.operands
-    return has_value and has_maximum and any(u.opcode == "exponential" for u in user.users)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +144,7 @@ class NonscalarConstant(PairRule):
 @dataclass(frozen=True, slots=True)
 class OutputFuseDot(PairRule):
     id: ClassVar = "cpu-output-fuse-dot"
+    only_allows: ClassVar = True
     title: ClassVar = "a matrix-vector product and its add"
     what: ClassVar = (
         "Allowed: the consumer is an add, the producer a dot of rank 0 or 1 without batch "
@@ -203,21 +200,24 @@ class Concatenate(PairRule):
     title: ClassVar = "concatenate of many operands or along last dimension"
     what: ClassVar = (
         "The producer or the consumer is a concatenate with more than max_operands operands, or "
-        "one of rank 2 or more along the minor-most dimension of its layout whose result is "
-        "min_extent or longer in that dimension."
+        "one of rank 2 or more along the minor-most dimension of its layout whose result has "
+        "min_extent_bytes or more in that dimension, and min_bytes or more in all. Before jaxlib "
+        "0.12: min_extent or more elements in that dimension."
     )
     why: ClassVar = (
         "Fused, it becomes a tree of branches in the innermost loop; alone it is a few copies."
     )
-    lever: ClassVar = (
-        "join at most 8 operands, and not along the last dimension where the result is 128 or "
-        "longer in it"
+    lever: ClassVar = "join at most 8 operands, and not along the last dimension"
+    source: ClassVar = (
+        f"{_SOURCE} (August 2026: min_extent); the sizes in bytes were found by compiling with "
+        "jaxlib 0.12.0.1"
     )
-    source: ClassVar = _SOURCE
     message: ClassVar = "Concatenate fusion is inefficient."
 
     max_operands: int = 8
-    min_extent: int = 128
+    min_extent: int = 0
+    min_extent_bytes: int = 64
+    min_bytes: int = 2048
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         for end in (pair.producer, pair.consumer):
@@ -226,8 +226,16 @@ class Concatenate(PairRule):
             if len(end.operands) > self.max_operands:
                 return self.refuse(operands=len(end.operands), max_operands=self.max_operands)
             extent = _minor_extent(end)
-            if extent is not None and extent >= self.min_extent:
-                return self.refuse(extent=extent, min_extent=self.min_extent)
+            if extent is None:
+                continue
+            extent_bytes = extent * end.shape.bits // 8
+            total = end.shape.byte_size
+            if (
+                extent >= self.min_extent
+                and extent_bytes >= self.min_extent_bytes
+                and total >= self.min_bytes
+            ):
+                return self.refuse(extent=extent, extent_bytes=extent_bytes, bytes=total)
         return None
 
 
@@ -360,6 +368,7 @@ _EMITTED_ANEW = frozenset(
 @dataclass(frozen=True, slots=True)
 class SmallMatrixVector(PairRule):
     id: ClassVar = "cpu-small-matvec"
+    only_allows: ClassVar = True
     title: ClassVar = "the matrix of a small vector"
     what: ClassVar = (
         "Allowed: the consumer is a dot of rank 0 or 1 whose other operand is a vector of less "
@@ -383,6 +392,7 @@ class SmallMatrixVector(PairRule):
 @dataclass(frozen=True, slots=True)
 class IntoLoopFusion(PairRule):
     id: ClassVar = "cpu-into-loop-fusion"
+    only_allows: ClassVar = True
     title: ClassVar = "into a loop fusion"
     what: ClassVar = "Allowed: the consumer is a loop fusion, and no rule before had an objection."
     source: ClassVar = _SOURCE
@@ -394,6 +404,7 @@ class IntoLoopFusion(PairRule):
 @dataclass(frozen=True, slots=True)
 class IntoLoopOperation(PairRule):
     id: ClassVar = "cpu-into-loop-op"
+    only_allows: ClassVar = True
     title: ClassVar = "into an operation that can be a loop"
     what: ClassVar = (
         "Allowed: the consumer is one of the operations of cpu-loop-fusible-producer, and no rule "
@@ -423,7 +434,7 @@ CPU_FUSION: RuleBook[PairRule | InPlaceRule] = RuleBook(
     "cpu-fusion",
     "fusion",
     "cpu",
-    ("0.10.2", "0.11.2", "0.12.0.1"),
+    ("0.12.0.1",),
     (
         Eligible(),
         GloballyUnfusible(),
@@ -447,4 +458,10 @@ CPU_FUSION: RuleBook[PairRule | InPlaceRule] = RuleBook(
         IntoLoopOperation(),
         NoCase(),
     ),
+)
+CPU_FUSION_0_11 = CPU_FUSION.renamed("cpu-fusion-0.11", ("0.11.2",)).with_rule(
+    Concatenate(min_extent=128, min_extent_bytes=0, min_bytes=0)
+)
+CPU_FUSION_0_10 = CPU_FUSION_0_11.renamed("cpu-fusion-0.10", ("0.10.2",)).without(
+    SoftmaxCoupling.id
 )

@@ -1,0 +1,163 @@
+"""The list of rules and the page of one, as JSON, as Markdown, and on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fusionscope.report.text import cell
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.rules.catalogue import RulePage
+
+SCHEMA = "fusionscope.rules/1"
+
+
+def to_json(pages: Sequence[RulePage]) -> dict[str, Any]:
+    """The fields are documented in docs/json.md."""
+    return {"schema": SCHEMA, "rules": [_page_json(page) for page in pages]}
+
+
+def _page_json(page: RulePage) -> dict[str, Any]:
+    rule = page.rule
+    return {
+        "id": rule.id,
+        "title": rule.title,
+        "pass": page.pass_name,
+        "backend": page.backend,
+        "versions": list(page.versions),
+        "what": rule.what,
+        "why": rule.why or None,
+        "message": rule.message or None,
+        "try": rule.lever,
+        "source": rule.source,
+        "legality": rule.is_legality,
+        "thresholds": page.thresholds,
+        "older_thresholds": page.older_thresholds,
+        "examples": [
+            {
+                "decided": example.is_decided,
+                "producer": example.producer,
+                "consumer": example.consumer,
+                "instead": example.instead,
+                "why": example.why,
+                "text": example.text,
+            }
+            for example in page.examples
+        ],
+    }
+
+
+def _thresholds(values: dict[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def list_to_markdown(pages: Sequence[RulePage]) -> str:
+    """A table, each rule with a link to its page beside it."""
+    return "\n".join(_markdown_list(pages)) + "\n"
+
+
+def _markdown_list(pages: Sequence[RulePage]) -> Iterator[str]:
+    for pass_name in dict.fromkeys(page.pass_name for page in pages):
+        yield f"## {pass_name}\n"
+        yield "| rule | in a few words | thresholds | jaxlib |\n|---|---|---|---|"
+        for page in pages:
+            if page.pass_name == pass_name:
+                rule = page.rule
+                yield (
+                    f"| [{rule.id}]({rule.id}.md) | {cell(rule.title)} "
+                    f"| {_thresholds(page.thresholds)} | {', '.join(page.versions)} |"
+                )
+        yield ""
+
+
+def page_to_markdown(page: RulePage) -> str:
+    return "\n".join(_markdown_page(page)) + "\n"
+
+
+def _markdown_page(page: RulePage) -> Iterator[str]:
+    rule = page.rule
+    yield f"# {rule.id}\n"
+    yield f"{rule.title[0].upper()}{rule.title[1:]}.\n"
+    for heading, text in _paragraphs(page):
+        yield f"**{heading}** {text}\n"
+    for example in _shown(page):
+        yield f"{_caption(page, example)}\n\n```\n{example.text}```\n"
+
+
+def _paragraphs(page: RulePage) -> Iterator[tuple[str, str]]:
+    """Headings and texts, those that there are."""
+    rule = page.rule
+    yield "What", rule.what
+    if rule.why:
+        yield "Why", rule.why
+    if rule.message:
+        yield "Message", f"`{rule.message}`"
+    if page.thresholds:
+        yield "Thresholds", _thresholds(page.thresholds)
+    for version, values in page.older_thresholds.items():
+        yield f"Thresholds of jaxlib {version}", _thresholds(values)
+    if rule.lever:
+        yield "Try", rule.lever
+    if page.thresholds:
+        name, value = next(iter(page.thresholds.items()))
+        yield "What if", f"`fusionscope explain DUMP --set {rule.id}.{name}={value + 1}`"
+    else:
+        yield "What if", f"`fusionscope explain DUMP --disable {rule.id}`"
+    yield "Where", f"{page.backend}, pass {page.pass_name}; seen in jaxlib {_versions(page)}"
+    yield "Source", rule.source
+
+
+def _versions(page: RulePage) -> str:
+    return ", ".join(page.versions)
+
+
+def _shown(page: RulePage) -> Iterator[Any]:
+    """The first example that the rule decides and the first that it leaves."""
+    for is_decided in (True, False):
+        yield from [each for each in page.examples if each.is_decided is is_decided][:1]
+
+
+def _caption(page: RulePage, example: Any) -> str:
+    ends = f"`{example.producer}`"
+    if example.consumer is not None:
+        ends += f" → `{example.consumer}`"
+    if example.is_decided:
+        return f"It decides {ends}: {example.why}."
+    instead = f" ({example.instead} decides)" if example.instead else ""
+    return f"It leaves {ends}{instead}: {example.why}."
+
+
+def print_list(pages: Sequence[RulePage], console: Console) -> None:
+    """For a terminal."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    for pass_name in dict.fromkeys(page.pass_name for page in pages):
+        backend = next(page.backend for page in pages if page.pass_name == pass_name)
+        console.print(Text(f"{pass_name} ({backend})", style="bold"))
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+        for page in pages:
+            if page.pass_name == pass_name:
+                table.add_row(page.rule.id, page.rule.title, _thresholds(page.thresholds))
+        console.print(Padding(table, (0, 0, 0, 2)))
+    console.print("fusionscope rules ID prints the page of one of them")
+
+
+def print_page(page: RulePage, console: Console) -> None:
+    """For a terminal."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Text(f"{page.rule.id}: {page.rule.title}", style="bold"))
+    for heading, text in _paragraphs(page):
+        line = Text(f"{heading}: ", style="dim")
+        line.append(text.replace("`", ""), style="default")
+        console.print(Padding(line, (0, 0, 0, 2)))
+    for example in _shown(page):
+        console.print()
+        console.print(Text(_caption(page, example).replace("`", ""), style="bold"))
+        console.print(Padding(Text(example.text.rstrip()), (0, 0, 0, 2)))

@@ -1,0 +1,66 @@
+"""What there is to say of each rule: what ``fusionscope rules`` and docs/rules/ show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from fusionscope.errors import UnusableInput
+from fusionscope.rules.books import CPU_BOOKS, RULES
+from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.rule import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class RulePage:
+    """One rule, as the newest version has it.
+
+    ``versions`` are those of jaxlib in which it was seen at work, ``thresholds`` its numbers by
+    name, ``older_thresholds`` those of versions that have others.
+    """
+
+    rule: Rule
+    pass_name: str
+    backend: str
+    versions: tuple[str, ...]
+    thresholds: dict[str, int]
+    older_thresholds: dict[str, dict[str, int]]
+    examples: tuple[Example, ...]
+
+
+def all_rules() -> tuple[RulePage, ...]:
+    """In the order of the passes and, within one, in the compiler's own."""
+    return tuple(_page(rule) for rule in RULES)
+
+
+def find_rule(id: str) -> RulePage:
+    """Raises ``UnusableInput`` where no rule has this id."""
+    for rule in RULES:
+        if rule.id == id:
+            return _page(rule)
+    ids = [rule.id for rule in RULES]
+    close = ", ".join(get_close_matches(id, ids, 3, 0.4)) or "fusionscope rules lists them"
+    raise UnusableInput(f"no rule is called {id!r}, expected one such as {close}")
+
+
+def _page(rule: Rule) -> RulePage:
+    books = [book for books in CPU_BOOKS.values() for book in books if book.find(rule.id)]
+    versions = sorted({version for book in books for version in book.versions}, key=_numbers)
+    older: dict[str, dict[str, int]] = {}
+    for book in books:
+        found = book.find(rule.id)
+        if found is not None and found.thresholds != rule.thresholds:
+            older.update(dict.fromkeys(book.versions, found.thresholds))
+    return RulePage(
+        rule,
+        books[0].pass_name,
+        books[0].backend,
+        tuple(versions),
+        rule.thresholds,
+        older,
+        read_examples(rule.id),
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

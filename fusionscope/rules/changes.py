@@ -1,0 +1,204 @@
+"""Rules that a user changed: other thresholds, rules left out, pairs allowed or forbidden."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from fusionscope.errors import UnusableInput
+from fusionscope.rules.base import PairRule
+from fusionscope.rules.books import RULES, Books
+from fusionscope.rules.graph import MutableInstruction
+from fusionscope.rules.rule import Decision
+from fusionscope.rules.state import FusionPair, FusionState
+
+_KEYS = ("set", "disable", "allow", "forbid")
+
+
+class PairPattern(NamedTuple):
+    """Producer and consumer by name or opcode, with ``*`` and ``?``."""
+
+    producer: str
+    consumer: str
+
+    def fits(self, pair: FusionPair) -> bool:
+        """Whether it names the producer, and what reads it in the consumer."""
+        return _is_named(pair.producer, self.producer) and any(
+            _is_named(reader, self.consumer) for reader in _readers(pair)
+        )
+
+
+def _is_named(instruction: MutableInstruction, pattern: str) -> bool:
+    names = (instruction.name, instruction.origin, instruction.opcode)
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _readers(pair: FusionPair) -> Iterable[MutableInstruction]:
+    """What reads the producer: the consumer, or instructions inside it."""
+    if pair.consumer.opcode != "fusion":
+        return (pair.consumer,)
+    return pair.consumer.fused.parameters[pair.slot].users
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed(PairRule):
+    """Not one of the compiler's: pairs that a user wants fused, as far as that is legal."""
+
+    id: ClassVar = "user-allow"
+    title: ClassVar = "asked for with --allow"
+    what: ClassVar = "Allowed where no rule objects without which the result would be wrong."
+    source: ClassVar = "--allow"
+    is_asked_first: ClassVar = True
+
+    patterns: tuple[PairPattern, ...] = ()
+
+    def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
+        return self.allow() if any(each.fits(pair) for each in self.patterns) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Forbidden(PairRule):
+    """Not one of the compiler's: pairs that a user does not want fused."""
+
+    id: ClassVar = "user-forbid"
+    title: ClassVar = "asked for with --forbid"
+    what: ClassVar = "Refused."
+    source: ClassVar = "--forbid"
+    is_asked_first: ClassVar = True
+    message: ClassVar = "forbidden by the user"
+
+    patterns: tuple[PairPattern, ...] = ()
+
+    def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
+        return self.refuse() if any(each.fits(pair) for each in self.patterns) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """``thresholds`` are rule, name and value; ``disabled`` ids of rules."""
+
+    thresholds: tuple[tuple[str, str, int], ...] = ()
+    disabled: tuple[str, ...] = ()
+    allowed: tuple[PairPattern, ...] = ()
+    forbidden: tuple[PairPattern, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.thresholds or self.disabled or self.allowed or self.forbidden)
+
+    def __str__(self) -> str:
+        return ", ".join(
+            [f"{id}.{name}={value}" for id, name, value in self.thresholds]
+            + [f"without {id}" for id in self.disabled]
+            + [f"allow {each.producer} -> {each.consumer}" for each in self.allowed]
+            + [f"forbid {each.producer} -> {each.consumer}" for each in self.forbidden]
+        )
+
+    def __or__(self, other: Changes) -> Changes:
+        return Changes(
+            self.thresholds + other.thresholds,
+            self.disabled + other.disabled,
+            self.allowed + other.allowed,
+            self.forbidden + other.forbidden,
+        )
+
+    def apply(self, books: Books) -> Books:
+        """The books with these changes. Raises ``UnusableInput`` where a rule has no such
+        threshold."""
+        changed = []
+        for book in books:
+            for id, name, value in self.thresholds:
+                book = book.with_threshold(id, name, value)
+            for id in self.disabled:
+                book = book.without(id)
+            if book.pass_name == "fusion":
+                wishes = (Forbidden(self.forbidden), Allowed(self.allowed))
+                book = book.with_first(tuple(wish for wish in wishes if wish.patterns))
+            changed.append(book)
+        return tuple(changed)
+
+
+NO_CHANGES = Changes()
+
+
+def read_changes(
+    set_: Iterable[str], disable: Iterable[str], allow: Iterable[str], forbid: Iterable[str]
+) -> Changes:
+    """Options of the command line as changes. Raises ``UnusableInput``."""
+    return Changes(
+        tuple(_threshold(*text.partition("=")[::2]) for text in set_),
+        tuple(_known(id) for id in disable),
+        tuple(_pattern("--allow", text) for text in allow),
+        tuple(_pattern("--forbid", text) for text in forbid),
+    )
+
+
+def read_plan(path: Path) -> Changes:
+    """The same in a TOML file: a table ``set`` and lists ``disable``, ``allow`` and ``forbid``.
+
+    Raises ``UnusableInput``.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnusableInput(f"cannot be read: {error}", file=str(path)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise UnusableInput(f"not TOML: {error}", file=str(path)) from None
+    for key in content:
+        if key not in _KEYS:
+            raise UnusableInput(
+                f"unknown key {key!r}, expected one of {', '.join(_KEYS)}", file=str(path)
+            )
+    values = [f"{key}={value}" for key, value in _flat(content.get("set", {}), path).items()]
+    lists = [_texts(content, key, path) for key in _KEYS[1:]]
+    try:
+        return read_changes(values, *lists)
+    except UnusableInput as error:
+        raise UnusableInput(error.problem, file=str(path)) from None
+
+
+def _flat(table: Any, path: Path) -> dict[str, Any]:
+    """``{"cpu-concat": {"max_operands": 9}}`` and ``{"cpu-concat.max_operands": 9}`` alike."""
+    if not isinstance(table, dict):
+        raise UnusableInput("'set' is no table, expected [set] and RULE.NAME = N", file=str(path))
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            found.update({f"{key}.{name}": inner for name, inner in value.items()})
+        else:
+            found[key] = value
+    return found
+
+
+def _texts(content: dict[str, Any], key: str, path: Path) -> list[str]:
+    value = content.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise UnusableInput(f"{key!r} is no list of texts", file=str(path))
+    return value
+
+
+def _known(id: str) -> str:
+    from fusionscope.rules.catalogue import find_rule
+
+    return find_rule(id).rule.id
+
+
+def _threshold(place: str, value: str) -> tuple[str, str, int]:
+    id, _, name = place.strip().rpartition(".")
+    known = next((rule for rule in RULES if rule.id == (id and _known(id))), None)
+    if known is None or not value.strip().isdecimal():
+        raise UnusableInput(f"--set {place}={value}: expected RULE.NAME=N, N a whole number")
+    if name not in known.thresholds:
+        names = ", ".join(known.thresholds) or "none at all"
+        raise UnusableInput(f"--set {place}: {id} has no threshold {name!r}, it has {names}")
+    return id, name, int(value)
+
+
+def _pattern(option: str, text: str) -> PairPattern:
+    producer, arrow, consumer = (part.strip() for part in text.partition("->"))
+    if not (producer and arrow and consumer):
+        raise UnusableInput(f"{option} {text!r}: expected 'PRODUCER -> CONSUMER'")
+    return PairPattern(producer.lstrip("%"), consumer.lstrip("%"))
