@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from fusionscope.explain.difference import Difference, compare
     from fusionscope.explain.story import History, tell_history
     from fusionscope.hlo import Computation, Instruction, Module, Shape, parse, to_text
+    from fusionscope.replay.verification import Verification, verify
+    from fusionscope.rules.changes import Changes, PairPattern
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Changes",
     "Computation",
     "Difference",
     "Dump",
@@ -31,10 +34,12 @@ __all__ = [
     "Module",
     "ModuleFacts",
     "PairFacts",
+    "PairPattern",
     "Selection",
     "Shape",
     "Stage",
     "UnusableInput",
+    "Verification",
     "__version__",
     "compare",
     "explain_dump",
@@ -42,6 +47,7 @@ __all__ = [
     "parse",
     "tell_history",
     "to_text",
+    "verify",
 ]
 
 # Where each name is defined.
@@ -51,6 +57,8 @@ _FOLDERS = {
     "fusionscope.explain": ("Explanation", "ModuleFacts", "PairFacts", "Selection", "explain_dump"),
     "fusionscope.explain.difference": ("Difference", "compare"),
     "fusionscope.explain.story": ("History", "tell_history"),
+    "fusionscope.replay.verification": ("Verification", "verify"),
+    "fusionscope.rules.changes": ("Changes", "PairPattern"),
     "fusionscope.hlo": ("Computation", "Instruction", "Module", "Shape", "parse", "to_text"),
 }
 # A plain ``explain`` would be hidden by the folder of that name, which becomes an attribute of the

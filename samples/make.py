@@ -70,6 +70,24 @@ BATCHES = (
     ),
     Batch("tpu-v5e", "0.12", "tpu", ("attention", "concatenate", "softmax"), ("concatenate",)),
     Batch("cpu-jaxlib-0.10", "0.10", "cpu", ("concatenate", "softmax"), ("concatenate",)),
+    Batch(
+        "cpu-multi-output",
+        "0.12",
+        "cpu",
+        ("cartpole", "reductions"),
+        ("reductions",),
+        flags=("--xla_backend_extra_options=xla_cpu_use_multi_output_fusion",),
+    ),
+    Batch(
+        "cpu-elementwise-library",
+        "0.12",
+        "cpu",
+        ("attention",),
+        flags=(
+            "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_DOT,"
+            "LIBRARY_FUSION_TYPE_ELTWISE,LIBRARY_FUSION_TYPE_REDUCE",
+        ),
+    ),
     Batch("h100-jaxlib-0.10", "0.10", "h100", ("concatenate", "softmax"), ("concatenate",)),
 )
 

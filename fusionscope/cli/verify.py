@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 
 import click
 
 from fusionscope.cli.output import format_options, rules_option, show_progress, write_report
+from fusionscope.errors import UnusableInput
 
 
 @click.command(name="verify")
@@ -17,7 +19,7 @@ from fusionscope.cli.output import format_options, rules_option, show_progress, 
     "--at-least",
     metavar="PERCENT",
     type=click.FloatRange(0, 100),
-    help="Exit with 1 where less than this agrees.",
+    help="Exit with 1 where less than this agrees, with 2 where something could not be compared.",
 )
 @format_options("text", "json", "markdown")
 def command(
@@ -41,6 +43,8 @@ def command(
       fusionscope verify dump_dir/ --at-least 99.5
       fusionscope verify dump_dir/ --rules cpu-0.10 --format json
     """
+    if at_least is not None and isnan(at_least):
+        raise UnusableInput("--at-least nan: expected a number from 0 to 100")
     from fusionscope.dump import open_dump
     from fusionscope.explain.explain import pick_modules
     from fusionscope.replay.verification import verify
@@ -62,4 +66,8 @@ def command(
         markdown=lambda: to_markdown(verification),
         text=lambda console: print_verification(verification, console),
     )
-    return int(at_least is not None and verification.agreement < at_least)
+    if at_least is None:
+        return 0
+    if verification.agreement < at_least:
+        return 1
+    return 2 if verification.problems else 0  # of what was not compared nothing is known

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.replayed import Replayed
@@ -11,10 +13,10 @@ from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
 from fusionscope.replay.comparison import find_divergence
-from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
+from fusionscope.replay.passes import PassRun, find_runs, pick_books, read_settings, replay
 from fusionscope.replay.plan import FusionPlan
 from fusionscope.rules.books import Books
-from fusionscope.rules.changes import Changes
+from fusionscope.rules.changes import Changes, unfitting
 
 _TOGETHER = (Outcome.FUSED, Outcome.DUPLICATED)
 _PASSES_BETWEEN = (
@@ -42,7 +44,7 @@ def what_if(module: DumpedModule, changes: Changes, books: Books | None = None) 
     old: dict[str, FusionPlan] = {}
     new: dict[str, FusionPlan] = {}
     current: Module | None = None
-    notes: list[str] = []
+    notes = list(_notes(changes, books, runs, inputs))
     for index, run in enumerate(runs):
         as_is = old[run.pass_name] = replay(run.pass_name, inputs[index], settings, books)
         start = inputs[index] if current is None else current
@@ -73,6 +75,23 @@ def what_if(module: DumpedModule, changes: Changes, books: Books | None = None) 
         ),
         tuple(dict.fromkeys(notes)),
     )
+
+
+def _notes(
+    changes: Changes, books: Books, runs: list[PassRun], inputs: list[Module]
+) -> Iterator[str]:
+    """Which of the changes can have no effect, and which none that is to be had."""
+    passes = {run.pass_name for run in runs}
+    asked = {rule.id: rule for book in books if book.pass_name in passes for rule in book}
+    for id in dict.fromkeys([*(id for id, _, _ in changes.thresholds), *changes.disabled]):
+        if id not in asked:
+            yield f"none of the passes replayed here asks {id}"
+        elif id in changes.disabled and asked[id].is_legality:
+            yield f"without {id} the module may not compile, or may compute something else"
+    for run, before in zip(runs, inputs, strict=True):
+        if run.pass_name == "fusion":
+            for pattern in unfitting((*changes.allowed, *changes.forbidden), before):
+                yield f"no pair before the fusion pass fits {pattern}"
 
 
 def _pairs(before: Module, after: Module) -> tuple[Pair, ...]:

@@ -56,6 +56,10 @@ def check_literal(opcode: str, literal: str, shape: Shape) -> str | None:
         return None
     elif None in shape.dimensions:
         return f"a constant cannot be {shape}"
+    elif 0 in shape.dimensions:  # printed as a pair of braces, whatever the rank
+        if re.fullmatch(r"[{},\s]*", literal) and literal.startswith("{"):
+            return None
+        return f"{quoted(literal)} does not fill {shape}"
     elif any(size > len(literal) for size in shape.dimensions if size):
         return f"{quoted(literal)} does not fill {shape}"
     else:

@@ -57,7 +57,7 @@ def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
                     pending.extend(zip(a.called, b.called, strict=True))
                     continue
                 what = found
-            return Divergence(other.name, what, _words(a), _words(b))
+            return Divergence(other.name, what, _words(a, what), _words(b, what))
     return None
 
 
@@ -74,8 +74,9 @@ def _difference(one: MutableInstruction, other: MutableInstruction) -> str | Non
         return "root"
     if len(one.called) != len(other.called):
         return "called computations"
-    if one.attributes_text != other.attributes_text and _meaning(one) != _meaning(other):
-        return "attributes"
+    if one.attributes_text != other.attributes_text:
+        a, b = _meaning(one), _meaning(other)
+        return next((f"{key}=" for key in {**a, **b} if a.get(key) != b.get(key)), None)
     return None
 
 
@@ -83,10 +84,13 @@ def _meaning(instruction: MutableInstruction) -> dict[str, str]:
     return {k: v for k, v in instruction.attributes.items() if k not in _NO_MEANING}
 
 
-def _words(instruction: MutableInstruction | None) -> str:
+def _words(instruction: MutableInstruction | None, what: str) -> str:
+    """``what`` may name an attribute, as in ``index=``, which is shown too."""
     if instruction is None:
         return ""
+    value = instruction.attributes.get(what[:-1]) if what.endswith("=") else None
     operands = ", ".join(each.name for each in instruction.operands)
     kind = f", kind={instruction.fusion_kind}" if instruction.fusion_kind else ""
     inside = instruction.inside or operands
-    return f"{instruction.name} = {instruction.shape} {instruction.opcode}({inside}){kind}"
+    shown = f", {what}{value}" if value is not None else ""
+    return f"{instruction.name} = {instruction.shape} {instruction.opcode}({inside}){kind}{shown}"

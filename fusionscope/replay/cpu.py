@@ -8,7 +8,7 @@ from fusionscope.replay.instruction_fusion import InstructionFusion, Judge
 from fusionscope.rules.cpu.emitters import is_emitted_elementwise
 from fusionscope.rules.cpu.fusion import SoftmaxCoupling, can_be_output_fused
 from fusionscope.rules.graph import MutableInstruction, MutableModule
-from fusionscope.rules.state import FusionPair
+from fusionscope.rules.state import FusionPair, KeptOnce
 
 
 class CpuInstructionFusion(InstructionFusion):
@@ -16,13 +16,13 @@ class CpuInstructionFusion(InstructionFusion):
 
     def find_kept_once(
         self, order: Sequence[MutableInstruction], judge: Judge
-    ) -> dict[MutableInstruction, str]:
+    ) -> dict[MutableInstruction, KeptOnce]:
         kept = InstructionFusion.find_kept_once(self, order, judge)
         rule = self.book.find(SoftmaxCoupling.id)
         if isinstance(rule, SoftmaxCoupling) and self.state.may_duplicate:
             for producer in order:
                 if producer not in kept and rule.keeps(producer):
-                    kept[producer] = rule.id
+                    kept[producer] = KeptOnce(rule.id)
         return kept
 
     def choose_kind(self, pair: FusionPair) -> str:

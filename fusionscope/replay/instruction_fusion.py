@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from fusionscope.replay.plan import Considered, FusionPlan
 from fusionscope.replay.reachability import Reachability
-from fusionscope.rules.base import GloballyUnfusible, PairRule
+from fusionscope.rules.base import Eligible, GloballyUnfusible, PairRule
 from fusionscope.rules.fusing import create_fusion, fuse_instruction
 from fusionscope.rules.graph import (
     MutableComputation,
@@ -21,7 +21,7 @@ from fusionscope.rules.graph import (
 from fusionscope.rules.inplace import InPlaceRule, check_in_place
 from fusionscope.rules.properties import EMBEDDING, is_fusible
 from fusionscope.rules.rule import Decision, RuleBook
-from fusionscope.rules.state import FusionPair, FusionState
+from fusionscope.rules.state import FusionPair, FusionState, KeptOnce
 
 _NO_OBJECTION = Decision(True, "none")
 
@@ -85,30 +85,35 @@ def find_kept_once(
     reachability: Reachability,
     rule: GloballyUnfusible,
     judge: Judge,
-) -> dict[MutableInstruction, str]:
+) -> dict[MutableInstruction, KeptOnce]:
     """The producers that must not be computed twice. Source: ComputeGloballyUnfusible."""
     paths = _Paths(reachability, judge)
     for producer in reversed(order):
-        if rule.keeps_candidate(producer) and not (
-            is_fusible(producer)
-            and all(paths.can_fuse(producer, consumer) for consumer in producer.users)
-        ):
-            paths.kept[producer] = rule.id
+        if rule.keeps_candidate(producer):
+            obstacles = (paths.obstacle(producer, user) for user in producer.users)
+            obstacle = next(filter(None, obstacles), "")
+            if not is_fusible(producer):
+                obstacle = f"{producer.opcode} {producer.name} cannot be fused"
+            if obstacle:
+                paths.kept[producer] = KeptOnce(rule.id, obstacle)
     return paths.kept
 
 
 class _Paths:
-    """Whether a producer can be fused into a consumer on all paths between them."""
+    """What keeps a producer from being fused into a consumer on all paths between them."""
 
     def __init__(self, reachability: Reachability, judge: Judge) -> None:
-        self.kept: dict[MutableInstruction, str] = {}
+        self.kept: dict[MutableInstruction, KeptOnce] = {}
         self._reachability = reachability
         self._judge = judge
-        self._known: dict[tuple[MutableInstruction, MutableInstruction], bool] = {}
-        self._allowed: dict[tuple[MutableInstruction, int], bool] = {}
+        self._known: dict[tuple[MutableInstruction, MutableInstruction], str] = {}
+        self._refusals: dict[tuple[MutableInstruction, int], str] = {}
 
-    def can_fuse(self, producer: MutableInstruction, consumer: MutableInstruction) -> bool:
-        """Source: CanFuseOnAllPaths."""
+    def obstacle(self, producer: MutableInstruction, consumer: MutableInstruction) -> str:
+        """The first pair that cannot be fused and its rule, in words; empty where there is none.
+
+        Source: CanFuseOnAllPaths.
+        """
         # One entry for each consumer on the path, with the slot that comes next.
         path: list[tuple[MutableInstruction, int]] = [(consumer, 0)]
         while path:
@@ -116,38 +121,44 @@ class _Paths:
             answer = self._answer(producer, current) if slot == 0 else None
             while answer is None:
                 if slot == len(current.operands):
-                    answer = True
+                    answer = ""
                     break
                 operand = current.operands[slot]
                 if self._reachability.reaches(producer, operand):
-                    if operand in self.kept or not self._is_allowed(current, slot):
-                        answer = False
-                        break
-                    inner = self._answer(producer, operand)
-                    if inner is None:
-                        path += [(current, slot), (operand, 0)]
-                        break
-                    if not inner:
-                        answer = False
+                    answer = self._refusal(current, slot) or None
+                    if answer is None:
+                        answer = self._answer(producer, operand)
+                        if answer is None:
+                            path += [(current, slot), (operand, 0)]
+                            break
+                        answer = answer or None
+                    if answer is not None:
                         break
                 slot += 1
             if answer is not None:
                 self._known[producer, current] = answer
         return self._known[producer, consumer]
 
-    def _answer(self, producer: MutableInstruction, consumer: MutableInstruction) -> bool | None:
+    def _answer(self, producer: MutableInstruction, consumer: MutableInstruction) -> str | None:
+        """The obstacle, as far as it is known."""
         if consumer is producer:
-            return True
+            return ""
         if not is_fusible(consumer):
-            return False
+            return f"{consumer.opcode} {consumer.name} cannot be fused"
         return self._known.get((producer, consumer))
 
-    def _is_allowed(self, consumer: MutableInstruction, slot: int) -> bool:
-        allowed = self._allowed.get((consumer, slot))
-        if allowed is None:
-            pair = FusionPair(consumer.operands[slot], consumer, slot)
-            allowed = self._allowed[consumer, slot] = self._judge.should_fuse(pair).allow
-        return allowed
+    def _refusal(self, consumer: MutableInstruction, slot: int) -> str:
+        operand = consumer.operands[slot]
+        if operand in self.kept:
+            return f"{operand.name} -> {consumer.name}, {self.kept[operand].rule}"
+        refusal = self._refusals.get((consumer, slot))
+        if refusal is None:
+            decision = self._judge.should_fuse(FusionPair(operand, consumer, slot))
+            refusal = (
+                "" if decision.allow else f"{operand.name} -> {consumer.name}, {decision.rule}"
+            )
+            self._refusals[consumer, slot] = refusal
+        return refusal
 
 
 class _Queue:
@@ -197,7 +208,7 @@ class InstructionFusion:
         for computation in self.graph.post_order():
             if not computation.is_fused and not is_embedded(computation):
                 decisions += self._run_in(computation)
-        return FusionPlan(self.book.pass_name, to_module(self.graph), tuple(decisions))
+        return FusionPlan(self.book.pass_name, to_module(self.graph), tuple(decisions), self.graph)
 
     def _run_in(self, computation: MutableComputation) -> list[Considered]:
         judge = Judge(self.book, self.state)
@@ -210,6 +221,8 @@ class InstructionFusion:
             for slot in slots:
                 pair = FusionPair(consumer.operands[slot], consumer, slot)
                 decision = judge.decide(pair)
+                if decision.allow and pair.producer.opcode == "parameter":
+                    decision = Eligible().refuse(unfusible="parameter")
                 found = Considered(
                     computation.name,
                     pair.producer.name,
@@ -232,7 +245,7 @@ class InstructionFusion:
 
     def find_kept_once(
         self, order: Sequence[MutableInstruction], judge: Judge
-    ) -> dict[MutableInstruction, str]:
+    ) -> dict[MutableInstruction, KeptOnce]:
         rule = self.book.find(GloballyUnfusible.id)
         if not isinstance(rule, GloballyUnfusible) or not self.state.may_duplicate:
             return {}

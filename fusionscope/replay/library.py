@@ -30,6 +30,13 @@ _KIND, _NAME = "__ynn_fusion", "ynn_fusion"
 _UP, _DOWN = "up", "down"
 
 
+def _applies(caller: MutableInstruction) -> bool:
+    """Whether it applies a computation to elements. Source: HloInstruction::has_to_apply."""
+    if caller.opcode == "custom-call":
+        return len(caller.called) == 1
+    return caller.opcode != "call" and "to_apply" in caller.attributes
+
+
 @dataclass(slots=True)
 class LibraryRewriter:
     """The pass, as it runs over ``graph`` under the rules of ``book``; ``types`` are the types of
@@ -43,14 +50,12 @@ class LibraryRewriter:
 
     def run(self) -> FusionPlan:
         for computation in self.graph.post_order():
-            is_applied = any(
-                caller.opcode != "call" and "to_apply" in caller.attributes
-                for caller in computation.callers
-            )
-            if not computation.is_fused and not is_applied:
+            if not computation.is_fused and not any(map(_applies, computation.callers)):
                 self._taken = set()
                 self._run_in(computation)
-        return FusionPlan(self.book.pass_name, to_module(self.graph), tuple(self._decisions))
+        return FusionPlan(
+            self.book.pass_name, to_module(self.graph), tuple(self._decisions), self.graph
+        )
 
     def _run_in(self, computation: MutableComputation) -> None:
         starters, individual = self.book.find(Starters.id), self.book.find(Individual.id)
@@ -87,7 +92,7 @@ class LibraryRewriter:
                 decision = rule.check(operation)
                 if decision is not None:
                     return decision
-        return Decision(True, "none")
+        return Decision(operation.opcode != "parameter", "none")
 
     def _decide(
         self,

@@ -14,10 +14,12 @@ from fusionscope.replay.plan import Considered, FusionPlan
 from fusionscope.replay.reachability import Reachability
 from fusionscope.rules.cpu.multi_output import (
     MultiOutputFusible,
+    MultiOutputLegal,
     MultiOutputProfit,
     MultiOutputWorklist,
     SiblingRule,
     is_profitable,
+    shared_bytes,
 )
 from fusionscope.rules.fusing import add_output, merge_outputs
 from fusionscope.rules.graph import (
@@ -27,7 +29,7 @@ from fusionscope.rules.graph import (
     to_module,
 )
 from fusionscope.rules.properties import has_side_effect
-from fusionscope.rules.rule import Decision, RuleBook
+from fusionscope.rules.rule import Decision, Rule, RuleBook
 
 Siblings = tuple[MutableInstruction, MutableInstruction]
 
@@ -37,7 +39,7 @@ class MultiOutputFusion:
     """The pass, as it runs over ``graph`` under the rules of ``book``."""
 
     graph: MutableModule
-    book: RuleBook[SiblingRule | MultiOutputWorklist]
+    book: RuleBook[Rule]
     _decisions: list[Considered] = field(default_factory=list)
 
     def run(self) -> FusionPlan:
@@ -45,9 +47,12 @@ class MultiOutputFusion:
             is_async = any(caller.opcode == "async-start" for caller in computation.callers)
             if not (computation.is_fused or is_async or is_embedded(computation)):
                 _Run(self.book, computation, self._decisions).run()
-        for computation in self.graph.post_order():
-            _remove_dead(computation)
-        return FusionPlan(self.book.pass_name, to_module(self.graph), tuple(self._decisions))
+        if any(each.fusion is not None for each in self._decisions):
+            for computation in self.graph.post_order():
+                _remove_dead(computation)
+        return FusionPlan(
+            self.book.pass_name, to_module(self.graph), tuple(self._decisions), self.graph
+        )
 
 
 def _remove_dead(computation: MutableComputation) -> None:
@@ -66,20 +71,17 @@ class _Run:
 
     def __init__(
         self,
-        book: RuleBook[SiblingRule | MultiOutputWorklist],
+        book: RuleBook[Rule],
         computation: MutableComputation,
         decisions: list[Considered],
     ) -> None:
-        self._legal = [
-            rule
-            for rule in book
-            if isinstance(rule, SiblingRule)
-            and not isinstance(rule, MultiOutputFusible | MultiOutputProfit)
-        ]
+        self._legal = [rule for rule in book if isinstance(rule, SiblingRule)]
+        if book.find(MultiOutputLegal.id) is None:  # no fusion can be formed against it
+            self._legal.append(MultiOutputLegal())
         worklist = book.find(MultiOutputWorklist.id)
         self._slice = worklist.slice if isinstance(worklist, MultiOutputWorklist) else None
-        profit, fusible = book.find(MultiOutputProfit.id), book.find(MultiOutputFusible.id)
-        self._profit = profit if isinstance(profit, MultiOutputProfit) else MultiOutputProfit()
+        self._asks_profit = book.find(MultiOutputProfit.id) is not None
+        fusible = book.find(MultiOutputFusible.id)
         self._fusible = fusible if isinstance(fusible, MultiOutputFusible) else None
         self._computation = computation
         self._decisions = decisions
@@ -100,7 +102,7 @@ class _Run:
             if one not in self._gone and other not in self._gone:
                 refusal = self._refusal(one, other)
                 if refusal is None:
-                    self._fuse(one, other, self._profit.allow(bytes=-score))
+                    self._fuse(one, other, MultiOutputProfit().allow(bytes=-score))
                 else:
                     self._tell(one, other, refusal)
 
@@ -144,7 +146,7 @@ class _Run:
                 continue
             users = list(operand.users)
             if self._slice is not None:
-                start = users.index(instruction) // self._slice * self._slice
+                start = users.index(instruction) // max(self._slice, 1) * self._slice
                 users = users[start : start + self._slice]
             for user in users:
                 if (
@@ -162,9 +164,9 @@ class _Run:
                     else:
                         self._tell(instruction, user, refusal)
         for user in found:
-            profit = self._profit.profit(instruction, user)
-            if profit == 0:
-                self._tell(instruction, user, self._profit.refuse(bytes=0))
+            profit = shared_bytes(instruction, user)
+            if profit == 0 and self._asks_profit:
+                self._tell(instruction, user, MultiOutputProfit().refuse(bytes=0))
             else:
                 self._partners.setdefault(instruction, {})[user] = profit
                 self._partners.setdefault(user, {})[instruction] = profit
@@ -197,7 +199,7 @@ class _Run:
             add_output(remaining, taken)
         self._gone.add(taken)
         for partner, before in partners.items():
-            profit = self._profit.profit(partner, remaining)
+            profit = shared_bytes(partner, remaining)
             if profit > before:
                 self._push(remaining, partner, profit)
             if before == 0:

@@ -108,9 +108,18 @@ def pick_books(module: DumpedModule) -> Books:
     return CPU_BOOKS["cpu-0.12"]
 
 
-def replay(pass_name: str, before: Module, settings: Settings, books: Books) -> FusionPlan:
-    """What a pass makes of ``before``. Raises ``UnusableInput`` where that contradicts itself."""
-    graph = MutableModule(before)
+def replay(
+    pass_name: str,
+    before: Module,
+    settings: Settings,
+    books: Books,
+    graph: MutableModule | None = None,
+) -> FusionPlan:
+    """What a pass makes of ``before``, or of ``graph`` where that is given (and changed).
+
+    Raises ``UnusableInput`` where ``before`` contradicts itself.
+    """
+    graph = graph or MutableModule(before)
     book: RuleBook[Any] = next(book for book in books if book.pass_name == pass_name)
     if pass_name == "dot-library-rewriter":
         return LibraryRewriter(graph, book, settings.ynn_types).run()

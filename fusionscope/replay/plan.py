@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusionscope.hlo import Module
+from fusionscope.rules.graph import MutableModule
 from fusionscope.rules.rule import Decision
 
 
@@ -24,11 +25,16 @@ class Considered:
 
 @dataclass(frozen=True, slots=True)
 class FusionPlan:
-    """``module`` is the one after the pass, ``decisions`` those on all pairs in their order."""
+    """``module`` is the one after the pass, ``decisions`` those on all pairs in their order.
+
+    ``graph`` is what the pass worked on, as it left it: it knows in which order the users of an
+    instruction came, which no text shows.
+    """
 
     pass_name: str
     module: Module
     decisions: tuple[Considered, ...]
+    graph: MutableModule
 
     @property
     def fused(self) -> tuple[Considered, ...]:

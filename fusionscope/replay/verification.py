@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from bisect import bisect_left
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -38,7 +39,8 @@ class PassVerification:
     """One run of a pass. ``after`` is None where the compiler's run changed nothing.
 
     ``pairs`` are the producers and consumers before the pass, ``decisions`` those that a record
-    holds (0 without one), each with the number of those on which the replay agrees.
+    or, where it holds more, the replay holds (0 without a record), each with the number of those on
+    which the two agree: of decisions those that both have, in the same order.
     """
 
     pass_name: str
@@ -66,7 +68,7 @@ class ModuleVerification:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """``problems`` are one line for each module that could not be replayed."""
+    """``problems`` are one line for each module, pass or record that could not be used."""
 
     path: str
     modules: tuple[ModuleVerification, ...]
@@ -78,10 +80,16 @@ class Verification:
 
     @property
     def agreement(self) -> float:
-        """Per cent of all pairs and recorded decisions on which replay and compiler agree."""
-        compared = sum(each.pairs + each.decisions for each in self.passes)
-        agreeing = sum(each.pairs_agreeing + each.decisions_agreeing for each in self.passes)
-        return 100.0 * agreeing / compared if compared else 100.0
+        """Per cent of all plans, pairs and recorded decisions on which replay and compiler agree.
+
+        Plans count too: another kind of fusion or order of operands parts no pair.
+        """
+        compared = sum(1 + each.pairs + each.decisions for each in self.passes)
+        agreeing = sum(
+            each.is_identical + each.pairs_agreeing + each.decisions_agreeing
+            for each in self.passes
+        )
+        return 100.0 * agreeing / compared
 
     @property
     def is_identical(self) -> bool:
@@ -104,7 +112,9 @@ def verify(
     problems: list[str] = []
     for module in progress(modules):
         try:
-            verified.append(_verify_module(module, books))
+            passes = tuple(_verify_passes(module, books, problems))
+            if passes:
+                verified.append(ModuleVerification(module.number, module.name, passes))
         except UnusableInput as error:
             problems.append(str(error))
     if not verified:
@@ -128,25 +138,48 @@ class _Told(NamedTuple):
         return f"{self.producer} -> {self.consumer}: {self.what}"
 
 
-def _verify_module(module: DumpedModule, books: Books | None) -> ModuleVerification:
+def _verify_passes(
+    module: DumpedModule, books: Books | None, problems: list[str]
+) -> Iterator[PassVerification]:
+    """What cannot be read is told in ``problems`` and does not keep the rest from being compared.
+
+    Raises ``UnusableInput`` where there is nothing to replay.
+    """
     runs = find_runs(module)
     if not runs:
         backend = module.backend or "an unknown backend"
         raise UnusableInput(
-            f"{module.name}: no stage shows a fusion pass whose rules are known (backend "
-            f"{backend}; those of cpu are), expected a dump with --xla_dump_hlo_pass_re=.*"
+            f"no stage of {module.name} shows a fusion pass whose rules are known (backend "
+            f"{backend}; those of cpu are), expected a dump with --xla_dump_hlo_pass_re=.*",
+            file=str(module.stages[0].file),
         )
     settings = read_settings(module)
     books = books or pick_books(module)
-    passes = []
+    plan: FusionPlan | None = None
     for run in runs:
-        before = module.read(run.before)
-        after = before if run.after is None else module.read(run.after)
-        plan = replay(run.pass_name, before, settings, books)
-        book = next(book.name for book in books if book.pass_name == run.pass_name)
-        theirs = _recorded(module) if run.pass_name == "fusion" else []
-        passes.append(_compare(run, book, plan, before, after, theirs))
-    return ModuleVerification(module.number, module.name, tuple(passes))
+        theirs: list[list[_Told]] = []
+        try:
+            if run.pass_name == "fusion":
+                theirs = _recorded(module)
+        except UnusableInput as error:
+            problems.append(str(error))
+        last, plan = plan, None
+        try:
+            before = module.read(run.before)
+            after = before if run.after is None else module.read(run.after)
+            # The order of an instruction's users, which only the graph knows, decides about
+            # siblings; the names in a record are those of the text.
+            carries_on = (
+                last is not None
+                and run.pass_name != "fusion"
+                and find_divergence(last.module, before) is None
+            )
+            graph = last.graph if last is not None and carries_on else None
+            plan = replay(run.pass_name, before, settings, books, graph)
+            book = next(book.name for book in books if book.pass_name == run.pass_name)
+            yield _compare(run, book, plan, before, after, theirs)
+        except UnusableInput as error:
+            problems.append(str(error))
 
 
 def _compare(
@@ -164,7 +197,6 @@ def _compare(
         ours = _outcomes(before, plan.module)
         agreeing = sum(one is other for one, other in zip(ours, pairs, strict=True))
     told = _told(plan)
-    recorded, replayed = Counter(chain(*theirs)), Counter(chain(*told))
     return PassVerification(
         run.pass_name,
         book,
@@ -173,8 +205,8 @@ def _compare(
         divergence,
         len(pairs),
         agreeing,
-        recorded.total(),
-        (recorded & replayed).total(),
+        max(sum(map(len, told)), sum(map(len, theirs))) if theirs else 0,
+        _count_agreeing(told, theirs),
         _first_disagreement(told, theirs) if theirs else None,
     )
 
@@ -210,6 +242,24 @@ def _read_record(record: FusionExplorerRecord) -> Iterator[_Told]:
             yield _Told(*made_of, _FUSED)
         elif decision.kind is Kind.REFUSED and decision.producer and decision.consumer:
             yield _Told(decision.producer, decision.consumer, decision.reason)
+
+
+def _count_agreeing(ours: list[list[_Told]], theirs: list[list[_Told]]) -> int:
+    """How many decisions both have, those of each record in our order."""
+    places: dict[_Told, deque[int]] = defaultdict(deque)
+    for place, told in enumerate(chain(*ours)):
+        places[told].append(place)
+    count = 0
+    for record in theirs:
+        # The lowest place at which an increasing run of each length can end.
+        ends: list[int] = []
+        for told in record:
+            if places[told]:
+                place = places[told].popleft()
+                length = bisect_left(ends, place)
+                ends[length : length + 1] = [place]
+        count += len(ends)
+    return count
 
 
 def _first_disagreement(ours: list[list[_Told]], theirs: list[list[_Told]]) -> Disagreement | None:

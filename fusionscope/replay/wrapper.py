@@ -42,7 +42,7 @@ class FusionWrapper:
                     pending.extend(instruction.called)
                 else:
                     decisions.append(self._consider(instruction))
-        return FusionPlan(self.book.pass_name, to_module(self.graph), tuple(decisions))
+        return FusionPlan(self.book.pass_name, to_module(self.graph), tuple(decisions), self.graph)
 
     def _consider(self, instruction: MutableInstruction) -> Considered:
         decision = self._decide(instruction)

@@ -212,7 +212,7 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
 
 
 def _markdown_what_if(tried: WhatIf, top: int | None) -> Iterator[str]:
-    yield f"With {cell(tried.changes)}, right after fusion: {_what_if_totals(tried)}.\n"
+    yield f"Tried {cell(tried.changes)}: right after fusion, {_what_if_totals(tried)}.\n"
     for note in tried.notes:
         yield f"> {cell(note)}\n"
     yield "| producer | consumer | bytes | change |\n|---|---|--:|---|"
@@ -390,7 +390,7 @@ def _print_what_if(tried: WhatIf, console: Console, top: int | None) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    console.print(Text(f"\n  With {safe(tried.changes)}, right after fusion", style="bold"))
+    console.print(Text(f"\n  Tried {safe(tried.changes)}: right after fusion", style="bold"))
     console.print(Text(f"  {_what_if_totals(tried)}; {plural(len(tried.pairs), 'pair')} changed"))
     for note in tried.notes:
         console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))

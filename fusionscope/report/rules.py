@@ -140,6 +140,9 @@ def print_list(pages: Sequence[RulePage], console: Console) -> None:
         backend = next(page.backend for page in pages if page.pass_name == pass_name)
         console.print(Text(f"{pass_name} ({backend})", style="bold"))
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+        table.add_column(no_wrap=True)
+        table.add_column()
+        table.add_column(overflow="fold")
         for page in pages:
             if page.pass_name == pass_name:
                 table.add_row(page.rule.id, page.rule.title, _thresholds(page.thresholds))

@@ -129,7 +129,7 @@ def print_verification(verification: Verification, console: Console) -> None:
             ("pass", False), ("rules", False), ("plan", False), ("pairs", True),
             ("recorded decisions", True),
         ):  # fmt: skip
-            table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
+            table.add_column(name, justify="right" if is_number else "left", overflow="fold")
         for found in module.passes:
             table.add_row(
                 safe(found.pass_name),

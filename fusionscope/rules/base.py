@@ -76,9 +76,8 @@ class GloballyUnfusible(PairRule):
     message: ClassVar = "operand can not be duplicated"
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
-        if state.kept_once.get(pair.producer) == self.id:
-            return self.refuse(consumers=len(pair.producer.users))
-        return None
+        kept = state.kept_once.get(pair.producer)
+        return self.refuse(obstacle=kept.because) if kept and kept.rule == self.id else None
 
     def keeps_candidate(self, producer: MutableInstruction) -> bool:
         """Whether computing ``producer`` again would read more than one large operand, and more

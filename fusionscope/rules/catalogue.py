@@ -39,8 +39,11 @@ def find_rule(id: str) -> RulePage:
         if rule.id == id:
             return _page(rule)
     ids = [rule.id for rule in RULES]
-    close = ", ".join(get_close_matches(id, ids, 3, 0.4)) or "fusionscope rules lists them"
-    raise UnusableInput(f"no rule is called {id!r}, expected one such as {close}")
+    close = ", ".join(get_close_matches(id, ids, 3, 0.4)) or ", ".join(ids[:3])
+    raise UnusableInput(
+        f"no rule is called {id!r}, expected one such as {close}",
+        hint="fusionscope rules lists them all",
+    )
 
 
 def _page(rule: Rule) -> RulePage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,13 +11,16 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Module
+from fusionscope.hlo.grammar import shorten
 from fusionscope.rules.base import PairRule
 from fusionscope.rules.books import RULES, Books
-from fusionscope.rules.graph import MutableInstruction
+from fusionscope.rules.graph import MutableInstruction, MutableModule
 from fusionscope.rules.rule import Decision
 from fusionscope.rules.state import FusionPair, FusionState
 
 _KEYS = ("set", "disable", "allow", "forbid")
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class PairPattern(NamedTuple):
@@ -25,11 +29,25 @@ class PairPattern(NamedTuple):
     producer: str
     consumer: str
 
+    def __str__(self) -> str:
+        return f"{self.producer} -> {self.consumer}"
+
     def fits(self, pair: FusionPair) -> bool:
         """Whether it names the producer, and what reads it in the consumer."""
         return _is_named(pair.producer, self.producer) and any(
             _is_named(reader, self.consumer) for reader in _readers(pair)
         )
+
+
+def unfitting(patterns: Iterable[PairPattern], module: Module) -> list[PairPattern]:
+    """Those that fit no pair of ``module``. Raises ``UnusableInput`` where that contradicts
+    itself."""
+    left = list(patterns)
+    for instruction in MutableModule(module).walk() if left else ():
+        for slot, operand in enumerate(instruction.operands):
+            pair = FusionPair(operand, instruction, slot)
+            left = [pattern for pattern in left if not pattern.fits(pair)]
+    return left
 
 
 def _is_named(instruction: MutableInstruction, pattern: str) -> bool:
@@ -93,8 +111,8 @@ class Changes:
         return ", ".join(
             [f"{id}.{name}={value}" for id, name, value in self.thresholds]
             + [f"without {id}" for id in self.disabled]
-            + [f"allow {each.producer} -> {each.consumer}" for each in self.allowed]
-            + [f"forbid {each.producer} -> {each.consumer}" for each in self.forbidden]
+            + [f"allow {each}" for each in self.allowed]
+            + [f"forbid {each}" for each in self.forbidden]
         )
 
     def __or__(self, other: Changes) -> Changes:
@@ -143,9 +161,9 @@ def read_plan(path: Path) -> Changes:
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnusableInput(f"cannot be read: {error}", file=str(path)) from None
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise UnusableInput(f"cannot be read: {error.strerror or error}", file=str(path)) from None
+    except (ValueError, RecursionError) as error:  # a number may be too long, a list too deep
         raise UnusableInput(f"not TOML: {error}", file=str(path)) from None
     for key in content:
         if key not in _KEYS:
@@ -189,8 +207,11 @@ def _known(id: str) -> str:
 def _threshold(place: str, value: str) -> tuple[str, str, int]:
     id, _, name = place.strip().rpartition(".")
     known = next((rule for rule in RULES if rule.id == (id and _known(id))), None)
-    if known is None or not value.strip().isdecimal():
-        raise UnusableInput(f"--set {place}={value}: expected RULE.NAME=N, N a whole number")
+    if known is None or not _NUMBER.fullmatch(value.strip()):
+        raise UnusableInput(
+            f"--set {shorten(place)}={shorten(value)}: expected RULE.NAME=N, N a whole number of "
+            "at most 18 digits"
+        )
     if name not in known.thresholds:
         names = ", ".join(known.thresholds) or "none at all"
         raise UnusableInput(f"--set {place}: {id} has no threshold {name!r}, it has {names}")
@@ -199,6 +220,6 @@ def _threshold(place: str, value: str) -> tuple[str, str, int]:
 
 def _pattern(option: str, text: str) -> PairPattern:
     producer, arrow, consumer = (part.strip() for part in text.partition("->"))
-    if not (producer and arrow and consumer):
+    if not (producer and arrow and consumer) or "->" in consumer:
         raise UnusableInput(f"{option} {text!r}: expected 'PRODUCER -> CONSUMER'")
     return PairPattern(producer.lstrip("%"), consumer.lstrip("%"))

@@ -10,8 +10,6 @@ from fusionscope.rules.graph import (
     CONTROL,
     MutableComputation,
     MutableInstruction,
-    add_use,
-    drop_use,
     replace_operand,
 )
 
@@ -56,7 +54,7 @@ def fuse_instruction(
     for number, later in enumerate(fused.parameters[slot:], slot):
         later.inside = str(number)
     del fusion.operands[slot]
-    drop_use(producer, fusion)
+    producer.users.drop(fusion)
     _adopt_operands(fusion, clone)
     return clone
 
@@ -97,8 +95,8 @@ def _adopt_operands(fusion: MutableInstruction, clone: MutableInstruction) -> No
         else:
             parameter = add_fusion_operand(fusion, operand)
         clone.operands[slot] = parameter
-        drop_use(operand, clone)
-        add_use(parameter, clone)
+        operand.users.drop(clone)
+        parameter.users.add(clone)
 
 
 def add_fusion_operand(
@@ -116,7 +114,7 @@ def add_fusion_operand(
     )
     fused.add(parameter)
     fusion.operands.append(operand)
-    add_use(operand, fusion)
+    operand.users.add(fusion)
     return parameter
 
 

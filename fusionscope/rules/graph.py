@@ -10,17 +10,72 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fusionscope.hlo import Computation, Module
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import read_names, read_value, split_attributes
 from fusionscope.hlo.model import Body, Statement
 from fusionscope.hlo.shape import Shape, ShapeTable
 
+# How many computations they call, and the attribute that the rules read.
+_CALLS = {
+    "call": 1,
+    "fusion": 1,
+    "map": 1,
+    "reduce": 1,
+    "reduce-window": 1,
+    "scatter": 1,
+    "select-and-scatter": 2,
+    "sort": 1,
+    "while": 2,
+}
+_NEEDS = {"concatenate": "dimensions=", "get-tuple-element": "index=", "pad": "padding="}
 _NUMBERED = re.compile(r"(.*)\.(\d+)")
 CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")
 
 
+class Users:
+    """The instructions that read one, each once, in the compiler's order: where one goes, the last
+    one takes its place.
+
+    Source: HloInstruction::Users in xla/hlo/ir/hlo_instruction.cc.
+    """
+
+    __slots__ = ("_order", "_place", "_slots")
+
+    def __init__(self) -> None:
+        self._order: list[MutableInstruction] = []
+        self._place: dict[MutableInstruction, int] = {}
+        self._slots: dict[MutableInstruction, int] = {}
+
+    def __iter__(self) -> Iterator[MutableInstruction]:
+        return iter(self._order)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __contains__(self, user: object) -> bool:
+        return user in self._place
+
+    def add(self, user: MutableInstruction) -> None:
+        """``user`` reads it in one slot more."""
+        if user not in self._place:
+            self._place[user] = len(self._order)
+            self._order.append(user)
+        self._slots[user] = self._slots.get(user, 0) + 1
+
+    def drop(self, user: MutableInstruction) -> None:
+        """``user`` reads it in one slot less."""
+        self._slots[user] -= 1
+        if self._slots[user] == 0:
+            del self._slots[user]
+            place, last = self._place.pop(user), self._order.pop()
+            if last is not user:
+                self._order[place] = last
+                self._place[last] = place
+
+
 class MutableInstruction:
-    """One instruction. ``users`` counts the operand slots in which each user reads it.
+    """One instruction.
 
     ``attributes_text`` is what stands behind the operands, verbatim; ``inside`` the literal of a
     constant or the number of a parameter. A fusion made by a replay has a ``fusion_kind`` of its
@@ -61,7 +116,7 @@ class MutableInstruction:
         self.operands = operands
         self.attributes_text = attributes_text
         self.inside = inside
-        self.users: dict[MutableInstruction, int] = {}
+        self.users = Users()
         self.called: list[MutableComputation] = []
         self.parent: MutableComputation | None = None
         self.predecessors: list[MutableInstruction] = []
@@ -162,7 +217,7 @@ class MutableComputation:
         if instruction.opcode == "parameter":
             self.parameters.append(instruction)
         for operand in instruction.operands:
-            add_use(operand, instruction)
+            operand.users.add(instruction)
         for called in instruction.called:
             called.callers[instruction] = None
         return instruction
@@ -172,7 +227,7 @@ class MutableComputation:
         waited for."""
         assert not instruction.users, f"{instruction.name} is still read"
         for operand in instruction.operands:
-            drop_use(operand, instruction)
+            operand.users.drop(instruction)
         for called in instruction.called:
             called.callers.pop(instruction, None)
         for before in instruction.predecessors:
@@ -238,12 +293,16 @@ class MutableComputation:
 
 
 class MutableModule:
-    """A module whose computations can be changed, made from one that cannot."""
+    """A module whose computations can be changed, made from one that cannot.
+
+    Raises ``UnusableInput`` where that contradicts itself.
+    """
 
     def __init__(self, module: Module) -> None:
+        module.check()
         self.source = module
-        self._taken: dict[str, set[int]] = {}
-        self._computation_names: dict[str, set[int]] = {}
+        self._names = _Names()
+        self._computation_names = _Names()
         by_name: dict[str, MutableComputation] = {}
         for computation in module.reachable():
             by_name[computation.name] = self._copy(computation, by_name)
@@ -254,7 +313,7 @@ class MutableModule:
         self, computation: Computation, by_name: dict[str, MutableComputation]
     ) -> MutableComputation:
         made = MutableComputation(computation.name, self, footer=computation.body.footer)
-        _unique(self._computation_names, computation.name)
+        self._computation_names.take(computation.name)
         copies: list[MutableInstruction] = []
         for instruction, operands in zip(
             computation.instructions, computation.graph.operands, strict=True
@@ -270,10 +329,11 @@ class MutableModule:
             )
             copy.origin = statement.name
             copy.called = [by_name[called.name] for called in instruction.called]
+            _check(instruction, copy)
             if statement.opcode == "fusion":
                 copy.fusion_kind = copy.attributes.get("kind")
                 copy.backend_kind = backend_kind(copy)
-            _unique(self._taken, copy.name)
+            self._names.take(copy.name)
             copies.append(made.add(copy))
         made.parameters.sort(key=lambda each: each.parameter_number)
         made.root = copies[computation.graph.root]
@@ -309,37 +369,54 @@ class MutableModule:
 
     def instruction_name(self, wanted: str) -> str:
         """``wanted``, with a number behind it where that name is taken."""
-        return _unique(self._taken, wanted)
+        return self._names.take(wanted)
 
     def add_computation(self, wanted: str) -> MutableComputation:
-        return MutableComputation(_unique(self._computation_names, wanted), self)
+        return MutableComputation(self._computation_names.take(wanted), self)
 
     def walk(self) -> Iterator[MutableInstruction]:
         for computation in self.post_order():
             yield from computation.instructions
 
 
-def _unique(taken: dict[str, set[int]], wanted: str) -> str:
-    """A name like the compiler's: ``name``, ``name.1``, ``name.2``."""
-    found = _NUMBERED.fullmatch(wanted)
-    stem, number = (found[1], int(found[2])) if found else (wanted, 0)
-    numbers = taken.setdefault(stem, set())
-    while number in numbers:
-        number += 1
-    numbers.add(number)
-    return f"{stem}.{number}" if number or found else stem
+def _check(instruction: Instruction, copy: MutableInstruction) -> None:
+    """Raises ``UnusableInput`` where it lacks what its opcode cannot be without."""
+    problem = ""
+    if len(copy.called) < _CALLS.get(copy.opcode, 0):
+        problem = f"calls {len(copy.called)} computations, expected {_CALLS[copy.opcode]}"
+    elif copy.opcode == "fusion" and len(copy.fused.parameters) != len(copy.operands):
+        count = len(copy.fused.parameters)
+        problem = f"has {len(copy.operands)} operands, but {copy.fused.name} {count} parameters"
+    elif _NEEDS.get(copy.opcode, "") not in copy.attributes_text:
+        problem = f"has no {_NEEDS[copy.opcode]}"
+    if problem:
+        raise UnusableInput(
+            f"{copy.opcode} {copy.name} {problem}",
+            file=instruction.computation.module.file,
+            line=instruction.line,
+            column=instruction.column,
+        )
 
 
-def add_use(operand: MutableInstruction, user: MutableInstruction) -> None:
-    operand.users[user] = operand.users.get(user, 0) + 1
+class _Names:
+    """Names that are taken, and new ones like the compiler's: ``name``, ``name.1``, ``name.2``."""
 
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
 
-def drop_use(operand: MutableInstruction, user: MutableInstruction) -> None:
-    left = operand.users.get(user, 0) - 1
-    if left > 0:
-        operand.users[user] = left
-    else:
-        operand.users.pop(user, None)
+    def take(self, wanted: str) -> str:
+        """``wanted``, with another number behind it where that is taken."""
+        name = wanted
+        if wanted in self._taken:
+            found = _NUMBERED.fullmatch(wanted)
+            stem = found[1] if found else wanted
+            number = self._next.get(stem, 1)
+            while (name := f"{stem}.{number}") in self._taken:
+                number += 1
+            self._next[stem] = number + 1
+        self._taken.add(name)
+        return name
 
 
 def replace_operand(
@@ -349,8 +426,8 @@ def replace_operand(
     for slot, operand in enumerate(user.operands):
         if operand is old:
             user.operands[slot] = new
-            drop_use(old, user)
-            add_use(new, user)
+            old.users.drop(user)
+            new.users.add(user)
 
 
 def backend_kind(instruction: MutableInstruction) -> str | None:

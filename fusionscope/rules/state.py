@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.indexing import IndexingEvaluation
@@ -22,18 +23,25 @@ class FusionPair:
     slot: int
 
 
+class KeptOnce(NamedTuple):
+    """The rule that keeps a producer from being computed twice, and what it found, in words."""
+
+    rule: str
+    because: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class FusionState:
     """One run of the pass over a module. It outlives single fusions, as the compiler's own does.
 
     ``skipped`` are instructions that are not fused into, ``kept_once`` those that must not be
-    computed twice, with the rule that says so.
+    computed twice.
     """
 
     is_expensive: Callable[[MutableInstruction], bool]
     may_duplicate: bool = True
     skipped: frozenset[MutableInstruction] = frozenset()
-    kept_once: dict[MutableInstruction, str] = field(default_factory=dict)
+    kept_once: dict[MutableInstruction, KeptOnce] = field(default_factory=dict)
     _reused: dict[MutableInstruction, dict[MutableInstruction, None]] = field(default_factory=dict)
     _evaluations: dict[MutableInstruction, IndexingEvaluation] = field(default_factory=dict)
 

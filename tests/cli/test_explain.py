@@ -118,15 +118,16 @@ def test_json_is_as_documented(run, tmp_path):
     write(tmp_path, {"module_0002.m.cpu_after_optimizations.txt": tiny})
     write(tmp_path, {"module_0003.n.cpu_after_optimizations.txt": b"HloModule n\n"})
     found: set[str] = set()
-    for dump in (tmp_path, GPU, TPU):
-        document = json.loads(run(dump, "--format", "json").out)
+    tried = ("--disable", "cpu-concat", "--allow", "no -> such")
+    for dump, *options in ((tmp_path,), (GPU,), (TPU,), (CPU, *tried)):
+        document = json.loads(run(dump, *options, "--format", "json").out)
         assert document["schema"] == "fusionscope.explain/1"
         found |= keys(document)
     found = {
         re.sub(
             r"(\.kinds|\.reasons|\.outcomes)\.[\w-]+",
             lambda m: f"{m[1]}.<{m[1][1:-1]}>",
-            path,
+            re.sub(r"(?<=\.numbers\.)\w+", "<name>", path),
         )
         for path in found
     }
@@ -272,6 +273,157 @@ def test_a_terminal_gets_colours_unless_told_otherwise():
 
 def test_no_colour_in_a_pipe(run):
     assert "\x1b" not in run(GPU, TERM="xterm", CLICOLOR="1").out
+
+
+def tried(run, dump, *options):
+    """What changed rules would do, as JSON."""
+    (module,) = json.loads(run(dump, *options, "--format", "json").out)["modules"]
+    return module["what_if"]
+
+
+def test_nothing_is_tried_unless_asked_for(run):
+    assert tried(run, CPU) is None
+
+
+def test_a_rule_left_out_fuses_what_it_kept_apart(run):
+    found = tried(run, CPU, "--disable", "cpu-concat")
+    assert found["changes"] == "without cpu-concat" and not found["notes"]
+    # The rule is about concatenates, and each pair that it kept apart is one with it.
+    joined = [pair for pair in found["pairs"] if pair["before"] == "not-fused"]
+    assert joined and {pair["rule"] for pair in joined} <= {"cpu-concat", "cpu-small-matvec"}
+    assert all("concatenate" in pair["producer"] + pair["consumer"] for pair in joined)
+    assert found["launches"]["after"] < found["launches"]["before"]
+    assert found["bytes_moved"]["after"] < found["bytes_moved"]["before"]
+
+
+def test_a_threshold_does_what_leaving_out_the_rule_does(run):
+    without = tried(run, CPU, "--disable", "cpu-concat")
+    above = tried(run, CPU, "--set", "cpu-concat.min_bytes=1000000000")
+    assert above["pairs"] == without["pairs"] != []
+    assert tried(run, CPU, "--set", "cpu-concat.min_bytes=2048")["pairs"] == []  # as it is
+
+
+def test_a_forbidden_pair_is_parted_and_an_allowed_one_joined(run):
+    pairs = json.loads(run(CPU, "--format", "json").out)["modules"][0]["pairs"]
+    fused = next(pair for pair in pairs if pair["outcome"] == "fused")
+    one, other = (fused[end]["name"] for end in ("producer", "consumer"))
+    parted = tried(run, CPU, "--forbid", f"{one} -> {other}")
+    assert {
+        "producer": one, "consumer": other, "before": "fused", "after": "not-fused",
+        "rule": "user-forbid",
+    }.items() <= next(p for p in parted["pairs"] if p["producer"] == one).items()  # fmt: skip
+    assert parted["launches"]["after"] > parted["launches"]["before"]
+    joined = tried(run, CPU, "--allow", "concatenate -> *", "--allow", "* -> concatenate")
+    assert any(
+        pair["after"] != "not-fused" and pair["rule"] == "cpu-concat" for pair in joined["pairs"]
+    )
+
+
+def test_what_is_not_legal_is_not_allowed(run):
+    """Nothing goes into a library's fusion, whatever a user asks for."""
+    dump = DUMPS / "cpu/attention"
+    found = tried(run, dump, "--allow", "* -> *")
+    pairs = json.loads(run(dump, "--format", "json").out)["modules"][0]["pairs"]
+    reasons = {(p["producer"]["name"], p["consumer"]["name"]): p["reason"] for p in pairs}
+    assert "cpu-skip-custom" in reasons.values()
+    for pair in found["pairs"]:
+        if pair["after"] != "not-fused":
+            reason = reasons[pair["producer"], pair["consumer"]]
+            assert reason not in ("cpu-skip-custom", "cpu-loop-fusible-producer", "cpu-no-case")
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        (["--allow", "nobody -> *"], "no pair before the fusion pass fits nobody -> *"),
+        (["--forbid", "add* -> nobody"], "fits add* -> nobody"),
+        (["--disable", "cpu-mof-profit"], "none of the passes replayed here asks cpu-mof-profit"),
+        (["--set", "cpu-mof-operands.limit=3"], "asks cpu-mof-operands"),
+        (["--rules", "cpu-0.10", "--disable", "cpu-softmax-coupling"], "asks cpu-softmax-coupling"),
+        (["--disable", "cpu-no-case"], "without cpu-no-case the module may not compile"),
+    ],
+)
+def test_a_change_without_effect_or_use_is_told(run, options, note):
+    assert any(note in each for each in tried(run, CPU, *options)["notes"])
+    for format_name in ("text", "markdown"):
+        assert note in " ".join(
+            run(CPU, *options, "--format", format_name, COLUMNS="500").out.split()
+        )
+
+
+def test_a_plan_file_is_the_same_as_options(run, tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        'disable = ["cpu-code-dup"]\nforbid = ["add -> *"]\nallow = ["* -> concatenate"]\n'
+        '[set]\n"cpu-max-reductions.limit" = 12\n[set.cpu-concat]\nmax_operands = 9\n'
+    )
+    options = "--disable", "cpu-code-dup", "--forbid", "add -> *", "--allow", "* -> concatenate"
+    values = "--set", "cpu-max-reductions.limit=12", "--set", "cpu-concat.max_operands=9"
+    assert tried(run, CPU, "--plan", plan) == tried(run, CPU, *options, *values)
+    both = tried(run, CPU, "--plan", plan, "--disable", "cpu-concat")
+    assert "without cpu-code-dup" in both["changes"] and "without cpu-concat" in both["changes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--set", "cpu-concat"], "RULE.NAME=N"),
+        (["--set", "cpu-concat=9"], "RULE.NAME=N"),
+        (["--set", "cpu-concat.max_operands=-1"], "whole number"),
+        (["--set", "cpu-concat.max_operands=1.5"], "whole number"),
+        (["--set", "cpu-concat.max_operands=nine"], "whole number"),
+        (["--set", f"cpu-concat.max_operands={'9' * 5000}"], "18 digits"),
+        (["--set", "cpu-concat.operands=9"], "max_operands"),
+        (["--set", "cpu-root.limit=9"], "no rule is called 'cpu-root'"),
+        (["--disable", "cpu-concatenate"], "cpu-concat"),
+        (["--disable", ""], "fusionscope rules"),
+        (["--allow", "add"], "PRODUCER -> CONSUMER"),
+        (["--forbid", "add -> exp -> dot"], "PRODUCER -> CONSUMER"),
+        (["--rules", "gpu-1"], "cpu-0.12"),
+        (["--plan", "/no/such/plan"], "/no/such/plan"),
+        (["--plan", str(CPU)], "cannot be read"),
+    ],
+)
+def test_a_change_that_is_none_is_said_in_a_line(run, options, said):
+    done = run(CPU, *options)
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.errors.splitlines()
+    assert said in line and len(line) < 400
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"disable = [", "not TOML"),
+        (b"disable = cpu-concat", "line 1"),
+        (b"disable = 'cpu-concat'", "'disable' is no list"),
+        (b"disable = [3]", "'disable' is no list"),
+        (b"disable = ['nobody']", "nobody"),
+        (b"enable = ['cpu-concat']", "'enable'"),
+        (b"allow = ['add']", "PRODUCER -> CONSUMER"),
+        (b"set = 3", "RULE.NAME = N"),
+        (b"[set]\ncpu-concat = 3", "RULE.NAME=N"),
+        (b"[set]\ncpu-concat.max_operands = true", "whole number"),
+        (b"[set]\ncpu-concat.max_operands = 1.5", "whole number"),
+        (b"[set]\ncpu-concat.max_operands.more = 1", "whole number"),
+        (b"[set]\ncpu-concat.max_operands = " + b"9" * 5000, "not TOML"),
+        (b"allow = " + b"[" * 20000, "not TOML"),
+        (b"\xff\xfe\x00", "not TOML"),
+        (b"HloModule m\n", "not TOML"),
+    ],
+)
+def test_a_plan_file_that_is_none_is_said_in_a_line(run, tmp_path, content, said):
+    plan = tmp_path / "plan.toml"
+    plan.write_bytes(content)
+    done = run(CPU, "--plan", plan)
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.errors.splitlines()
+    assert str(plan) in line and said in line
+
+
+def test_rules_of_a_backend_that_is_not_replayed_cannot_be_changed(run):
+    done = run(GPU, "--disable", "cpu-concat")
+    assert done.code == 2 and "no fusion pass can be replayed" in done.errors
 
 
 # Enough of a dump to explain it, and every kind of file beside the stages.

@@ -19,9 +19,7 @@ def test_rules_that_keep_results_right_have_no_advice():
 
 
 def test_advice_about_a_threshold_names_one_of_that_rule():
-    thresholds = {
-        f"{rule.id}.{name}=N" for rule in RULES for name in (*rule.thresholds, "NAME")
-    }
+    thresholds = {f"{rule.id}.{name}=N" for rule in RULES for name in (*rule.thresholds, "NAME")}
     found = 0
     for rule, text in RULE_TEXTS.items():
         if text.advice and "--set " in text.advice:

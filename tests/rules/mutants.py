@@ -17,21 +17,23 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from itertools import chain
 from types import CodeType, ModuleType
 from typing import Any
 from unittest import mock
 
+import test_operation_examples as operations
 from test_examples import EXAMPLES, Book, check
 
 from fusionscope.replay import cpu as replay
 from fusionscope.replay import instruction_fusion
 from fusionscope.rules import base, indexing, inplace, properties, state
-from fusionscope.rules.base import Eligible, PairRule
+from fusionscope.rules.base import PairRule
 from fusionscope.rules.cpu import expense, fusion
-from fusionscope.rules.cpu.fusion import CPU_FUSION
+from fusionscope.rules.cpu.fusion import CPU_FUSION, CPU_FUSION_0_11
+from fusionscope.rules.examples import read_examples
 from fusionscope.rules.inplace import InPlaceRule
 
 Mutant = tuple[str, Book, AbstractContextManager[Any]]
@@ -76,14 +78,6 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "inplace._SlicePair.check: without not updates",
     ),
     "only a number in the answer": ("inplace.SliceIndex.check_slice: at is None, IsNot",),
-    "a subtraction that uses the value reads it, whether or not it reads its broadcast too": (
-        "fusion._subtracts_maximum: without value in sides",
-        "fusion._subtracts_maximum: without value in user.operands",
-        "fusion._subtracts_maximum: without has_value",
-        "fusion._subtracts_maximum: value in sides, NotIn",
-        "fusion._subtracts_maximum: value in user.operands, NotIn",
-        "fusion._subtracts_maximum: operand.opcode == 'broadcast', NotEq",
-    ),
     "nothing subtracts a maximum that is not there": (
         "fusion.SoftmaxCoupling.keeps: without maximum is not None",
     ),
@@ -107,13 +101,21 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     "only saves time": (
         "properties._parameter_use: without worst is not Use.REUSE",
         "cpu.find_skipped: without instruction.called",
-        "instruction_fusion._Paths.can_fuse: slot == 0, NotEq",
-        "instruction_fusion._Paths.can_fuse: slot == 0, -1",
-        "instruction_fusion._Paths.can_fuse: slot == 0, 1",
+        "instruction_fusion._Paths.obstacle: slot == 0, NotEq",
+        "instruction_fusion._Paths.obstacle: slot == 0, -1",
+        "instruction_fusion._Paths.obstacle: slot == 0, 1",
     ),
+    "asked all the same, as no fusion can be formed against it": ("cpu-mof-legal removed",),
     "no constant here is a tuple": ("properties.is_effective_scalar: without shape.is_array",),
-    "base-eligible refuses such a producer, on any path": (
-        "instruction_fusion.find_kept_once: without is_fusible(producer)",
+    "base-globally-unfusible is asked before, and no producer is kept by both": (
+        "fusion.SoftmaxCoupling.check: without kept.rule == self.id",
+    ),
+    "an add has two operands": ("fusion.can_be_output_fused: operand is producer, IsNot",),
+    "only for pairs that a user asks for": (
+        "instruction_fusion.Judge.decide: if not legal is not None and (not legal.allow)",
+        "instruction_fusion.Judge.decide: without legal is not None",
+        "instruction_fusion.Judge.decide: without not legal.allow",
+        "instruction_fusion.Judge.decide: legal is not None, Is",
     ),
     "refused before, as it can be no part of a loop": (
         "_EMITTED_ANEW without dot",
@@ -140,6 +142,19 @@ def books() -> Iterator[Mutant]:
             yield f"{rule.id} behind {rules[index + 1].id}", book, nullcontext()
 
 
+def other_books() -> Iterator[Mutant]:
+    """The same for the passes that ask about operations and siblings."""
+    for book in operations.BOOKS:
+        for rule in book:
+            yield f"{rule.id} removed", book.without(rule.id), nullcontext()
+            if hasattr(rule, "check"):
+                yield f"{rule.id} inverted", book.with_rule(_inverted(rule)), nullcontext()
+            for name, value in rule.thresholds.items():
+                for off in (-1, 1):
+                    changed = book.with_threshold(rule.id, name, value + off)
+                    yield f"{rule.id}.{name} {off:+}", changed, nullcontext()
+
+
 def _with(rule: PairRule | InPlaceRule, other: PairRule | InPlaceRule) -> Book:
     rules = tuple(other if each is rule else each for each in CPU_FUSION)
     return replace(CPU_FUSION, rules=rules)
@@ -152,9 +167,11 @@ def _inverted(rule: PairRule | InPlaceRule) -> Any:
     def check(self: Any, *arguments: Any) -> Any:
         if kind.check(self, *arguments) is not None:
             return None
-        return self.refuse() if self.message or isinstance(self, Eligible) else self.allow()
+        refuses = self.message or not self.only_allows
+        return self.refuse() if refuses else self.allow()
 
-    return type(kind.__name__, (kind,), {"check": check})(**rule.thresholds)
+    values = {field.name: getattr(rule, field.name) for field in fields(rule)}
+    return type(kind.__name__, (kind,), {"check": check})(**values)
 
 
 # What is made wrong: all functions of a module, or those that are named.
@@ -167,7 +184,7 @@ FUNCTIONS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (properties, ("operand_use", "_parameter_use", "is_effective_scalar", "is_scalar_constant")),
     (state, ("before_fusing", "reused_operands")),
     (replay, ()),
-    (instruction_fusion, ("decide", "find_kept_once", "can_fuse", "_answer")),
+    (instruction_fusion, ("decide", "find_kept_once", "obstacle", "_answer", "_refusal")),
 )
 SETS = (
     (fusion, "_EMITTABLE"),
@@ -289,8 +306,15 @@ def survives(book: Book) -> bool:
     """Whether all examples are as they say, for all that is wrong."""
     signal.alarm(_LONGEST)
     try:
-        for id, example in EXAMPLES:
-            check(id, example, book)
+        if book.pass_name == CPU_FUSION.pass_name:
+            for id, example in EXAMPLES:
+                check(id, example, book)
+            for example in read_examples("cpu-concat-0.11"):
+                check("cpu-concat", example, CPU_FUSION_0_11)
+        else:
+            for own, id, example in operations.EXAMPLES:
+                if own.pass_name == book.pass_name:
+                    operations.check(id, example, book)
     except Exception:
         return False
     finally:
@@ -308,7 +332,7 @@ def main() -> None:
     equivalent = set(chain(*EQUIVALENT.values()))
     survivors = set()
     count = 0
-    for name, book, patch in chain(books(), functions()):
+    for name, book, patch in chain(books(), other_books(), functions()):
         count += 1
         with patch:
             if not survives(book):

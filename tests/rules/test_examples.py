@@ -7,7 +7,7 @@ from fusionscope.replay.cpu import CpuInstructionFusion, find_skipped
 from fusionscope.replay.plan import FusionPlan
 from fusionscope.rules.base import PairRule
 from fusionscope.rules.cpu.expense import is_expensive
-from fusionscope.rules.cpu.fusion import CPU_FUSION
+from fusionscope.rules.cpu.fusion import CPU_FUSION, CPU_FUSION_0_10, CPU_FUSION_0_11
 from fusionscope.rules.examples import Example, read_examples
 from fusionscope.rules.graph import MutableModule
 from fusionscope.rules.inplace import InPlaceRule
@@ -57,3 +57,16 @@ def test_a_rule_decides_what_its_examples_say(id: str, example: Example) -> None
 def test_every_rule_has_an_example_of_either_kind(id: str) -> None:
     kinds = {example.is_decided for example in read_examples(id)}
     assert kinds == ({False} if id in NEVER_ASKED | ONLY_ALLOW else {True, False})
+
+
+@pytest.mark.parametrize("example", read_examples("cpu-concat-0.11"), ids=lambda e: e.why)
+def test_older_versions_count_elements(example: Example) -> None:
+    check("cpu-concat", example, CPU_FUSION_0_11)
+    with pytest.raises(AssertionError):
+        check("cpu-concat", example)
+
+
+def test_the_oldest_version_computes_what_a_softmax_reduces_twice() -> None:
+    example = next(e for e in read_examples("cpu-softmax-coupling") if e.is_decided)
+    assert "cpu-softmax-coupling" in deciders(example, CPU_FUSION_0_11)
+    assert "cpu-softmax-coupling" not in deciders(example, CPU_FUSION_0_10)

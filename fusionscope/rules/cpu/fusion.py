@@ -5,6 +5,7 @@ Source of all: xla/service/cpu/cpu_instruction_fusion.cc, ShouldFuse, where not 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -50,7 +51,8 @@ def can_be_output_fused(producer: MutableInstruction, consumer: MutableInstructi
         and producer.shape.element_type not in COMPLEX
         and producer.shape.rank <= 1
         and not producer.attribute("lhs_batch_dims")
-        and list(producer.users.values()) == [1]
+        and len(producer.users) == 1
+        and sum(operand is producer for operand in consumer.operands) == 1
     )
 
 
@@ -92,7 +94,8 @@ class SoftmaxCoupling(PairRule):
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
-        return self.refuse() if state.kept_once.get(pair.producer) == self.id else None
+        kept = state.kept_once.get(pair.producer)
+        return self.refuse() if kept and kept.rule == self.id else None
 
     def keeps(self, producer: MutableInstruction) -> bool:
         """Whether ``producer`` is the value. Source: IsCoupledReductionShiftExpProducer."""
@@ -100,7 +103,7 @@ class SoftmaxCoupling(PairRule):
             return False
         maximum = next((user for user in producer.users if _takes_maximum(user, producer)), None)
         return maximum is not None and any(
-            _subtracts_maximum(user, producer, maximum) for user in producer.users
+            _subtracts_maximum(user, maximum) for user in producer.users
         )
 
 
@@ -112,14 +115,11 @@ def _takes_maximum(user: MutableInstruction, of: MutableInstruction) -> bool:
     )
 
 
-def _subtracts_maximum(
-    user: MutableInstruction, value: MutableInstruction, maximum: MutableInstruction
-) -> bool:
-    """Whether it is the value minus the maximum, broadcast, or the reverse, before an
+def _subtracts_maximum(user: MutableInstruction, maximum: MutableInstruction) -> bool:
+    """Whether a user of the value is its difference from the maximum, broadcast, before an
     exponential."""
     return (
         user.opcode == "subtract"
-        and value in user.operands
         and any(o.opcode == "broadcast" and o.operands[0] is maximum for o in user.operands)
         and any(each.opcode == "exponential" for each in user.users)
     )
@@ -195,14 +195,14 @@ class LoopFusibleProducer(PairRule):
 
 
 @dataclass(frozen=True, slots=True)
-class Concatenate(PairRule):
+class _Concatenate(PairRule):
     id: ClassVar = "cpu-concat"
     title: ClassVar = "concatenate of many operands or along last dimension"
     what: ClassVar = (
         "The producer or the consumer is a concatenate with more than max_operands operands, or "
         "one of rank 2 or more along the minor-most dimension of its layout whose result has "
-        "min_extent_bytes or more in that dimension, and min_bytes or more in all. Before jaxlib "
-        "0.12: min_extent or more elements in that dimension."
+        "min_extent_bytes or more in that dimension, and min_bytes or more in all (before jaxlib "
+        "0.12: min_extent or more elements in that dimension)."
     )
     why: ClassVar = (
         "Fused, it becomes a tree of branches in the innermost loop; alone it is a few copies."
@@ -215,9 +215,6 @@ class Concatenate(PairRule):
     message: ClassVar = "Concatenate fusion is inefficient."
 
     max_operands: int = 8
-    min_extent: int = 0
-    min_extent_bytes: int = 64
-    min_bytes: int = 2048
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         for end in (pair.producer, pair.consumer):
@@ -226,17 +223,35 @@ class Concatenate(PairRule):
             if len(end.operands) > self.max_operands:
                 return self.refuse(operands=len(end.operands), max_operands=self.max_operands)
             extent = _minor_extent(end)
-            if extent is None:
-                continue
-            extent_bytes = extent * end.shape.bits // 8
-            total = end.shape.byte_size
-            if (
-                extent >= self.min_extent
-                and extent_bytes >= self.min_extent_bytes
-                and total >= self.min_bytes
-            ):
-                return self.refuse(extent=extent, extent_bytes=extent_bytes, bytes=total)
+            if extent is not None and self.is_long(end, extent):
+                return self.refuse(extent=extent, bytes=end.shape.byte_size)
         return None
+
+    @abstractmethod
+    def is_long(self, concatenate: MutableInstruction, extent: int) -> bool:
+        """Whether it is left alone for the ``extent`` of its minor-most dimension, in elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenate(_Concatenate):
+    min_extent_bytes: int = 64
+    min_bytes: int = 2048
+
+    def is_long(self, concatenate: MutableInstruction, extent: int) -> bool:
+        return (
+            extent * concatenate.shape.bits // 8 >= self.min_extent_bytes
+            and concatenate.shape.byte_size >= self.min_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OlderConcatenate(_Concatenate):
+    """Before jaxlib 0.12."""
+
+    min_extent: int = 128
+
+    def is_long(self, concatenate: MutableInstruction, extent: int) -> bool:
+        return extent >= self.min_extent
 
 
 def _minor_extent(concatenate: MutableInstruction) -> int | None:
@@ -459,9 +474,7 @@ CPU_FUSION: RuleBook[PairRule | InPlaceRule] = RuleBook(
         NoCase(),
     ),
 )
-CPU_FUSION_0_11 = CPU_FUSION.renamed("cpu-fusion-0.11", ("0.11.2",)).with_rule(
-    Concatenate(min_extent=128, min_extent_bytes=0, min_bytes=0)
-)
+CPU_FUSION_0_11 = CPU_FUSION.renamed("cpu-fusion-0.11", ("0.11.2",)).with_rule(OlderConcatenate())
 CPU_FUSION_0_10 = CPU_FUSION_0_11.renamed("cpu-fusion-0.10", ("0.10.2",)).without(
     SoftmaxCoupling.id
 )

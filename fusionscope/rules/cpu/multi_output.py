@@ -39,7 +39,7 @@ class SiblingRule(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class MultiOutputFusible(SiblingRule):
+class MultiOutputFusible(Rule):
     id: ClassVar = "cpu-mof-fusible"
     title: ClassVar = "one of the two cannot share a kernel"
     what: ClassVar = (
@@ -48,14 +48,6 @@ class MultiOutputFusible(SiblingRule):
     )
     source: ClassVar = f"{_CPU}, IsFusible"
     is_legality: ClassVar = True
-
-    def check(
-        self, one: MutableInstruction, other: MutableInstruction, are_connected: Connected
-    ) -> Decision | None:
-        for end in (one, other):
-            if not self.is_fusible(end):
-                return self.refuse(unfusible=end.opcode)
-        return None
 
     def is_fusible(self, instruction: MutableInstruction) -> bool:
         if instruction.opcode == "constant":
@@ -141,7 +133,7 @@ def _looped_over(instruction: MutableInstruction) -> Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class MultiOutputProfit(SiblingRule):
+class MultiOutputProfit(Rule):
     id: ClassVar = "cpu-mof-profit"
     title: ClassVar = "they read nothing that both would read once"
     what: ClassVar = (
@@ -150,16 +142,11 @@ class MultiOutputProfit(SiblingRule):
     )
     source: ClassVar = f"{_CPU}, GetProfit; {_BASE}, IsProfitableOperand"
 
-    def check(
-        self, one: MutableInstruction, other: MutableInstruction, are_connected: Connected
-    ) -> Decision | None:
-        saved = self.profit(one, other)
-        return self.allow(bytes=saved) if saved > 0 else self.refuse(bytes=0)
 
-    def profit(self, one: MutableInstruction, other: MutableInstruction) -> int:
-        """Bytes that need not be read a second time."""
-        shared = {operand for operand in one.operands if is_profitable(operand)}
-        return sum(_bytes(operand.shape) for operand in other.operands if operand in shared)
+def shared_bytes(one: MutableInstruction, other: MutableInstruction) -> int:
+    """Bytes that need not be read a second time. Source: GetProfit."""
+    shared = {operand for operand in one.operands if is_profitable(operand)}
+    return sum(_bytes(operand.shape) for operand in other.operands if operand in shared)
 
 
 def is_profitable(operand: MutableInstruction) -> bool:
@@ -190,7 +177,7 @@ class MultiOutputWorklist(Rule):
     slice: int = 128
 
 
-CPU_MULTI_OUTPUT: RuleBook[SiblingRule | MultiOutputWorklist] = RuleBook(
+CPU_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
     "cpu-multi-output",
     "cpu_multi_output_fusion",
     "cpu",

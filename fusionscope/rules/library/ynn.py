@@ -210,26 +210,41 @@ def _sizes(shape: Shape) -> list[int]:
     return [1 if size is None else size for size in shape.dimensions]
 
 
+_DOT_TYPES = frozenset(
+    tuple(types.split())
+    for types in (
+        "f64 f64 f64",
+        "f32 f32 f32",
+        "bf16 bf16 f32",
+        "bf16 bf16 bf16",
+        "s8 s8 s32",
+        "u8 s8 s32",
+    )
+)
+_DOT_TYPES_0_10 = _DOT_TYPES - {("bf16", "bf16", "bf16")}
+
+
 @dataclass(frozen=True, slots=True)
 class Dot(OperationRule):
     id: ClassVar = "ynn-dot"
     title: ClassVar = "dots that YNN supports"
     what: ClassVar = (
-        "Allowed: types f64, f32, bf16 (to f32 or bf16), s8 or u8 by s8 (to s32); batch dimensions "
-        "lead on both sides; one contracting dimension, the last of the left side; matrices, no "
-        "vectors; rows, columns or contracted extent of at least min_extent. Every other dot is "
-        "refused."
+        "Allowed: types f64, f32, bf16 (to f32 or, from jaxlib 0.11 on, bf16), s8 or u8 by s8 (to "
+        "s32); batch dimensions lead on both sides; one contracting dimension, the last of the "
+        "left side; matrices, no vectors; rows, columns or contracted extent of at least "
+        "min_extent. Every other dot is refused."
     )
     why: ClassVar = "XLA emits products with vectors itself; small products are not worth a call."
     source: ClassVar = f"{_SUPPORT}, IsDotSupportedByYnn; xla/backends/cpu/runtime/dot_dims.cc"
 
     min_extent: int = 8
+    types: frozenset[tuple[str, ...]] = _DOT_TYPES
 
     def check(self, operation: MutableInstruction) -> Decision | None:
         if operation.opcode != "dot":
             return None
         types = tuple(each.shape.element_type for each in (*operation.operands[:2], operation))
-        if types not in _DOT_TYPES:
+        if types not in self.types:
             return self.refuse(types=" ".join(types))
         left, right = (each.shape for each in operation.operands[:2])
         batch: tuple[int, ...] = operation.attribute("lhs_batch_dims") or ()
@@ -254,19 +269,6 @@ class Dot(OperationRule):
         if max(m, n, k) < self.min_extent:
             return self.refuse(rows=m, columns=n, contracted=k, min_extent=self.min_extent)
         return self.allow(rows=m, columns=n, contracted=k)
-
-
-_DOT_TYPES = frozenset(
-    tuple(types.split())
-    for types in (
-        "f64 f64 f64",
-        "f32 f32 f32",
-        "bf16 bf16 f32",
-        "bf16 bf16 bf16",
-        "s8 s8 s32",
-        "u8 s8 s32",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,4 +421,8 @@ YNN_0_11 = (
     .without(TrailingMoves.id)
     .with_rule(DataMove(_DATA_MOVES_0_11))
 )
-YNN_0_10 = YNN_0_11.renamed("cpu-ynn-0.10", ("0.10.2",)).with_rule(Elementwise(_UNARY_0_10))
+YNN_0_10 = (
+    YNN_0_11.renamed("cpu-ynn-0.10", ("0.10.2",))
+    .with_rule(Elementwise(_UNARY_0_10))
+    .with_rule(Dot(types=_DOT_TYPES_0_10))
+)

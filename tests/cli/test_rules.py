@@ -1,0 +1,128 @@
+"""The `rules` command: the list, the pages, and what it refuses."""
+
+import json
+import re
+
+import pytest
+from sample_dumps import documented, keys
+
+from fusionscope.hlo import parse
+from fusionscope.rules.books import CPU_BOOKS
+
+
+def pages(run, *arguments):
+    return json.loads(run(*arguments, "--format", "json").out)["rules"]
+
+
+IDS = {rule.id for books in CPU_BOOKS.values() for book in books for rule in book}
+
+
+def test_every_rule_is_listed_once(run):
+    done = run()
+    assert (done.code, done.errors) == (0, "")
+    listed = re.findall(r"^  ([a-z][a-z0-9-]+)  ", done.out, re.MULTILINE)
+    assert len(listed) == len(set(listed)) and set(listed) == IDS
+    assert {page["id"] for page in pages(run)} == IDS
+
+
+def test_the_list_has_the_thresholds(run):
+    (line,) = [
+        each for each in run(COLUMNS="200").out.splitlines() if " cpu-max-reductions " in each
+    ]
+    assert "limit=5" in line
+
+
+@pytest.mark.parametrize("width", [50, 100])
+def test_text_fits_its_width_and_no_id_is_cut(run, width):
+    printed = run(COLUMNS=str(width)).out
+    assert max(map(len, printed.splitlines())) <= width
+    assert all(f"  {id} " in printed for id in IDS)
+
+
+@pytest.mark.parametrize("format_name", ["text", "markdown"])
+def test_a_page_says_everything_of_its_rule(run, format_name):
+    (page,) = pages(run, "cpu-concat")
+    done = run("cpu-concat", "--format", format_name, COLUMNS="100000")
+    assert done.code == 0
+    for part in (
+        page["what"], page["why"], page["message"], page["try"], page["source"],
+        "max_operands=8", "0.10.2", "min_extent=128",  # of older versions
+    ):  # fmt: skip
+        assert part.replace("`", "") in done.out.replace("`", ""), part
+    shown = [example for example in page["examples"] if example["text"].rstrip() in done.out]
+    assert {example["decided"] for example in shown} <= {True, False}
+    assert any(example["why"] in done.out for example in page["examples"])
+
+
+def test_every_page_can_be_printed_in_every_format(run):
+    for page in pages(run):
+        (alone,) = pages(run, page["id"])
+        assert alone == page
+        for format_name in ("text", "markdown"):
+            done = run(page["id"], "--format", format_name)
+            assert done.code == 0 and page["id"] in done.out
+
+
+def test_what_a_page_proposes_to_try_is_an_option_that_exists(run):
+    for page in pages(run):
+        line = run(page["id"], "--format", "markdown").out
+        (proposal,) = re.findall(r"explain DUMP (--\S+ [^`\s]+)`", line)
+        option, value = proposal.split()
+        if page["thresholds"]:
+            id, name, number = re.fullmatch(r"([\w-]+)\.(\w+)=(\d+)", value).groups()
+            assert (option, id) == ("--set", page["id"])
+            assert int(number) != page["thresholds"][name]
+        else:
+            assert (option, value) == ("--disable", page["id"])
+
+
+def test_examples_are_hlo(run):
+    texts = [example["text"] for page in pages(run) for example in page["examples"]]
+    assert len(texts) > len(IDS)
+    for text in texts:
+        parse(text).check()
+
+
+def test_json_is_as_documented(run):
+    document = json.loads(run("--format", "json").out)
+    assert document["schema"] == "fusionscope.rules/1"
+    found = {
+        re.sub(
+            r"(\.older_thresholds)\.\d+\.\d+\.[\d.]*\d(\.\w+)?|(\.thresholds)\.\w+",
+            lambda m: f"{m[1]}.<version>.<name>" if m[1] else ".thresholds.<name>",
+            path,
+        )
+        for path in keys(document)
+    }
+    described = documented("rules")
+    ends = {path for path in found if not any(other.startswith(f"{path}.") for other in found)}
+    assert ends <= described | {f"{path}[]" for path in described}
+
+
+@pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
+def test_output_goes_to_a_file(run, tmp_path, format_name):
+    for arguments in ((), ("cpu-concat",)):
+        printed = run(*arguments, "--format", format_name)
+        written = run(*arguments, "--format", format_name, "--output", tmp_path / "rules")
+        assert (written.code, written.out) == (0, "")
+        assert (tmp_path / "rules").read_text(encoding="utf-8") == printed.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["cpu-concatenate"], "cpu-concat"),
+        (["cpu-*"], "fusionscope rules lists them"),
+        ([""], "expected one such as"),
+        (["\x1b[31m\nred"], "no rule is called"),
+        (["cpu-concat", "cpu-no-case"], "cpu-no-case"),
+        (["--format", "html"], "--format"),
+        (["--output", "/no/such/folder/file"], "/no/such/folder/file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(run, arguments, said):
+    done = run(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.errors and "\x1b" not in done.errors
+    if "Usage" not in done.errors:
+        assert len(done.errors.splitlines()) == 1

@@ -1,0 +1,367 @@
+"""The `verify` command: what it finds, what it refuses, and that nothing makes it fall over."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+from collections.abc import Callable
+
+import pytest
+from sample_dumps import (
+    CONTROL,
+    CPU,
+    DUMPS,
+    GPU,
+    TPU,
+    damaged,
+    documented,
+    hostile_files,
+    keys,
+    unpacked,
+    write,
+)
+
+OLD = DUMPS / "cpu-jaxlib-0.10/concatenate"  # its record is text
+REDUCTIONS = DUMPS / "cpu-multi-output/reductions"
+SEVERAL = DUMPS / "cpu-multi-output/cartpole"
+# More damage than by default: FUSIONSCOPE_FUZZ=5000 pytest tests/cli
+ROUNDS = int(os.environ.get("FUSIONSCOPE_FUZZ", "100"))
+NEEDED = re.compile(
+    r"dot-library|fusion|layout_assignment|after_optimizations|debug_options|_fusion\."
+)
+
+
+def needed(dump) -> dict[str, bytes]:
+    """The files that a verification looks at."""
+    return {name: content for name, content in unpacked(dump).items() if NEEDED.search(name)}
+
+
+def record(files: dict[str, bytes]) -> str:
+    (name,) = [name for name in files if "_fusion." in name and name.endswith((".html", ".pyz"))]
+    return name
+
+
+def figures(run, *arguments):
+    done = run(*arguments, "--format", "json")
+    document = json.loads(done.out)
+    (module,) = document["modules"]
+    return document, {each["pass"]: each for each in module["passes"]}
+
+
+def test_text(run):
+    done = run(CPU)
+    assert (done.code, done.errors) == (0, "")
+    for part in (
+        "jit_program",
+        "dot-library-rewriter",
+        "fusion-wrapper",  # passes
+        "cpu-fusion",  # rules
+        "16 of 16",  # decisions, as many as the record tells
+        "100% agreement: 3 of 3 plans identical",
+    ):
+        assert part in done.out, part
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_text_fits_its_width_and_leaves_nothing_out(run, width):
+    printed = run(SEVERAL, COLUMNS=str(width)).out
+    assert max(map(len, printed.splitlines())) <= width
+    assert "…" not in printed
+    passes = figures(run, SEVERAL)[1].values()
+    table = re.sub(r"\s", "", printed)
+    for number in {str(each["pairs"]["compared"]) for each in passes}:
+        assert number in table
+
+
+def test_json_is_as_documented(run, tmp_path):
+    files = needed(OLD)
+    for name in files:
+        if "after_fusion." in name:
+            files[name] = files[name].replace(b"kind=kLoop", b"kind=kOutput", 1)
+        elif "after_fusion-wrapper" in name:
+            files[name] = b"HloModule cut"
+        elif name == record(files):
+            files[name] = files[name].replace(b"Concatenate fusion", b"Another fusion", 1)
+    found = keys(figures(run, OLD)[0]) | keys(figures(run, write(tmp_path, files))[0])
+    ends = {
+        path for path in found if not any(o.startswith((f"{path}.", f"{path}[")) for o in found)
+    }
+    described = documented("verify")
+    assert ends <= described | {f"{path}[]" for path in described}
+    assert described <= found
+
+
+def test_json_says_what_the_text_says(run):
+    document, passes = figures(run, CPU)
+    text = run(CPU).out
+    assert document["schema"] == "fusionscope.verify/1"
+    assert document["agreement"] == 100 and document["identical"]
+    for each in passes.values():
+        compared, agreeing = each["pairs"]["compared"], each["pairs"]["agreeing"]
+        assert re.search(rf"{each['pass']} +{each['rules']} .* {agreeing} of {compared}\b", text)
+
+
+def test_markdown(run):
+    done = run(CPU, "--format", "markdown")
+    rows = [line for line in done.out.splitlines() if line.startswith("|")]
+    assert len({row.count("|") for row in rows}) == 1
+    assert len(rows) == 2 + 3  # a heading, its rule, one for each pass
+
+
+@pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
+def test_output_goes_to_a_file(run, tmp_path, format_name):
+    printed = run(CPU, "--format", format_name)
+    written = run(CPU, "--format", format_name, "--output", tmp_path / "found")
+    assert (written.code, written.out) == (0, "")
+    assert (tmp_path / "found").read_text(encoding="utf-8") == printed.out
+
+
+def edit(old: str, new: str) -> Callable[[str], str]:
+    def apply(text: str) -> str:
+        assert old in text, old
+        return text.replace(old, new, 1)
+
+    return apply
+
+
+def swap_operands(text: str) -> str:
+    """The first fusion of several operands reads two of them the other way round."""
+    return re.sub(r"fusion\((%[\w.\-]+), (%[\w.\-]+)", r"fusion(\2, \1", text, count=1)
+
+
+def drop_a_fusion(text: str) -> str:
+    """In the place of the last fusion stands another operation."""
+    fusion = re.findall(r"%([\w.\-]+) = (\S+) fusion\(([^()]*)\), kind=kLoop", text)[-1]
+    name, shape, operands = fusion
+    first = operands.split(", ")[0].split("*/")[-1]
+    whole = rf"(%{re.escape(name)} = {re.escape(shape)}) fusion\(.*"
+    return re.sub(
+        whole, rf"\1 custom-call({first}), custom_call_target='x'".replace("'", '"'), text
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (edit("kind=kLoop", "kind=kOutput"), "kind of fusion"),
+        (edit(" multiply(", " subtract("), "opcode"),
+        (edit("dimensions={0}", "dimensions={1}"), "dimensions="),
+        (swap_operands, None),
+        (drop_a_fusion, None),
+    ],
+    ids=["kind", "opcode", "attribute", "operands", "dropped"],
+)
+def test_a_stage_that_another_compiler_made_is_told_apart(run, tmp_path, change, what):
+    files = needed(DUMPS / "cpu/cartpole")
+    (name,) = [name for name in files if "after_fusion." in name]
+    changed = change(files[name].decode())
+    assert changed != files[name].decode()
+    dump = write(tmp_path, {**files, name: changed.encode()})
+    document, passes = figures(run, dump)
+    found = passes["fusion"]["divergence"]
+    assert not document["identical"] and document["agreement"] < 100
+    assert what is None or found["what"] == what
+    assert found["replay"] and found["compiler"] and found["replay"] != found["compiler"]
+    text = run(dump, COLUMNS="1000")
+    assert text.code == 0 and found["replay"] in text.out and found["compiler"] in text.out
+    assert run(dump, "--at-least", "100").code == 1
+    assert run(dump, "--at-least", "1").code == 0
+
+
+def test_pairs_that_were_not_fused_are_counted(run, tmp_path):
+    files = needed(CPU)
+    (late,) = [name for name in files if "after_fusion." in name]
+    (early,) = [name for name in files if ".after_layout_assignment.after_pipeline" in name]
+    dump = write(tmp_path, {**files, late: files[early]})
+    passes = figures(run, dump)[1]
+    assert passes["fusion"]["pairs"]["agreeing"] < passes["fusion"]["pairs"]["compared"]
+    assert passes["fusion"]["divergence"]["replay"]
+
+
+@pytest.mark.parametrize(
+    ("change", "agreeing"),
+    [
+        (edit("Concatenate fusion is inefficient.", "Another reason."), 15),
+        (edit("Not fusing |", "Not fusing |x"), 15),
+    ],
+    ids=["reason", "name"],
+)
+def test_a_record_that_says_another_thing_is_told_apart(run, tmp_path, change, agreeing):
+    files = needed(OLD)
+    name = record(files)
+    files[name] = change(files[name].decode()).encode()
+    document, passes = figures(run, write(tmp_path, files))
+    found = passes["fusion"]
+    assert found["identical"] and document["agreement"] < 100
+    assert found["decisions"] == {"compared": 16, "agreeing": agreeing}
+    assert found["disagreement"]["replay"] != found["disagreement"]["compiler"]
+    assert run(tmp_path, "--at-least", "99.5").code == 1
+
+
+def test_the_order_of_a_record_counts(run, tmp_path):
+    files = needed(OLD)
+    name = record(files)
+    labels = re.findall(r'"(Not fusing [^"]*)"', files[name].decode())
+    one, other = labels[0], next(label for label in labels if label != labels[0])
+    text = files[name].decode().replace(one, "@").replace(other, one, 1).replace("@", other, 1)
+    files[name] = text.encode()
+    found = figures(run, write(tmp_path, files))[1]["fusion"]
+    assert found["decisions"]["agreeing"] < found["decisions"]["compared"]
+    assert found["disagreement"] is not None
+    assert run(tmp_path, "--at-least", "100").code == 1
+
+
+def test_a_record_that_is_no_record_leaves_the_plans(run, tmp_path):
+    files = needed(CPU)
+    files[record(files)] = b"\x00\x01 no zip"
+    done = run(write(tmp_path, files))
+    (line,) = done.errors.splitlines()
+    assert done.code == 0 and record(files) in line
+    assert "3 of 3 plans identical" in done.out
+
+
+def test_a_stage_that_cannot_be_read_leaves_the_other_passes(run, tmp_path):
+    files = needed(CPU)
+    (name,) = [name for name in files if "after_fusion-wrapper" in name]
+    files[name] = b"HloModule m\n\nENTRY e {\n  ROOT x = f32[8] frob(\n"
+    done = run(write(tmp_path, files))
+    (line,) = done.errors.splitlines()
+    assert done.code == 0 and f"{name}:5:" in line
+    assert "2 of 2 plans identical" in done.out
+    assert run(tmp_path, "--at-least", "1").code == 2  # nothing is known of the third
+
+
+def test_other_rules_than_those_of_the_compiler_do_not_agree(run):
+    done = run(OLD, "--rules", "cpu-0.12", "--at-least", "99.5")
+    assert run(OLD, "--rules", "cpu-0.10", "--at-least", "100").code == 0
+    assert "cpu-fusion " in done.out
+
+
+def test_modules_that_cannot_be_replayed_are_told_beside_the_others(run, tmp_path):
+    write(tmp_path, needed(CPU))
+    for name, content in needed(GPU).items():
+        write(tmp_path, {name.replace("module_0001", "module_0009"): content})
+    done = run(tmp_path)
+    (line,) = done.errors.splitlines()
+    assert done.code == 0 and "backend gpu" in line and "module_0009" in line
+    assert "3 of 3 plans identical" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["missing"], "missing"),
+        ([GPU], "--xla_dump_hlo_pass_re"),
+        ([TPU], "backend tpu"),
+        ([CPU, "--module", "other"], "jit_program"),
+        ([CPU, "--rules", "cpu-9"], "cpu-0.12"),
+        ([CPU, "--at-least", "101"], "--at-least"),
+        ([CPU, "--at-least", "nan"], "--at-least"),
+        ([CPU, "--at-least", "most"], "--at-least"),
+        ([CPU, "--output", "/no/such/folder/file"], "/no/such/folder/file"),
+        ([CPU, "--format", "yaml"], "--format"),
+        ([], "DUMP"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(run, arguments, said):
+    done = run(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.errors
+    assert "Traceback" not in done.errors
+    if "Usage" not in done.errors:
+        assert len(done.errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
+def test_hostile_names_never_reach_the_output_raw(run, tmp_path, format_name):
+    files = hostile_files(CPU)
+    for name in files:
+        if "after_fusion." in name:
+            files[name] = files[name].replace(b"kind=kLoop", b"kind=kOutput", 1)
+    done = run(write(tmp_path / "dump", files), "--format", format_name)
+    assert done.code == 0, done.errors
+    assert CONTROL.search(done.out) is None and CONTROL.search(done.errors) is None
+    if format_name == "markdown":
+        assert "<b>" not in done.out
+
+
+# What an instruction can be without, as seen by a parser, and cannot, as seen by a rule.
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r", dimensions=\{[\d,]*\}", ""),
+        (r", to_apply=%[\w.\-]+", ""),
+        (r", calls=%[\w.\-]+", ""),
+        (r", slice=\{[^}]*\}", ""),
+        (r", kind=\w+", ""),
+        (r", lhs_contracting_dims=\{\d+\}", ", lhs_contracting_dims={7}"),
+        (r" exponential\(", " frobnicate("),
+        (r"f32\[\d+,", "f32[<=8,"),
+        (r"f32\[\d+,", "f32[?,"),
+        (r"f32\[[\d,]*\](\{[\d,]*\})?", "token[]"),
+        (r"\{1,0\}", "{1,0:T(8,128)}"),
+        (r"\{1,0\}", ""),
+        (r"dimensions=\{\d", "dimensions={9"),
+        (r"metadata=", "control-predecessors={%nobody}, metadata="),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 0])
+def test_a_stage_in_which_something_lacks_is_answered_or_refused(run, tmp_path, old, new, times):
+    for dump in (CPU, DUMPS / "cpu/dense", DUMPS / "cpu/loop", REDUCTIONS):
+        files = needed(dump)
+        for name in files:
+            if name.endswith(".txt"):
+                files[name] = re.sub(old, new, files[name].decode(), count=times).encode()
+        done = run(write(tmp_path / dump.name, files))
+        assert done.code in (0, 2)
+        assert "mistake of fusionscope's own" not in done.errors, (dump, done.errors)
+        if done.code == 2:
+            assert "module_0000" in done.errors and len(done.errors.splitlines()) == 1
+
+
+def chain(length: int, width: int) -> bytes:
+    """Negations one after the other, and a concatenate of many operands."""
+    lines = ["HloModule jit_program\n", f"ENTRY main (x: f32[8]) -> f32[{8 * width}] {{"]
+    lines += ["  x = f32[8]{0} parameter(0)", "  n0 = f32[8]{0} negate(x)"]
+    lines += [f"  n{i} = f32[8]{{0}} negate(n{i - 1})" for i in range(1, length)]
+    operands = ", ".join([f"n{length - 1}"] * width)
+    lines += [f"  ROOT c = f32[{8 * width}]{{0}} concatenate({operands}), dimensions={{0}}", "}"]
+    return "\n".join(lines).encode()
+
+
+def test_long_chains_and_many_operands_are_no_trouble(run, tmp_path):
+    text = chain(3000, 2000)
+    stages = (
+        "0001.after_layout_assignment.after_pipeline-start.before_pipeline-end",
+        "0002.HLO_passes_after_layout_assignment.after_fusion.before_fusion-wrapper",
+        "cpu_after_optimizations",
+    )
+    dump = write(tmp_path, {f"module_0000.jit_program.{name}.txt": text for name in stages})
+    done = run(dump, "--at-least", "99.5")
+    assert done.code == 1  # nothing was fused there, which the rules would have done
+    assert "differs" in done.out
+
+
+def test_damage_is_told_in_one_line(run, tmp_path):
+    """Whatever is wrong in one file: figures, or one line that names the file."""
+    dumps = [needed(dump) for dump in (CPU, OLD, REDUCTIONS, DUMPS / "cpu/loop")]
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("verify hangs"))
+    told = 0
+    for seed in range(ROUNDS):
+        random_ = random.Random(seed)
+        files = dict(random_.choice(dumps))
+        name = random_.choice(sorted(files))
+        files[name] = damaged(random_, files[name])
+        directory = write(tmp_path / "dump", files)
+        signal.alarm(60)
+        done = run(directory, "--format", random_.choice(("text", "json", "markdown")))
+        signal.alarm(0)
+        assert done.code in (0, 2), (seed, name)
+        assert "mistake of fusionscope's own" not in done.errors, (seed, name)
+        if done.errors:
+            told += 1
+            assert name in done.errors or "module_" in done.errors, (seed, name, done.errors)
+        shutil.rmtree(directory)
+    assert told > ROUNDS / 20

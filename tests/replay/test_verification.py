@@ -1,0 +1,126 @@
+"""The replay makes what the compiler made, on every CPU dump that is kept here."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import open_dump
+from fusionscope.hlo import parse, to_text
+from fusionscope.replay.comparison import find_divergence
+from fusionscope.replay.passes import find_runs, pick_books
+from fusionscope.replay.verification import verify
+from fusionscope.rules.books import CPU_BOOKS
+
+DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
+CPU = sorted(path for folder in DUMPS.glob("cpu*") for path in folder.iterdir())
+# Siblings that save the same are fused in the order of an operand's users, which no text shows.
+ORDER_OF_USERS = {"cpu-multi-output/cartpole"}
+
+
+def name(dump: Path) -> str:
+    return f"{dump.parent.name}/{dump.name}"
+
+
+@pytest.mark.parametrize("path", CPU, ids=name)
+def test_the_replay_makes_the_module_that_the_compiler_made(path):
+    dump = open_dump(path)
+    found = verify(dump, dump.modules)
+    assert not found.problems
+    assert found.agreement == 100
+    for each in found.passes:
+        if each.pass_name != "cpu_multi_output_fusion" or name(path) not in ORDER_OF_USERS:
+            assert each.is_identical, each.divergence
+        assert each.disagreement is None
+
+
+def test_the_passes_that_act_on_a_cpu_are_all_among_them():
+    acted = set()
+    for path in CPU:
+        for module in open_dump(path).modules:
+            acted |= {run.pass_name for run in find_runs(module) if run.after is not None}
+    assert acted == {book.pass_name for book in CPU_BOOKS["cpu-0.12"]}
+
+
+def test_records_are_compared_in_full():
+    decisions = 0
+    for path in CPU:
+        dump = open_dump(path)
+        recorded = sum(
+            decision.kind.value in ("fused", "refused")
+            for module in dump.modules
+            for record in module.fusion_explorer
+            for decision in record.decisions
+        )
+        compared = sum(each.decisions for each in verify(dump, dump.modules).passes)
+        assert compared == recorded
+        decisions += compared
+    assert decisions > 50
+
+
+@pytest.mark.parametrize("path", [p for p in CPU if p.name == "concatenate"], ids=name)
+def test_the_rules_are_those_of_the_version_that_made_the_dump(path):
+    (module,) = open_dump(path).modules
+    expected = "cpu-0.10" if "0.10" in path.parent.name else "cpu-0.12"
+    assert pick_books(module) == CPU_BOOKS[expected]
+
+
+def test_other_rules_do_not_agree():
+    dump = open_dump(DUMPS / "cpu" / "concatenate")
+    books = tuple(book.without("cpu-concat") for book in CPU_BOOKS["cpu-0.12"])
+    found = verify(dump, dump.modules, books)
+    (fusion,) = [each for each in found.passes if each.pass_name == "fusion"]
+    assert fusion.divergence is not None
+    assert fusion.disagreement is not None
+    assert found.agreement < 100
+
+
+BASE = """HloModule m
+
+fused (p: f32[8], q: f32[8]) -> f32[8] {
+  p = f32[8]{0} parameter(0)
+  q = f32[8]{0} parameter(1)
+  ROOT difference = f32[8]{0} subtract(p, q)
+}
+
+ENTRY main (a: f32[8], b: f32[8]) -> f32[8] {
+  a = f32[8]{0} parameter(0)
+  b = f32[8]{0} parameter(1)
+  two = f32[] constant(2)
+  twice = f32[8]{0} broadcast(two), dimensions={}
+  ROOT kernel = f32[8]{0} fusion(a, twice), kind=kLoop, calls=fused
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("subtract(p, q)", "subtract(q, p)", "parameter number"),
+        ("subtract(p, q)", "add(p, q)", "opcode"),
+        ("fusion(a, twice)", "fusion(b, twice)", "parameter number"),
+        ("kind=kLoop", "kind=kOutput", "kind of fusion"),
+        ("constant(2)", "constant(3)", "literal"),
+        ("fusion(a, twice)", "fusion(a, a)", "opcode"),
+    ],
+)
+def test_a_difference_in_structure_is_found(old, new, what):
+    assert BASE.count(old) == 1
+    divergence = find_divergence(parse(BASE), parse(BASE.replace(old, new)))
+    assert divergence is not None
+    assert divergence.what == what
+
+
+def test_names_and_notes_make_no_difference():
+    renamed = BASE.replace("kernel", "other").replace("difference", "d").replace("fused", "f")
+    noted = renamed.replace("calls=f", 'calls=f, metadata={op_name="a"}')
+    assert find_divergence(parse(BASE), parse(noted)) is None
+
+
+def test_a_replayed_module_can_be_printed_and_read():
+    for path in CPU[:4]:
+        for module in open_dump(path).modules:
+            for run in find_runs(module):
+                before = module.read(run.before)
+                again = parse(to_text(replace(before, frames=None)))
+                assert find_divergence(before, again) is None
