@@ -11,8 +11,9 @@ from fusionscope.rules.catalogue import all_rules
 DOCS = Path(__file__).parent / "rules"
 INTRODUCTION = """# The compiler's fusion rules
 
-One page a rule, by the pass that asks it and in the order in which it is asked. `fusionscope rules ID` prints the same page, and
-[verify](../verify.md) tells how far they agree with what the compiler did. These files are written by `python docs/make_rules.py`.
+One page a rule, by the pass that asks it and in the order in which it is asked. `fusionscope rules
+ID` prints the same page, and [verify](../verify.md) tells how far they agree with what the compiler
+did. These files are written by `python docs/make_rules.py`.
 
 """
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ README = ROOT / "README.md"
 DOCUMENTS = [
     *ROOT.glob("*.md"),
     *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs" / "rules").glob("*.md"),
     *(ROOT / "benchmarks").glob("*.md"),
     *(ROOT / "samples").glob("*.md"),
 ]
@@ -38,6 +40,12 @@ def test_links_lead_somewhere(path):
         target = path.parent / file if file else path
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def test_the_pages_of_rules_are_what_the_rules_say():
+    written = {path.name: path.read_text() for path in (ROOT / "docs" / "rules").glob("*.md")}
+    scope = runpy.run_path(str(ROOT / "docs" / "make_rules.py"))
+    assert written == scope["pages"](), "run python docs/make_rules.py"
 
 
 def test_every_page_is_linked_from_the_index():
@@ -106,7 +114,7 @@ def test_commands_in_documents_have_options_that_exist():
 def output_of(command: str) -> str:
     """What a command prints in full, on one line."""
     done = subprocess.run(
-        [sys.executable, "-m", *shlex.split(command), "--all"],
+        [sys.executable, "-m", *shlex.split(command), *([] if "verify" in command else ["--all"])],
         cwd=ROOT,
         capture_output=True,
         check=True,
@@ -128,6 +136,7 @@ DENSE = "samples/dumps/a100/dense samples/dumps/b200/dense"
         ("diff.md", 0, f"fusionscope diff {SOFTMAX}"),
         ("diff.md", 1, f"fusionscope diff {REDUCTIONS}"),
         ("diff.md", 2, f"fusionscope diff {DENSE}"),
+        ("verify.md", 0, "fusionscope verify samples/dumps/cpu/reductions"),
     ],
 )
 def test_pages_show_what_commands_print(page, number, command):

@@ -55,6 +55,7 @@ def tracked() -> list[Path]:
 
 def test_these_names_are_the_library():
     assert fusionscope.__all__ == [
+        "Changes",
         "Computation",
         "Difference",
         "Dump",
@@ -65,10 +66,12 @@ def test_these_names_are_the_library():
         "Module",
         "ModuleFacts",
         "PairFacts",
+        "PairPattern",
         "Selection",
         "Shape",
         "Stage",
         "UnusableInput",
+        "Verification",
         "__version__",
         "compare",
         "explain_dump",
@@ -76,6 +79,7 @@ def test_these_names_are_the_library():
         "parse",
         "tell_history",
         "to_text",
+        "verify",
     ]
 
 

@@ -24,10 +24,12 @@ class Replayed:
 
 
 def replay_passes(module: DumpedModule, books: Books | None = None) -> Replayed | None:
-    """Replays the fusion passes of ``module``; None where none can be. Raises ``UnusableInput``."""
+    """Replays the pass that decides about pairs; None where it cannot be. Raises
+    ``UnusableInput``."""
     settings, books = read_settings(module), books or pick_books(module)
     plans = {
         run.pass_name: replay(run.pass_name, module.read(run.before), settings, books)
-        for run in reversed(find_runs(module))  # the first of several runs counts
+        for run in find_runs(module)
+        if run.pass_name == "fusion"
     }
     return Replayed(plans) if plans else None

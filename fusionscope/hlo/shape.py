@@ -262,6 +262,11 @@ class ShapeTable:
                     f"dimensions, expected {len(dimensions)}",
                     column=position + 1,
                 )
+            if set(read.minor_to_major) != set(range(len(dimensions))):
+                raise UnusableInput(
+                    f"the layout of {quoted(text)} is not an order of its dimensions",
+                    column=position + 1,
+                )
         return Shape(element_type, tuple(dimensions), tuple(dynamic), read)
 
     def _layout(self, text: str, position: int) -> Layout:

@@ -16,7 +16,6 @@ from fusionscope.rules.graph import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
-    to_module,
 )
 from fusionscope.rules.inplace import InPlaceRule, check_in_place
 from fusionscope.rules.properties import EMBEDDING, is_fusible
@@ -208,7 +207,7 @@ class InstructionFusion:
         for computation in self.graph.post_order():
             if not computation.is_fused and not is_embedded(computation):
                 decisions += self._run_in(computation)
-        return FusionPlan(self.book.pass_name, to_module(self.graph), tuple(decisions), self.graph)
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
     def _run_in(self, computation: MutableComputation) -> list[Considered]:
         judge = Judge(self.book, self.state)

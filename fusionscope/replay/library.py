@@ -20,7 +20,6 @@ from fusionscope.rules.graph import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
-    to_module,
 )
 from fusionscope.rules.library.ynn import Grow, Individual, Starters, TrailingMoves
 from fusionscope.rules.operation import OperationRule
@@ -53,9 +52,7 @@ class LibraryRewriter:
             if not computation.is_fused and not any(map(_applies, computation.callers)):
                 self._taken = set()
                 self._run_in(computation)
-        return FusionPlan(
-            self.book.pass_name, to_module(self.graph), tuple(self._decisions), self.graph
-        )
+        return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
 
     def _run_in(self, computation: MutableComputation) -> None:
         starters, individual = self.book.find(Starters.id), self.book.find(Individual.id)

@@ -26,7 +26,6 @@ from fusionscope.rules.graph import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
-    to_module,
 )
 from fusionscope.rules.properties import has_side_effect
 from fusionscope.rules.rule import Decision, Rule, RuleBook
@@ -50,9 +49,7 @@ class MultiOutputFusion:
         if any(each.fusion is not None for each in self._decisions):
             for computation in self.graph.post_order():
                 _remove_dead(computation)
-        return FusionPlan(
-            self.book.pass_name, to_module(self.graph), tuple(self._decisions), self.graph
-        )
+        return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
 
 
 def _remove_dead(computation: MutableComputation) -> None:

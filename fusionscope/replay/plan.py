@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusionscope.hlo import Module
-from fusionscope.rules.graph import MutableModule
+from fusionscope.rules.graph import MutableModule, to_module
 from fusionscope.rules.rule import Decision
 
 
@@ -23,18 +23,25 @@ class Considered:
     is_recorded: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class FusionPlan:
-    """``module`` is the one after the pass, ``decisions`` those on all pairs in their order.
+    """What a pass did. ``decisions`` are those on all pairs in their order.
 
     ``graph`` is what the pass worked on, as it left it: it knows in which order the users of an
     instruction came, which no text shows.
     """
 
     pass_name: str
-    module: Module
     decisions: tuple[Considered, ...]
     graph: MutableModule
+    _module: Module | None = None
+
+    @property
+    def module(self) -> Module:
+        """The module after the pass; to be asked for before another pass works on ``graph``."""
+        if self._module is None:
+            self._module = to_module(self.graph)
+        return self._module
 
     @property
     def fused(self) -> tuple[Considered, ...]:

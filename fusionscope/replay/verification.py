@@ -61,8 +61,11 @@ class PassVerification:
 
 @dataclass(frozen=True, slots=True)
 class ModuleVerification:
+    """``folder`` is where in the dump the module lies."""
+
     number: int
     name: str
+    folder: str
     passes: tuple[PassVerification, ...]
 
 
@@ -114,7 +117,8 @@ def verify(
         try:
             passes = tuple(_verify_passes(module, books, problems))
             if passes:
-                verified.append(ModuleVerification(module.number, module.name, passes))
+                folder = str(module.directory.relative_to(dump.path)) if dump.path.is_dir() else "."
+                verified.append(ModuleVerification(module.number, module.name, folder, passes))
         except UnusableInput as error:
             problems.append(str(error))
     if not verified:

@@ -13,7 +13,6 @@ from fusionscope.rules.graph import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
-    to_module,
 )
 from fusionscope.rules.operation import OperationRule
 from fusionscope.rules.rule import Decision, RuleBook
@@ -42,7 +41,7 @@ class FusionWrapper:
                     pending.extend(instruction.called)
                 else:
                     decisions.append(self._consider(instruction))
-        return FusionPlan(self.book.pass_name, to_module(self.graph), tuple(decisions), self.graph)
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
     def _consider(self, instruction: MutableInstruction) -> Considered:
         decision = self._decide(instruction)

@@ -10,7 +10,11 @@ from fusionscope.report.text import cell, plural, safe, shorten
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.replay.verification import PassVerification, Verification
+    from fusionscope.replay.verification import (
+        ModuleVerification,
+        PassVerification,
+        Verification,
+    )
 
 SCHEMA = "fusionscope.verify/1"
 
@@ -25,6 +29,7 @@ def to_json(verification: Verification) -> dict[str, Any]:
         "modules": [
             {
                 "name": module.name,
+                "folder": module.folder,
                 "number": module.number,
                 "passes": [_pass_json(each) for each in module.passes],
             }
@@ -56,6 +61,11 @@ def _pass_json(found: PassVerification) -> dict[str, Any]:
         if disagreement is None
         else {"replay": disagreement.ours, "compiler": disagreement.theirs},
     }
+
+
+def _heading(module: ModuleVerification) -> str:
+    folder = f" in {module.folder}" if module.folder != "." else ""
+    return safe(f"{module.name}{folder}")
 
 
 def _plan(found: PassVerification) -> str:
@@ -103,7 +113,7 @@ def _markdown(verification: Verification) -> Iterator[str]:
     for module in verification.modules:
         for found in module.passes:
             yield (
-                f"| {cell(module.name)} | {cell(found.pass_name)} | {cell(found.book)} "
+                f"| {cell(_heading(module))} | {cell(found.pass_name)} | {cell(found.book)} "
                 f"| {_plan(found)} | {_share(found.pairs_agreeing, found.pairs)} "
                 f"| {_share(found.decisions_agreeing, found.decisions)} |"
             )
@@ -111,7 +121,7 @@ def _markdown(verification: Verification) -> Iterator[str]:
     for module in verification.modules:
         for found in module.passes:
             for line in _differences(found):
-                yield f"> {cell(module.name)}: {cell(line)}\n"
+                yield f"> {cell(_heading(module))}: {cell(line)}\n"
     for problem in verification.problems:
         yield f"> {cell(problem)}\n"
 
@@ -123,7 +133,7 @@ def print_verification(verification: Verification, console: Console) -> None:
     from rich.text import Text
 
     for module in verification.modules:
-        console.print(Text(shorten(safe(module.name), console.width), style="bold"))
+        console.print(Text(shorten(_heading(module), console.width), style="bold"))
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         for name, is_number in (
             ("pass", False), ("rules", False), ("plan", False), ("pairs", True),

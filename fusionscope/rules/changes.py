@@ -14,7 +14,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module
 from fusionscope.hlo.grammar import shorten
 from fusionscope.rules.base import PairRule
-from fusionscope.rules.books import RULES, Books
+from fusionscope.rules.books import CPU_BOOKS, Books
 from fusionscope.rules.graph import MutableInstruction, MutableModule
 from fusionscope.rules.rule import Decision
 from fusionscope.rules.state import FusionPair, FusionState
@@ -206,15 +206,16 @@ def _known(id: str) -> str:
 
 def _threshold(place: str, value: str) -> tuple[str, str, int]:
     id, _, name = place.strip().rpartition(".")
-    known = next((rule for rule in RULES if rule.id == (id and _known(id))), None)
-    if known is None or not _NUMBER.fullmatch(value.strip()):
+    if not (id and _known(id)) or not _NUMBER.fullmatch(value.strip()):
         raise UnusableInput(
             f"--set {shorten(place)}={shorten(value)}: expected RULE.NAME=N, N a whole number of "
             "at most 18 digits"
         )
-    if name not in known.thresholds:
-        names = ", ".join(known.thresholds) or "none at all"
-        raise UnusableInput(f"--set {place}: {id} has no threshold {name!r}, it has {names}")
+    versions = [rule for books in CPU_BOOKS.values() for b in books if (rule := b.find(id))]
+    names = dict.fromkeys(name for rule in versions for name in rule.thresholds)
+    if name not in names:
+        known = ", ".join(names) or "none at all"
+        raise UnusableInput(f"--set {place}: {id} has no threshold {name!r}, it has {known}")
     return id, name, int(value)
 
 

@@ -88,7 +88,9 @@ class RuleBook(Generic[AnyRule]):
             return self
         if name not in rule.thresholds:
             known = ", ".join(rule.thresholds) or "none at all"
-            raise UnusableInput(f"{id} has no threshold {name!r}, it has {known}")
+            raise UnusableInput(
+                f"{id} has no threshold {name!r} in {self.name}, it has {known} there"
+            )
         changes: dict[str, Any] = {name: value}
         return self.with_rule(replace(rule, **changes))
 

@@ -421,6 +421,13 @@ def test_a_plan_file_that_is_none_is_said_in_a_line(run, tmp_path, content, said
     assert str(plan) in line and said in line
 
 
+def test_thresholds_are_those_of_the_version(run):
+    dump = DUMPS / "cpu-jaxlib-0.10/concatenate"
+    assert tried(run, dump, "--set", "cpu-concat.min_extent=1000000")["pairs"]
+    refused = run(dump, "--set", "cpu-concat.min_bytes=1000000")
+    assert refused.code == 2 and "min_extent" in refused.errors
+
+
 def test_rules_of_a_backend_that_is_not_replayed_cannot_be_changed(run):
     done = run(GPU, "--disable", "cpu-concat")
     assert done.code == 2 and "no fusion pass can be replayed" in done.errors

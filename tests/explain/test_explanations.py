@@ -1,6 +1,7 @@
 """What an explanation says, held against the files that it was made from."""
 
 import gzip
+import importlib
 import io
 import re
 import shutil
@@ -12,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import open_dump
-from fusionscope.rules.messages import RULE_IDS
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection, explain
+from fusionscope.rules.messages import RULE_IDS
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(DUMPS.glob("*/*"))
@@ -303,8 +304,38 @@ def test_no_stage_before_fusion_is_told(tmp_path):
 
 
 def test_no_record_is_told():
-    assert any("record" in note for note in facts(DUMPS / "cpu" / "softmax").notes)
+    assert any("record" in note for note in facts(DUMPS / "tpu-v5e" / "softmax").notes)
     assert not facts(DUMPS / "h100" / "concatenate").notes
+
+
+def test_a_cpu_dump_needs_no_record():
+    module = facts(DUMPS / "cpu" / "softmax")
+    assert not module.notes
+    refused = [pair for pair in module.pairs if pair.reason]
+    assert refused
+    assert all(pair.evidence == "re-evaluated" and pair.reason != "unknown" for pair in refused)
+
+
+@pytest.mark.parametrize(
+    "name", ["cpu/concatenate", "cpu/reductions", "cpu-multi-output/reductions"]
+)
+def test_record_and_replay_agree(name):
+    refused = [pair for pair in facts(DUMPS / name).pairs if pair.reason]
+    assert refused
+    assert {pair.evidence for pair in refused} == {"agree"}
+
+
+def test_a_record_that_says_something_else_is_shown_beside_the_replay(monkeypatch):
+    explain = importlib.import_module("fusionscope.explain.explain")
+    monkeypatch.setattr(explain, "rule_of", lambda message: "unknown")
+    monkeypatch.setattr(
+        importlib.import_module("fusionscope.explain.evidence"),
+        "rule_of",
+        lambda message, pass_name: "cpu-no-case",
+    )
+    refused = [pair for pair in facts(DUMPS / "cpu" / "concatenate").pairs if pair.reason]
+    assert {pair.evidence for pair in refused} == {"disagree"}
+    assert all(pair.reason == "cpu-no-case" and pair.otherwise for pair in refused)
 
 
 def test_one_stage_has_kernels_and_no_pairs():

@@ -1,6 +1,7 @@
 """Whatever rules are changed, a replay gives a module that is one, and computes the same."""
 
 import random
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from fusionscope.dump import open_dump
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import parse, to_text
 from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
-from fusionscope.rules.books import RULES
+from fusionscope.rules.books import RULES, Books
 from fusionscope.rules.changes import Changes, PairPattern
 
 DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
@@ -63,9 +64,16 @@ def values(numbering: Numbering, module):
     return {each.path: each.values[each.computation.root] for each in executions}
 
 
+def fitting(changes: Changes, books: Books) -> Changes:
+    """Without thresholds that the rules of this version do not have."""
+    known = {(rule.id, name) for book in books for rule in book for name in rule.thresholds}
+    return replace(changes, thresholds=tuple(t for t in changes.thresholds if t[:2] in known))
+
+
 def plans(path: Path, changes: Changes):
     for module in open_dump(path).modules:
-        books, settings = changes.apply(pick_books(module)), read_settings(module)
+        books, settings = pick_books(module), read_settings(module)
+        books = fitting(changes, books).apply(books)
         for run in find_runs(module):
             before = module.read(run.before)
             yield before, replay(run.pass_name, before, settings, books).module
