@@ -21,7 +21,13 @@ from fusionscope.rules.graph import (
     MutableInstruction,
     MutableModule,
 )
-from fusionscope.rules.library.ynn import Grow, Individual, Starters, TrailingMoves
+from fusionscope.rules.library.ynn import (
+    Grow,
+    Individual,
+    Preferred,
+    Starters,
+    TrailingMoves,
+)
 from fusionscope.rules.operation import OperationRule
 from fusionscope.rules.rule import Decision, Rule, RuleBook
 
@@ -56,7 +62,7 @@ class LibraryRewriter:
 
     def _run_in(self, computation: MutableComputation) -> None:
         starters, individual = self.book.find(Starters.id), self.book.find(Individual.id)
-        trailing = self.book.find(TrailingMoves.id)
+        trailing, preferred = self.book.find(TrailingMoves.id), self.book.find(Preferred.id)
         if not isinstance(starters, Starters):
             return
         turns: tuple[list[MutableInstruction], list[MutableInstruction]] = ([], [])
@@ -68,6 +74,9 @@ class LibraryRewriter:
             if starter in self._taken:
                 continue
             decision = self._supports(starter)
+            if decision.allow and isinstance(preferred, Preferred):
+                # Data may be moved by a fusion however little it is, but does not begin one.
+                decision = preferred.check(starter) or decision
             name = starter.name
             if not decision.allow:
                 self._decide(computation, name, name, decision)

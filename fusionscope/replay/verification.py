@@ -223,13 +223,33 @@ def _outcomes(before: Module, after: Module) -> list[Outcome]:
     return [pair.outcome for pair in pairs]
 
 
+class _Teller:
+    """Calls a fusion by what it grew from: its own number depends on the order in which the
+    computations are gone through, which a dump does not show."""
+
+    def __init__(self) -> None:
+        self._grew_from: dict[str, str] = {}
+
+    def tell(self, producer: str, consumer: str, what: str, fusion: str | None = None) -> _Told:
+        told = _Told(
+            self._grew_from.get(producer, producer), self._grew_from.get(consumer, consumer), what
+        )
+        if fusion is not None and fusion != consumer:
+            self._grew_from[fusion] = f"fusion of {told.consumer}"
+        return told
+
+
 def _told(plan: FusionPlan) -> list[list[_Told]]:
     """The decisions that the compiler would record, as it would, in order, by computation."""
+    tellers: dict[str, _Teller] = defaultdict(_Teller)
     found: dict[str, list[_Told]] = defaultdict(list)
     for each in plan.decisions:
         if each.is_recorded or each.fusion is not None:
             what = _FUSED if each.decision.allow else each.decision.message + _NO_MULTI_OUTPUT
-            found[each.computation].append(_Told(each.producer, each.consumer, what))
+            teller = tellers[each.computation]
+            found[each.computation].append(
+                teller.tell(each.producer, each.consumer, what, each.fusion)
+            )
     return list(found.values())
 
 
@@ -239,13 +259,14 @@ def _recorded(module: DumpedModule) -> list[list[_Told]]:
 
 
 def _read_record(record: FusionExplorerRecord) -> Iterator[_Told]:
+    teller = _Teller()
     for decision, made_of in with_fused(record.decisions):
         if decision.pass_name != "InstructionFusion":
             continue
         if made_of is not None:
-            yield _Told(*made_of, _FUSED)
+            yield teller.tell(*made_of, _FUSED, decision.consumer)
         elif decision.kind is Kind.REFUSED and decision.producer and decision.consumer:
-            yield _Told(decision.producer, decision.consumer, decision.reason)
+            yield teller.tell(decision.producer, decision.consumer, decision.reason)
 
 
 def _count_agreeing(ours: list[list[_Told]], theirs: list[list[_Told]]) -> int:

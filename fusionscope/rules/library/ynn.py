@@ -114,7 +114,8 @@ class Layout(OperationRule):
     title: ClassVar = "YNN takes row-major arrays of limited rank"
     what: ClassVar = (
         "The operation moves data, reduces, or is a dot or convolution, and its result or an "
-        "operand that matters is no array, has more than max_rank dimensions, or is not row-major."
+        "operand that matters is no array, has more than max_rank dimensions, or is not row-major "
+        "(from jaxlib 0.12 on dimensions of 1 may stand anywhere in the order)."
     )
     source: ClassVar = f"{_SUPPORT}, IsLayoutSupportedByYnn"
 
@@ -125,13 +126,23 @@ class Layout(OperationRule):
             return None
         count = 2 if operation.opcode in ("convolution", "dot") else 1
         for shape in (operation.shape, *(each.shape for each in operation.operands[:count])):
-            if not shape.is_array or shape.rank > self.max_rank or not _is_row_major(shape):
+            if not shape.is_array or shape.rank > self.max_rank or not self.is_row_major(shape):
                 return self.refuse(shape=str(shape), max_rank=self.max_rank)
         return None
 
+    def is_row_major(self, shape: Shape) -> bool:
+        order = shape.layout.minor_to_major if shape.layout else ()
+        long = [dimension for dimension in order if shape.dimensions[dimension] != 1]
+        return long == sorted(long, reverse=True)
 
-def _is_row_major(shape: Shape) -> bool:
-    return shape.layout is None or shape.layout.minor_to_major == tuple(reversed(range(shape.rank)))
+
+@dataclass(frozen=True, slots=True)
+class OlderLayout(Layout):
+    """Before jaxlib 0.12."""
+
+    def is_row_major(self, shape: Shape) -> bool:
+        order = shape.layout.minor_to_major if shape.layout else ()
+        return list(order) == sorted(order, reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,6 +431,7 @@ YNN_0_11 = (
     YNN.renamed("cpu-ynn-0.11", ("0.11.2",))
     .without(TrailingMoves.id)
     .with_rule(DataMove(_DATA_MOVES_0_11))
+    .with_rule(OlderLayout())
 )
 YNN_0_10 = (
     YNN_0_11.renamed("cpu-ynn-0.10", ("0.10.2",))
