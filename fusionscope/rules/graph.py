@@ -185,7 +185,6 @@ class MutableComputation:
         "callers",
         "footer",
         "instructions",
-        "is_entry",
         "module",
         "name",
         "parameters",
@@ -196,7 +195,6 @@ class MutableComputation:
         self.name = name
         self.module = module
         self.footer = footer
-        self.is_entry = False
         self.instructions: dict[MutableInstruction, None] = {}
         self.parameters: list[MutableInstruction] = []
         self.root: MutableInstruction
@@ -307,7 +305,6 @@ class MutableModule:
         for computation in module.reachable():
             by_name[computation.name] = self._copy(computation, by_name)
         self.entry = by_name[module.entry.name]
-        self.entry.is_entry = True
 
     def _copy(
         self, computation: Computation, by_name: dict[str, MutableComputation]

@@ -11,70 +11,30 @@ rule that the example names. Prints a line for each example; fails where one dif
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import subprocess
 import sys
 from collections import Counter, defaultdict
 from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from compiling import books_of, compile_all, version_of
 from test_examples import EXAMPLES, Book, replay
 
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.fusion_explorer import Kind, with_fused
 from fusionscope.hlo import Module
-from fusionscope.rules.books import CPU_BOOKS
 from fusionscope.rules.cpu.fusion import CPU_FUSION
 from fusionscope.rules.examples import Example
 
-# Compiles the modules from a given one on, and prints after each what went wrong. The record is
-# written before the compiler finds that it cannot generate code for what it fused.
-_CHILD = """
-import json, sys
-import jax
-from jax._src import compiler
-from jax._src.interpreters import mlir
-from jaxlib import _hlo, _jax
-from jaxlib.mlir import ir
-
-devices = jax.devices()[:1]
-for text in json.load(open(sys.argv[1]))[int(sys.argv[2]):]:
-    problem = ""
-    try:
-        module = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-        with mlir.make_ir_context():
-            stable = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(module))
-        options = compiler.get_compile_options(1, 1)
-        devices[0].client.compile_and_load(stable, _jax.DeviceList(tuple(devices)), options)
-    except Exception as error:
-        problem = str(error)
-    print(json.dumps(problem), flush=True)
-"""
 _FLAGS = (
     "--xla_enable_hlo_passes_only=fusion --xla_dump_hlo_as_text --xla_dump_fusion_visualization "
-    "--xla_dump_hlo_pass_re=.* --xla_dump_to="
+    "--xla_dump_hlo_pass_re=.*"
 )
 _FUSED = "fused"
 
 # Producer, consumer, and what the compiler says of them.
 Decided = tuple[str, str, str]
-
-
-def compile_all(python: str, texts: list[str], directory: Path) -> list[str]:
-    """What went wrong with each module, empty where nothing did. Dumps into ``directory``."""
-    file = directory / "examples.json"
-    file.write_text(json.dumps(texts), encoding="utf-8")
-    environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"{_FLAGS}{directory / 'dump'}"}
-    problems: list[str] = []
-    while len(problems) < len(texts):
-        command = [python, "-c", _CHILD, str(file), str(len(problems))]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        problems += [json.loads(line) for line in done.stdout.splitlines()]
-        if len(problems) < len(texts):
-            problems.append("the compiler crashed: " + " ".join(done.stderr.split()[-20:]))
-    return problems
 
 
 def recorded(module: DumpedModule) -> list[list[Decided]]:
@@ -137,13 +97,6 @@ def _plain(name: str) -> str:
     return re.sub(r"\.\d+$", "", name)
 
 
-def book_of(python: str) -> Book:
-    """The rules of the version that this Python has."""
-    command = [python, "-c", "import jaxlib; print(*jaxlib.__version__.split('.')[:2], sep='.')"]
-    version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    return next(book for book in CPU_BOOKS[f"cpu-{version}"] if book.pass_name == "fusion")
-
-
 def compare(
     id: str, example: Example, module: DumpedModule | None, problem: str, book: Book
 ) -> str:
@@ -176,9 +129,10 @@ def main() -> None:
         for index, (_, example) in enumerate(EXAMPLES)
     ]
     counts: Counter[str] = Counter()
-    book = book_of(python)
+    books = books_of(version_of(python))
+    book = next(book for book in books if book.pass_name == CPU_FUSION.pass_name)
     with TemporaryDirectory() as scratch:
-        problems = compile_all(python, texts, Path(scratch))
+        problems = compile_all(python, _FLAGS, texts, Path(scratch))
         modules = {module.name: module for module in open_dump(Path(scratch) / "dump").modules}
         for index, ((id, example), problem) in enumerate(zip(EXAMPLES, problems, strict=True)):
             module = modules.get(f"example_{index}")

@@ -11,17 +11,17 @@ there were and how many agree, and what each other one is about; fails where the
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import re
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, groupby, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from compiling import books_of, compile_all, version_of
 
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
@@ -30,32 +30,9 @@ from fusionscope.replay.passes import Settings, replay
 from fusionscope.rules.books import CPU_BOOKS, Books
 from fusionscope.rules.examples import read_examples
 
-# Compiles the modules from a given one on, and prints after each what went wrong. Stages are
-# written before the compiler finds that it cannot generate code for them.
-_CHILD = """
-import json, sys
-import jax
-from jax._src import compiler
-from jax._src.interpreters import mlir
-from jaxlib import _hlo, _jax
-from jaxlib.mlir import ir
-
-devices = jax.devices()[:1]
-for text in json.load(open(sys.argv[1]))[int(sys.argv[2]):]:
-    problem = ""
-    try:
-        module = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-        with mlir.make_ir_context():
-            stable = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(module))
-        options = compiler.get_compile_options(1, 1)
-        devices[0].client.compile_and_load(stable, _jax.DeviceList(tuple(devices)), options)
-    except Exception as error:
-        problem = str(error)
-    print(json.dumps(problem), flush=True)
-"""
 _FLAGS = (
     "--xla_backend_optimization_level=0 --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.* "
-    "--xla_dump_to={directory} --xla_enable_hlo_passes_only={passes}"
+    "--xla_enable_hlo_passes_only={passes}"
 )
 _YNN = " --xla_cpu_experimental_ynn_fusion_type="
 _SEVERAL = " --xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
@@ -73,8 +50,9 @@ class Flags:
     also: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
 
-    def text(self, directory: Path) -> str:
-        text = _FLAGS.format(directory=directory, passes=",".join((*self.also, self.pass_name)))
+    @property
+    def text(self) -> str:
+        text = _FLAGS.format(passes=",".join((*self.also, self.pass_name)))
         if self.pass_name == LIBRARY:
             text += _YNN + ",".join(f"LIBRARY_FUSION_TYPE_{each}" for each in self.types)
         return text + (_SEVERAL if self.pass_name == SEVERAL else "")
@@ -1228,21 +1206,6 @@ TYPES_TOGETHER = (
 )
 
 
-def compile_all(python: str, flags: Flags, texts: Sequence[str], directory: Path) -> list[str]:
-    """What went wrong with each module, empty where nothing did. Dumps into ``directory``."""
-    file = directory / "cases.json"
-    file.write_text(json.dumps(texts), encoding="utf-8")
-    environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags.text(directory / "dump")}
-    problems: list[str] = []
-    while len(problems) < len(texts):
-        command = [python, "-c", _CHILD, str(file), str(len(problems))]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        problems += [json.loads(line) for line in done.stdout.splitlines()]
-        if len(problems) < len(texts):
-            problems.append("crash: " + " ".join(done.stderr.split()[-20:]))
-    return problems
-
-
 def compare(case: Case, books: Books, module: DumpedModule | None) -> str | None:
     """What differs, empty where nothing does, None where the compiler did not come to the pass."""
     stages = [] if module is None else [s for s in module.stages if s.name.counter is not None]
@@ -1263,17 +1226,6 @@ def compare(case: Case, books: Books, module: DumpedModule | None) -> str | None
     return f"{found.what} in {found.computation}: {found.ours} here, {found.theirs} in the compiler"
 
 
-def version_of(python: str) -> str:
-    command = [python, "-c", "import jaxlib; print(jaxlib.__version__)"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def books_of(version: str) -> Books:
-    """Those of the version, the newest ones where it has none of its own."""
-    key = f"cpu-{'.'.join(version.split('.')[:2])}"
-    return CPU_BOOKS.get(key) or NEWEST
-
-
 def hold(python: str, pass_name: str) -> int:
     """Prints how the cases of a pass came out; returns how many differ."""
     version = version_of(python)
@@ -1284,7 +1236,7 @@ def hold(python: str, pass_name: str) -> int:
         same = [*group]
         texts = [case.text.replace("NAME", f"case_{i}", 1) for i, case in enumerate(same)]
         with TemporaryDirectory() as scratch:
-            problems = compile_all(python, flags, texts, Path(scratch))
+            problems = compile_all(python, flags.text, texts, Path(scratch))
             modules = {each.name: each for each in open_dump(Path(scratch) / "dump").modules}
             for index, (case, problem) in enumerate(zip(same, problems, strict=True)):
                 result = compare(case, books, modules.get(f"case_{index}"))
