@@ -79,6 +79,13 @@ BATCHES = (
         flags=("--xla_backend_extra_options=xla_cpu_use_multi_output_fusion",),
     ),
     Batch(
+        "cpu-without-fusion",
+        "0.12",
+        "cpu",
+        ("elementwise",),
+        flags=("--xla_disable_hlo_passes=fusion",),
+    ),
+    Batch(
         "cpu-elementwise-library",
         "0.12",
         "cpu",

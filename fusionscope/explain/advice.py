@@ -53,6 +53,10 @@ def _lever(rule: Rule) -> str | None:
 RULE_TEXTS = {
     **{rule.id: RuleText(rule.title, _lever(rule)) for rule in RULES},
     "unknown": RuleText("reason not known"),
+    "pass-off": RuleText(
+        "a flag keeps the fusion pass from running",
+        "see --xla_disable_hlo_passes and --xla_enable_hlo_passes_only",
+    ),
     "base-regular-then-mof": RuleText("not possible with several outputs either"),
     "pf-all-users": RuleText("it has no user that could take it"),
     "pf-code-dup": RuleText("the fused code would grow too large"),

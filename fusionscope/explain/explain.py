@@ -194,6 +194,8 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     evidence = _read(lambda: read_evidence(module), notes)
     books = books_named(selection.rules)
     replayed = _read(lambda: replay_passes(module, books), notes)
+    if books is not None and replayed is None:
+        notes.append("no pass here can be replayed, so rules of another version change nothing")
     tried = what_if(module, selection.changes, books) if selection.changes else None
     numbering = Numbering()
     base: NumberedModule | None = None

@@ -38,7 +38,8 @@ def what_if(module: DumpedModule, changes: Changes, books: Books | None = None) 
         runs.pop()
     if not runs:
         raise UnusableInput(
-            f"{module.name}: no fusion pass can be replayed, so no changed rule can be tried"
+            f"{module.name}: no fusion pass can be replayed, so no changed rule can be tried",
+            file=str(module.stages[0].file),
         )
     inputs = [module.read(run.before) for run in runs]
     old: dict[str, FusionPlan] = {}

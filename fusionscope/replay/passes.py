@@ -40,13 +40,22 @@ class Settings:
     """The flags of a module, as far as a replay has to know them.
 
     ``ynn_types`` are the types of library fusions that are on, ``has_emitters`` whether the
-    emitters of fusions are, ``has_multi_output`` whether multi-output fusion runs.
+    emitters of fusions are, ``has_multi_output`` whether multi-output fusion runs. ``disabled`` are
+    passes that were left out, ``enabled`` the only ones that were not, None where all were enabled;
+    ``shows_all_passes`` whether every pass that changed something left a file.
     """
 
     ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
     has_emitters: bool = True
     has_multi_output: bool = False
+    disabled: frozenset[str] = frozenset()
+    enabled: frozenset[str] | None = None
     shows_all_passes: bool = True
+
+    def runs(self, pass_name: str) -> bool:
+        """Whether the flags let a pass run."""
+        is_enabled = self.enabled is None or pass_name in self.enabled
+        return is_enabled and pass_name not in self.disabled
 
 
 def read_settings(module: DumpedModule) -> Settings:
@@ -63,6 +72,8 @@ def read_settings(module: DumpedModule) -> Settings:
         else frozenset(each.removeprefix(_YNN_PREFIX) for each in types),
         emitters,
         emitters and "xla_cpu_use_multi_output_fusion" in extra,
+        frozenset(flags.values.get("xla_disable_hlo_passes", ())),
+        frozenset(flags.values.get("xla_enable_hlo_passes_only", ())) or None,
         flags.values.get("xla_dump_hlo_pass_re", (".*",)) == (".*",),
     )
 
@@ -81,7 +92,9 @@ def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
         and (settings.shows_all_passes or before.name.before == stage.name.after)
     ]
     if settings.shows_all_passes:
-        runs += _idle_runs(stages, {run.pass_name for _, run in runs})
+        seen = {run.pass_name for _, run in runs}
+        idle = _idle_runs(stages, seen)
+        runs += [(place, run) for place, run in idle if settings.runs(run.pass_name)]
     return tuple(run for _, run in sorted(runs, key=lambda found: found[0]))
 
 

@@ -12,6 +12,7 @@ import re
 from fusionscope.rules.books import RULES
 
 UNKNOWN = "unknown"
+PASS_OFF = "pass-off"  # a flag keeps the fusion pass from running
 
 # Where two rules have one message, the first one in its book is meant.
 _OF_RULES = {rule.message: rule.id for rule in reversed(RULES) if rule.message}
@@ -303,7 +304,7 @@ _IN_PASS = {
 }
 
 RULE_IDS = frozenset(
-    [UNKNOWN]
+    [UNKNOWN, PASS_OFF]
     + [rule for _, rule in MESSAGES]
     + [rule.id for rule in RULES]
     + [rule for meanings in _IN_PASS.values() for rule in meanings.values()]

@@ -77,7 +77,8 @@ def test_a_reason_goes_with_a_refusal(dump):
         assert pair.reason is None or pair.reason in RULE_IDS
         assert (pair.kernel is not None) == (pair.outcome in ("fused", "duplicated"))
         assert (pair.stage is not None) == (pair.kernel is not None)
-        assert pair.evidence is None or (pair.message and pair.outcome == "not-fused")
+        assert pair.evidence is None or pair.outcome == "not-fused"
+        assert pair.message or pair.evidence in (None, "re-evaluated")
 
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
@@ -323,6 +324,17 @@ def test_record_and_replay_agree(name):
     refused = [pair for pair in facts(DUMPS / name).pairs if pair.reason]
     assert refused
     assert {pair.evidence for pair in refused} == {"agree"}
+
+
+def test_a_pass_that_a_flag_turns_off_is_the_reason():
+    module = facts(DUMPS / "cpu-without-fusion" / "elementwise")
+    assert {pair.reason for pair in module.pairs if pair.outcome == "not-fused"} == {"pass-off"}
+
+
+def test_rules_of_a_version_are_of_no_use_where_nothing_is_replayed():
+    dump = open_dump(DUMPS / "h100" / "concatenate")
+    (module,) = explain(dump, Selection(rules="cpu-0.10")).modules
+    assert any("change nothing" in note for note in module.notes)
 
 
 def test_a_record_that_says_something_else_is_shown_beside_the_replay(monkeypatch):
