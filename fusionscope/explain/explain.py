@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -49,6 +49,9 @@ NOT_WHOLE = "calls repeat too often to follow them all: launches and bytes are t
 
 # Of many modules those are explained that move this share of all bytes, and at most so many.
 _SHARE, _MOST = 0.9, 5
+
+# Reasons for which a library fusion stands on one side: then the library's own rule is told too.
+_AT_A_LIBRARY = ("cpu-skip-custom", "cpu-loop-fusible-producer")
 
 # The pass whose decisions the records hold, by backend.
 _RECORDED_PASS = {"cpu": ("fusion",), "gpu": ("priority-fusion", "fusion"), "tpu": ("tpu_fusion",)}
@@ -457,6 +460,13 @@ class _Reasons:
                 recorded = self._recorded.reason(producer, consumer)
             if self._replayed is not None and replayed is None:
                 replayed = self._replayed.reason("fusion", producer, consumer)
+        if replayed is not None and self._replayed is not None and replayed.rule in _AT_A_LIBRARY:
+            library = self._replayed.reason(
+                "dot-library-rewriter", pair.producer.name, pair.consumer.name
+            )
+            if library is not None:
+                numbers = (*replayed.numbers, ("library", library.rule))
+                replayed = replace(replayed, numbers=numbers)
         if recorded is None:
             if replayed is None:
                 return _Why(Reason(UNKNOWN, ""), None)

@@ -28,7 +28,7 @@ class Replayed:
 
 
 def replay_passes(module: DumpedModule, books: Books | None = None) -> Replayed | None:
-    """Replays the pass that decides about pairs; None where it cannot be. Raises
+    """Replays the passes that decide about pairs; None where they cannot be. Raises
     ``UnusableInput``."""
     if module.backend != "cpu":
         return None
@@ -38,6 +38,6 @@ def replay_passes(module: DumpedModule, books: Books | None = None) -> Replayed 
     plans = {
         run.pass_name: replay(run.pass_name, module.read(run.before), settings, books)
         for run in find_runs(module)
-        if run.pass_name == "fusion"
+        if run.pass_name in ("dot-library-rewriter", "fusion")
     }
     return Replayed(plans) if plans else None

@@ -90,7 +90,28 @@ class LibraryRewriter:
             while grows and grown is not None:
                 fusion, grown = grown, self._grow(grown)
             while isinstance(trailing, TrailingMoves) and trailing.takes_out(fusion.fused.root):
+                moved = fusion.fused.root.origin
                 take_out_root(fusion)
+                self._decide(computation, fusion.name, moved, trailing.refuse())
+            self._tell_left_out(fusion, None if grows else individual)
+
+    def _tell_left_out(self, fusion: MutableInstruction, individual: Rule | None) -> None:
+        """Why neighbours that were not asked about stayed outside: the fusion holds one operation,
+        or they have (or it has) other users, or it is full."""
+        grow = self.book.find(Grow.id)
+        held = len(fusion.fused.instructions)
+        neighbours = [
+            *((operand.name, fusion.name, len(operand.users)) for operand in fusion.operands),
+            *((fusion.name, user.name, len(fusion.users)) for user in fusion.users),
+        ]
+        for producer, consumer, users in neighbours:
+            if individual is not None:
+                self._decide(fusion.computation, producer, consumer, individual.refuse())
+            elif isinstance(grow, Grow) and users > 1:
+                self._decide(fusion.computation, producer, consumer, grow.refuse(users=users))
+            elif isinstance(grow, Grow) and held >= grow.limit:
+                refusal = grow.refuse(instructions=held, limit=grow.limit)
+                self._decide(fusion.computation, producer, consumer, refusal)
 
     def _supports(self, operation: MutableInstruction) -> Decision:
         for rule in self.book:

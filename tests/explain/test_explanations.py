@@ -326,6 +326,18 @@ def test_record_and_replay_agree(name):
     assert {pair.evidence for pair in refused} == {"agree"}
 
 
+def test_what_a_library_left_outside_has_the_librarys_rule_too():
+    module = facts(DUMPS / "cpu" / "reductions")
+    library = {
+        (pair.producer.name, pair.consumer.name): dict(pair.numbers).get("library")
+        for pair in module.pairs
+        if pair.reason in ("cpu-skip-custom", "cpu-loop-fusible-producer")
+    }
+    # 2,048 elements are too few for the library; five operations read the sum.
+    assert library["reduce_sum.23", "multiply"] == "ynn-preferred"
+    assert library["add.3", "reduce_max.7"] == "lib-grow"
+
+
 def test_a_pass_that_a_flag_turns_off_is_the_reason():
     module = facts(DUMPS / "cpu-without-fusion" / "elementwise")
     assert {pair.reason for pair in module.pairs if pair.outcome == "not-fused"} == {"pass-off"}

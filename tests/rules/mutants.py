@@ -77,7 +77,11 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "inplace._SlicePair.check: without not slices",
         "inplace._SlicePair.check: without not updates",
     ),
-    "only a number in the answer": ("inplace.SliceIndex.check_slice: at is None, IsNot",),
+    "only a number in the answer": (
+        "fusion.LoopFusibleProducer.check: without pair.producer.backend_kind",
+        "fusion.LoopFusibleProducer.check: without pair.producer.opcode",
+        "inplace.SliceIndex.check_slice: at is None, IsNot",
+    ),
     "nothing subtracts a maximum that is not there": (
         "fusion.SoftmaxCoupling.keeps: without maximum is not None",
     ),

@@ -191,7 +191,9 @@ class LoopFusibleProducer(PairRule):
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
-        return None if can_be_loop(pair.producer) else self.refuse(producer=pair.producer.opcode)
+        if can_be_loop(pair.producer):
+            return None
+        return self.refuse(producer=pair.producer.backend_kind or pair.producer.opcode)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class Individual(Rule):
 @dataclass(frozen=True, slots=True)
 class Grow(Rule):
     id: ClassVar = "lib-grow"
-    title: ClassVar = "limit of instructions in a library fusion"
+    title: ClassVar = "which neighbours a library fusion takes in"
     what: ClassVar = (
         "A library fusion takes supported neighbours while it holds less than limit instructions, "
         "parameters counted: operands that only it (or what it took) reads, and its only user. "
