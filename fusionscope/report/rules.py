@@ -141,11 +141,11 @@ def print_list(pages: Sequence[RulePage], console: Console) -> None:
         console.print(Text(f"{pass_name} ({backend})", style="bold"))
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
         table.add_column(no_wrap=True)
-        table.add_column()
         table.add_column(overflow="fold")
         for page in pages:
             if page.pass_name == pass_name:
-                table.add_row(page.rule.id, page.rule.title, _thresholds(page.thresholds))
+                limits = Text(f" {_thresholds(page.thresholds)}", style="dim")
+                table.add_row(page.rule.id, Text(page.rule.title) + limits)
         console.print(Padding(table, (0, 0, 0, 2)))
     console.print("fusionscope rules ID prints the page of one of them")
 
