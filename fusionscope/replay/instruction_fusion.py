@@ -6,7 +6,7 @@ Source: xla/service/instruction_fusion.cc.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fusionscope.replay.plan import Considered, FusionPlan
 from fusionscope.replay.reachability import Reachability
@@ -222,19 +222,23 @@ class InstructionFusion:
                 decision = judge.decide(pair)
                 if decision.allow and pair.producer.opcode == "parameter":
                     decision = Eligible().refuse(unfusible="parameter")
-                found = Considered(
-                    computation.name,
-                    pair.producer.name,
-                    consumer.name,
-                    decision,
-                    is_recorded=decision.rule != "base-eligible"
-                    and "get-tuple-element" not in (pair.producer.opcode, consumer.opcode),
+                is_recorded = decision.rule != Eligible.id and "get-tuple-element" not in (
+                    pair.producer.opcode,
+                    consumer.opcode,
                 )
-                if not decision.allow:
-                    considered.append(found)
+                fusion = self._fuse(pair) if decision.allow else None
+                considered.append(
+                    Considered(
+                        computation.name,
+                        pair.producer.name,
+                        consumer.name,
+                        decision,
+                        fusion.name if fusion else None,
+                        is_recorded,
+                    )
+                )
+                if fusion is None:
                     continue
-                fusion = self._fuse(pair)
-                considered.append(replace(found, fusion=fusion.name))
                 queue.add(fusion)
                 if not pair.producer.users:
                     queue.remove(pair.producer)
