@@ -109,7 +109,7 @@ class LibraryRewriter:
                 self._decide(fusion.computation, producer, consumer, individual.refuse())
             elif isinstance(grow, Grow) and users > 1:
                 self._decide(fusion.computation, producer, consumer, grow.refuse(users=users))
-            elif isinstance(grow, Grow) and held >= grow.limit:
+            elif isinstance(grow, Grow) and grow.limit is not None and held >= grow.limit:
                 refusal = grow.refuse(instructions=held, limit=grow.limit)
                 self._decide(fusion.computation, producer, consumer, refusal)
 

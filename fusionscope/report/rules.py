@@ -98,7 +98,7 @@ def _paragraphs(page: RulePage) -> Iterator[tuple[str, str]]:
     if page.thresholds:
         yield "Thresholds", _thresholds(page.thresholds)
     for version, values in page.older_thresholds.items():
-        yield f"Thresholds of jaxlib {version}", _thresholds(values)
+        yield f"Thresholds of jaxlib {version}", _thresholds(values) or "none"
     if rule.lever:
         yield "Try", rule.lever
     if page.thresholds:

@@ -19,7 +19,7 @@ from fusionscope.rules.cpu.multi_output import CPU_MULTI_OUTPUT
 from fusionscope.rules.cpu.wrapper import CPU_WRAPPER
 from fusionscope.rules.examples import Example, read_examples
 from fusionscope.rules.graph import MutableInstruction, MutableModule
-from fusionscope.rules.library.ynn import YNN
+from fusionscope.rules.library.ynn import YNN, YNN_0_10, YNN_0_11
 from fusionscope.rules.rule import RuleBook
 
 Book = RuleBook[Any]
@@ -94,3 +94,20 @@ def test_a_rule_decides_what_its_examples_say(book: Book, id: str, example: Exam
 @pytest.mark.parametrize("id", [rule.id for book in BOOKS for rule in book])
 def test_every_rule_has_an_example_of_either_kind(id: str) -> None:
     assert {example.is_decided for example in read_examples(id)} == {True, False}
+
+
+def chain(length: int) -> str:
+    """Elementwise operations, each of the one before."""
+    lines = [f"  v{n} = f32[4096] abs(v{n - 1})" for n in range(1, length + 1)]
+    text = "\n".join(
+        ["HloModule chain", "", "ENTRY main {", "  v0 = f32[4096] parameter(0)", *lines]
+    )
+    return f"{text}\n}}\n"
+
+
+@pytest.mark.parametrize(("book", "fusions"), [(YNN, 2), (YNN_0_11, 2), (YNN_0_10, 1)])
+def test_the_oldest_version_has_no_limit(book: Book, fusions: int) -> None:
+    """What jaxlib makes of a chain of 150: two fusions from 0.11 on, one before."""
+    settings = Settings(frozenset({"ELTWISE"}))
+    plan = replay(book.pass_name, parse(chain(150)), settings, (book,))
+    assert len(list(library_fusions(plan))) == fusions

@@ -82,11 +82,12 @@ class Grow(Rule):
     what: ClassVar = (
         "A library fusion takes supported neighbours while it holds less than limit instructions, "
         "parameters counted: operands that only it (or what it took) reads, and its only user. "
-        "Two fusions become one where they hold at most limit instructions together."
+        "Two fusions become one where they hold at most limit instructions together. Before jaxlib "
+        "0.11 there is no limit."
     )
     source: ClassVar = "xla/backends/cpu/transforms/library_rewriter.cc, FuseNeighbors"
 
-    limit: int = 100
+    limit: int | None = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,4 +438,5 @@ YNN_0_10 = (
     YNN_0_11.renamed("cpu-ynn-0.10", ("0.10.2",))
     .with_rule(Elementwise(_UNARY_0_10))
     .with_rule(Dot(types=_DOT_TYPES_0_10))
+    .with_rule(Grow(limit=None))
 )
