@@ -1,4 +1,4 @@
-"""What the compiler's own records say of a pair."""
+"""What the compiler's own records, or a replay of its rules, say of a pair."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Reason:
 
 
 class Evidence:
-    """The reasons that records give, by the names on which the fusion pass started.
+    """The reasons that records or a replay give, by the names on which the fusion pass started.
 
     A fusion that the pass makes keeps the place of the consumer that it grew from, so what is said
     of it as a producer is said of that consumer; and whatever went into it is a part of it, so what

@@ -89,10 +89,10 @@ def find_kept_once(
     paths = _Paths(reachability, judge)
     for producer in reversed(order):
         if rule.keeps_candidate(producer):
-            obstacles = (paths.obstacle(producer, user) for user in producer.users)
-            obstacle = next(filter(None, obstacles), "")
-            if not is_fusible(producer):
-                obstacle = f"{producer.opcode} {producer.name} cannot be fused"
+            obstacle = f"{producer.opcode} {producer.name} cannot be fused"
+            if is_fusible(producer):
+                obstacles = (paths.obstacle(producer, user) for user in producer.users)
+                obstacle = next(filter(None, obstacles), "")
             if obstacle:
                 paths.kept[producer] = KeptOnce(rule.id, obstacle)
     return paths.kept

@@ -22,6 +22,9 @@ from fusionscope.rules.state import FusionState
 
 # The stage after which the compiler simplifies what it fused.
 _LATER = "simplification_after_layout_assignment"
+# The passes that look at what was fused before that, in the pipeline of the fusion pass.
+_FUSING = "HLO_passes_after_layout_assignment"
+_AFTER_WRAPPER = frozenset({"cpu_multi_output_fusion", "tuple-simplifier"})
 _YNN_FLAG = "xla_cpu_experimental_ynn_fusion_type"
 _YNN_PREFIX = "LIBRARY_FUSION_TYPE_"
 
@@ -93,12 +96,14 @@ def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
     ]
     if settings.shows_all_passes:
         seen = {run.pass_name for _, run in runs}
-        idle = _idle_runs(stages, seen)
+        idle = _idle_runs(stages, seen, settings)
         runs += [(place, run) for place, run in idle if settings.runs(run.pass_name)]
     return tuple(run for _, run in sorted(runs, key=lambda found: found[0]))
 
 
-def _idle_runs(stages: Sequence[Stage], seen: set[str]) -> Iterator[tuple[float, PassRun]]:
+def _idle_runs(
+    stages: Sequence[Stage], seen: set[str], settings: Settings
+) -> Iterator[tuple[float, PassRun]]:
     """Runs that changed nothing, by what stands around the place where they must have been."""
     library = [i for i, stage in enumerate(stages) if stage.name.pipeline == "dot-library-passes"]
     if library and "dot-library-rewriter" not in seen:
@@ -109,6 +114,13 @@ def _idle_runs(stages: Sequence[Stage], seen: set[str]) -> Iterator[tuple[float,
     )
     if later and "fusion" not in seen:
         yield later - 0.5, PassRun("fusion", stages[later - 1], None)
+    end = next((i for i, stage in enumerate(stages) if stage.name.pipeline == _LATER), 0)
+    fused = [stage.name.after if stage.name.pipeline == _FUSING else "" for stage in stages[:end]]
+    joined = next((i for i, name in enumerate(fused) if name in _AFTER_WRAPPER), end)
+    if joined and "fusion-wrapper" not in fused:
+        yield joined - 0.4, PassRun("fusion-wrapper", stages[joined - 1], None)
+    if joined and settings.has_multi_output and "cpu_multi_output_fusion" not in seen:
+        yield joined - 0.3, PassRun("cpu_multi_output_fusion", stages[joined - 1], None)
 
 
 def pick_books(module: DumpedModule) -> Books:

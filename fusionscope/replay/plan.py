@@ -42,8 +42,3 @@ class FusionPlan:
         if self._module is None:
             self._module = to_module(self.graph)
         return self._module
-
-    @property
-    def fused(self) -> tuple[Considered, ...]:
-        """The fusions that the pass made, in their order."""
-        return tuple(each for each in self.decisions if each.fusion is not None)

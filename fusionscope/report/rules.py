@@ -104,7 +104,7 @@ def _paragraphs(page: RulePage) -> Iterator[tuple[str, str]]:
     if page.thresholds:
         name, value = next(iter(page.thresholds.items()))
         yield "What if", f"`fusionscope explain DUMP --set {rule.id}.{name}={value + 1}`"
-    else:
+    elif page.can_be_left_out:
         yield "What if", f"`fusionscope explain DUMP --disable {rule.id}`"
     yield "Where", f"{page.backend}, pass {page.pass_name}; seen in jaxlib {_versions(page)}"
     yield "Source", rule.source

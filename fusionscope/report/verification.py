@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,11 @@ def _heading(module: ModuleVerification) -> str:
     return safe(f"{module.name}{folder}")
 
 
+def _percent(share: float) -> str:
+    """Rounded down: 100% means all."""
+    return f"{math.floor(share * 100) / 100:g}%"
+
+
 def _plan(found: PassVerification) -> str:
     if found.is_identical:
         return "identical" if found.after else "identical: no change"
@@ -95,8 +101,8 @@ def _summary(verification: Verification) -> str:
     pairs = sum(each.pairs for each in passes)
     decisions = sum(each.decisions for each in passes)
     return (
-        f"{verification.agreement:.4g}% agreement: {identical:,} of {plural(len(passes), 'plan')} "
-        f"identical, "
+        f"{_percent(verification.agreement)} agreement: "
+        f"{identical:,} of {plural(len(passes), 'plan')} identical, "
         f"{_share(sum(each.pairs_agreeing for each in passes), pairs)} pairs, "
         f"{_share(sum(each.decisions_agreeing for each in passes), decisions)} recorded decisions"
     )

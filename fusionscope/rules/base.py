@@ -6,7 +6,6 @@ Source of all: xla/service/instruction_fusion.cc.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -123,7 +122,7 @@ class Root(PairRule):
 @dataclass(frozen=True, slots=True)
 class ExpensiveDuplicate(PairRule):
     id: ClassVar = "base-expensive-dup"
-    title: ClassVar = "an expensive value would be computed several times"
+    title: ClassVar = "computed several times: too expensive, or not allowed"
     what: ClassVar = (
         "The producer has other users and is expensive (or the pass may not duplicate anything), "
         "and is neither a broadcast nor a conversion to a wider type."
@@ -147,8 +146,3 @@ def _is_always_duplicable(instruction: MutableInstruction) -> bool:
     if instruction.opcode == "convert":
         return instruction.operands[0].shape.byte_size < instruction.shape.byte_size
     return instruction.opcode == "broadcast"
-
-
-def count_opcodes(fusion: MutableInstruction) -> Counter[str]:
-    """How often each opcode stands in a fusion."""
-    return Counter(each.opcode for each in fusion.fused.instructions)

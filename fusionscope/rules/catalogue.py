@@ -7,6 +7,8 @@ from difflib import get_close_matches
 
 from fusionscope.errors import UnusableInput
 from fusionscope.rules.books import CPU_BOOKS, RULES
+from fusionscope.rules.cpu.multi_output import MultiOutputLegal
+from fusionscope.rules.cpu.wrapper import CPU_WRAPPER
 from fusionscope.rules.examples import Example, read_examples
 from fusionscope.rules.rule import Rule
 
@@ -26,6 +28,12 @@ class RulePage:
     thresholds: dict[str, int]
     older_thresholds: dict[str, dict[str, int]]
     examples: tuple[Example, ...]
+
+    @property
+    def can_be_left_out(self) -> bool:
+        """Whether leaving it out can change what is fused: wrapping one operation fuses nothing,
+        and no fusion can be formed against what makes it legal."""
+        return self.pass_name != CPU_WRAPPER.pass_name and self.rule.id != MultiOutputLegal.id
 
 
 def all_rules() -> tuple[RulePage, ...]:

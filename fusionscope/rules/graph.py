@@ -11,24 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from fusionscope.errors import UnusableInput
-from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.hlo import Computation, Module
 from fusionscope.hlo.attributes import read_names, read_value, split_attributes
 from fusionscope.hlo.model import Body, Statement
 from fusionscope.hlo.shape import Shape, ShapeTable
+from fusionscope.rules.wellformed import find_problem
 
-# How many computations they call, and the attribute that the rules read.
-_CALLS = {
-    "call": 1,
-    "fusion": 1,
-    "map": 1,
-    "reduce": 1,
-    "reduce-window": 1,
-    "scatter": 1,
-    "select-and-scatter": 2,
-    "sort": 1,
-    "while": 2,
-}
-_NEEDS = {"concatenate": "dimensions=", "get-tuple-element": "index=", "pad": "padding="}
 _NUMBERED = re.compile(r"(.*)\.(\d+)")
 CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")
 
@@ -179,7 +167,7 @@ class MutableInstruction:
 
 class MutableComputation:
     """One computation; ``instructions`` in the order in which they were added, ``parameters`` in
-    that of their numbers."""
+    that of their numbers. ``nesting`` is how deep fusions stood in fusions inside it at first."""
 
     __slots__ = (
         "callers",
@@ -187,6 +175,7 @@ class MutableComputation:
         "instructions",
         "module",
         "name",
+        "nesting",
         "parameters",
         "root",
     )
@@ -199,6 +188,7 @@ class MutableComputation:
         self.parameters: list[MutableInstruction] = []
         self.root: MutableInstruction
         self.callers: dict[MutableInstruction, None] = {}
+        self.nesting = 0
 
     def __repr__(self) -> str:
         return f"<computation {self.name}>"
@@ -326,10 +316,18 @@ class MutableModule:
             )
             copy.origin = statement.name
             copy.called = [by_name[called.name] for called in instruction.called]
-            _check(instruction, copy)
+            problem = find_problem(copy)
+            if problem is not None:
+                raise UnusableInput(
+                    f"{copy.opcode} {copy.name} {problem}",
+                    file=self.source.file,
+                    line=instruction.line,
+                    column=instruction.column,
+                )
             if statement.opcode == "fusion":
                 copy.fusion_kind = copy.attributes.get("kind")
                 copy.backend_kind = backend_kind(copy)
+                made.nesting = max(made.nesting, copy.fused.nesting + 1)
             self._names.take(copy.name)
             copies.append(made.add(copy))
         made.parameters.sort(key=lambda each: each.parameter_number)
@@ -374,25 +372,6 @@ class MutableModule:
     def walk(self) -> Iterator[MutableInstruction]:
         for computation in self.post_order():
             yield from computation.instructions
-
-
-def _check(instruction: Instruction, copy: MutableInstruction) -> None:
-    """Raises ``UnusableInput`` where it lacks what its opcode cannot be without."""
-    problem = ""
-    if len(copy.called) < _CALLS.get(copy.opcode, 0):
-        problem = f"calls {len(copy.called)} computations, expected {_CALLS[copy.opcode]}"
-    elif copy.opcode == "fusion" and len(copy.fused.parameters) != len(copy.operands):
-        count = len(copy.fused.parameters)
-        problem = f"has {len(copy.operands)} operands, but {copy.fused.name} {count} parameters"
-    elif _NEEDS.get(copy.opcode, "") not in copy.attributes_text:
-        problem = f"has no {_NEEDS[copy.opcode]}"
-    if problem:
-        raise UnusableInput(
-            f"{copy.opcode} {copy.name} {problem}",
-            file=instruction.computation.module.file,
-            line=instruction.line,
-            column=instruction.column,
-        )
 
 
 class _Names:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,6 +21,11 @@ from fusionscope.rules.rule import Decision, Rule
 from fusionscope.rules.state import FusionPair
 
 _SOURCE = "xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp"
+_INVOLVED = "Asked where the producer is, or reads, what the consumer overwrites. "
+_ONE_SHAPING = (
+    "Asked where the producer is, or reads, what the consumer overwrites, and exactly one "
+    "instruction in it is neither elementwise nor a bitcast. "
+)
 _WHY = "A kernel that overwrites a buffer must not read it in another place."
 
 
@@ -63,16 +69,19 @@ def _is_shaping(instruction: MutableInstruction) -> bool:
     )
 
 
+def _inside(instruction: MutableInstruction) -> Iterable[MutableInstruction]:
+    """Itself, or the instructions inside a fusion."""
+    return instruction.fused.instructions if instruction.opcode == "fusion" else (instruction,)
+
+
 def _shaping_in(instruction: MutableInstruction) -> list[MutableInstruction]:
     """The instructions that are not elementwise, itself or those inside a fusion."""
-    inside = instruction.fused.instructions if instruction.opcode == "fusion" else [instruction]
-    return [each for each in inside if _is_shaping(each)]
+    return [each for each in _inside(instruction) if _is_shaping(each)]
 
 
 def _updates_in(instruction: MutableInstruction) -> list[MutableInstruction]:
     """The dynamic-update-slices, itself or those inside a fusion."""
-    inside = instruction.fused.instructions if instruction.opcode == "fusion" else [instruction]
-    return [each for each in inside if each.opcode == "dynamic-update-slice"]
+    return [each for each in _inside(instruction) if each.opcode == "dynamic-update-slice"]
 
 
 def _outside(fusion: MutableInstruction, operand: MutableInstruction) -> MutableInstruction:
@@ -119,8 +128,8 @@ class MultipleShaping(InPlaceRule):
     id: ClassVar = "inplace-multi-nonelementwise"
     title: ClassVar = "too entangled with an update in place"
     what: ClassVar = (
-        "The producer is, or reads, what the consumer overwrites, and more than one instruction "
-        "in it is not elementwise."
+        f"{_INVOLVED}More than one instruction in the producer is neither elementwise nor a "
+        "bitcast."
     )
     message: ClassVar = "Producer fusion has multiple non-elementwise ops, bailing."
 
@@ -134,8 +143,10 @@ class ElementwiseProducer(InPlaceRule):
     id: ClassVar = "inplace-elementwise-producer"
     title: ClassVar = "what is updated in place is read elsewhere"
     what: ClassVar = (
-        "The producer is elementwise: allowed, unless the consumer is a fusion in which an "
-        "instruction that is not elementwise, other than the update itself, depends on it."
+        f"{_INVOLVED}"
+        "The producer is elementwise, bitcasts included: allowed, unless the consumer "
+        "is a fusion in which an instruction that is not elementwise, other than the update "
+        "itself, depends on it."
     )
     message: ClassVar = "Non-elementwise ops in consumer lead to inplace conflict after fusion."
 
@@ -169,7 +180,7 @@ def _reached_from(start: MutableInstruction) -> set[MutableInstruction]:
 class NoUpdate(InPlaceRule):
     id: ClassVar = "inplace-no-dus"
     title: ClassVar = "no dynamic-update-slice in the consumer"
-    what: ClassVar = "Allowed: the consumer holds no dynamic-update-slice."
+    what: ClassVar = f"{_ONE_SHAPING}Allowed: the consumer holds no dynamic-update-slice."
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
         return None if _updates_in(pair.consumer) else self.allow()
@@ -179,7 +190,7 @@ class NoUpdate(InPlaceRule):
 class MultipleUpdates(InPlaceRule):
     id: ClassVar = "inplace-multi-dus"
     title: ClassVar = "several updates in place in one consumer"
-    what: ClassVar = "The consumer holds more than one dynamic-update-slice."
+    what: ClassVar = f"{_ONE_SHAPING}The consumer holds more than one dynamic-update-slice."
     message: ClassVar = "multiple dus ops, bailing."
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
@@ -208,7 +219,7 @@ class _SlicePair(InPlaceRule):
 
 @dataclass(frozen=True, slots=True)
 class _SliceShape(_SlicePair):
-    what: ClassVar = "The producer slices another shape than the consumer updates."
+    what: ClassVar = f"{_ONE_SHAPING}It slices another shape than the consumer updates."
 
     def check_slice(
         self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
@@ -234,6 +245,7 @@ class SliceIndex(_SlicePair):
     id: ClassVar = "inplace-slice-index"
     title: ClassVar = "reads another place than is updated in place"
     what: ClassVar = (
+        f"{_ONE_SHAPING}"
         "In some dimension the consumer's index is not a constant equal to the start of the "
         "producer's slice, or the slice has a stride."
     )
@@ -259,7 +271,8 @@ class SliceIndex(_SlicePair):
 @dataclass(frozen=True, slots=True)
 class _SliceSafe(_SlicePair):
     what: ClassVar = (
-        "The slice is the one that the consumer updates: allowed, unless the consumer is a fusion "
+        f"{_ONE_SHAPING}"
+        "It slices what the consumer updates: allowed, unless the consumer is a fusion "
         "in which another instruction that is not elementwise depends on it."
     )
 
@@ -305,7 +318,8 @@ class DynamicSliceIndex(_SlicePair):
     id: ClassVar = "inplace-ds-index"
     title: ClassVar = "reads another place than is updated in place"
     what: ClassVar = (
-        "In some dimension the two indices are neither equal constants nor the same instruction."
+        f"{_ONE_SHAPING}In some dimension the two indices are neither equal constants nor the "
+        "same instruction."
     )
     opcode: ClassVar = "dynamic-slice"
     message: ClassVar = "DUS and DS index mismatch"
@@ -313,7 +327,7 @@ class DynamicSliceIndex(_SlicePair):
     def check_slice(
         self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
     ) -> Decision | None:
-        indices = zip(slice_.operands[1:], last.operands[2:], strict=True)
+        indices = zip(slice_.operands[1:], last.operands[2:], strict=False)
         for dimension, (read, updated) in enumerate(indices):
             one = _outside(pair.producer, read)
             other = _outside(pair.consumer, updated)
@@ -337,10 +351,7 @@ class DynamicSliceSafe(_SliceSafe):
 class Other(InPlaceRule):
     id: ClassVar = "inplace-other"
     title: ClassVar = "this operation and an update in place conflict"
-    what: ClassVar = (
-        "The producer's one instruction that is not elementwise is neither a slice nor a "
-        "dynamic-slice."
-    )
+    what: ClassVar = f"{_ONE_SHAPING}That is neither a slice nor a dynamic-slice."
     message: ClassVar = "unrecognized inplace update non-elementwise output pair"
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:

@@ -58,11 +58,14 @@ def has_side_effect(instruction: MutableInstruction) -> bool:
     if _has_own_side_effect(instruction):
         return True
     pending: list[MutableComputation] = list(instruction.called)
+    seen = set(pending)
     while pending:
         for inner in pending.pop().instructions:
             if _has_own_side_effect(inner):
                 return True
-            pending.extend(inner.called)
+            fresh = [each for each in inner.called if each not in seen]
+            pending.extend(fresh)
+            seen.update(fresh)
     return False
 
 

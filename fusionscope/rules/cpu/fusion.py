@@ -15,7 +15,6 @@ from fusionscope.rules.base import (
     GloballyUnfusible,
     PairRule,
     Root,
-    count_opcodes,
 )
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.indexing import user_count
@@ -30,8 +29,8 @@ _EMITTABLE = frozenset(
     reshape reverse slice transpose""".split()
 )
 NO_YNN_FUSION = (
-    "if it is a library fusion, XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= leaves its "
-    "operations to the fusion pass"
+    "if it is a library fusion, XLA_FLAGS=--xla_disable_hlo_passes=dot-library-rewriter leaves "
+    "its operations to the fusion pass; compare both, the total can get worse"
 )
 
 
@@ -62,7 +61,8 @@ class SkipCustom(PairRule):
     title: ClassVar = "inside a library fusion or custom call"
     what: ClassVar = (
         "The consumer is a custom fusion (a library's), or stands in a computation that a custom "
-        "call, a scatter or an operation with a kernel of its own calls."
+        "call, a scatter, or an operation that the emitters of fusions compute (map, reduce, "
+        "reduce-window) calls."
     )
     why: ClassVar = "A library takes its operations as they are; a fusion cannot stand in a fusion."
     lever: ClassVar = NO_YNN_FUSION
@@ -272,7 +272,7 @@ class ExpensiveReuse(PairRule):
     title: ClassVar = "the consumer would compute an expensive value repeatedly"
     what: ClassVar = (
         "The producer is expensive and no fusion, and the consumer reads its elements more than "
-        "once (a broadcast does, or the weights of a dot)."
+        "once (a broadcast does, or a dot that is no product of vectors)."
     )
     why: ClassVar = "Each read inside a fusion computes the value again."
     source: ClassVar = _SOURCE
@@ -304,7 +304,7 @@ class MaxReductions(PairRule):
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
         if pair.consumer.opcode == "fusion" and pair.producer.opcode == "reduce":
-            found = count_opcodes(pair.consumer)["reduce"]
+            found = sum(each.opcode == "reduce" for each in pair.consumer.fused.instructions)
             if found > self.limit:
                 return self.refuse(reductions=found, limit=self.limit)
         return None
@@ -330,7 +330,7 @@ class ProducerFusion(PairRule):
     id: ClassVar = "cpu-producer-fusion"
     title: ClassVar = "the producer is a finished fusion"
     what: ClassVar = "The producer is a fusion."
-    why: ClassVar = "The CPU has no fusions that write what others in them read."
+    why: ClassVar = "The CPU compiler does not fuse into the output of a fusion."
     source: ClassVar = _SOURCE
     message: ClassVar = "Not fusing: producer is itself a fusion node."
     is_legality: ClassVar = True

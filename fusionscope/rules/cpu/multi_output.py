@@ -169,7 +169,7 @@ class MultiOutputWorklist(Rule):
     title: ClassVar = "siblings too far apart among the users"
     what: ClassVar = (
         "Siblings are looked for among the users of an operand in slices of slice users: two in "
-        "different slices never meet."
+        "different slices do not meet through that operand."
     )
     why: ClassVar = "All pairs of thousands of users would take too long."
     source: ClassVar = f"{_BASE}, CreateFusionWorkListForCurrentComputation"

@@ -367,6 +367,7 @@ class Convolution(OperationRule):
         if (
             types not in _CONVOLUTION_TYPES
             or labels != "b01f_01io->b01f"
+            or any(each.shape.rank != 4 for each in (*operation.operands, operation))
             or (operation.attribute("batch_group_count") or 1) != 1
             or any(each.base_dilation != 1 or each.is_reversed for each in window)
         ):
