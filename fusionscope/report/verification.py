@@ -76,7 +76,7 @@ def _percent(share: float) -> str:
 
 def _plan(found: PassVerification) -> str:
     if found.is_identical:
-        return "identical" if found.after else "identical: no change"
+        return "identical" if found.after else "no change"
     return "differs"
 
 
