@@ -5,9 +5,14 @@ import os
 import pty
 import random
 import re
+import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DUMPS = ROOT / "samples" / "dumps"
@@ -137,3 +142,25 @@ def damaged(random_: random.Random, content: bytes) -> bytes:
                     random_.choice(words), random_.choice(words), random_.choice((1, 3, 1000))
                 )
     return b"\n".join(lines)
+
+
+def damaged_dumps(
+    dumps: Sequence[dict[str, bytes]], directory: Path, rounds: int
+) -> Iterator[tuple[int, random.Random, str]]:
+    """One of ``dumps`` after another in ``directory``, each with one file damaged.
+
+    Yields the seed, its chance and the file's name. What takes a minute with one of them fails.
+    """
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("the command hangs"))
+    for seed in range(rounds):
+        random_ = random.Random(seed)
+        files = dict(random_.choice(dumps))
+        name = random_.choice(sorted(files))
+        files[name] = damaged(random_, files[name])
+        write(directory, files)
+        signal.alarm(60)
+        try:
+            yield seed, random_, name
+        finally:
+            signal.alarm(0)
+        shutil.rmtree(directory)
