@@ -9,7 +9,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain.replayed import Replayed
 from fusionscope.explain.result import ChangedPair, WhatIf
 from fusionscope.history.kernels import find_kernels
-from fusionscope.history.outcomes import Outcome, Pair, find_pairs
+from fusionscope.history.outcomes import Outcome, Pair, pairs_after
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
 from fusionscope.replay.comparison import find_divergence
@@ -55,7 +55,7 @@ def what_if(module: DumpedModule, changes: Changes, books: Books | None = None) 
             following = inputs[index + 1 : index + 2]
             if following and find_divergence(as_is.module, following[0]) is not None:
                 notes.append(_PASSES_BETWEEN)
-    pairs = [_pairs(inputs[0], plan.module) for plan in (as_is, plan)]
+    pairs = [pairs_after(inputs[0], plan.module) for plan in (as_is, plan)]
     refused = Replayed(old), Replayed(new)
     totals = [_totals(each.module, module.backend) for each in (as_is, plan)]
     return WhatIf(
@@ -93,12 +93,6 @@ def _notes(
         if run.pass_name == "fusion":
             for pattern in unfitting((*changes.allowed, *changes.forbidden), before):
                 yield f"no pair before the fusion pass fits {pattern}"
-
-
-def _pairs(before: Module, after: Module) -> tuple[Pair, ...]:
-    numbering = Numbering()
-    numbered = numbering.number(before)
-    return find_pairs(numbered, [("after", numbering.number(after))])
 
 
 def _refusal(replayed: Replayed, pair: Pair) -> str | None:

@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from fusionscope.history.kernels import SLICES
 from fusionscope.history.operations import TRANSPARENT, Value, flatten, is_free_reshape
-from fusionscope.history.values import Execution, NumberedModule
-from fusionscope.hlo import Instruction
+from fusionscope.history.values import Execution, NumberedModule, Numbering
+from fusionscope.hlo import Instruction, Module
 
 # Their result is their first operand.
 _PASSED_ON = frozenset({"add-dependency", "domain", "opt-barrier"})
@@ -110,6 +110,13 @@ def find_pairs(
                 between += read.shape.byte_size
             pairs.append(_pair(execution, producer, consumer, chain, between, placed))
     return tuple(pairs)
+
+
+def pairs_after(before: Module, after: Module) -> tuple[Pair, ...]:
+    """Every pair of ``before``, in the order of its text, with its outcome in ``after``."""
+    numbering = Numbering()
+    numbered = numbering.number(before)
+    return find_pairs(numbered, [("after", numbering.number(after))])
 
 
 def _producers(

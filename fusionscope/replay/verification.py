@@ -12,8 +12,7 @@ from typing import NamedTuple
 from fusionscope.dump import Dump, DumpedModule
 from fusionscope.dump.fusion_explorer import FusionExplorerRecord, Kind, with_fused
 from fusionscope.errors import UnusableInput
-from fusionscope.history.outcomes import Outcome, find_pairs
-from fusionscope.history.values import Numbering
+from fusionscope.history.outcomes import pairs_after
 from fusionscope.hlo import Module
 from fusionscope.replay.comparison import Divergence, find_divergence
 from fusionscope.replay.passes import PassRun, find_runs, pick_books, read_settings, replay
@@ -195,11 +194,11 @@ def _compare(
     theirs: list[list[_Told]],
 ) -> PassVerification:
     divergence = find_divergence(plan.module, after)
-    pairs = _outcomes(before, after)
+    pairs = pairs_after(before, after)
     agreeing = len(pairs)
     if divergence is not None:
-        ours = _outcomes(before, plan.module)
-        agreeing = sum(one is other for one, other in zip(ours, pairs, strict=True))
+        ours = pairs_after(before, plan.module)
+        agreeing = sum(one.outcome is other.outcome for one, other in zip(ours, pairs, strict=True))
     told = _told(plan)
     return PassVerification(
         run.pass_name,
@@ -213,14 +212,6 @@ def _compare(
         _count_agreeing(told, theirs),
         _first_disagreement(told, theirs) if theirs else None,
     )
-
-
-def _outcomes(before: Module, after: Module) -> list[Outcome]:
-    """What became of each pair of ``before`` in ``after``, in the order of its text."""
-    numbering = Numbering()
-    numbered = numbering.number(before)
-    pairs = find_pairs(numbered, [("after", numbering.number(after))])
-    return [pair.outcome for pair in pairs]
 
 
 class _Teller:
