@@ -1,11 +1,12 @@
 """Compiles a fleet of real dumps, for tests that need hundreds of modules of every kind.
 
     python tests/fleet/make.py OUT --python 0.12=PATH [--python 0.11=PATH] [--python 0.10=PATH]
-        [--only GLOB] [--targets NAME,NAME] [--large]
+        [--only GLOB] [--targets NAME,NAME] [--held-out | --large]
 
 Each dump goes to OUT/<target>/<program>[+<variant>]/, and OUT/manifest.json says what each is. The
 programs are those of samples/ and of programs/ here; some need flax, equinox, optax, gymnax or
-numpyro. A program that a target refuses is recorded as skipped, with the compiler's own words; one
+numpyro, and some of the held-out ones dm-haiku, jraph, diffrax, lineax, optimistix, blackjax, mctx
+or pgx. A program that a target refuses is recorded as skipped, with the compiler's own words; one
 that dies after its HLO stages keeps its dump, as partial.
 """
 
@@ -49,6 +50,28 @@ OWN = ("gradients", "control", "indexing", "numbers", "windows", "dots", "sharde
 MODELS = ("flax_models", "equinox_models", "optax_updates", "gymnax_environments", "numpyro_models")
 # Written after the replay of the CPU fusion passes, which they are to test.
 REPLAYED = ("solvers", "signals", "functions", "layers", "updates", "environments", "packages")
+# Written before the GPU rules were, and compiled only when those stand, which they are to test.
+HELD_OUT = (
+    "transformers",
+    "diffusion",
+    "convolutional",
+    "recurrent",
+    "graphs",
+    "numeric_types",
+    "sums",
+    "arrangements",
+    "physics",
+    "searching",
+    "randomness",
+    "images",
+    "sound",
+    "double",
+    "optimisation",
+    "distributed",
+)
+HELD_OUT_MODELS = ("reinforcement", "probabilistic", "networks", "differential")
+CARDS = ("a100", "h200", "b200")  # each held-out program is compiled for the h100 and one of these
+OLDER = ("h100-jaxlib-0.11", "h100-jaxlib-0.10")  # and some that need jax alone for one of these
 
 BACKENDS = ("cpu", "h100", "tpu-v5e")
 
@@ -170,7 +193,7 @@ def programs_of(file: str) -> list[str]:
 
 
 def all_runs() -> list[Run]:
-    """Every run of the fleet but the large ones, in an order that is mixed early on."""
+    """Every run but the held-out and the large ones, in an order that is mixed early on."""
     samples = sorted(path.stem for path in (SAMPLES / "programs").glob("*.py"))
     runs = [Run(program, target) for program in samples for target in TARGETS]
     own = [program for file in OWN for program in programs_of(file)]
@@ -183,6 +206,15 @@ def all_runs() -> list[Run]:
     for variant in VARIANTS:
         runs += [Run(p, target, variant) for p in variant.programs for target in variant.targets]
     random.Random(0).shuffle(runs)
+    return runs
+
+
+def held_out_runs() -> list[Run]:
+    plain = [program for file in HELD_OUT for program in programs_of(file)]
+    models = [program for file in HELD_OUT_MODELS for program in programs_of(file)]
+    runs = [Run(program, OLDER[number % 2]) for number, program in enumerate(plain[::2])]
+    for number, program in enumerate(plain + models):
+        runs += [Run(program, target) for target in ("h100", CARDS[number % len(CARDS)])]
     return runs
 
 
@@ -261,7 +293,9 @@ def main() -> None:
     parser.add_argument("--python", action="append", default=[], metavar="VERSION=PATH")
     parser.add_argument("--only", default="*", metavar="GLOB", help="such as 'indexing.*'")
     parser.add_argument("--targets", default=",".join(TARGETS), metavar="NAME,NAME")
-    parser.add_argument("--large", action="store_true", help="the two large models instead")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--held-out", action="store_true", help="the held-out programs instead")
+    group.add_argument("--large", action="store_true", help="the large programs instead")
     options = parser.parse_args()
 
     pythons = dict(entry.split("=", 1) for entry in options.python)
@@ -271,7 +305,8 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     manifest = out / "manifest.json"
     dumps = json.loads(manifest.read_text()) if manifest.exists() else {}
-    for run in large_runs() if options.large else all_runs():
+    runs = large_runs if options.large else held_out_runs if options.held_out else all_runs
+    for run in runs():
         if run.target not in targets or not fnmatch.fnmatch(run.program, options.only):
             continue
         version = TARGETS[run.target][1]
