@@ -1,11 +1,12 @@
-"""How long a replay of the CPU's fusion passes takes beside the compile, as ratios within one run.
+"""How long a replay of the fusion passes takes beside the compile, as ratios within one run.
 
-    python benchmarks/replay.py [--rounds N]
+    python benchmarks/replay.py [--rounds N] [--target h100] [--python PATH]
 
-Needs a Python with jax. Compiles a transformer's gradient step of 9, 17 and 34 layers and the
-samples for CPU, each in a fresh process that notes how long the compiler alone took, and holds
-against that what it takes to read the stages before the fusion passes and to replay these. Figures
-are processor time, the least of all rounds. Prints a Markdown table.
+Needs a Python with jax (``--python``, where it is not this one). Compiles a transformer's gradient
+step of 9, 17 and 34 layers and the samples for the CPU, or for a GPU that is described, each in a
+fresh process that notes how long the compiler alone took, and holds against that what it takes to
+read the stages before the fusion passes and to replay these. Figures are processor time, the least
+of all rounds. Prints a Markdown table.
 """
 
 import argparse
@@ -48,21 +49,29 @@ def timed(*arguments, **options):
     return result
 jax.stages.Lowered.compile = timed
 path, _, name = sys.argv[1].partition(":")
-compile.compile_program(compile.load(compile.Path(path), name or None), "cpu")
+target = sys.argv[2]
+described = compile.DEVICES / f"{target}.txtpb"
+program = compile.load(compile.Path(path), name or None)
+compile.compile_program(program, str(described) if described.exists() else target)
 """
 
 
-def compile_seconds(program: str) -> float:
-    command = [sys.executable, "-c", TIMED, program]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+def compile_seconds(program: str, target: str, python: str) -> float:
+    command = [python, "-c", TIMED, program, target]
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+        "XLA_FLAGS": "" if target == "cpu" else "--xla_gpu_autotune_level=0",
+    }
     done = subprocess.run(
         command, check=True, capture_output=True, text=True, cwd=ROOT, env=environment
     )
     return float(done.stdout)
 
 
-def dump(program: str, directory: Path) -> None:
-    command = [sys.executable, "samples/compile.py", program, "cpu", str(directory)]
+def dump(program: str, directory: Path, target: str, python: str) -> None:
+    command = [python, "samples/compile.py", program, target, str(directory)]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
 
 
@@ -78,7 +87,10 @@ def replay_all(directory: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--target", default="cpu", help="cpu, or a GPU such as h100")
+    parser.add_argument("--python", default=sys.executable, help="one that has jax")
+    options = parser.parse_args()
+    rounds, target, python = options.rounds, options.target, options.python
     gc.disable()  # as the commands do
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {rounds} rounds\n")
     print("| program | instructions | replay | the compiler | ratio | µs an instruction |")
@@ -86,9 +98,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number, program in enumerate(PROGRAMS):
             directory = Path(folder) / str(number)
-            dump(program, directory)
+            dump(program, directory, target, python)
             count = replay_all(directory)
-            compiling = min(compile_seconds(program) for _ in range(rounds))
+            compiling = min(compile_seconds(program, target, python) for _ in range(rounds))
             taken = least(rounds, replay=(replay_all, directory))["replay"]
             name = program.partition("/")[2].removeprefix("programs/")
             print(

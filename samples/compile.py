@@ -91,6 +91,16 @@ def device_description(path: Path, version: tuple[int, ...]) -> str:
     return "".join(lines)
 
 
+def register_rocm() -> None:
+    """Its plugin does not register itself where there is no such GPU."""
+    import jax_plugins
+    from jax._src import xla_bridge
+
+    for place in jax_plugins.__path__:
+        for library in Path(place).glob("xla_rocm*/xla_rocm_plugin.so"):
+            xla_bridge.register_plugin("rocm", library_path=str(library))
+
+
 def compile_program(program: Program, target: str) -> None:
     import jax
     import numpy
@@ -111,10 +121,15 @@ def compile_program(program: Program, target: str) -> None:
             topology = target.partition(":")[2] or "v5e:1x1"
             devices = topologies.get_topology_desc(topology, platform="tpu").devices
         else:
+            description = device_description(Path(target), jax.__version_info__)
+            platform = "cuda"
+            if 'platform_name: "ROCM"' in description:
+                platform = "rocm"
+                register_rocm()
             devices = topologies.get_topology_desc(
                 topology_name=Path(target).stem,
-                platform="cuda",
-                target_config=device_description(Path(target), jax.__version_info__),
+                platform=platform,
+                target_config=description,
                 topology=f"1x1x{program.devices}",
             ).devices
 

@@ -1,8 +1,10 @@
 """Regenerates every dump under samples/dumps, each in a child process of the right interpreter.
 
-    python samples/make.py --python 0.12=PATH --python 0.10=PATH [--only GLOB]
+    python samples/make.py --python 0.12=PATH --python 0.12-rocm=PATH --python 0.10=PATH
+        [--only GLOB]
 
-An interpreter needs jax of that version, with the CUDA plugin, and for the TPU ones also libtpu.
+An interpreter needs jax of that version, with the CUDA plugin, and for the TPU ones also libtpu;
+0.12-rocm needs the ROCm plugin, and the libraries that this is linked with.
 Only what a reader of dumps needs is kept, and no path of this machine remains in it.
 """
 
@@ -20,7 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SAMPLES = Path(__file__).resolve().parent
-PROGRAMS = tuple(sorted(path.stem for path in (SAMPLES / "programs").glob("*.py")))
+# About library calls on a GPU, and compiled for nothing else.
+GPU_PROGRAMS = ("libraries", "projections")
+PROGRAMS = tuple(
+    sorted({path.stem for path in (SAMPLES / "programs").glob("*.py")} - {*GPU_PROGRAMS})
+)
 LARGE = 6 * 1024  # bytes; a larger text file is stored compressed
 
 # Of the protos, the module that priority fusion reads and the one it makes: only they have the
@@ -50,16 +56,32 @@ class Batch:
 
 BATCHES = (
     Batch("cpu", "0.12", "cpu", PROGRAMS, ("concatenate", "reductions"), ("dense",)),
-    Batch("h100", "0.12", "h100", PROGRAMS, ("concatenate", "reductions"), ("dense",)),
-    Batch("a100", "0.12", "a100", ("attention", "dense", "reductions")),
+    Batch(
+        "h100",
+        "0.12",
+        "h100",
+        (*PROGRAMS, "libraries"),
+        ("concatenate", "reductions"),
+        ("dense",),
+    ),
+    Batch("a100", "0.12", "a100", ("attention", "convolution", "dense", "reductions")),
     Batch("b200", "0.12", "b200", ("dense",)),
     Batch("h200", "0.12", "h200", ("concatenate", "elementwise")),
+    Batch("rtx6000pro", "0.12", "rtx6000pro", ("concatenate",)),
+    Batch("mi300x", "0.12-rocm", "mi300x", ("concatenate",)),
     Batch(
         "h100-without-multi-output-fusion",
         "0.12",
         "h100",
         ("reductions",),
         flags=("--xla_disable_hlo_passes=multi_output_fusion",),
+    ),
+    Batch(
+        "h100-without-triton-gemm",
+        "0.12",
+        "h100",
+        ("projections",),
+        flags=("--xla_gpu_enable_triton_gemm=false",),
     ),
     Batch(
         "h100-without-triton-softmax",

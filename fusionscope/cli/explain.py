@@ -8,6 +8,7 @@ import click
 
 from fusionscope.cli.output import (
     changes_options,
+    device_option,
     format_options,
     rules_option,
     show_progress,
@@ -28,6 +29,7 @@ from fusionscope.errors import UnusableInput
 @click.option("--reason", metavar="ID", help="Only pairs refused for this reason.")
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
 @rules_option
+@device_option
 @changes_options
 @top_option
 @click.option("--all", "everything", is_flag=True, help="All modules and pairs, lists in full.")
@@ -41,6 +43,7 @@ def command(
     reason: str | None,
     module: str | None,
     rules: str | None,
+    device: str | None,
     set_: tuple[str, ...],
     disable: tuple[str, ...],
     allow: tuple[str, ...],
@@ -55,8 +58,10 @@ def command(
 
     DUMP is a directory that XLA wrote with --xla_dump_to, what it printed with --xla_dump_to=-, or
     one HLO file. Reasons come from the compiler's own records in the dump (PriorityFusion writes
-    one for GPUs, --xla_dump_fusion_visualization makes one for every backend), and for CPUs from a
-    replay of its rules. With changed rules it also says what they would change.
+    one for GPUs, --xla_dump_fusion_visualization makes one for every backend), and for CPUs and
+    GPUs from a replay of its rules. With changed rules it also says what they would change.
+    --device names the GPU where DUMP does not describe it; where it does, what would be fused for
+    the other one is told too.
 
     \b
     Examples:
@@ -66,9 +71,11 @@ def command(
       fusionscope explain dump_dir/ --reason pf-negative --top 20
       fusionscope explain dump_dir/ --set cpu-max-reductions.limit=12
       fusionscope explain dump_dir/ --allow 'concatenate* -> *' --disable cpu-code-dup
+      fusionscope explain dump_dir/ --device b200
       fusionscope explain dump_dir/ --format json --output explanation.json
     """
     from fusionscope.dump import open_dump
+    from fusionscope.dump.device import find_device
     from fusionscope.explain import Selection, explain
     from fusionscope.report.explanation import print_explanation, to_json, to_markdown
     from fusionscope.rules.changes import read_changes, read_plan
@@ -88,6 +95,7 @@ def command(
         all_modules=everything,
         changes=changes,
         rules=rules,
+        device=find_device(device) if device is not None else None,
     )
     explanation = explain(
         open_dump(dump), selection, progress=lambda modules: show_progress(modules, "Explaining")

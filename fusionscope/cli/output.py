@@ -55,6 +55,12 @@ rules_option = click.option(
     help="Go by the rules of this version, such as cpu-0.10, whatever the dump looks like.",
 )
 
+device_option = click.option(
+    "--device",
+    metavar="NAME|FILE",
+    help="The GPU to go by: h100, b200, mi300x, …, or the file of a description.",
+)
+
 
 def changes_options(command: Command) -> Command:
     """The options that change rules, as ``set_``, ``disable``, ``allow``, ``forbid``, ``plan``."""

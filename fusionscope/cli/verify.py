@@ -7,7 +7,13 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import format_options, rules_option, show_progress, write_report
+from fusionscope.cli.output import (
+    device_option,
+    format_options,
+    rules_option,
+    show_progress,
+    write_report,
+)
 from fusionscope.errors import UnusableInput
 
 
@@ -15,6 +21,7 @@ from fusionscope.errors import UnusableInput
 @click.argument("dump", type=click.Path(path_type=Path))
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
 @rules_option
+@device_option
 @click.option(
     "--at-least",
     metavar="PERCENT",
@@ -26,6 +33,7 @@ def command(
     dump: Path,
     module: str | None,
     rules: str | None,
+    device: str | None,
     at_least: float | None,
     format_name: str,
     output: Path | None,
@@ -36,16 +44,19 @@ def command(
     identical where the module that comes out is the compiler's own: its fusions, their kinds, what
     is in them, the order of their operands. Where DUMP holds a record of the compiler's decisions
     (--xla_dump_fusion_visualization), each of them is compared with the replay's, in order.
+    --device names the GPU where DUMP does not describe it, or another one than it does.
 
     \b
     Examples:
       fusionscope verify dump_dir/
       fusionscope verify dump_dir/ --at-least 99.5
       fusionscope verify dump_dir/ --rules cpu-0.10 --format json
+      fusionscope verify dump_dir/ --device h100
     """
     if at_least is not None and isnan(at_least):
         raise UnusableInput("--at-least nan: expected a number from 0 to 100")
     from fusionscope.dump import open_dump
+    from fusionscope.dump.device import find_device
     from fusionscope.explain.explain import pick_modules
     from fusionscope.replay.verification import verify
     from fusionscope.report.verification import print_verification, to_json, to_markdown
@@ -56,6 +67,7 @@ def command(
         opened,
         pick_modules(opened, module),
         books_named(rules),
+        find_device(device) if device is not None else None,
         progress=lambda modules: show_progress(modules, "Replaying"),
     )
     write_report(

@@ -1,13 +1,21 @@
-"""The device that a module was compiled for: ``gpu_target_config.pbtxt``.
+"""The device that a module was compiled for: ``gpu_target_config.pbtxt``, or one known by name.
 
 The same block, ``gpu_device_info``, stands in the priority-fusion record. Its fields are those of
-GpuDeviceInfoProto in ``xla/stream_executor/device_description.proto``, and keep their names here.
+GpuDeviceInfoProto in ``xla/stream_executor/device_description.proto``, and keep their names here
+and in ``devices.toml``, which describes the cards that are known by name.
 """
 
 from __future__ import annotations
 
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from fusionscope.dump.text_proto import Message, parse
 from fusionscope.errors import UnusableInput
@@ -43,6 +51,8 @@ _ELEMENT_TYPES = {
     35: "f6e3m2fn",
     36: "f6e2m3fn",
 }
+_TABLE = "devices.toml"
+_CUDA = re.compile(r"sm_(\d+)(\d)([af]?)")
 _FEATURE_SUFFIXES = {"ACCELERATED_FEATURES": "a", "FAMILY_COMPATIBLE_FEATURES": "f"}
 
 
@@ -140,9 +150,9 @@ def read_device(data: bytes, file: str) -> Device:
 def device_from(info: Message, around: Message) -> Device:
     """The device of a ``gpu_device_info`` message; the message around it may name it, too."""
     l2_cache_size = info.integer("l2_cache_size")
-    for cache in info.messages("data_caches"):  # what newer descriptions have in its place
-        if cache.integer("level") == 2:
-            l2_cache_size = cache.integer("size_bytes")
+    for level in info.messages("data_caches"):  # what newer descriptions have in its place
+        if level.integer("level") == 2:
+            l2_cache_size = level.integer("size_bytes")
     return Device(
         name=info.string("name") or around.string("device_description_str"),
         platform_name=around.string("platform_name"),
@@ -189,7 +199,7 @@ def _unit_rates(description: Message | None) -> tuple[UnitRate, ...]:
         rates.append(
             UnitRate(
                 _ELEMENT_TYPES.get(key, f"type {key}"),
-                rate.number("clock_rate_ghz"),
+                round(rate.number("clock_rate_ghz"), 6),  # some versions print digits of no meaning
                 rate.integer("units_per_core"),
                 rate.integer("ops_per_clock"),
             )
@@ -199,34 +209,78 @@ def _unit_rates(description: Message | None) -> tuple[UnitRate, ...]:
 
 class _Card(NamedTuple):
     label: str
-    capability: str
-    core_count: int
-    device_memory_size: int
-    memory_bandwidth: int
+    device: Device
 
 
-# Figures: the target descriptions that XLA ships, one per card, in
-# xla/backends/gpu/target_config/specs (read November 2026). The B300 there gives no feature suffix.
-_CARDS = (
-    _Card("P100 SXM2 16GB", "sm_60", 56, 17_066_885_120, 732_160_000_000),
-    _Card("V100 SXM2 16GB", "sm_70", 80, 16_935_682_048, 898_048_000_000),
-    _Card("A100 SXM 40GB", "sm_80", 108, 42_331_013_120, 1_555_200_000_000),
-    _Card("A100 SXM 80GB", "sm_80", 108, 85_100_068_864, 2_039_040_000_000),
-    _Card("A100 PCIe 80GB", "sm_80", 108, 79_050_250_240, 2_039_000_000_000),
-    _Card("RTX A6000", "sm_86", 84, 51_041_271_808, 768_096_000_000),
-    _Card("H100 SXM", "sm_90", 132, 84_942_979_072, 3_352_320_000_000),
-    _Card("H100 PCIe", "sm_90", 114, 84_942_979_072, 2_039_040_000_000),
-    _Card("H200", "sm_90", 132, 151_397_597_184, 4_800_000_000_000),
-    _Card("B200", "sm_100", 148, 191_514_411_008, 7_672_320_000_000),
-    _Card("GB200", "sm_100", 152, 197_897_748_480, 7_928_064_000_000),
-    _Card("B300", "sm_103", 158, 297_021_865_984, 7_936_000_000_000),
-    _Card("GB300", "sm_103", 152, 297_021_079_552, 7_928_064_000_000),
-    _Card("RTX PRO 6000 Blackwell", "sm_120", 188, 103_079_215_104, 1_792_000_000_000),
-    _Card("MI250", "gfx90a", 110, 67_628_957_696, 1_638_400_000_000),
-    _Card("MI300X", "gfx942", 304, 270_566_162_432, 6_810_000_000_000),
-    _Card("MI350X", "gfx950", 256, 270_566_162_432, 6_810_000_000_000),
-    _Card("Arc B580", "BMG", 20, 12_168_933_376, 456_000_000_000),
-)
+@cache
+def _cards() -> Mapping[str, _Card]:
+    """The cards of ``devices.toml`` by name."""
+    text = (files(__package__) / _TABLE).read_text(encoding="utf-8")
+    return {name: _card(figures) for name, figures in tomllib.loads(text).items()}
+
+
+def _card(figures: dict[str, Any]) -> _Card:
+    label = figures.pop("label")
+    capability = _named_capability(figures.pop("capability"))
+    scalar_units, matrix_units = (
+        _named_unit_rates(figures.pop(kind, {})) for kind in ("scalar_units", "matrix_units")
+    )
+    figures.setdefault("compile_time_toolkit_version", "")
+    return _Card(
+        label,
+        Device(
+            capability=capability, scalar_units=scalar_units, matrix_units=matrix_units, **figures
+        ),
+    )
+
+
+def _named_unit_rates(by_types: Mapping[str, Sequence[Any]]) -> tuple[UnitRate, ...]:
+    """In the order in which the compiler writes them."""
+    rates = {each: rate for types, rate in by_types.items() for each in types.split()}
+    return tuple(UnitRate(each, *rates[each]) for each in _ELEMENT_TYPES.values() if each in rates)
+
+
+def _named_capability(name: str) -> CudaCapability | RocmCapability | OneApiCapability:
+    if cuda := _CUDA.fullmatch(name):
+        return CudaCapability(int(cuda[1]), int(cuda[2]), cuda[3])
+    return RocmCapability(name) if name.startswith("gfx") else OneApiCapability(name)
+
+
+def known_device(name: str) -> Device:
+    """The card of that name, such as ``h100``; case, spaces and dashes make no difference.
+
+    Raises UnusableInput, with the names that are close, where there is none.
+    """
+    names = {_letters(known): known for known in _cards()}
+    wanted = _letters(name)
+    if wanted in names:
+        return _cards()[names[wanted]].device
+    close = [names[each] for each in get_close_matches(wanted, names, 3, 0.4)]
+    expected = ", ".join(close or names.values())
+    raise UnusableInput(f"no device is called {name!r}, expected one of {expected}")
+
+
+def _letters(name: str) -> str:
+    return re.sub("[ _-]", "", name.lower())
+
+
+def find_device(name: str) -> Device:
+    """A card by its name, else the device that a file of this name describes.
+
+    Raises UnusableInput where there is neither.
+    """
+    try:
+        return known_device(name)
+    except UnusableInput as unknown:
+        try:
+            data = Path(name).read_bytes()
+        except (FileNotFoundError, IsADirectoryError):
+            raise UnusableInput(f"{unknown.problem} or a file that describes one") from None
+        except OSError as error:
+            raise UnusableInput(f"cannot be read: {error.strerror or error}", file=name) from None
+    return read_device(data, name)
+
+
 # Drivers report a card's memory and bandwidth a little differently from one version to the next;
 # two cards that the table tells apart by them differ by much more.
 _TOLERANCE = 0.01
@@ -234,16 +288,21 @@ _TOLERANCE = 0.01
 
 def marketing_name(device: Device) -> str | None:
     """The name people know the card by: from its figures, else the name it was given, if any."""
-    capability = str(device.capability).rstrip("af") if device.capability else ""
-    for card in _CARDS:
+    capability = _without_features(device)
+    for card in _cards().values():
+        known = card.device
         if (
-            card.capability.rstrip("af") == capability
-            and card.core_count == device.core_count
-            and _close(card.device_memory_size, device.device_memory_size)
-            and _close(card.memory_bandwidth, device.memory_bandwidth)
+            _without_features(known) == capability
+            and known.core_count == device.core_count
+            and _close(known.device_memory_size, device.device_memory_size)
+            and _close(known.memory_bandwidth, device.memory_bandwidth)
         ):
             return card.label
     return device.name or None
+
+
+def _without_features(device: Device) -> str:
+    return str(device.capability).rstrip("af") if device.capability else ""
 
 
 def _close(expected: int, found: int) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fusionscope.rules.base import ONE_CONSUMER
 from fusionscope.rules.books import RULES
 from fusionscope.rules.rule import Rule
 
@@ -33,10 +32,6 @@ _PRIORITY_FUSION = (
 )
 
 
-def _limit(limit: str) -> str:
-    return f"no flag raises the limit of {limit}: split what is joined here"
-
-
 def _lever(rule: Rule) -> str | None:
     """What the rule itself says, and how to see what other thresholds would do."""
     levers = [rule.lever] if rule.lever else []
@@ -58,23 +53,7 @@ RULE_TEXTS = {
         "see --xla_disable_hlo_passes and --xla_enable_hlo_passes_only",
     ),
     "base-regular-then-mof": RuleText("not possible with several outputs either"),
-    "pf-all-users": RuleText("it has no user that could take it"),
-    "pf-code-dup": RuleText("the fused code would grow too large"),
-    "pf-constants": RuleText("the constant's user cannot be fused"),
-    "pf-into-bitcast": RuleText("the consumer only relabels the shape"),
-    "pf-is-fusible": RuleText("one of the two can never be fused"),
     "pf-mof": RuleText("several consumers, and only one could take it"),
-    "pf-negative": RuleText(
-        "the cost model expects it to be slower",
-        ONE_CONSUMER,
-    ),
-    "pf-reduce-to-loop": RuleText("the reduction would be emitted as a loop"),
-    "pf-root": RuleText("the producer is the computation's own result"),
-    "pf-scatter": RuleText("in the way of a scatter"),
-    "pf-two-reduces": RuleText("both contain a large reduction"),
-    "budget-params": RuleText("limit of operands and outputs per fusion", _limit("96")),
-    "budget-reductions": RuleText("limit of reductions per fusion", _limit("8")),
-    "budget-shmem": RuleText("limit of shared memory per block"),
     "mof-budget": RuleText("limits of one kernel"),
     "mof-connected": RuleText("one of the two depends on the other"),
     "mof-dus": RuleText("both update a buffer in place"),
@@ -88,14 +67,7 @@ RULE_TEXTS = {
     "mof-slices": RuleText("they read slices that do not overlap"),
     "tri-constraints": RuleText("tile sizes that Triton cannot take"),
     "tri-exec": RuleText("no tiling fits", _NO_SOFTMAX_FUSION),
-    "tri-heroless": RuleText(
-        "Triton fusions of ordinary operations are off",
-        "XLA_FLAGS=--xla_gpu_experimental_enable_triton_heroless_priority_fusion=true turns them "
-        "on",
-    ),
     "tri-space": RuleText("no tiles can be derived for it"),
-    "tri-tiling": RuleText("no tiling fits the two in Triton", _NO_SOFTMAX_FUSION),
-    "triton-support": RuleText("Triton cannot emit this operation", _NO_SOFTMAX_FUSION),
     "gf-input-worth": RuleText("fusing it into the dot saves nothing"),
     "gf-output-worth": RuleText("fusing the dot into it saves nothing"),
     "gf-v1": RuleText("the dot's fusion cannot take it", _OTHER_GEMM_FUSION.format("true")),
@@ -141,14 +113,15 @@ _BOUNDARIES = (
     (
         "custom-call",
         "__cudnn$conv",
-        "cuDNN takes a bias, a side input and an activation into the call, nothing else; "
+        "cuDNN takes a scaling, a bias, a side input and ReLU into the call, nothing else; "
         "XLA_FLAGS=--xla_gpu_experimental_enable_conv_fusion=true builds cuDNN fusions with more",
     ),
     (
         "custom-call",
         "__cublas",
-        "cuBLASLt takes a bias, ReLU or GELU, scaling and an output conversion into the call, "
-        "nothing else; XLA_FLAGS=--xla_gpu_enable_triton_gemm=true lets Triton emit the dot",
+        "cuBLASLt takes a scaling, a bias or another array to add, and ReLU or GELU by tanh into "
+        "the call, nothing else; XLA_FLAGS=--xla_gpu_enable_triton_gemm=true lets Triton emit the "
+        "dot",
     ),
     ("dot", "", "the dot has a kernel of its own; " + _OTHER_GEMM_FUSION.format("false|true")),
 )

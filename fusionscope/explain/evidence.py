@@ -11,6 +11,7 @@ from fusionscope.dump.fusion_explorer import Decision, Kind, with_fused
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityFusionRecord
 from fusionscope.explain.estimates import Estimates
 from fusionscope.replay.plan import FusionPlan
+from fusionscope.rules.gpu.cost.model import PairCost
 from fusionscope.rules.messages import rule_of
 from fusionscope.rules.rule import Number
 
@@ -20,11 +21,12 @@ _NEGATIVE = "pf-negative"
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why a pair was not fused: a rule id, the compiler's message with its numbers, and the numbers
-    that a replay looked at, with their names."""
+    that a replay looked at, with their names; ``cost`` where times were weighed."""
 
     rule: str
     message: str
     numbers: tuple[tuple[str, Number], ...] = ()
+    cost: PairCost | None = None
 
 
 class Evidence:
@@ -52,6 +54,10 @@ class Evidence:
             if name in parts:
                 return reason
         return self._by_producer.get(producer)
+
+    def rules_of(self, producer: str) -> frozenset[str]:
+        """The rules by which ``producer`` was kept out of any of its consumers."""
+        return frozenset(reason.rule for _, reason in self._by_pair.get(producer, ()))
 
     def _wholes(self, name: str) -> set[str]:
         """``name`` and every fusion that it became a part of."""
@@ -122,7 +128,7 @@ class Evidence:
                 self._fused(each.producer, each.consumer, each.fusion)
             else:
                 decision = each.decision
-                reason = Reason(decision.rule, decision.message, decision.numbers)
+                reason = Reason(decision.rule, decision.message, decision.numbers, each.cost)
                 self._refused(each.producer, each.consumer, reason)
 
 

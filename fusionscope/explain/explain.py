@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -13,9 +13,11 @@ from typing import TypeVar
 
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
-from fusionscope.dump.device import describe
+from fusionscope.dump.device import Device, describe
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.advice import RULE_TEXTS, advice_for
+from fusionscope.explain.boundaries import find_boundaries
+from fusionscope.explain.costs import cost_facts
 from fusionscope.explain.evidence import Evidence, Reason, read_evidence
 from fusionscope.explain.replayed import Replayed, replay_passes
 from fusionscope.explain.result import (
@@ -62,7 +64,8 @@ class Selection:
     """What of a dump is asked for; None asks for everything. Globs are those of the shell.
 
     ``changes`` are changes of the compiler's rules to be tried, ``rules`` the name of the rules to
-    go by, None for those of the version that made the dump.
+    go by, None for those of the version that made the dump. ``device`` is the GPU to take where the
+    dump does not tell its own, and to try where it does.
     """
 
     module: str | None = None
@@ -75,6 +78,7 @@ class Selection:
     all_modules: bool = False
     changes: Changes = NO_CHANGES
     rules: str | None = None
+    device: Device | None = None
 
     @property
     def picks_pairs(self) -> bool:
@@ -196,10 +200,19 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         )
     evidence = _read(lambda: read_evidence(module), notes)
     books = books_named(selection.rules)
-    replayed = _read(lambda: replay_passes(module, books), notes)
+    asked = selection.device if module.backend == "gpu" else None
+    own = _read(lambda: module.device, notes)
+    device = own or asked
+    other = asked if asked != device else None
+    notes += _device_notes(module, selection.device, own)
+    replayed = _read(lambda: replay_passes(module, books, device), notes)
     if books is not None and replayed is None:
         notes.append("no pass here can be replayed, so rules of another version change nothing")
-    tried = what_if(module, selection.changes, books) if selection.changes else None
+    tried = None
+    if selection.changes:
+        tried = what_if(module, selection.changes, books, device, other)
+    elif other is not None:
+        tried = _read(lambda: what_if(module, NO_CHANGES, books, device, other), notes)
     numbering = Numbering()
     base: NumberedModule | None = None
     if before is None:
@@ -227,9 +240,15 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
             "--xla_dump_fusion_visualization too (on a large program that is slow: run it once "
             "more without --xla_dump_hlo_pass_re and put its *._fusion.* files beside these)"
         )
-    device = _read(lambda: module.device, notes)
     flags = _read(lambda: module.flags, notes)
     kernel_facts = [_kernel_facts(kernel) for kernel in kernels]
+    first_stage = module.stages.index(before or final)
+    boundaries = find_boundaries(
+        module,
+        flags,
+        list(zip(kernels, kernel_facts, strict=True)),
+        module.stages[first_stage : module.stages.index(final) + 1],
+    )
     counted = Counter(fact.outcome for fact in facts)
     return ModuleFacts(
         module.number,
@@ -255,7 +274,23 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         _refusals(facts),
         tuple(notes),
         tried,
+        boundaries,
     )
+
+
+def _device_notes(module: DumpedModule, asked: Device | None, own: Device | None) -> Iterator[str]:
+    """What becomes of the GPU that was asked for; ``own`` is the one that the dump tells."""
+    if asked is None or asked == own:
+        return
+    if module.backend != "gpu":
+        yield f"a GPU was asked for, which changes nothing for the backend {module.backend}"
+    elif own is None:
+        yield f"which GPU it was made for is not in the dump: reasons are for {describe(asked)}"
+    else:
+        yield (
+            f"outcomes and reasons are for {describe(own)}, as the dump is; what would be fused "
+            f"for {describe(asked)} is told as tried"
+        )
 
 
 def flag_texts(flags: DebugOptions | None) -> tuple[str, ...]:
@@ -455,11 +490,13 @@ class _Reasons:
     def find(self, pair: Pair) -> _Why:
         recorded: Reason | None = None
         replayed: Reason | None = None
+        also: frozenset[str] = frozenset()
         for producer, consumer in self._carriers.find(pair):
             if self._recorded is not None and recorded is None:
                 recorded = self._recorded.reason(producer, consumer)
             if self._replayed is not None and replayed is None:
-                replayed = self._replayed.reason("fusion", producer, consumer)
+                replayed = self._replayed.reason(self._replayed.main_pass, producer, consumer)
+                also = self._replayed.rules_of(producer)
         if replayed is not None and self._replayed is not None and replayed.rule in _AT_A_LIBRARY:
             library = self._replayed.reason(
                 "dot-library-rewriter", pair.producer.name, pair.consumer.name
@@ -473,9 +510,10 @@ class _Reasons:
             return _Why(replayed, "re-evaluated")
         if replayed is None:
             return _Why(recorded, "recorded")
-        # Two rules can have one message: the replay knows which of them it was.
-        if recorded.rule == replayed.rule or rule_of(replayed.message) == recorded.rule:
-            return _Why(Reason(replayed.rule, recorded.message, replayed.numbers), "agree")
+        # Two rules can have one message: the replay knows which of them it was. And a record may
+        # name the rule by which another consumer of the producer was refused.
+        if recorded.rule in (replayed.rule, rule_of(replayed.message), *also):
+            return _Why(replace(replayed, message=recorded.message), "agree")
         return _Why(recorded, "disagree", replayed)
 
 
@@ -502,6 +540,9 @@ def _pair_facts(pair: Pair, runs: int, reasons: _Reasons | None) -> PairFacts:
             ),
             why.reason.numbers,
             why.otherwise.rule if why.otherwise else None,
+            cost_facts(why.reason.cost, pair.producer.name, pair.consumer.name)
+            if why.reason.cost is not None
+            else None,
         )
     return PairFacts(
         operation_of(pair.producer),

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from fusionscope.dump import DumpedModule
+from fusionscope.dump.device import Device
 from fusionscope.explain.evidence import Evidence, Reason
 from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
 from fusionscope.replay.plan import FusionPlan
 from fusionscope.rules.books import Books
 from fusionscope.rules.messages import PASS_OFF
 
+# The passes that decide about pairs, the main one last, by backend.
+_DECIDING = {"cpu": ("dot-library-rewriter", "fusion"), "gpu": ("priority-fusion",)}
+
 
 class Replayed:
-    """The reasons of replayed passes, by the names that instructions had before each."""
+    """The reasons of replayed passes, by the names that instructions had before each.
 
-    def __init__(self, plans: dict[str, FusionPlan], *, is_off: bool = False) -> None:
+    ``main_pass`` is the one that decides about most pairs.
+    """
+
+    def __init__(
+        self, plans: dict[str, FusionPlan], main_pass: str, *, is_off: bool = False
+    ) -> None:
+        self.main_pass = main_pass
         self._is_off = is_off
         self._evidence: dict[str, Evidence] = {}
         for name, plan in plans.items():
@@ -26,18 +36,26 @@ class Replayed:
         evidence = self._evidence.get(pass_name)
         return evidence.reason(producer, consumer) if evidence is not None else None
 
+    def rules_of(self, producer: str) -> frozenset[str]:
+        """The rules by which the main pass refused any of the producer's consumers."""
+        evidence = self._evidence.get(self.main_pass)
+        return evidence.rules_of(producer) if evidence is not None else frozenset()
 
-def replay_passes(module: DumpedModule, books: Books | None = None) -> Replayed | None:
-    """Replays the passes that decide about pairs; None where they cannot be. Raises
-    ``UnusableInput``."""
-    if module.backend != "cpu":
+
+def replay_passes(
+    module: DumpedModule, books: Books | None = None, device: Device | None = None
+) -> Replayed | None:
+    """Replays the passes that decide about pairs; None where they cannot be. ``device`` is the GPU
+    to take, the dump's own where None. Raises ``UnusableInput``."""
+    passes = _DECIDING.get(module.backend or "")
+    if passes is None:
         return None
-    settings, books = read_settings(module), books or pick_books(module)
-    if not settings.runs("fusion"):
-        return Replayed({}, is_off=True)
+    settings, books = read_settings(module, device), books or pick_books(module)
+    if not settings.runs(passes[-1]):
+        return Replayed({}, passes[-1], is_off=True)
     plans = {
         run.pass_name: replay(run.pass_name, module.read(run.before), settings, books)
         for run in find_runs(module)
-        if run.pass_name in ("dot-library-rewriter", "fusion")
+        if run.pass_name in passes
     }
-    return Replayed(plans) if plans else None
+    return Replayed(plans, passes[-1]) if plans else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusionscope.explain.costs import CostFacts
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:
@@ -61,6 +63,7 @@ class PairFacts:
     at ``numbers``), ``agree`` (both), ``disagree`` (both, and the replay says ``otherwise``).
     ``bytes_saved`` counts the bytes, over all runs, that need not pass
     through memory where the pair is in one kernel: saved, or for ``not-fused`` not saved.
+    ``cost`` is what was weighed where the reason is that it would take longer.
     """
 
     producer: Operation
@@ -77,6 +80,7 @@ class PairFacts:
     advice: str | None = None
     numbers: tuple[tuple[str, int | str], ...] = ()
     otherwise: str | None = None
+    cost: CostFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +139,8 @@ class ChangedPair:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What ``changes`` of the rules change: launches and bytes of a run of the module right after
-    the fusion passes, by the rules as they are and as changed, both replayed."""
+    """What ``changes`` of the rules, or another GPU, change: launches and bytes of a run of the
+    module right after the fusion passes, as it is and as changed, both replayed."""
 
     changes: str
     launches: int
@@ -148,12 +152,63 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A kernel that makes what a library call reads, or reads what it makes.
+
+    ``operations`` are the opcodes that make or read it, ``members`` all that the kernel computes.
+    ``bytes_between`` is as in ``history.Pair``, for one run. ``serves`` says that the kernel
+    computes nothing and is there for library calls alone: a transpose, a pad, a copy.
+    """
+
+    name: str
+    operations: tuple[str, ...]
+    members: tuple[str, ...]
+    bytes_between: int
+    serves: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A library call, or a fusion that an emitter of its own makes: nothing is fused across it.
+
+    ``names`` are those of all calls that look alike; ``kernel`` is the first of them. Bytes are
+    those of one launch, ``scratch`` the memory that a call works in. ``since`` is the label of the
+    first stage, from the one before fusion on, that has it, ``made_by`` the pass before that stage,
+    None where it was there before fusion. ``taken_before`` and ``taken_after`` are what it computes
+    beside ``computes``, ``left_out`` what stands right behind it and calls of its kind can take in,
+    ``why`` they do not here, where that is known. ``saved_at_most`` are the bytes, of all runs of
+    all alike, that need not pass through memory if every neighbour were part of the call.
+    """
+
+    names: tuple[str, ...]
+    kernel: KernelFacts
+    library: str
+    computes: str
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    bytes_read: int
+    bytes_written: int
+    scratch: int
+    since: str | None
+    made_by: str | None
+    taken_before: tuple[str, ...]
+    taken_after: tuple[str, ...]
+    left_out: tuple[str, ...]
+    why: str | None
+    before: tuple[Neighbour, ...]
+    after: tuple[Neighbour, ...]
+    saved_at_most: int
+    advice: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ModuleFacts:
     """Everything that ``explain`` knows of one module.
 
     ``pairs`` are those that were asked for; ``outcomes``, ``reasons`` and ``refusals`` are
-    about all of them. Lists begin with what costs most.
-    ``notes`` say what could not be found or read. ``what_if`` is None unless rules were changed.
+    about all of them. ``boundaries`` are the library calls on CPU and GPU. Lists begin with what
+    costs most. ``notes`` say what could not be found or read. ``what_if`` is None unless rules were
+    changed or another GPU was asked for.
     """
 
     number: int
@@ -173,6 +228,7 @@ class ModuleFacts:
     refusals: tuple[Refusals, ...]
     notes: tuple[str, ...]
     what_if: WhatIf | None = None
+    boundaries: tuple[Boundary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
-"""What the compiler would fuse under rules that a user changed."""
+"""What the compiler would fuse under rules that a user changed, or for another GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from fusionscope.dump import DumpedModule
+from fusionscope.dump.device import Device, describe
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.replayed import Replayed
 from fusionscope.explain.result import ChangedPair, WhatIf
@@ -13,32 +14,43 @@ from fusionscope.history.outcomes import Outcome, Pair, pairs_after
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
 from fusionscope.replay.comparison import find_divergence
-from fusionscope.replay.passes import PassRun, find_runs, pick_books, read_settings, replay
-from fusionscope.replay.plan import FusionPlan
+from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
+from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.rules.books import Books
-from fusionscope.rules.changes import Changes, unfitting
+from fusionscope.rules.changes import TAKING_WISHES, Changes, unfitting
 
 _TOGETHER = (Outcome.FUSED, Outcome.DUPLICATED)
+_PASSES_BEFORE = (
+    "what the passes before fusion do is not replayed: they did it for the GPU of the dump"
+)
 _PASSES_BETWEEN = (
     "what other passes do to the module between two fusion passes is not replayed, as the changed "
     "rules changed the first of the two"
 )
 
 
-def what_if(module: DumpedModule, changes: Changes, books: Books | None = None) -> WhatIf:
+def what_if(
+    module: DumpedModule,
+    changes: Changes,
+    books: Books | None = None,
+    device: Device | None = None,
+    other: Device | None = None,
+) -> WhatIf:
     """Replays the fusion passes of ``module`` with the rules as they are and as changed.
 
-    Raises ``UnusableInput`` where they cannot be replayed.
+    ``device`` is the GPU to take, the dump's own where None, and ``other`` the one to take with the
+    changed rules, where that is another. Raises ``UnusableInput`` where they cannot be replayed.
     """
     books = books or pick_books(module)
     changed = changes.apply(books)
-    settings = read_settings(module)
+    settings = read_settings(module, device)
+    changed_settings = settings if other is None else read_settings(module, other)
     runs = list(find_runs(module))
     while runs and runs[-1].pass_name == "fusion-wrapper":  # it adds no fusion of two operations
         runs.pop()
     if not runs:
         raise UnusableInput(
-            f"{module.name}: no fusion pass can be replayed, so no changed rule can be tried",
+            f"{module.name}: no fusion pass can be replayed, so nothing else can be tried",
             file=str(module.stages[0].file),
         )
     inputs = [module.read(run.before) for run in runs]
@@ -46,20 +58,26 @@ def what_if(module: DumpedModule, changes: Changes, books: Books | None = None) 
     new: dict[str, FusionPlan] = {}
     current: Module | None = None
     notes = list(_notes(changes, books, runs, inputs))
+    if other is not None:
+        notes.append(_PASSES_BEFORE)
     for index, run in enumerate(runs):
         as_is = old[run.pass_name] = replay(run.pass_name, inputs[index], settings, books)
         start = inputs[index] if current is None else current
-        plan = new[run.pass_name] = replay(run.pass_name, start, settings, changed)
+        plan = new[run.pass_name] = replay(run.pass_name, start, changed_settings, changed)
         if current is not None or find_divergence(plan.module, as_is.module) is not None:
             current = plan.module
             following = inputs[index + 1 : index + 2]
             if following and find_divergence(as_is.module, following[0]) is not None:
                 notes.append(_PASSES_BETWEEN)
     pairs = [pairs_after(inputs[0], plan.module) for plan in (as_is, plan)]
-    refused = Replayed(old), Replayed(new)
+    main_pass = runs[-1].pass_name
+    refused = Replayed(old, main_pass), Replayed(new, main_pass)
     totals = [_totals(each.module, module.backend) for each in (as_is, plan)]
+    words = [str(changes)] if changes else []
+    if other is not None:
+        words.append(f"for {describe(other)}")
     return WhatIf(
-        str(changes),
+        ", ".join(words),
         *totals[0],
         *totals[1],
         tuple(
@@ -90,14 +108,14 @@ def _notes(
         elif id in changes.disabled and asked[id].is_legality:
             yield f"without {id} the module may not compile, or may compute something else"
     for run, before in zip(runs, inputs, strict=True):
-        if run.pass_name == "fusion":
+        if run.pass_name in TAKING_WISHES:
             for pattern in unfitting((*changes.allowed, *changes.forbidden), before):
                 yield f"no pair before the fusion pass fits {pattern}"
 
 
 def _refusal(replayed: Replayed, pair: Pair) -> str | None:
     """The rule that keeps the pair apart, where it is kept apart."""
-    for pass_name in ("fusion", "dot-library-rewriter"):
+    for pass_name in ("fusion", "priority-fusion", "dot-library-rewriter"):
         reason = replayed.reason(pass_name, pair.producer.name, pair.consumer.name)
         if reason is not None:
             return reason.rule

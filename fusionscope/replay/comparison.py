@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from fusionscope.hlo import Module
 from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.rules.properties import has_side_effect
 
 # Attributes that say what an instruction is called, where it comes from or whom it calls, not what
 # it does: that the computations are equal is looked at on its own.
@@ -34,7 +35,8 @@ def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
     """The first difference in structure, from the entry on; None where there is none.
 
     Structure is what the instructions are and what they read, in order: opcodes, shapes, operands,
-    attributes, literals, kinds of fusions and what is in them. Names do not count.
+    attributes, literals, kinds of fusions and what is in them. Names do not count, nor does what
+    nothing reads.
     """
     pending = [(MutableModule(ours).entry, MutableModule(theirs).entry)]
     seen: set[tuple[MutableComputation, MutableComputation]] = set()
@@ -43,7 +45,7 @@ def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
         if (one, other) in seen:
             continue
         seen.add((one, other))
-        ours_order, theirs_order = one.post_order(), other.post_order()
+        ours_order, theirs_order = _live(one), _live(other)
         our_place = {each: index for index, each in enumerate(ours_order)}
         their_place = {each: index for index, each in enumerate(theirs_order)}
         for a, b in zip_longest(ours_order, theirs_order):
@@ -59,6 +61,15 @@ def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
                 what = found
             return Divergence(other.name, what, _words(a, what), _words(b, what))
     return None
+
+
+def _live(computation: MutableComputation) -> list[MutableInstruction]:
+    """All but those that nothing reads, such as constants that a pass put into fusions."""
+    return [
+        each
+        for each in computation.post_order()
+        if each.users or each.is_root or each.opcode == "parameter" or has_side_effect(each)
+    ]
 
 
 def _difference(one: MutableInstruction, other: MutableInstruction) -> str | None:

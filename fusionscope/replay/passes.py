@@ -8,13 +8,21 @@ from itertools import pairwise
 from typing import Any
 
 from fusionscope.dump import DumpedModule, Stage
+from fusionscope.dump.device import Device
 from fusionscope.hlo import Module
 from fusionscope.replay.cpu import CpuInstructionFusion, find_skipped
+from fusionscope.replay.gpu_passes import (
+    GpuTarget,
+    find_gpu_runs,
+    pick_gpu_books,
+    read_target,
+    replay_gpu,
+)
 from fusionscope.replay.library import LibraryRewriter
 from fusionscope.replay.multi_output import MultiOutputFusion
-from fusionscope.replay.plan import FusionPlan
+from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.wrapper import FusionWrapper
-from fusionscope.rules.books import CPU_BOOKS, Books
+from fusionscope.rules.books import CPU_BOOKS, Books, find_book
 from fusionscope.rules.cpu.expense import is_expensive
 from fusionscope.rules.graph import MutableModule
 from fusionscope.rules.rule import RuleBook
@@ -30,22 +38,14 @@ _YNN_PREFIX = "LIBRARY_FUSION_TYPE_"
 
 
 @dataclass(frozen=True, slots=True)
-class PassRun:
-    """One run of a pass: ``after`` is None where it changed nothing, which leaves no file."""
-
-    pass_name: str
-    before: Stage
-    after: Stage | None
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """The flags of a module, as far as a replay has to know them.
 
     ``ynn_types`` are the types of library fusions that are on, ``has_emitters`` whether the
     emitters of fusions are, ``has_multi_output`` whether multi-output fusion runs. ``disabled`` are
     passes that were left out, ``enabled`` the only ones that were not, None where all were enabled;
-    ``shows_all_passes`` whether every pass that changed something left a file.
+    ``shows_all_passes`` whether every pass that changed something left a file. ``gpu`` is what was
+    compiled for, None where that was no GPU.
     """
 
     ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
@@ -54,6 +54,7 @@ class Settings:
     disabled: frozenset[str] = frozenset()
     enabled: frozenset[str] | None = None
     shows_all_passes: bool = True
+    gpu: GpuTarget | None = None
 
     def runs(self, pass_name: str) -> bool:
         """Whether the flags let a pass run."""
@@ -61,11 +62,13 @@ class Settings:
         return is_enabled and pass_name not in self.disabled
 
 
-def read_settings(module: DumpedModule) -> Settings:
-    """Defaults where the dump does not tell. Raises ``UnusableInput``."""
+def read_settings(module: DumpedModule, device: Device | None = None) -> Settings:
+    """Defaults where the dump does not tell; ``device`` is the GPU to take, the dump's own where
+    None. Raises ``UnusableInput``."""
     flags = module.flags
+    gpu = read_target(module, flags, device) if module.backend == "gpu" else None
     if flags is None:
-        return Settings()
+        return Settings(gpu=gpu)
     extra = {value.partition("=")[0] for value in flags.values.get("xla_backend_extra_options", ())}
     types = flags.values.get(_YNN_FLAG)
     emitters = "xla_cpu_disable_new_fusion_emitters" not in extra
@@ -78,11 +81,14 @@ def read_settings(module: DumpedModule) -> Settings:
         frozenset(flags.values.get("xla_disable_hlo_passes", ())),
         frozenset(flags.values.get("xla_enable_hlo_passes_only", ())) or None,
         flags.values.get("xla_dump_hlo_pass_re", (".*",)) == (".*",),
+        gpu,
     )
 
 
 def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
     """The runs of passes that can be replayed, in their order. Raises ``UnusableInput``."""
+    if module.backend == "gpu":
+        return tuple(find_gpu_runs(module))
     if module.backend != "cpu":
         return ()
     settings = read_settings(module)
@@ -125,6 +131,8 @@ def _idle_runs(
 
 def pick_books(module: DumpedModule) -> Books:
     """The books of the version that made the dump, the newest ones where it does not show."""
+    if module.backend == "gpu":
+        return pick_gpu_books(module)
     names = {name for s in module.stages for name in (s.name.pipeline, s.name.before)}
     if "apply-xla-transforms" in names:
         return CPU_BOOKS["cpu-0.10"]
@@ -142,10 +150,13 @@ def replay(
 ) -> FusionPlan:
     """What a pass makes of ``before``, or of ``graph`` where that is given (and changed).
 
-    Raises ``UnusableInput`` where ``before`` contradicts itself.
+    Raises ``UnusableInput`` where ``before`` contradicts itself, or ``books`` are of another
+    backend.
     """
     graph = graph or MutableModule(before)
-    book: RuleBook[Any] = next(book for book in books if book.pass_name == pass_name)
+    if settings.gpu is not None:
+        return replay_gpu(pass_name, graph, settings.gpu, books)
+    book: RuleBook[Any] = find_book(books, pass_name)
     if pass_name == "dot-library-rewriter":
         return LibraryRewriter(graph, book, settings.ynn_types).run()
     if pass_name == "fusion":

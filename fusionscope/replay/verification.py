@@ -5,19 +5,29 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from fusionscope.dump import Dump, DumpedModule
+from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_explorer import FusionExplorerRecord, Kind, with_fused
+from fusionscope.dump.priority_fusion import PriorityFusionRecord
 from fusionscope.errors import UnusableInput
 from fusionscope.history.outcomes import pairs_after
 from fusionscope.hlo import Module
 from fusionscope.replay.comparison import Divergence, find_divergence
-from fusionscope.replay.passes import PassRun, find_runs, pick_books, read_settings, replay
-from fusionscope.replay.plan import FusionPlan
-from fusionscope.rules.books import Books
+from fusionscope.replay.gpu_passes import PRIORITY_FUSION
+from fusionscope.replay.passes import Settings, find_runs, pick_books, read_settings, replay
+from fusionscope.replay.plan import FusionPlan, PassRun
+from fusionscope.replay.priority_record import (
+    PriorityComparison,
+    compare_with_record,
+    recorded_order,
+)
+from fusionscope.rules.books import Books, find_book
+from fusionscope.rules.gpu.emitters import is_generic_triton
+from fusionscope.rules.graph import MutableModule
 
 _FUSED = "fused"
 # What the pass adds to the reason of a pair that it cannot fuse with several outputs either.
@@ -39,7 +49,8 @@ class PassVerification:
 
     ``pairs`` are the producers and consumers before the pass, ``decisions`` those that a record
     or, where it holds more, the replay holds (0 without a record), each with the number of those on
-    which the two agree: of decisions those that both have, in the same order.
+    which the two agree: of decisions those that both have, in the same order. Where the record is
+    that of priority fusion, decisions are its steps, and ``steps`` tells them apart.
     """
 
     pass_name: str
@@ -52,6 +63,7 @@ class PassVerification:
     decisions: int
     decisions_agreeing: int
     disagreement: Disagreement | None
+    steps: PriorityComparison | None = None
 
     @property
     def is_identical(self) -> bool:
@@ -102,19 +114,21 @@ def verify(
     dump: Dump,
     modules: Iterable[DumpedModule],
     books: Books | None = None,
+    device: Device | None = None,
     *,
     progress: Callable[[Iterable[DumpedModule]], Iterable[DumpedModule]] = iter,
 ) -> Verification:
     """Replays every fusion pass of ``modules`` from the stage before it.
 
-    ``books`` are those to go by, those of the version that made the dump where None. Raises
-    ``UnusableInput`` where nothing can be replayed.
+    ``books`` are those to go by, those of the version that made the dump where None; ``device`` is
+    the GPU to take, the dump's own where None. Raises ``UnusableInput`` where nothing can be
+    replayed.
     """
     verified: list[ModuleVerification] = []
     problems: list[str] = []
     for module in progress(modules):
         try:
-            passes = tuple(_verify_passes(module, books, problems))
+            passes = tuple(_verify_passes(module, books, device, problems))
             if passes:
                 folder = str(module.directory.relative_to(dump.path)) if dump.path.is_dir() else "."
                 verified.append(ModuleVerification(module.number, module.name, folder, passes))
@@ -142,7 +156,7 @@ class _Told(NamedTuple):
 
 
 def _verify_passes(
-    module: DumpedModule, books: Books | None, problems: list[str]
+    module: DumpedModule, books: Books | None, device: Device | None, problems: list[str]
 ) -> Iterator[PassVerification]:
     """What cannot be read is told in ``problems`` and does not keep the rest from being compared.
 
@@ -153,17 +167,20 @@ def _verify_passes(
         backend = module.backend or "an unknown backend"
         raise UnusableInput(
             f"no stage of {module.name} shows a fusion pass whose rules are known (backend "
-            f"{backend}; those of cpu are), expected a dump with --xla_dump_hlo_pass_re=.*",
+            f"{backend}; those of cpu and gpu are), expected a dump with --xla_dump_hlo_pass_re=.*",
             file=str(module.stages[0].file),
         )
-    settings = read_settings(module)
+    settings = read_settings(module, device)
     books = books or pick_books(module)
     plan: FusionPlan | None = None
     for run in runs:
         theirs: list[list[_Told]] = []
+        record: PriorityFusionRecord | None = None
         try:
             if run.pass_name == "fusion":
                 theirs = _recorded(module)
+            if run.pass_name == PRIORITY_FUSION:
+                record = module.priority_fusion
         except UnusableInput as error:
             problems.append(str(error))
         last, plan = plan, None
@@ -177,10 +194,15 @@ def _verify_passes(
                 and run.pass_name != "fusion"
                 and find_divergence(last.module, before) is None
             )
-            graph = last.graph if last is not None and carries_on else None
+            graph: MutableModule | None = None
+            if last is not None and run.pass_name != "fusion":
+                graph = last.graph if carries_on else _with_known_users(before, last.graph)
             plan = replay(run.pass_name, before, settings, books, graph)
-            book = next(book.name for book in books if book.pass_name == run.pass_name)
-            yield _compare(run, book, plan, before, after, theirs)
+            book = find_book(books, run.pass_name).name
+            compared = _compare(run, book, plan, before, after, theirs)
+            if record is not None:
+                compared = _with_steps(compared, plan, before, record, settings, books)
+            yield compared
         except UnusableInput as error:
             problems.append(str(error))
 
@@ -212,6 +234,44 @@ def _compare(
         _count_agreeing(told, theirs),
         _first_disagreement(told, theirs) if theirs else None,
     )
+
+
+def _with_steps(
+    compared: PassVerification,
+    plan: FusionPlan,
+    before: Module,
+    record: PriorityFusionRecord,
+    settings: Settings,
+    books: Books,
+) -> PassVerification:
+    """Of the steps of a record that the replay has others of, some follow from the order of equals,
+    which no dump shows: such a record is followed in that, and nothing else."""
+    triton = [each.name for each in MutableModule(before).walk() if is_generic_triton(each)]
+    steps = compare_with_record(plan.events, record.steps, triton)
+    if steps.first is not None and settings.gpu is not None:
+        gpu = replace(settings.gpu, recorded=recorded_order(record.steps))
+        followed = replay(plan.pass_name, before, replace(settings, gpu=gpu), books)
+        steps = compare_with_record(followed.events, record.steps, triton)
+    kinds = (steps.native, steps.with_triton, steps.reasons, steps.fusions)
+    return replace(
+        compared,
+        decisions=sum(kind.steps for kind in kinds),
+        decisions_agreeing=sum(kind.agreeing for kind in kinds),
+        disagreement=Disagreement(*steps.first) if steps.first is not None else None,
+        steps=steps,
+    )
+
+
+def _with_known_users(module: Module, earlier: MutableModule) -> MutableModule:
+    """``module`` with the users of instructions in the order that they had in ``earlier``, which
+    other passes changed since: as far as names tell."""
+    graph = MutableModule(module)
+    known = {each.name: each for each in earlier.walk()}
+    for instruction in graph.walk():
+        if len(instruction.users) > 1 and instruction.name in known:
+            users = known[instruction.name].users
+            instruction.users.reorder([user.name for user in users])
+    return graph
 
 
 class _Teller:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fusionscope.report import boundaries
 from fusionscope.report.text import cell, counted, plural, safe, shorten, size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fusionscope.explain.costs import CostFacts
     from fusionscope.explain.result import (
         ChangedPair,
         Explanation,
@@ -82,6 +84,7 @@ def _module_json(module: ModuleFacts) -> dict[str, Any]:
             for kernel in module.kernels
         ],
         "pairs": [_pair_json(pair) for pair in module.pairs],
+        "boundaries": [boundaries.to_json(boundary) for boundary in module.boundaries],
         "notes": list(module.notes),
         "what_if": _what_if_json(module.what_if) if module.what_if else None,
     }
@@ -123,7 +126,49 @@ def _pair_json(pair: PairFacts) -> dict[str, Any]:
         "bytes_saved": pair.bytes_saved,
         "source": {"producer": pair.producer.source, "consumer": pair.consumer.source},
         "advice": pair.advice,
+        "cost": None if pair.cost is None else _cost_json(pair.cost),
     }
+
+
+def _cost_json(cost: CostFacts) -> dict[str, Any]:
+    return {
+        "consumers": cost.consumers,
+        "unfused_us": cost.unfused,
+        "fused_us": cost.fused,
+        "benefit_us": cost.benefit,
+        "launch_us": cost.launch,
+        "near_tie": cost.is_near_tie,
+        "kernels": [
+            {
+                "name": kernel.name,
+                "total_us": kernel.total,
+                "compute_us": kernel.compute,
+                "read_us": kernel.read,
+                "write_us": kernel.write,
+                "bytes_read": kernel.bytes_read,
+                "bytes_written": kernel.bytes_written,
+                "blocks": kernel.blocks,
+                "threads": kernel.threads,
+            }
+            for kernel in cost.kernels
+        ],
+    }
+
+
+def _cost_lines(cost: CostFacts) -> Iterator[str]:
+    """The two times, then what each kernel's is made of."""
+    tie = ": a near tie" if cost.is_near_tie else ""
+    yield (
+        f"estimated {cost.fused:,.6g} us fused into {plural(cost.consumers, 'consumer')}, "
+        f"{cost.unfused:,.6g} us as it is ({cost.launch:g} us of it for each launch){tie}"
+    )
+    for kernel in cost.kernels:
+        yield (
+            f"{kernel.name}: {kernel.total:,.4g} us = compute {kernel.compute:,.4g}, "
+            f"read {kernel.read:,.4g} ({size(kernel.bytes_read)}), "
+            f"write {kernel.write:,.4g} ({size(kernel.bytes_written)}), overlapping; "
+            f"{kernel.blocks:,} x {kernel.threads:,} threads"
+        )
 
 
 def _operation_json(operation: Operation) -> dict[str, Any]:
@@ -203,6 +248,7 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
                 f"| {cell(pair.advice or '')} |"
             )
         yield ""
+        yield from boundaries.to_markdown(module.boundaries, top)
         if module.what_if:
             yield from _markdown_what_if(module.what_if, top)
     if explanation.folded:
@@ -248,6 +294,7 @@ def print_explanation(
             _print_pairs(module, console, top)
         else:
             _print_refusals(module, console, top)
+        boundaries.print_boundaries(module.boundaries, console, top=top)
         if module.what_if:
             _print_what_if(module.what_if, console, top)
         console.print()
@@ -429,7 +476,9 @@ def _print_pair(pair: PairFacts, console: Console, rank: str, saved: int, count:
     if pair.message:
         said = "compiler" if pair.evidence != "re-evaluated" else "it would say"
         details.append((f"{said}: {pair.message}", ""))
-    if pair.numbers:
+    if pair.cost is not None:
+        details += [(line, "") for line in _cost_lines(pair.cost)]
+    elif pair.numbers:
         details.append((", ".join(f"{name} {value}" for name, value in pair.numbers), ""))
     if pair.advice:
         details.append((f"try: {pair.advice}", "cyan"))

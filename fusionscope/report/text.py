@@ -53,9 +53,9 @@ def print_hidden(
     console.print(Text(f"{' ' * indent}… and {more}{of}: --top N", style="dim"))
 
 
-def counted(opcodes: Iterable[str]) -> str:
+def counted(opcodes: Iterable[str], between: str = " ") -> str:
     """What a kernel computes: each opcode once, with its count."""
-    return " ".join(
+    return between.join(
         f"{count} {name}" if count > 1 else name for name, count in Counter(opcodes).items()
     )
 

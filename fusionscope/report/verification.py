@@ -11,6 +11,7 @@ from fusionscope.report.text import cell, plural, safe, shorten
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fusionscope.replay.priority_record import Agreement, PriorityComparison
     from fusionscope.replay.verification import (
         ModuleVerification,
         PassVerification,
@@ -61,6 +62,20 @@ def _pass_json(found: PassVerification) -> dict[str, Any]:
         "disagreement": None
         if disagreement is None
         else {"replay": disagreement.ours, "compiler": disagreement.theirs},
+        "steps": None if found.steps is None else _steps_json(found.steps),
+    }
+
+
+def _steps_json(steps: PriorityComparison) -> dict[str, Any]:
+    def agreement(found: Agreement) -> dict[str, int]:
+        return {"compared": found.steps, "agreeing": found.agreeing}
+
+    return {
+        "priorities": agreement(steps.native),
+        "priorities_with_triton": agreement(steps.with_triton),
+        "reasons": agreement(steps.reasons),
+        "reasons_of_another_consumer": steps.reasons_of_another,
+        "fusions": agreement(steps.fusions),
     }
 
 
@@ -82,6 +97,22 @@ def _plan(found: PassVerification) -> str:
 
 def _share(agreeing: int, compared: int) -> str:
     return f"{agreeing:,} of {compared:,}" if compared else "-"
+
+
+def _steps(steps: PriorityComparison) -> str:
+    """What the decisions of priority fusion are."""
+    shares = [
+        ("priorities", steps.native),
+        ("priorities with Triton", steps.with_triton),
+        ("reasons", steps.reasons),
+        ("fusions", steps.fusions),
+    ]
+    words = [
+        f"{_share(found.agreeing, found.steps)} {name}" for name, found in shares if found.steps
+    ]
+    if steps.reasons_of_another:
+        words.append(f"{plural(steps.reasons_of_another, 'reason')} of another consumer")
+    return "; ".join(words)
 
 
 def _differences(found: PassVerification) -> Iterator[str]:
@@ -126,6 +157,9 @@ def _markdown(verification: Verification) -> Iterator[str]:
     yield ""
     for module in verification.modules:
         for found in module.passes:
+            if found.steps is not None and _steps(found.steps):
+                steps = f"{found.pass_name}: {_steps(found.steps)}"
+                yield f"{cell(_heading(module))}, {cell(steps)}\n"
             for line in _differences(found):
                 yield f"> {cell(_heading(module))}: {cell(line)}\n"
     for problem in verification.problems:
@@ -156,6 +190,9 @@ def print_verification(verification: Verification, console: Console) -> None:
             )
         console.print(Padding(table, (0, 0, 0, 2)))
         for found in module.passes:
+            if found.steps is not None and _steps(found.steps):
+                steps = Text(f"{found.pass_name}: {_steps(found.steps)}", style="dim")
+                console.print(Padding(steps, (0, 0, 0, 4)))
             for line in _differences(found):
                 console.print(Padding(Text(safe(line), style="red"), (0, 0, 0, 4)))
     console.print(Text(_summary(verification), style="bold"))

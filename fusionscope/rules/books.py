@@ -10,6 +10,8 @@ from fusionscope.errors import UnusableInput
 from fusionscope.rules.cpu.fusion import CPU_FUSION, CPU_FUSION_0_10, CPU_FUSION_0_11
 from fusionscope.rules.cpu.multi_output import CPU_MULTI_OUTPUT
 from fusionscope.rules.cpu.wrapper import CPU_WRAPPER, CPU_WRAPPER_0_10
+from fusionscope.rules.gpu.fusion import GPU_FUSION
+from fusionscope.rules.gpu.multi_output import GPU_MULTI_OUTPUT
 from fusionscope.rules.library.ynn import YNN, YNN_0_10, YNN_0_11
 from fusionscope.rules.rule import Rule, RuleBook
 
@@ -21,18 +23,29 @@ CPU_BOOKS: dict[str, Books] = {
     "cpu-0.11": (YNN_0_11, CPU_FUSION_0_11, CPU_WRAPPER, CPU_MULTI_OUTPUT),
     "cpu-0.10": (YNN_0_10, CPU_FUSION_0_10, CPU_WRAPPER_0_10, CPU_MULTI_OUTPUT),
 }
+GPU_BOOKS: dict[str, Books] = {"gpu-0.12": (GPU_FUSION, GPU_MULTI_OUTPUT)}
+BOOKS: dict[str, Books] = {**CPU_BOOKS, **GPU_BOOKS}
 
 
 def books_named(name: str | None) -> Books | None:
     """The books of a version, None where ``name`` is None. Raises ``UnusableInput``."""
-    if name is None or name in CPU_BOOKS:
-        return CPU_BOOKS[name] if name else None
-    raise UnusableInput(f"no rules are called {name!r}, there are {', '.join(CPU_BOOKS)}")
+    if name is None or name in BOOKS:
+        return BOOKS[name] if name else None
+    raise UnusableInput(f"no rules are called {name!r}, there are {', '.join(BOOKS)}")
+
+
+def find_book(books: Books, pass_name: str) -> RuleBook[Any]:
+    """That of one pass. Raises ``UnusableInput`` where there is none."""
+    for book in books:
+        if book.pass_name == pass_name:
+            return book
+    names = " and ".join(sorted({book.backend for book in books}))
+    raise UnusableInput(f"the rules to go by are those of {names}, which has no pass {pass_name}")
 
 
 def _each_once() -> Iterator[Rule]:
     seen: set[str] = set()
-    for book in chain(*CPU_BOOKS.values()):
+    for book in chain(*BOOKS.values()):
         for rule in book:
             if rule.id not in seen:
                 seen.add(rule.id)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fusionscope.errors import UnusableInput
-from fusionscope.rules.books import CPU_BOOKS, RULES
+from fusionscope.rules.books import BOOKS, RULES
 from fusionscope.rules.cpu.multi_output import MultiOutputLegal
 from fusionscope.rules.cpu.wrapper import CPU_WRAPPER
 from fusionscope.rules.examples import Example, read_examples
@@ -55,7 +55,7 @@ def find_rule(id: str) -> RulePage:
 
 
 def _page(rule: Rule) -> RulePage:
-    books = [book for books in CPU_BOOKS.values() for book in books if book.find(rule.id)]
+    books = [book for books in BOOKS.values() for book in books if book.find(rule.id)]
     versions = sorted({version for book in books for version in book.versions}, key=_numbers)
     older: dict[str, dict[str, int]] = {}
     for book in books:

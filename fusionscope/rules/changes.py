@@ -14,11 +14,12 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module
 from fusionscope.hlo.grammar import shorten
 from fusionscope.rules.base import PairRule
-from fusionscope.rules.books import CPU_BOOKS, Books
+from fusionscope.rules.books import BOOKS, Books
 from fusionscope.rules.graph import MutableInstruction, MutableModule
 from fusionscope.rules.rule import Decision
-from fusionscope.rules.state import FusionPair, FusionState
+from fusionscope.rules.state import FusionPair
 
+TAKING_WISHES = ("fusion", "priority-fusion")  # the passes whose rules pairs are asked of
 _KEYS = ("set", "disable", "allow", "forbid")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
@@ -74,7 +75,7 @@ class Allowed(PairRule):
 
     patterns: tuple[PairPattern, ...] = ()
 
-    def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
+    def check(self, pair: FusionPair, state: object = None) -> Decision | None:
         return self.allow() if any(each.fits(pair) for each in self.patterns) else None
 
 
@@ -91,7 +92,7 @@ class Forbidden(PairRule):
 
     patterns: tuple[PairPattern, ...] = ()
 
-    def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
+    def check(self, pair: FusionPair, state: object = None) -> Decision | None:
         return self.refuse() if any(each.fits(pair) for each in self.patterns) else None
 
 
@@ -132,7 +133,7 @@ class Changes:
                 book = book.with_threshold(id, name, value)
             for id in self.disabled:
                 book = book.without(id)
-            if book.pass_name == "fusion":
+            if book.pass_name in TAKING_WISHES:
                 wishes = (Forbidden(self.forbidden), Allowed(self.allowed))
                 book = book.with_first(tuple(wish for wish in wishes if wish.patterns))
             changed.append(book)
@@ -211,7 +212,7 @@ def _threshold(place: str, value: str) -> tuple[str, str, int]:
             f"--set {shorten(place)}={shorten(value)}: expected RULE.NAME=N, N a whole number of "
             "at most 18 digits"
         )
-    versions = [rule for books in CPU_BOOKS.values() for b in books if (rule := b.find(id))]
+    versions = [rule for books in BOOKS.values() for b in books if (rule := b.find(id))]
     names = dict.fromkeys(name for rule in versions for name in rule.thresholds)
     if name not in names:
         known = ", ".join(names) or "none at all"

@@ -7,7 +7,7 @@ parameters of a fusion, of instructions in a computation, and of what is printed
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fusionscope.errors import UnusableInput
@@ -18,6 +18,7 @@ from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.rules.wellformed import find_problem
 
 _NUMBERED = re.compile(r"(.*)\.(\d+)")
+_KIND = re.compile(r"(, kind=)\w+")
 CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")
 
 
@@ -51,6 +52,13 @@ class Users:
             self._order.append(user)
         self._slots[user] = self._slots.get(user, 0) + 1
 
+    def reorder(self, names: Sequence[str]) -> None:
+        """Brings them into the order in which ``names`` has them, where it has all of them."""
+        places = {name: place for place, name in enumerate(names)}
+        if all(user.name in places for user in self._order):
+            self._order.sort(key=lambda user: places[user.name])
+            self._place = {user: place for place, user in enumerate(self._order)}
+
     def drop(self, user: MutableInstruction) -> None:
         """``user`` reads it in one slot less."""
         self._slots[user] -= 1
@@ -73,6 +81,7 @@ class MutableInstruction:
 
     __slots__ = (
         "_attributes",
+        "_values",
         "attributes_text",
         "backend_kind",
         "called",
@@ -113,6 +122,7 @@ class MutableInstruction:
         self.backend_kind: str | None = None
         self.origin = ""
         self._attributes: dict[str, str] | None = None
+        self._values: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         return f"<{self.name} = {self.shape} {self.opcode}>"
@@ -126,8 +136,10 @@ class MutableInstruction:
 
     def attribute(self, key: str) -> Any:
         """One attribute as data, or None."""
-        value = self.attributes.get(key) if key in self.attributes_text else None
-        return None if value is None else read_value(key, value)
+        if key not in self._values:
+            value = self.attributes.get(key) if key in self.attributes_text else None
+            self._values[key] = None if value is None else read_value(key, value)
+        return self._values[key]
 
     @property
     def computation(self) -> MutableComputation:
@@ -462,7 +474,9 @@ def _statement(instruction: MutableInstruction, shapes: ShapeTable) -> Statement
     shapes.known.setdefault(shape, instruction.shape)
     inside = instruction.inside or ", ".join(f"%{each.name}" for each in instruction.operands)
     text = instruction.attributes_text
-    if instruction.opcode == "fusion" and "kind=" not in text:
+    if instruction.opcode == "fusion" and "kind=" in text:
+        text = _KIND.sub(rf"\1{instruction.fusion_kind}", text)
+    elif instruction.opcode == "fusion":
         text = f", kind={instruction.fusion_kind}, calls=%{instruction.fused.name}"
         if instruction.backend_kind is not None:
             text += f', backend_config={{"fusion_config":{{"kind":"{instruction.backend_kind}"}}}}'

@@ -26,23 +26,14 @@ MESSAGES = (
     # PriorityFusion, GPU.
     ("No users to fuse", "pf-all-users"),
     ("not fusing because there are only bitcast users", "pf-all-users"),
-    ("the fusion would result in an overly large code duplication", "pf-code-dup"),
-    ("User is not fusible", "pf-constants"),
-    ("not fusing into a single bitcast as consumer", "pf-into-bitcast"),
     ("the consumer is not fusible", "pf-is-fusible"),
     ("the producer is not fusible", "pf-is-fusible"),
     ("more than one consumer to fuse with", "pf-mof"),
     ("Negative benefit ({…})", "pf-negative"),
-    ("fusion into output of a reduce fusion would create a loop fusion", "pf-reduce-to-loop"),
     ("Producer uses the in-place operand of a scatter", "pf-scatter"),
     ("do not fuse into the in-place operand of scatter", "pf-scatter"),
     ("do not fuse into the output of scatter", "pf-scatter"),
-    ("both the producer and the consumer contain a reduce", "pf-two-reduces"),
     # Limits of one GPU kernel.
-    (
-        "Number of operands and output buffers is larger than allowed budget per fusion",
-        "budget-params",
-    ),
     ("over {…} unnested reductions in fusion", "budget-reductions"),
     ("shared memory usage would be over the budget of {…}B", "budget-shmem"),
     # Multi-output fusion, GPU; some wordings are those of January 2023.
@@ -95,7 +86,6 @@ MESSAGES = (
         "tri-constraints",
     ),
     ("No valid tilings found.", "tri-exec"),
-    ("triton heroless fusion is not enabled", "tri-heroless"),
     ("Couldn't compose indexing of instruction {…} and operand {…}", "tri-space"),
     ("Tiling constraints are unsatisfiable at HLO {…}", "tri-space"),
     ("Root fusion instruction is not supported.", "tri-space"),

@@ -14,6 +14,7 @@ from sample_dumps import (
     CPU,
     DUMPS,
     GPU,
+    HOSTILE,
     ROOT,
     TPU,
     damaged_dumps,
@@ -24,6 +25,8 @@ from sample_dumps import (
     unpacked,
     write,
 )
+
+LIBRARIES = DUMPS / "h100-without-triton-gemm" / "projections"
 
 # More damage than by default: FUSIONSCOPE_FUZZ=5000 pytest tests/cli
 ROUNDS = int(os.environ.get("FUSIONSCOPE_FUZZ", "300"))
@@ -48,7 +51,9 @@ def test_text(run):
 
 
 @pytest.mark.parametrize(
-    "dump", [GPU, CPU, TPU, DUMPS / "h100/cartpole"], ids=lambda d: d.parent.name
+    "dump",
+    [GPU, CPU, TPU, DUMPS / "h100/cartpole", LIBRARIES],
+    ids=lambda d: f"{d.parent.name}-{d.name}",
 )
 @pytest.mark.parametrize("width", [60, 100, 137])
 def test_text_fits_its_width(run, dump, width):
@@ -117,7 +122,7 @@ def test_json_is_as_documented(run, tmp_path):
     write(tmp_path, {"module_0003.n.cpu_after_optimizations.txt": b"HloModule n\n"})
     found: set[str] = set()
     tried = ("--disable", "cpu-concat", "--allow", "no -> such")
-    for dump, *options in ((tmp_path,), (GPU,), (TPU,), (CPU, *tried)):
+    for dump, *options in ((tmp_path,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,)):
         document = json.loads(run(dump, *options, "--format", "json").out)
         assert document["schema"] == "fusionscope.explain/1"
         found |= keys(document)
@@ -125,7 +130,11 @@ def test_json_is_as_documented(run, tmp_path):
         re.sub(
             r"(\.kinds|\.reasons|\.outcomes)\.[\w-]+",
             lambda m: f"{m[1]}.<{m[1][1:-1]}>",
-            re.sub(r"(?<=\.numbers\.)\w+", "<name>", path),
+            re.sub(
+                r"(?<=boundaries\[\]\.)(before|after)\b",
+                "<side>",
+                re.sub(r"(?<=\.numbers\.)\w+", "<name>", path),
+            ),
         )
         for path in found
     }
@@ -140,6 +149,40 @@ def test_json_is_as_documented(run, tmp_path):
     ):  # fmt: skip
         assert f"modules[].pairs[].{name}" in found
     assert {f"modules[].{n}" for n in ("name", "backend", "device", "summary")} <= found
+
+
+def test_library_boundaries(run):
+    """What stands around a product of cuBLASLt, whose epilogue is BIAS in the final module."""
+    text = run(LIBRARIES).out
+    section = text.partition("Library boundaries")[2]
+    for part in (
+        "cublas-lt-matmul.5  3.15 MB at most",
+        "cuBLASLt: matrix product",
+        "f32[256,512]{1,0}, f32[512,1024]{1,0}, f32[1024]{0} -> f32[256,1024]{1,0}",
+        "at samples/programs/projections.py:16",
+        "reads 2.63 MB, writes 1.05 MB, works in 4.19 MB",
+        "takes in bias after it",
+        "left out: GELU",
+        "before it: cublas-lt-matmul.4 1.05 MB",
+        "after it: multiply, negate in loop_multiply_fusion 2.1 MB",
+        "rearranged for it: pad in loop_pad_fusion 126 kB",
+        "try: jax.nn.gelu(approximate=True)",
+    ):
+        assert part in section, part
+    assert "Library boundaries" not in run(GPU).out
+    one = run(LIBRARIES, "--top", "1").out.partition("Library boundaries")[2]
+    assert "1. cublas-lt-matmul.5" in one and "2. cublas" not in one
+    assert "… and 4 more library calls: --top N" in one
+
+
+def test_library_boundaries_in_markdown(run):
+    table = run(LIBRARIES, "--format", "markdown").out.partition("Library boundaries")[2]
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + 5
+    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
+    (row,) = [row for row in rows if "`cublas-lt-matmul.5`" in row]
+    for part in ("cuBLASLt: matrix product", "| 3.15 MB |", "bias after it", "GELU", "jax.nn.gelu"):
+        assert part in row, part
 
 
 def test_json_says_what_the_text_says(run):
@@ -227,6 +270,22 @@ def test_hostile_names_never_reach_the_output_raw(run, hostile, format_name):
         assert any("\x1b[31m" in (pair["producer"]["op_name"] or "") for pair in pairs)
     if format_name == "markdown":
         assert "<script" not in done.out and "<b>" not in done.out
+
+
+@pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
+def test_hostile_calls_never_reach_the_output_raw(run, tmp_path, format_name):
+    files = {
+        name: content.replace(b"__cublas$lt$matmul", HOSTILE.encode())
+        for name, content in hostile_files(LIBRARIES).items()
+    }
+    done = run(write(tmp_path / "dump", files), "--all", "--format", format_name)
+    assert done.code == 0, done.errors
+    assert CONTROL.search(done.out) is None
+    if format_name == "json":
+        calls = json.loads(done.out)["modules"][0]["boundaries"]
+        assert {call["computes"] for call in calls} == {HOSTILE}
+    if format_name == "markdown":
+        assert "<script" not in done.out
 
 
 def test_hostile_names_never_reach_an_error_raw(run, tmp_path):
@@ -427,8 +486,110 @@ def test_thresholds_are_those_of_the_version(run):
 
 
 def test_rules_of_a_backend_that_is_not_replayed_cannot_be_changed(run):
-    done = run(GPU, "--disable", "cpu-concat")
+    done = run(TPU, "--disable", "cpu-concat")
     assert done.code == 2 and "no fusion pass can be replayed" in done.errors
+
+
+def test_rules_of_another_backend_change_nothing(run):
+    done = run(GPU, "--disable", "cpu-concat")
+    assert done.code == 0 and "none of the passes replayed here asks cpu-concat" in done.out
+
+
+def without_device(dump: Path, directory: Path) -> Path:
+    """What is left where no file tells the GPU or the compiler's decisions."""
+    told = re.compile(r"target_config|priority_fusion_dump|_fusion\.")
+    files = {n: c for n, c in unpacked(dump).items() if not told.search(n)}
+    return write(directory, files)
+
+
+def module_of(run, dump, *options):
+    (module,) = json.loads(run(dump, *options, "--format", "json").out)["modules"]
+    return module
+
+
+def reasons_of(module):
+    return {
+        (pair["producer"]["name"], pair["consumer"]["name"]): pair["reason"]
+        for pair in module["pairs"]
+    }
+
+
+def test_a_dump_that_does_not_tell_its_gpu_has_reasons_once_it_is_named(run, tmp_path):
+    dump = without_device(GPU, tmp_path / "dump")
+    (note, _) = module_of(run, dump)["notes"]
+    assert "--device h100" in note and note in " ".join(run(dump, COLUMNS="999").out.split())
+    description = next(GPU.glob("*target_config*"))
+    own = module_of(run, GPU)
+    for name in "h100", "H100", description:
+        told = module_of(run, dump, "--device", name)
+        assert reasons_of(told) == reasons_of(own)
+        assert told["device"] == own["device"] and told["what_if"] is None
+        assert any("not in the dump" in note for note in told["notes"])
+
+
+def test_the_gpu_of_the_dump_is_no_other_one(run):
+    assert run(GPU, "--device", "h100").out == run(GPU).out
+
+
+@pytest.mark.parametrize("name", ["rtx6000pro", "mi300x", "h200"])
+def test_what_would_be_fused_for_another_gpu_is_what_its_own_dump_shows(run, name):
+    """Of one program there are dumps for several, which differ in what was fused."""
+    here, there = (module_of(run, DUMPS / card / GPU.name) for card in ("h100", name))
+    tried = module_of(run, GPU, "--device", name)
+    assert [note for note in tried["notes"] if "H100 SXM" in note and there["device"] in note]
+    assert tried["pairs"] == here["pairs"] and tried["device"] == here["device"]
+
+    def together(module):
+        return {
+            (pair["producer"]["name"], pair["consumer"]["name"])
+            for pair in module["pairs"]
+            if pair["outcome"] in ("fused", "duplicated")
+        }
+
+    changed = {(pair["producer"], pair["consumer"]) for pair in tried["what_if"]["pairs"]}
+    assert changed == together(here) ^ together(there)
+    assert there["device"] in tried["what_if"]["changes"]
+    assert there["device"] in " ".join(run(GPU, "--device", name).out.split())
+    # Changed rules are tried for the other GPU, too.
+    both = module_of(run, GPU, "--device", name, "--disable", "pf-negative")["what_if"]["changes"]
+    assert both == f"without pf-negative, for {there['device']}"
+
+
+def test_a_gpu_is_nothing_to_a_cpu(run):
+    module = module_of(run, CPU, "--device", "h100")
+    assert any("changes nothing" in note for note in module["notes"])
+    assert module["device"] is None and module["what_if"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("h300", "h100"),
+        ("no/such/file", "a file that describes one"),
+        (str(CPU), "a file that describes one"),
+        (__file__, "expected name: value"),
+    ],
+)
+def test_a_gpu_that_is_none_is_said_in_a_line(run, name, said):
+    done = run(GPU, "--device", name)
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.errors.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize("figure", ["threads_per_warp", "memory_bandwidth", "clock_rate_ghz"])
+@pytest.mark.parametrize("value", ["0", "-1", "9" * 200])
+def test_a_gpu_that_cannot_be_is_noted(run, tmp_path, figure, value):
+    description = next(GPU.glob("*target_config*")).read_text()
+    file = tmp_path / "device.pbtxt"
+    file.write_text(re.sub(rf"\b{figure}: \S+", f"{figure}: {value}", description))
+    done = run(without_device(GPU, tmp_path / "dump"), "--device", file)
+    assert (done.code, done.errors) == (0, "")
+    assert f"{figure} of the GPU" in " ".join(done.out.split())
+
+
+def test_help_shows_how_to_name_a_gpu(run):
+    assert "--device b200" in run("--help").out
 
 
 # Enough of a dump to explain it, and every kind of file beside the stages.

@@ -81,7 +81,8 @@ def test_json_is_as_documented(run, tmp_path):
             files[name] = b"HloModule cut"
         elif name == record(files):
             files[name] = files[name].replace(b"Concatenate fusion", b"Another fusion", 1)
-    found = keys(figures(run, OLD)[0]) | keys(figures(run, write(tmp_path, files))[0])
+    dumps = (OLD, GPU, write(tmp_path, files))
+    found = set().union(*(keys(figures(run, dump)[0]) for dump in dumps))
     ends = {
         path for path in found if not any(o.startswith((f"{path}.", f"{path}[")) for o in found)
     }
@@ -238,11 +239,11 @@ def test_other_rules_than_those_of_the_compiler_do_not_agree(run):
 
 def test_modules_that_cannot_be_replayed_are_told_beside_the_others(run, tmp_path):
     write(tmp_path, needed(CPU))
-    for name, content in needed(GPU).items():
-        write(tmp_path, {name.replace("module_0001", "module_0009"): content})
+    for name, content in needed(TPU).items():
+        write(tmp_path, {name.replace("module_0000", "module_0009"): content})
     done = run(tmp_path)
     (line,) = done.errors.splitlines()
-    assert done.code == 0 and "backend gpu" in line and "module_0009" in line
+    assert done.code == 0 and "backend tpu" in line and "module_0009" in line
     assert "3 of 3 plans identical" in done.out
 
 
@@ -250,10 +251,13 @@ def test_modules_that_cannot_be_replayed_are_told_beside_the_others(run, tmp_pat
     ("arguments", "said"),
     [
         (["missing"], "missing"),
-        ([GPU], "--xla_dump_hlo_pass_re"),
+        ([TPU], "--xla_dump_hlo_pass_re"),
         ([TPU], "backend tpu"),
+        ([GPU, "--rules", "cpu-0.12"], "those of cpu, which has no pass priority-fusion"),
         ([CPU, "--module", "other"], "jit_program"),
         ([CPU, "--rules", "cpu-9"], "cpu-0.12"),
+        ([CPU, "--device", "h300"], "h100"),
+        ([CPU, "--device", "/no/such/file"], "a file that describes one"),
         ([CPU, "--at-least", "101"], "--at-least"),
         ([CPU, "--at-least", "nan"], "--at-least"),
         ([CPU, "--at-least", "most"], "--at-least"),
@@ -282,6 +286,27 @@ def test_hostile_names_never_reach_the_output_raw(run, tmp_path, format_name):
     assert CONTROL.search(done.out) is None and CONTROL.search(done.errors) is None
     if format_name == "markdown":
         assert "<b>" not in done.out
+
+
+@pytest.mark.parametrize("card", ["rtx6000pro", "mi300x"])
+def test_other_gpus_than_the_rules_were_found_on(run, card):
+    """Every figure of the cost model, reason, fusion and pair."""
+    document = figures(run, DUMPS / card / "concatenate")[0]
+    assert document["identical"] and document["agreement"] == 100
+
+
+def test_a_gpu_can_be_named(run, tmp_path):
+    whole = unpacked(DUMPS / "rtx6000pro/concatenate")
+    files = {name: c for name, c in whole.items() if "target_config" not in name}
+    records = [name for name in files if "priority_fusion_dump" in name]
+    files |= {name: files[name].replace(b"gpu_device_info", b"nothing") for name in records}
+    dump = write(tmp_path, files)
+    refused = run(dump)
+    assert refused.code == 2 and "--device h100" in refused.errors
+    assert run(dump, "--device", "rtx6000pro", "--at-least", "100").code == 0
+    assert run(dump, "--device", "h100", "--at-least", "100").code == 1
+    # In the place of the one that the dump describes.
+    assert run(DUMPS / "rtx6000pro/concatenate", "--device", "h100", "--at-least", "100").code == 1
 
 
 # What an instruction can be without, as seen by a parser, and cannot, as seen by a rule.

@@ -139,7 +139,7 @@ def test_refusals_on_a_gpu_are_those_of_the_record():
     assert {pair.producer.name for pair in pairs} == set(rejected)
     for pair in pairs:
         assert (pair.reason, pair.message) == ("pf-negative", rejected[pair.producer.name])
-        assert pair.evidence == "recorded"
+        assert pair.evidence == "agree"
 
 
 def test_bytes_that_a_refused_pair_could_have_saved():
@@ -346,6 +346,7 @@ def test_a_pass_that_a_flag_turns_off_is_the_reason():
 def test_rules_of_a_version_are_of_no_use_where_nothing_is_replayed():
     dump = open_dump(DUMPS / "h100" / "concatenate")
     (module,) = explain(dump, Selection(rules="cpu-0.10")).modules
+    assert any("those of cpu, which has no pass priority-fusion" in n for n in module.notes)
     assert any("change nothing" in note for note in module.notes)
 
 

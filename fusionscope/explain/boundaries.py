@@ -1,0 +1,353 @@
+"""Library calls and what they keep apart: nothing is fused into a kernel that a library brings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fusionscope.dump import DumpedModule, Stage
+from fusionscope.dump.debug_options import DebugOptions
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.crossings import Reading, Value, operands_of, origin, results_of, users_of
+from fusionscope.explain.levers import Surroundings, levers_for
+from fusionscope.explain.libraries import (
+    ACTIVATIONS,
+    HEROES,
+    Library,
+    Step,
+    Taken,
+    comes_too_late,
+    library_of,
+    step_of,
+    taken_by,
+)
+from fusionscope.explain.result import Boundary, KernelFacts, Neighbour
+from fusionscope.history.kernels import Kernel, KernelKind, kind_and_emitter, operations_in
+from fusionscope.hlo import Instruction
+from fusionscope.hlo.model import Body
+
+# A kernel of these alone computes nothing: it rearranges data.
+_MOVES = frozenset("broadcast concatenate copy pad reshape reverse slice transpose".split())
+_SILENT = frozenset("bitcast broadcast constant get-tuple-element parameter tuple".split())
+
+_MANY = "more than one operation reads the result"
+_TOO_LATE = "a call does it before the {}, and here it comes after"
+_ACTIVATED = "a call has one activation"
+_BY_ERF = "a call knows GELU by tanh, and this one is by erf"
+_COMPLEX = "a call does it to real numbers only"
+
+
+def find_boundaries(
+    module: DumpedModule,
+    options: DebugOptions | None,
+    kernels: Sequence[tuple[Kernel, KernelFacts]],
+    stages: Sequence[Stage],
+) -> tuple[Boundary, ...]:
+    """The library calls among the ``kernels`` of the final stage, those first that fusing across
+    could save most; calls that look alike once.
+
+    ``options`` are the flags of the module, where they are known, ``stages`` those from the one
+    before fusion to the final one.
+    """
+    if module.backend not in ("cpu", "gpu"):
+        return ()
+    calls = [(kernel, facts) for kernel, facts in kernels if _is_call(kernel)]
+    if not calls:
+        return ()
+    launches = frozenset(kernel.instruction for kernel, _ in calls)
+    since = _first_seen(module, stages, {kernel.name for kernel, _ in calls})
+    flags = options.values if options is not None else {}
+    alike: dict[Boundary, list[Boundary]] = defaultdict(list)
+    for kernel, facts in calls:
+        found = _boundary(kernel, facts, module.backend, launches, flags)
+        stage = since.get(kernel.name)
+        if stage is not None:
+            made_by = stage.name.after if stage is not stages[0] else None
+            found = replace(found, since=stage.label, made_by=made_by)
+        alike[_likeness(found)].append(found)
+    merged = [
+        replace(
+            own[0],
+            names=tuple(name for boundary in own for name in boundary.names),
+            saved_at_most=sum(boundary.saved_at_most for boundary in own),
+        )
+        for own in alike.values()
+    ]
+    return tuple(
+        sorted(merged, key=lambda found: (-found.saved_at_most, -found.kernel.bytes_moved))
+    )
+
+
+def _is_call(kernel: Kernel) -> bool:
+    """Whether a library computes it, or an emitter that takes no neighbours in."""
+    if kernel.kind in (KernelKind.LIBRARY, KernelKind.CUSTOM_CALL):
+        return True
+    if kernel.instruction.opcode == "fusion":
+        # A generic Triton fusion is one of the compiler's own
+        # (xla/service/gpu/gpu_fusible.cc, IsGenericTritonFusion).
+        return kernel.emitter.startswith(("__", "kCustom")) and kernel.emitter != "__triton"
+    return kernel.instruction.opcode in HEROES
+
+
+def _likeness(boundary: Boundary) -> Boundary:
+    """The same for calls that differ in names only."""
+    return replace(
+        boundary,
+        names=(),
+        kernel=replace(boundary.kernel, name=""),
+        before=tuple(replace(side, name="") for side in boundary.before),
+        after=tuple(replace(side, name="") for side in boundary.after),
+    )
+
+
+def _first_seen(module: DumpedModule, stages: Sequence[Stage], names: set[str]) -> dict[str, Stage]:
+    """The first of ``stages`` that has an instruction of each name.
+
+    Before fusion many are given a name that ends in ``.0``
+    (xla/backends/gpu/transforms/add_tracking_suffix_to_instruction_names.cc).
+    """
+    found: dict[str, Stage] = {}
+    earlier = {name.removesuffix(".0"): name for name in names} | {name: name for name in names}
+    known: dict[Body, set[str]] = {}  # stages share what did not change
+    for stage in stages:
+        try:
+            bodies = module.read(stage).bodies
+        except UnusableInput:
+            continue
+        for body in bodies:
+            if body not in known:
+                known[body] = earlier.keys() & {statement.name for statement in body.written}
+            for name in known[body]:
+                found.setdefault(earlier[name], stage)
+    return found
+
+
+def _boundary(
+    kernel: Kernel,
+    facts: KernelFacts,
+    backend: str,
+    launches: frozenset[Instruction],
+    flags: Mapping[str, tuple[str, ...]],
+) -> Boundary:
+    launch = kernel.instruction
+    operands, results = operands_of(launch), results_of(launch)
+    scratch = 0
+    if len(results) > 1 and _is_scratch(results[-1]):
+        scratch = results[-1].shape.byte_size
+        results = results[:-1]
+    hero = _hero(launch)
+    library = _library(launch, hero, backend)
+    own = taken_by(hero) if hero is not None and hero.opcode == "custom-call" else ()
+    taken_before, taken_after = _around(launch, hero)
+    left_out, why = _left_out(results, library, [*own, *taken_after], launches)
+    before, after = _before(operands, launches), _after(results, launches)
+    found = Boundary(
+        names=(kernel.name,),
+        kernel=facts,
+        library=library.name,
+        computes=library.computes,
+        operands=tuple(str(operand.shape) for operand in launch.operands),
+        results=tuple(str(result.shape) for result in results),
+        bytes_read=facts.bytes_read,
+        bytes_written=max(facts.bytes_written - scratch, 0),
+        scratch=scratch,
+        since=None,
+        made_by=None,
+        taken_before=taken_before,
+        taken_after=tuple(taken.text for taken in (*own, *taken_after)),
+        left_out=left_out,
+        why=why,
+        before=before,
+        after=after,
+        saved_at_most=(sum(side.bytes_between for side in before) + _crossing(results))
+        * kernel.runs,
+        advice=(),
+    )
+    readings = [reading for result in results for reading in result.readings]
+    around = Surroundings(
+        hero,
+        frozenset(operand.maker for operand in operands),
+        frozenset(reading.reader for reading in readings),
+        frozenset(user for reading in readings for user, _ in reading.users),
+        all(result.is_read_once for result in results),
+        flags,
+    )
+    return replace(found, advice=levers_for(found, around))
+
+
+def _is_scratch(result: Value) -> bool:
+    """Calls end with the memory that they work in: bytes that no one reads."""
+    is_bytes = result.shape.element_type in ("s8", "u8") and result.shape.rank == 1
+    return is_bytes and not result.readings and not result.is_kept
+
+
+def _hero(launch: Instruction) -> Instruction | None:
+    """What a call computes in the first place; None for a fusion in which nothing stands out."""
+    if launch.opcode != "fusion":
+        return launch
+    inside = launch.called[0].instructions if launch.called else ()
+    return next((i for i in inside if i.opcode in HEROES or i.opcode == "custom-call"), None)
+
+
+def _library(launch: Instruction, hero: Instruction | None, backend: str) -> Library:
+    if hero is None:
+        inside = ", ".join(dict.fromkeys(operations_in(launch)))
+        library = library_of(kind_and_emitter(launch, backend)[1], "", backend)
+        return library if library.computes else library._replace(computes=inside)
+    called = hero if hero.opcode == "custom-call" else launch  # which may be a fusion around it
+    return library_of(kind_and_emitter(called, backend)[1], hero.opcode, backend)
+
+
+def _around(
+    launch: Instruction, hero: Instruction | None
+) -> tuple[tuple[str, ...], tuple[Taken, ...]]:
+    """What a fusion computes before its hero, and what after it."""
+    if launch.opcode != "fusion" or hero is None:
+        return (), ()
+    upstream: set[Instruction] = set()
+    pending = list(hero.operands)
+    while pending:
+        instruction = pending.pop()
+        if instruction not in upstream:
+            upstream.add(instruction)
+            pending.extend(instruction.operands)
+    downstream = {hero}
+    is_chain = True  # where it branches, an operation may be part of a larger formula
+    before: list[str] = []
+    after: list[Taken] = []
+    for instruction in hero.computation.instructions:
+        if instruction in upstream:
+            if instruction.opcode not in _SILENT:
+                before.append(instruction.opcode)
+            continue
+        value = next((o for o in instruction.operands if o in downstream), None)
+        if value is not None:
+            downstream.add(instruction)
+            is_chain = is_chain and len(value.users) == 1
+            if instruction.opcode not in _SILENT:
+                step = step_of(instruction, value) if is_chain else None
+                after.append(Taken(step or instruction.opcode, step))
+    return tuple(before), tuple(after)
+
+
+def _left_out(
+    results: Sequence[Value],
+    library: Library,
+    taken: Sequence[Taken],
+    launches: frozenset[Instruction],
+) -> tuple[tuple[str, ...], str | None]:
+    """Steps right behind the call that calls of its kind can do, and why this one does not."""
+    readings = [r for result in results for r in result.readings if r.reader not in launches]
+    is_shared = not all(result.is_read_once for result in results) or any(
+        len({user for user, _ in reading.users}) > 1 for reading in readings
+    )
+    found: list[Step] = []
+    for reading in readings:
+        steps = _steps(reading, Step.GELU in library.takes)
+        if is_shared:  # a step that changes the value for others too is none that is left out
+            steps = [step for step in steps if step not in (Step.SCALING, Step.ADDITION)]
+        found += [step for step in steps if step in library.takes and step not in found]
+    if not found:
+        return (), None
+    done = [one.step for one in taken if one.step is not None]
+    if found[0] is Step.GELU:
+        return tuple(found), _BY_ERF
+    if is_shared:
+        return tuple(found), _MANY
+    if done and comes_too_late(found[0], done):
+        return tuple(found), _ACTIVATED if found[0] in ACTIVATIONS else _TOO_LATE.format(done[-1])
+    if found[0] is Step.BIAS and results[0].shape.element_type in ("c64", "c128"):
+        return tuple(found), _COMPLEX
+    return tuple(found), None
+
+
+def _steps(reading: Reading, knows_gelu: bool) -> list[Step]:
+    """The steps with which a reader begins."""
+    users = list(reading.users)
+    if len(users) > 1:
+        if knows_gelu and _leads_to_erf(users):
+            return [Step.GELU]
+        steps = [step_of(user, value) for user, value in users]
+        return [step for step in steps if step is not None]
+    found: list[Step] = []
+    while len(users) == 1:
+        user, value = users[0]
+        step = step_of(user, value)
+        if step is None:
+            break
+        found.append(step)
+        users = list(users_of(user)) if user is not reading.reader else []
+    return found
+
+
+def _leads_to_erf(users: Sequence[tuple[Instruction, Instruction]]) -> bool:
+    """Whether an error function is computed from a value in the kernel of its ``users``.
+
+    The compiler takes the function apart, and keeps the framework's name of it.
+    """
+    seen: set[Instruction] = set()
+    pending = [user for user, _ in users]
+    while pending:
+        instruction = pending.pop()
+        if instruction not in seen:
+            seen.add(instruction)
+            name = (instruction.op_name or "").rpartition("/")[2]
+            if instruction.opcode == "erf" or name in ("erf", "erfc"):
+                return True
+            pending.extend(instruction.users)
+    return False
+
+
+def _before(operands: Sequence[Value], launches: frozenset[Instruction]) -> tuple[Neighbour, ...]:
+    by_maker: dict[Instruction, list[Value]] = defaultdict(list)
+    for operand in operands:
+        by_maker[operand.maker].append(operand)
+    found = []
+    for maker, values in by_maker.items():
+        members = operations_in(maker)
+        serves = all(not r.is_kept and r.readers <= launches for r in results_of(maker))
+        found.append(
+            Neighbour(
+                maker.name,
+                tuple(dict.fromkeys(value.made_by.opcode for value in values)),
+                members,
+                sum(v.shape.byte_size * (2 if v.is_read_once else 1) for v in values),
+                serves and bool(members) and _MOVES.issuperset(members),
+            )
+        )
+    return tuple(found)
+
+
+def _after(results: Sequence[Value], launches: frozenset[Instruction]) -> tuple[Neighbour, ...]:
+    by_reader: dict[Instruction, list[tuple[Reading, int]]] = defaultdict(list)
+    for result in results:
+        written = result.shape.byte_size if result.is_read_once else 0
+        for reading in result.readings:
+            by_reader[reading.reader].append((reading, written))
+    found = []
+    for reader, readings in by_reader.items():
+        members = operations_in(reader)
+        using = dict.fromkeys(user.opcode for r, _ in readings for user, _ in r.users)
+        makers = {origin(operand)[0] for operand in reader.operands}
+        serves = all(maker in launches or maker.opcode == "constant" for maker in makers)
+        found.append(
+            Neighbour(
+                reader.name,
+                tuple(using) or members,
+                members,
+                sum(reading.byte_size + written for reading, written in readings),
+                serves and bool(members) and _MOVES.issuperset(members),
+            )
+        )
+    return tuple(found)
+
+
+def _crossing(results: Sequence[Value]) -> int:
+    """Bytes that need not pass through memory if every reader were part of the call."""
+    crossing = 0
+    for result in results:
+        crossing += sum(reading.byte_size for reading in result.readings)
+        if result.readings and not result.is_kept:
+            crossing += result.shape.byte_size
+    return crossing

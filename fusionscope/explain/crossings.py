@@ -1,0 +1,170 @@
+"""What passes between the launches of a computation: who makes a value, who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusionscope.history.kernels import NOT_LAUNCHED, SLICES
+from fusionscope.history.outcomes import is_looked_through
+from fusionscope.hlo import Instruction, Shape
+
+_WAITS = frozenset({"async-done", "async-update", "copy-done"})
+# Inside a kernel they change how a value is written, and not what it is.
+_NOTATIONS = frozenset({"bitcast", "convert"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """A launch that reads a value, and its operand that is the value or a bitcast of it."""
+
+    reader: Instruction
+    operand: Instruction
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes that the reader reads of it: of a value that is only sliced, the slices."""
+        whole = self.operand.shape.byte_size
+        users = self.users
+        if not all(user.opcode in SLICES and user.operands[0] is value for user, value in users):
+            return whole
+        return min(sum(user.shape.byte_size for user, _ in users), whole) if users else whole
+
+    @property
+    def users(self) -> tuple[tuple[Instruction, Instruction], ...]:
+        """What computes with the value in the reader, each with the instruction that it reads."""
+        inside = _parameters(self.reader, self.operand)
+        return tuple(users_of(*inside)) if inside else ((self.reader, self.operand),)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """One result of a launch.
+
+    ``readings`` are the launches of the same computation that read it; ``is_kept`` says whether it
+    is also handed on: to the caller, a loop, a branch.
+    """
+
+    maker: Instruction
+    path: tuple[int, ...]
+    shape: Shape
+    readings: tuple[Reading, ...]
+    is_kept: bool
+
+    @property
+    def readers(self) -> frozenset[Instruction]:
+        return frozenset(reading.reader for reading in self.readings)
+
+    @property
+    def is_read_once(self) -> bool:
+        return not self.is_kept and len(self.readers) == 1
+
+    @property
+    def made_by(self) -> Instruction:
+        """The operation that computes it: in a fusion the one inside."""
+        inner = self.maker
+        path = self.path
+        while inner.opcode in ("fusion", "async-start", "tuple", "bitcast"):
+            if inner.opcode == "tuple" and path and path[0] < len(inner.operands):
+                inner, path = inner.operands[path[0]], path[1:]
+            elif inner.opcode == "bitcast" and inner.operands:
+                inner = inner.operands[0]
+            elif inner.called:
+                inner = inner.called[0].root
+            else:
+                break
+        return inner
+
+
+def users_of(*values: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
+    """Who reads one of ``values``, and which instruction; other notations are looked through, and
+    a fusion is looked into."""
+    pending = list(reversed(values))
+    while pending:
+        value = pending.pop()
+        for user in value.users:
+            if user.opcode in _NOTATIONS:
+                pending.append(user)
+            elif user.opcode == "fusion" and user.called:
+                pending.extend(_parameters(user, value))
+            else:
+                yield user, value
+
+
+def _parameters(launch: Instruction, operand: Instruction) -> tuple[Instruction, ...]:
+    """What ``operand`` is inside a fusion; nothing where ``launch`` is none."""
+    called = launch.called[:1] if launch.opcode in ("fusion", "async-start") else ()
+    return tuple(
+        parameter
+        for computation in called
+        for own, parameter in zip(launch.operands, computation.parameters, strict=False)
+        if own is operand
+    )
+
+
+def results_of(launch: Instruction) -> tuple[Value, ...]:
+    """The results of a launch."""
+    shape = launch.shape
+    if launch.opcode == "async-start" and len(shape.elements) > 1:
+        shape = shape.elements[1]  # operands come first
+    found: list[Value] = []
+    pending: list[tuple[tuple[int, ...], Shape]] = [((), shape)]
+    while pending:
+        path, part = pending.pop()
+        if part.elements:
+            pending.extend(
+                ((*path, number), inner) for number, inner in reversed([*enumerate(part.elements)])
+            )
+        else:
+            found.append(_value(launch, path, part))
+    return tuple(found)
+
+
+def operands_of(launch: Instruction) -> tuple[Value, ...]:
+    """The operands of a launch that other launches make, each once."""
+    found: dict[tuple[Instruction, tuple[int, ...]], Value] = {}
+    for operand in launch.operands:
+        maker, path = origin(operand)
+        if maker.opcode not in NOT_LAUNCHED and (maker, path) not in found:
+            found[maker, path] = _value(maker, path, operand.shape)
+    return tuple(found.values())
+
+
+def origin(operand: Instruction) -> tuple[Instruction, tuple[int, ...]]:
+    """What makes ``operand``, and which of its results that is."""
+    path: list[int] = []
+    while operand.operands:
+        if operand.opcode == "get-tuple-element":
+            path.append(_index(operand))
+        elif operand.opcode == "tuple" and path and path[-1] < len(operand.operands):
+            operand = operand.operands[path.pop()]
+            continue
+        elif operand.opcode not in _WAITS and not is_looked_through(operand):
+            break
+        operand = operand.operands[0]
+    return operand, tuple(reversed(path))
+
+
+def _value(maker: Instruction, path: tuple[int, ...], shape: Shape) -> Value:
+    readings: list[Reading] = []
+    is_kept = False
+    pending = [(maker, path)]
+    while pending:
+        instruction, rest = pending.pop()
+        is_kept = is_kept or instruction.is_root
+        for user in instruction.users:
+            if user.opcode == "get-tuple-element":
+                if rest and _index(user) == rest[0]:
+                    pending.append((user, rest[1:]))
+            elif user.opcode in _WAITS or (user.opcode == "bitcast" and not rest):
+                pending.append((user, rest))
+            elif user.opcode in NOT_LAUNCHED:
+                is_kept = True
+            else:
+                readings.append(Reading(user, instruction))
+    return Value(maker, path, shape, tuple(readings), is_kept)
+
+
+def _index(element: Instruction) -> int:
+    index = element.attribute("index")
+    return index if isinstance(index, int) else 0

@@ -1,0 +1,223 @@
+"""Libraries that XLA calls on CPU and GPU: what a call computes, what it takes in beside that.
+
+Targets of calls: xla/service/gpu/cublas_cudnn.h, xla/service/gpu/ir_emission_utils.h, and the
+handlers that JAX registers. What a call takes in: xla/backends/gpu/transforms/gemm_rewriter.cc and
+cudnn_fused_conv_rewriter.cc, each step held against programs compiled by jaxlib 0.12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from fusionscope.hlo import Instruction
+
+
+class Step(StrEnum):
+    """What a call can do to its result before it writes it, in the order in which it does."""
+
+    SCALING = "scaling"
+    BIAS = "bias"
+    ADDITION = "addition of another array"
+    RELU = "ReLU"
+    GELU = "GELU"
+
+
+# A call that has taken in a step takes in none of an earlier kind, and one activation.
+_ORDER = {Step.SCALING: 0, Step.BIAS: 1, Step.ADDITION: 1, Step.RELU: 2, Step.GELU: 2}
+ACTIVATIONS = frozenset({Step.RELU, Step.GELU})
+
+_CUBLASLT = frozenset(Step)
+_CUBLAS = frozenset({Step.SCALING, Step.ADDITION})
+_CUDNN = frozenset({Step.SCALING, Step.BIAS, Step.ADDITION, Step.RELU})
+
+
+class Library(NamedTuple):
+    """Who computes a call, what it computes, in words, and what steps calls of its kind can do."""
+
+    name: str
+    computes: str
+    takes: frozenset[Step] = frozenset()
+
+
+_PRODUCT = "matrix product"
+# By how the target of a custom call or the kind of a fusion begins; the longest counts. What a
+# fusion computes is told by what is in it.
+_BY_TARGET = {
+    "__cublas$gemm": Library("cuBLAS", _PRODUCT, _CUBLAS),
+    "__cublas$lt$matmul": Library("cuBLASLt", _PRODUCT, _CUBLASLT),
+    "__cublas$lt$matmul$f8": Library("cuBLASLt", f"{_PRODUCT} of 8-bit floats", _CUBLASLT),
+    "__cublas$lt$matmul$mx": Library("cuBLASLt", f"{_PRODUCT} of block-scaled numbers"),
+    "__cublas$lt$groupedMatmul": Library("cuBLASLt", "a matrix product for each group"),
+    "__cublas$triangularSolve": Library("cuBLAS", "triangular solve"),
+    "cublas_": Library("cuBLAS", ""),
+    "__cudnn$convForward": Library("cuDNN", "convolution", _CUDNN),
+    "__cudnn$convBiasActivationForward": Library("cuDNN", "convolution", _CUDNN),
+    "__cudnn$convBackwardInput": Library("cuDNN", "gradient of a convolution by its input"),
+    "__cudnn$convBackwardFilter": Library("cuDNN", "gradient of a convolution by its kernel"),
+    "__cudnn$convReorderFilter": Library("cuDNN", "new order of a convolution's kernel"),
+    "__cudnn$norm": Library("cuDNN", "layer normalization"),
+    "__cudnn$fmha": Library("cuDNN", "attention"),
+    "__cudnn$blockScaledDot": Library("cuDNN", f"{_PRODUCT} of block-scaled numbers"),
+    "__cudnn$fusion": Library("cuDNN", ""),
+    "cudnn_rnn": Library("cuDNN", "recurrent network"),
+    "cusolver_potrf": Library("cuSOLVER", "Cholesky decomposition"),
+    "cusolver_getrf": Library("cuSOLVER", "LU decomposition"),
+    "cusolver_geqrf": Library("cuSOLVER", "QR decomposition"),
+    "cusolver_orgqr": Library("cuSOLVER", "Q of a QR decomposition"),
+    "cusolver_ormqr": Library("cuSOLVER", "product with Q of a QR decomposition"),
+    "cusolver_syev": Library("cuSOLVER", "eigenvalues of a symmetric matrix"),
+    "cusolver_geev": Library("cuSOLVER", "eigenvalues"),
+    "cusolver_gesvd": Library("cuSOLVER", "singular value decomposition"),
+    "cusolver_": Library("cuSOLVER", ""),
+    "cusparse_": Library("cuSPARSE", ""),
+    "cu_lu_pivots_to_permutation": Library("JAX", "permutation of an LU decomposition"),
+    "cu_threefry2x32": Library("JAX", "random bits (threefry)"),
+    "xla.gpu.ext.cub_sort": Library("CUB", "radix sort"),
+    "__cub$DeviceRadixSort": Library("CUB", "radix sort"),
+    "xla.gpu.ext.cub_scan": Library("CUB", "prefix sum"),
+    "__gpu$TopK": Library("XLA", "top-k"),
+    "__triton_collective": Library("Triton", "collective operation"),
+    "__triton": Library("Triton", ""),
+    "triton_kernel_call": Library("Triton", "a kernel written by hand"),
+    "__gpu$xla.gpu.triton": Library("Triton", "a kernel written by hand"),
+    "mosaic_gpu": Library("Mosaic", "a kernel written by hand"),
+    "xla_ffi_python_": Library("Python", "a function of the program, called back"),
+    "xla_ffi_partitioned_python_": Library("Python", "a function of the program, called back"),
+    "xla_buffer_python_": Library("Python", "a function of the program, called back"),
+    "__ynn_fusion": Library("YNN", ""),
+    "__onednn": Library("oneDNN", ""),
+    "lapack_": Library("LAPACK", ""),
+    "TopK": Library("XLA", "top-k"),
+}
+
+# What a fusion is about that a library or an emitter of its own computes, and operations that are
+# launched as they are.
+HEROES = {
+    "dot": _PRODUCT,
+    "scaled-dot": f"{_PRODUCT} of block-scaled numbers",
+    "ragged-dot": "a matrix product for each group",
+    "convolution": "convolution",
+    "sort": "sort",
+    "topk": "top-k",
+    "fft": "Fourier transform",
+    "cholesky": "Cholesky decomposition",
+    "triangular-solve": "triangular solve",
+}
+
+
+def library_of(target: str, hero: str, backend: str) -> Library:
+    """The library behind a target or kind of fusion; ``hero`` is the opcode of what it is about."""
+    prefix = max(filter(target.startswith, _BY_TARGET), key=len, default="")
+    known = _BY_TARGET.get(prefix)
+    if known is None and hero == "custom-call":
+        return Library("custom call", target)
+    if known is None:
+        known = Library("cuFFT" if (backend, hero) == ("gpu", "fft") else "XLA", "")
+    return known._replace(computes=known.computes or HEROES.get(hero, target if hero else ""))
+
+
+class Taken(NamedTuple):
+    """Something that a call takes in; ``step`` is None for what is no step of its own."""
+
+    text: str
+    step: Step | None = None
+
+
+_EPILOGUES = {"BIAS": Step.BIAS, "RELU": Step.RELU, "GELU": Step.GELU}
+_ACTIVATIONS = {"kRelu": Step.RELU}
+
+
+def taken_by(call: Instruction) -> tuple[Taken, ...]:
+    """What the configuration of a custom call says that it does to its result."""
+    config = call.attribute("backend_config")
+    grouped = _message(config, "grouped_gemm_backend_config")
+    gemm = _message(grouped or config, "gemm_backend_config")
+    if gemm:
+        return tuple(_by_gemm(gemm))
+    convolution = _message(config, "cudnn_conv_backend_config")
+    return tuple(_by_convolution(call, convolution)) if convolution else ()
+
+
+def _by_gemm(config: dict[str, Any]) -> list[Taken]:
+    taken = []
+    scale, other = _number(config, "alpha_real", 1.0), _number(config, "beta", 0.0)
+    if scale != 1:
+        taken.append(Taken(f"scaling by {scale:g}", Step.SCALING))
+    if other != 0:
+        times = f" times {other:g}" if other != 1 else ""
+        taken.append(Taken(f"{Step.ADDITION}{times}", Step.ADDITION))
+    for part in str(config.get("epilogue", "DEFAULT")).split("_"):
+        if part == "AUX":
+            taken.append(Taken("what its gradient needs"))
+        elif part not in ("", "DEFAULT"):
+            step = _EPILOGUES.get(part)
+            taken.append(Taken(step or part, step))
+    return taken
+
+
+def _by_convolution(call: Instruction, config: dict[str, Any]) -> list[Taken]:
+    taken = []
+    scale = _number(config, "conv_result_scale", 1.0)
+    if scale != 1:
+        taken.append(Taken(f"scaling by {scale:g}", Step.SCALING))
+    if "convBias" in call.attributes.get("custom_call_target", "") and len(call.operands) > 2:
+        bias = call.operands[2]
+        # Without operands it is zeros: the call that knows ReLU has to have a bias.
+        if bias.opcode == "parameter" or bias.operands:
+            taken.append(Taken(Step.BIAS, Step.BIAS))
+    other = _number(config, "side_input_scale", 0.0)
+    if other != 0:
+        times = f" times {other:g}" if other != 1 else ""
+        taken.append(Taken(f"{Step.ADDITION}{times}", Step.ADDITION))
+    activation = str(config.get("activation_mode", "kNone"))
+    if activation != "kNone":
+        step = _ACTIVATIONS.get(activation)
+        name = activation.removeprefix("k").replace("Relu", Step.RELU)
+        taken.append(Taken(step or name, step))
+    return taken
+
+
+def _message(config: object, name: str) -> dict[str, Any]:
+    """A part of a configuration; empty where it has none."""
+    part = config.get(name) if isinstance(config, dict) else None
+    return part if isinstance(part, dict) else {}
+
+
+def _number(config: dict[str, Any], name: str, default: float) -> float:
+    value = config.get(name, default)
+    is_number = type(value) in (int, float) and -_LARGE < value < _LARGE
+    return float(value) if is_number else default
+
+
+_LARGE = 1e300  # nothing that a compiler writes
+
+
+def step_of(operation: Instruction, value: Instruction) -> Step | None:
+    """Which step ``operation`` is for the ``value`` that it reads, if a call could do it."""
+    others = [operand for operand in operation.operands if operand is not value]
+    if len(others) != 1 or len(operation.operands) != 2:
+        return None
+    other = others[0]
+    while other.opcode in ("bitcast", "convert") and other.operands:
+        other = other.operands[0]
+    is_broadcast = other.opcode == "broadcast" and bool(other.operands)
+    dimensions = other.attribute("dimensions") if is_broadcast else None
+    constant = other.operands[0].literal if is_broadcast and dimensions == () else None
+    match operation.opcode:
+        case "add" if dimensions == (operation.shape.rank - 1,):
+            return Step.BIAS
+        case "add" if not is_broadcast:
+            return Step.ADDITION
+        case "multiply" if constant is not None:
+            return Step.SCALING
+        case "maximum" if constant in ("0", "-0"):
+            return Step.RELU
+    return None
+
+
+def comes_too_late(step: Step, done: Iterable[Step]) -> bool:
+    """Whether a call that does the steps in ``done`` can no longer do ``step``."""
+    last = max(_ORDER[other] for other in done)
+    return _ORDER[step] < last or (step in ACTIVATIONS and _ORDER[step] == last)

@@ -1,0 +1,280 @@
+"""What each instruction and each fusion computes, reads and writes, as the GPU cost model counts.
+
+Source: xla/service/gpu/model/gpu_hlo_cost_analysis.cc on top of xla/service/hlo_cost_analysis.cc,
+with count_multiple_input_accesses. Its numbers are 32-bit floats, and rounded as such here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from fusionscope.hlo.shape import Shape
+from fusionscope.hlo.window import WindowDimension, read_window
+from fusionscope.rules.gpu.cost.cycles import cycles_of
+from fusionscope.rules.gpu.cost.duration import f32
+from fusionscope.rules.graph import MutableComputation, MutableInstruction
+from fusionscope.rules.layouts import transpose_is_bitcast
+from fusionscope.rules.properties import BINARY, UNARY, is_elementwise, leaves, same_but_for_type
+
+_COUNTED = (UNARY | BINARY | {"clamp", "select"}) - {"copy"}
+_NOTHING = frozenset({"bitcast", "constant", "get-tuple-element", "parameter"})
+_POINTER = 8  # bytes
+
+# A branch for each element, and both branches where a warp crosses from one operand to the next.
+_CONCATENATE_CYCLES, _CROSSED_CONCATENATE_CYCLES = 6, 400
+
+
+@dataclass(slots=True, eq=False)
+class Costs:
+    """Of one instruction: flops, bytes written and, for each operand, bytes read and how much of it
+    is used (its elements read over its elements). ``ir_size`` is how many instructions are emitted.
+    """
+
+    flops: float
+    output_bytes: float
+    operand_bytes: list[float]
+    utilization: list[float]
+    ir_size: float = 1.0
+
+
+# The instructions from which on an instruction is read element by element.
+_Roots = dict[MutableInstruction, None]
+
+
+@dataclass(slots=True, eq=False)
+class FusionCosts(Costs):
+    """Of a fusion: for what is in it, how often it is emitted, and how it is read from below."""
+
+    emitted: dict[MutableInstruction, float] = field(default_factory=dict)
+    _roots: dict[MutableInstruction, _Roots] = field(default_factory=dict)
+    _root_utilization: dict[MutableInstruction, float] = field(default_factory=dict)
+
+    def common_utilization(self, one: MutableInstruction, other: MutableInstruction) -> float:
+        """How much of ``one`` is used together with ``other``, both inside.
+
+        Source: CommonElementwiseUtilization.
+        """
+        total = 0.0
+        for root in self._roots[one]:
+            if root in self._roots[other]:
+                total = f32(total + self._root_utilization[root])
+        return total
+
+
+class CostAnalysis:
+    """Costs of instructions, each computed once until it changes."""
+
+    def __init__(self, architecture: str) -> None:
+        """``architecture`` is that whose cycles count, such as ``sm_90``."""
+        self._architecture = architecture
+        self._known: dict[MutableInstruction, Costs] = {}
+
+    def of(self, instruction: MutableInstruction) -> Costs:
+        found = self._known.get(instruction)
+        if found is None:
+            if instruction.opcode == "fusion":
+                found = self._fusion(instruction)
+            else:
+                found = self._single(instruction)
+            self._known[instruction] = found
+        return found
+
+    def of_fusion(self, fusion: MutableInstruction) -> FusionCosts:
+        costs = self.of(fusion)
+        assert isinstance(costs, FusionCosts), f"{fusion.name} is no fusion"
+        return costs
+
+    def forget(self, instruction: MutableInstruction) -> None:
+        """``instruction`` has changed."""
+        self._known.pop(instruction, None)
+
+    def _single(self, instruction: MutableInstruction) -> Costs:
+        shape, operands, opcode = instruction.shape, instruction.operands, instruction.opcode
+        costs = Costs(
+            0.0,
+            f32(sum(shape_bytes(leaf) for leaf in leaves(shape))),
+            [f32(shape_bytes(operand.shape)) for operand in operands],
+            [1.0] * len(operands),
+        )
+        if opcode in _COUNTED:
+            elements = _elements(shape)
+            costs.flops = f32(cycles_of(self._architecture, opcode, shape.element_type) * elements)
+        elif opcode in _NOTHING or (
+            opcode == "transpose"
+            and transpose_is_bitcast(operands[0].shape, shape, instruction.attribute("dimensions"))
+        ):
+            costs.output_bytes = 0.0
+            costs.operand_bytes = [0.0] * len(operands)
+        elif opcode in ("slice", "dynamic-slice", "gather", "broadcast"):
+            costs.operand_bytes[0] = f32(shape_bytes(shape))
+            costs.utilization[0] = _ratio(_elements(shape), _elements(operands[0].shape))
+        elif opcode == "dynamic-update-slice":
+            update = f32(shape_bytes(operands[1].shape))
+            elements = _elements(shape)
+            costs.output_bytes = costs.operand_bytes[1] = update
+            costs.operand_bytes[0] = 0.0
+            costs.utilization[0] = _ratio(elements - _elements(operands[1].shape), elements)
+        elif opcode == "concatenate":
+            costs.flops = f32(_concatenate_cycles(instruction) * _elements(shape))
+        elif opcode == "tuple":
+            costs.output_bytes = f32(shape_bytes(shape))
+            costs.operand_bytes = [0.0] * len(operands)
+        elif opcode == "sort":
+            elements = _elements(operands[0].shape)
+            costs.flops = f32(elements * max(0, (elements - 1).bit_length()))
+        elif opcode == "reduce":
+            self._reduce(instruction, costs)
+        elif opcode == "reduce-window":
+            self._reduce_window(instruction, costs)
+        elif opcode == "scatter":
+            self._scatter(instruction, costs)
+        elif opcode == "map":
+            costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(_elements(shape)))
+        return costs
+
+    def _flops_inside(self, called: MutableComputation) -> float:
+        """Of a computation for single elements, such as a reducer."""
+        total = 0.0
+        for inner in called.post_order():
+            total = f32(total + self.of(inner).flops)
+        return total
+
+    def _reduce(self, instruction: MutableInstruction, costs: Costs) -> None:
+        inputs = len(instruction.operands) // 2
+        results = leaves(instruction.shape)[0].element_count
+        reductions = instruction.operands[0].shape.element_count - results
+        costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(reductions))
+        for slot in range(inputs, len(instruction.operands)):
+            size = shape_bytes(instruction.operands[slot].shape)
+            costs.operand_bytes[slot] = f32(results * size)
+            costs.utilization[slot] = f32(results)
+
+    def _reduce_window(self, instruction: MutableInstruction, costs: Costs) -> None:
+        window = read_window(instruction.attributes.get("window", "{}"))
+        results = leaves(instruction.shape)[0].element_count
+        source = instruction.operands[0].shape
+        elements = math.prod(dimension.size for dimension in window)
+        reductions = (elements - 1) * results
+        whole = _whole_dimension(instruction, window)
+        if whole is not None:
+            elements = whole
+            reductions = results // elements + elements - 1
+        costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(reductions))
+        costs.utilization[0] = _ratio(results * elements, source.element_count)
+        costs.operand_bytes[0] = f32(results * elements * -(-source.bits // 8))
+
+    def _scatter(self, instruction: MutableInstruction, costs: Costs) -> None:
+        count = len(instruction.operands) // 2
+        total = 0
+        for slot in range(count):
+            size = shape_bytes(instruction.operands[count + 1 + slot].shape)
+            costs.operand_bytes[slot] = costs.operand_bytes[count + 1 + slot] = f32(size)
+            total += size
+        costs.output_bytes = f32(total)
+        updates = instruction.operands[count + 1].shape.element_count
+        costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(updates))
+
+    def _fusion(self, fusion: MutableInstruction) -> FusionCosts:
+        """Source: HloCostAnalysis::HandleFusion and FusionCalculateUtilizations."""
+        fused = fusion.fused
+        outputs = fused.root.operands if fused.root.opcode == "tuple" else [fused.root]
+        in_place = {each for each in outputs if each.opcode == "dynamic-update-slice"}
+        costs = FusionCosts(0.0, 0.0, [], [], 0.0)
+        for output in outputs:
+            written = output.operands[1] if output in in_place else output
+            for leaf in leaves(written.shape):
+                costs.output_bytes = f32(costs.output_bytes + f32(shape_bytes(leaf)))
+        roots: dict[MutableInstruction, _Roots] = {fused.root: {fused.root: None}}
+        utilization: dict[MutableInstruction, float] = {fused.root: 1.0}
+        sizes: dict[MutableInstruction, int] = {fused.root: 1}
+        used: dict[MutableInstruction, float] = {}
+        nobody: _Roots = {}
+        for current in reversed(fused.post_order()):
+            own_roots = roots.setdefault(current, nobody)
+            share = emitted = 0.0
+            for root in own_roots:
+                share = f32(share + utilization[root])
+                emitted = f32(emitted + sizes[root])
+            used[current] = share
+            costs.emitted[current] = emitted
+            own = self.of(current)
+            costs.flops = f32(costs.flops + f32(share * own.flops))
+            costs.ir_size = f32(costs.ir_size + emitted)
+            if _passes_elements_on(current):
+                for operand in current.operands:
+                    known = roots.get(operand)
+                    if known is None:
+                        roots[operand] = own_roots
+                    elif known is not own_roots:
+                        roots[operand] = known | own_roots
+            else:
+                for slot, operand in enumerate(current.operands):
+                    roots[operand] = roots.get(operand, nobody) | {operand: None}
+                    part = 0.0 if slot == 0 and current in in_place else own.utilization[slot]
+                    elements = _elements(operand.shape)
+                    read = 0.0
+                    if elements:
+                        read = f32(math.ceil(f32(f32(share * part) * f32(elements))) / elements)
+                    utilization[operand] = f32(utilization.get(operand, 0.0) + read)
+                    sizes[operand] = int(f32(f32(sizes.get(operand, 0)) + emitted))
+        for parameter in fused.parameters:
+            share = used[parameter]
+            costs.utilization.append(share)
+            size = shape_bytes(parameter.shape)
+            costs.operand_bytes.append(f32(_half_away(f32(f32(size) * share))))
+        costs._roots, costs._root_utilization = roots, utilization
+        return costs
+
+
+@lru_cache(maxsize=4096)
+def shape_bytes(shape: Shape) -> int:
+    """Source: xla/service/gpu/gpu_compiler.h, ShapeSizeBytesFunction."""
+    if shape.is_tuple:
+        return _POINTER * len(shape.elements)
+    return shape.byte_size
+
+
+def _elements(shape: Shape) -> int:
+    if shape.elements:
+        return sum(leaf.element_count for leaf in leaves(shape))
+    return shape.element_count
+
+
+def _ratio(part: int, whole: int) -> float:
+    return f32(part / whole) if whole else 0.0
+
+
+def _half_away(number: float) -> int:
+    floor = math.floor(number)
+    return floor + (number - floor >= 0.5)
+
+
+def _concatenate_cycles(instruction: MutableInstruction) -> int:
+    """Source: GpuHloCostAnalysis::HandleConcatenate."""
+    dimension = instruction.attribute("dimensions")[0]
+    first = instruction.operands[0].shape.dimensions[dimension] or 0
+    return _CROSSED_CONCATENATE_CYCLES if dimension > 0 and first & 31 else _CONCATENATE_CYCLES
+
+
+def _passes_elements_on(instruction: MutableInstruction) -> bool:
+    if instruction.opcode in ("tuple", "get-tuple-element") or is_elementwise(instruction):
+        return True
+    return instruction.opcode == "bitcast" and same_but_for_type(
+        instruction.operands[0].shape, instruction.shape
+    )
+
+
+def _whole_dimension(
+    instruction: MutableInstruction, window: tuple[WindowDimension, ...]
+) -> int | None:
+    """The size of the dimension that a window reduces whole for each element of it, which is a
+    reduction and a broadcast; None where it is none of these."""
+    reduced = [index for index, each in enumerate(window) if each.size != 1]
+    padded = [each for each in window if each.low != 0 or each.high != 0]
+    if len(reduced) != 1 or len(padded) != 1 or not instruction.shape.is_array:
+        return None
+    one, size = window[reduced[0]], instruction.shape.dimensions[reduced[0]]
+    is_whole = one.low == one.high != 0 and one.size == 2 * one.low + 1
+    return size if is_whole and size is not None and one.low == size - 1 else None

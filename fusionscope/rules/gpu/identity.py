@@ -1,0 +1,67 @@
+"""Which pairs the compiler takes for the same when it asks for a tiling.
+
+Source: xla/service/gpu/fusion_deduplication_cache.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TypeAlias
+
+from fusionscope.rules.graph import MutableComputation, MutableInstruction
+
+PairIdentity: TypeAlias = tuple[int, int, int]
+
+# Attributes that do not make two instructions different: what they call is looked at on its own.
+_NO_DIFFERENCE = frozenset(
+    """backend_config calls control-predecessors frontend_attributes metadata origin sharding
+    to_apply""".split()
+)
+
+
+class Identities:
+    """Instructions that do the same with operands of the same shapes have the same number, whether
+    or not they read the same operand twice. A fusion formed since has that of its parts."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[MutableInstruction, int] = {}
+
+    def of_pair(self, producer: MutableInstruction, consumer: MutableInstruction) -> PairIdentity:
+        slot = consumer.operands.index(producer)
+        return self._of(producer), self._of(consumer), slot
+
+    def fused(self, fusion: MutableInstruction, pair: PairIdentity) -> None:
+        """``pair`` became ``fusion``. Source: UpdateFusedInstructionId."""
+        self._known[fusion] = self._number(pair)
+
+    def _of(self, instruction: MutableInstruction) -> int:
+        if instruction not in self._known:
+            self._known[instruction] = self._number(_content(instruction))
+        return self._known[instruction]
+
+    def _number(self, content: Hashable) -> int:
+        return self._numbers.setdefault(content, len(self._numbers))
+
+
+def _content(instruction: MutableInstruction) -> Hashable:
+    """What an instruction does, and with which shapes of operands."""
+    operands = tuple(operand.shape for operand in instruction.operands)
+    called = tuple(_body(each) for each in instruction.called)
+    return *_operation(instruction), operands, called
+
+
+def _operation(instruction: MutableInstruction) -> tuple[Hashable, ...]:
+    attributes = tuple(
+        (key, value) for key, value in instruction.attributes.items() if key not in _NO_DIFFERENCE
+    )
+    return instruction.opcode, instruction.shape, instruction.inside, attributes
+
+
+def _body(computation: MutableComputation) -> Hashable:
+    """All that a computation does. What it calls is left out, its own operations are not."""
+    order = computation.post_order()
+    places = {each: place for place, each in enumerate(order)}
+    return tuple(
+        (*_operation(each), tuple(places[operand] for operand in each.operands)) for each in order
+    )

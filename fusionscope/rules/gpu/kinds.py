@@ -1,0 +1,43 @@
+"""Whether a fusion is called one of loops, or one with an emitter for what it ends in.
+
+Source of all: xla/service/gpu/gpu_fusible.cc.
+"""
+
+from __future__ import annotations
+
+from fusionscope.dump.device import Device
+from fusionscope.rules.gpu.body import FusionBody, part_roots
+from fusionscope.rules.gpu.cost.model import is_input_reduction
+from fusionscope.rules.gpu.emitters import find_hero
+from fusionscope.rules.gpu.state import is_fusion, is_scatter
+from fusionscope.rules.gpu.transposes import tiled_transpose
+from fusionscope.rules.graph import MutableInstruction
+from fusionscope.rules.properties import is_fusible
+
+
+def choose_kind(producer: MutableInstruction, consumer: MutableInstruction, device: Device) -> str:
+    """Of a new fusion of the two. Source: ChooseFusionKind."""
+    is_input = _is_input_fusible(consumer, device) or _is_input_fusible(producer, device)
+    return "kInput" if is_input else "kLoop"
+
+
+def _is_input_fusible(instruction: MutableInstruction, device: Device) -> bool:
+    """Source: IsInputFusible."""
+    return is_fusible(instruction) and (
+        is_input_reduction(instruction, device)
+        or is_scatter(instruction)
+        or is_input_transpose(instruction)
+    )
+
+
+def is_input_transpose(instruction: MutableInstruction) -> bool:
+    """Whether it is a tiled transpose, or a fusion of which an output is one.
+
+    Source: IsInputFusibleTranspose.
+    """
+    if not is_fusion(instruction):
+        return tiled_transpose(instruction) is not None
+    body = FusionBody(instruction)
+    return not instruction.is_custom_fusion and any(
+        tiled_transpose(find_hero(body, root)) for root in part_roots(instruction)
+    )

@@ -1,0 +1,147 @@
+"""What a run of a fusion pass for GPUs knows when a rule is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from fusionscope.dump.device import Device
+from fusionscope.rules.gpu.cost.model import CostModel
+from fusionscope.rules.gpu.emitters import is_generic_triton
+from fusionscope.rules.gpu.reductions import has_reduction_emitter, normal_reduction
+from fusionscope.rules.gpu.transposes import tiled_transpose
+from fusionscope.rules.gpu.triton import Triton
+from fusionscope.rules.graph import MutableInstruction
+from fusionscope.rules.properties import is_elementwise, is_fusible
+
+_BANKS = 32
+_WIDEST_VECTOR = 4
+
+_FUSIBLE = frozenset(
+    """broadcast concatenate constant copy dynamic-slice dynamic-update-slice gather iota pad reduce
+    reduce-window reshape reverse scatter slice transpose""".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSettings:
+    """The flags of the compiler that its rules for GPUs depend on, as they are by default.
+
+    ``max_unroll`` is xla_gpu_experimental_max_unroll_factor, ``has_heroless_triton``
+    xla_gpu_experimental_enable_triton_heroless_priority_fusion.
+    """
+
+    max_unroll: int = 32
+    has_heroless_triton: bool = False
+
+
+class GpuState:
+    """A run over a module, for a device: its cost model, and what is known of instructions."""
+
+    def __init__(self, device: Device, settings: GpuSettings) -> None:
+        self.device = device
+        self.settings = settings
+        self.triton = Triton(device)
+        self.model = CostModel(device, settings.max_unroll, self.triton)
+        self._facts: dict[MutableInstruction, Facts] = {}
+
+    def facts(self, instruction: MutableInstruction) -> Facts:
+        found = self._facts.get(instruction)
+        if found is None:
+            found = self._facts[instruction] = Facts(instruction, self.device)
+        return found
+
+    def changed(self, instruction: MutableInstruction) -> None:
+        """``instruction`` is another than before."""
+        self._facts.pop(instruction, None)
+        self.triton.changed(instruction)
+        self.model.changed(instruction)
+
+
+class Facts:
+    """What the rules ask of one instruction, found out when it is asked for."""
+
+    def __init__(self, instruction: MutableInstruction, device: Device) -> None:
+        self._instruction = instruction
+        self._device = device
+
+    @property
+    def _inside(self) -> list[MutableInstruction]:
+        """Itself, or what is in a fusion."""
+        instruction = self._instruction
+        return list(instruction.fused.instructions) if is_fusion(instruction) else [instruction]
+
+    @cached_property
+    def is_fusible(self) -> bool:
+        return is_priority_fusible(self._instruction)
+
+    @cached_property
+    def is_fusible_bitcast(self) -> bool:
+        return is_fusible_bitcast(self._instruction)
+
+    @cached_property
+    def shared_memory(self) -> int:
+        """Bytes that its kernel takes. Source: SharedMemoryUsageNoCache."""
+        return sum(_shared_memory(each, self._device) for each in self._inside)
+
+    @cached_property
+    def reductions(self) -> int:
+        """Reductions with an emitter of their own. Source: NumUnnestedReductionsNoCache."""
+        return sum(has_reduction_emitter(each, self._device) for each in self._inside)
+
+    @cached_property
+    def largest_reduction(self) -> int:
+        """The most elements that a reduction of one array in it makes one of, 0 without one."""
+        return max((_reduced_elements(each) for each in self._inside), default=0)
+
+
+def is_fusion(instruction: MutableInstruction) -> bool:
+    return instruction.opcode == "fusion"
+
+
+def is_priority_fusible(instruction: MutableInstruction) -> bool:
+    """Source: priority_fusion.cc, IsFusible."""
+    if not is_fusible(instruction):
+        return False
+    if is_elementwise(instruction) or is_fusible_bitcast(instruction):
+        return True
+    if is_fusion(instruction):
+        return instruction.fusion_kind != "kCustom" or is_generic_triton(instruction)
+    return instruction.opcode in _FUSIBLE
+
+
+def is_fusible_bitcast(instruction: MutableInstruction) -> bool:
+    """Whether it is a bitcast between elements of the same size (IsFusibleBitcast)."""
+    return (
+        instruction.opcode == "bitcast"
+        and instruction.shape.bits == instruction.operands[0].shape.bits
+    )
+
+
+def is_scatter(instruction: MutableInstruction) -> bool:
+    """A scatter, or a fusion that ends in one (IsInputFusibleScatter)."""
+    if instruction.opcode == "scatter":
+        return True
+    return (
+        is_fusion(instruction)
+        and instruction.fusion_kind == "kInput"
+        and instruction.fused.root.opcode == "scatter"
+    )
+
+
+def _shared_memory(instruction: MutableInstruction, device: Device) -> int:
+    if has_reduction_emitter(instruction, device):
+        inputs = instruction.operands[: len(instruction.operands) // 2]
+        size = sum(-(-each.shape.bits // 8) for each in inputs)
+        if normal_reduction(instruction).is_row:
+            return _BANKS * size
+        return _BANKS * (_WIDEST_VECTOR * _BANKS + 1) * size
+    transpose = tiled_transpose(instruction)
+    return transpose.shared_memory if transpose is not None else 0
+
+
+def _reduced_elements(instruction: MutableInstruction) -> int:
+    if instruction.opcode != "reduce" or not instruction.shape.is_array:
+        return 0
+    results = instruction.shape.element_count
+    return instruction.operands[0].shape.element_count // results if results else 0

@@ -1,0 +1,558 @@
+"""Whole numbers that depend on which tile it is, and how the compiler simplifies them.
+
+What a tile is made of is compared as written, and is known as a number or not, so this simplifies
+as far as the compiler does and no further. Factors and divisors are numbers, divisors above 0.
+Source: xla/hlo/analysis/symbolic_expr.cc; xla/hlo/analysis/indexing_map.cc, SymbolicExprSimplifier.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import gcd, prod
+from typing import Any, Final, NamedTuple
+
+# In the order in which the compiler sorts the terms of a sum.
+ADD: Final = 0
+MULTIPLY: Final = 1
+MODULO: Final = 2
+DIVIDE: Final = 3  # rounded down
+MAXIMUM: Final = 5
+MINIMUM: Final = 6
+VARIABLE: Final = 7
+CONSTANT: Final = 8
+
+
+class Expression(NamedTuple):
+    """A variable has its number on the left, a constant its value; all others have two operands.
+
+    Expressions are ordered as tuples are.
+    """
+
+    kind: int
+    left: Any
+    right: Any = None
+
+
+def constant(value: int) -> Expression:
+    return Expression(CONSTANT, value)
+
+
+def variable(number: int) -> Expression:
+    return Expression(VARIABLE, number)
+
+
+ZERO: Final = constant(0)
+
+
+def value_of(expression: Expression) -> int | None:
+    """The number that an expression is, once simplified; None where it is none."""
+    simple = canonical(expression)
+    return simple.left if simple.kind == CONSTANT else None
+
+
+def add(left: Expression, right: Expression | int) -> Expression:
+    if isinstance(right, int):
+        right = constant(right)
+    if left.kind == CONSTANT:
+        left, right = right, left
+    if right.kind == CONSTANT:
+        if right.left == 0:
+            return left
+        if left.kind == CONSTANT:
+            return constant(left.left + right.left)
+    return Expression(ADD, left, right)
+
+
+def subtract(left: Expression, right: Expression) -> Expression:
+    return add(left, canonical(multiply(right, -1)))
+
+
+def multiply(left: Expression, factor: int) -> Expression:
+    if factor == 0:
+        return ZERO
+    if factor == 1:
+        return left
+    if left.kind == CONSTANT:
+        return constant(left.left * factor)
+    if left.kind == MULTIPLY:
+        return multiply(left.left, left.right.left * factor)
+    return Expression(MULTIPLY, left, constant(factor))
+
+
+def divide(left: Expression, divisor: int) -> Expression:
+    if divisor == 1:
+        return left
+    if left.kind == CONSTANT:
+        return constant(left.left // divisor)
+    return Expression(DIVIDE, left, constant(divisor))
+
+
+def modulo(left: Expression, divisor: int) -> Expression:
+    if divisor == 1:
+        return ZERO
+    if left.kind == CONSTANT:
+        return constant(left.left % divisor)
+    return Expression(MODULO, left, constant(divisor))
+
+
+def minimum(left: Expression, right: Expression) -> Expression:
+    return _extreme(MINIMUM, left, right)
+
+
+def maximum(left: Expression, right: Expression) -> Expression:
+    return _extreme(MAXIMUM, left, right)
+
+
+def _extreme(kind: int, left: Expression, right: Expression) -> Expression:
+    if left.kind == CONSTANT:
+        left, right = right, left
+    if left.kind == CONSTANT:
+        return constant((min if kind == MINIMUM else max)(left.left, right.left))
+    return Expression(kind, left, right)
+
+
+def _binary(kind: int, left: Expression, right: Expression) -> Expression:
+    if kind == ADD:
+        return add(left, right)
+    if kind in (MAXIMUM, MINIMUM):
+        return _extreme(kind, left, right)
+    return {MULTIPLY: multiply, DIVIDE: divide, MODULO: modulo}[kind](left, right.left)
+
+
+def substitute(expression: Expression, values: Callable[[int], Expression]) -> Expression:
+    """With ``values`` in place of the variables of those numbers."""
+    if expression.kind == VARIABLE:
+        return values(expression.left)
+    if expression.kind == CONSTANT:
+        return expression
+    left = substitute(expression.left, values)
+    right = substitute(expression.right, values)
+    if left is expression.left and right is expression.right:
+        return expression
+    return _binary(expression.kind, left, right)
+
+
+def variables(expression: Expression) -> Iterator[int]:
+    """The numbers of the variables in it, as often as they are."""
+    if expression.kind == VARIABLE:
+        yield expression.left
+    elif expression.kind != CONSTANT:
+        yield from variables(expression.left)
+        yield from variables(expression.right)
+
+
+_OPERATORS = {ADD: "+", MULTIPLY: "*", MODULO: "mod", DIVIDE: "/"}
+
+
+def text(expression: Expression, names: Mapping[int, str]) -> str:
+    """As the compiler prints it: operands that are operations are in brackets, but for products and
+    quotients in sums."""
+    if expression.kind == VARIABLE:
+        return names[expression.left]
+    if expression.kind == CONSTANT:
+        return str(expression.left)
+    operands = []
+    for operand in (expression.left, expression.right):
+        written = text(operand, names)
+        is_plain = operand.kind in (VARIABLE, CONSTANT) or expression.kind == ADD
+        operands.append(written if is_plain else f"({written})")
+    if expression.kind == ADD and operands[1].startswith("-"):
+        return f"{operands[0]} - {operands[1][1:]}"
+    return f" {_OPERATORS[expression.kind]} ".join(operands)
+
+
+def largest_divisor(expression: Expression) -> int:
+    """A number by which every value can be divided, as far as one sees it; 0 for the number 0."""
+    kind = expression.kind
+    if kind == VARIABLE:
+        return 1
+    if kind == CONSTANT:
+        return abs(int(expression.left))
+    left, right = largest_divisor(expression.left), largest_divisor(expression.right)
+    if kind == MULTIPLY:
+        return left * right
+    if kind == DIVIDE:
+        return 1 if left % right else left // right
+    return gcd(left, right)
+
+
+def strides(extents: Sequence[int]) -> list[int]:
+    """The steps of the dimensions of a shape in a row of all its elements."""
+    return [prod(extents[place + 1 :]) for place in range(len(extents))]
+
+
+def linearized(extents: Sequence[int], indices: Sequence[Expression]) -> Expression:
+    """The place of an element among all of a shape. Source: LinearizeShape."""
+    linear = ZERO
+    for stride, index in zip(strides(extents), indices, strict=True):
+        linear = add(linear, multiply(index, stride))
+    return linear
+
+
+def delinearized(extents: Sequence[int], linear: Expression) -> list[Expression]:
+    """The index in each dimension. Source: DelinearizeIndex."""
+    indices = []
+    for stride in strides(extents):
+        indices.append(divide(linear, stride))
+        linear = modulo(linear, stride)
+    return indices
+
+
+def is_multiple(expression: Expression, factor: int) -> bool:
+    return largest_divisor(expression) % factor == 0
+
+
+def canonical(expression: Expression) -> Expression:
+    """Simplified without a look at how large variables can be."""
+    kind = expression.kind
+    if kind in (VARIABLE, CONSTANT):
+        return expression
+    left, right = canonical(expression.left), canonical(expression.right)
+    if left.kind == CONSTANT and right.kind == CONSTANT:
+        return _binary(kind, left, right)
+    if kind in (ADD, MINIMUM, MAXIMUM) and right < left:
+        left, right = right, left
+    if kind == ADD:
+        return _canonical_sum(left, right)
+    if kind == MULTIPLY:
+        return _canonical_product(left, right.left)
+    if kind == DIVIDE:
+        return _canonical_quotient(left, right.left)
+    if kind == MODULO:
+        return _canonical_rest(left, right.left)
+    difference = canonical(subtract(left, right))
+    if difference.kind == CONSTANT:
+        return left if (difference.left <= 0) == (kind == MINIMUM) else right
+    return _extreme(kind, left, right)
+
+
+def terms(expression: Expression) -> Iterator[Expression]:
+    """The summands of a sum, from left to right."""
+    if expression.kind == ADD:
+        yield from terms(expression.left)
+        yield from terms(expression.right)
+    else:
+        yield expression
+
+
+def _base_and_factor(term: Expression) -> tuple[Expression, int]:
+    factor = 1
+    while term.kind == MULTIPLY:
+        factor *= term.right.left
+        term = term.left
+    return term, factor
+
+
+def _canonical_sum(left: Expression, right: Expression) -> Expression:
+    factors: Counter[Expression] = Counter()
+    number = 0
+    for side in (left, right):
+        for term in terms(side):
+            base, factor = _base_and_factor(term)
+            if base.kind == CONSTANT:
+                number += base.left * factor
+            else:
+                factors[base] += factor
+    found: list[Expression] = []
+    merged = False
+    for base in sorted(factors):  # x // c * (c * y) + x % c * y is x * y
+        factor = factors[base]
+        if base.kind == DIVIDE and factor and factor % base.right.left == 0:
+            rest = canonical(modulo(base.left, base.right.left))
+            share = factor // base.right.left
+            if factors.get(rest) == share:
+                factors[base] = factors[rest] = 0
+                found.append(canonical(multiply(base.left, share)))
+                merged = True
+    found += [canonical(multiply(base, factor)) for base, factor in factors.items() if factor]
+    if number:
+        found.append(constant(number))
+    total = ZERO
+    for term in sorted(found):
+        total = add(total, term)
+    return canonical(total) if merged else total
+
+
+def _canonical_product(left: Expression, factor: int) -> Expression:
+    if factor not in (0, 1):
+        if left.kind == MULTIPLY:
+            return canonical(multiply(left, factor))
+        if left.kind == ADD:
+            return canonical(add(multiply(left.left, factor), multiply(left.right, factor)))
+    return multiply(left, factor)
+
+
+def _canonical_quotient(left: Expression, divisor: int) -> Expression:
+    if divisor == 1:
+        return left
+    if left.kind == MULTIPLY:
+        common = gcd(left.right.left, divisor)
+        if common > 1:
+            return canonical(
+                divide(multiply(left.left, left.right.left // common), divisor // common)
+            )
+    if left.kind == ADD and left.right.kind == CONSTANT:
+        # (x + c) // d is x // d + c // d where c % d cannot lift x over the next multiple of d.
+        known = largest_divisor(left.left)
+        whole, rest = divmod(left.right.left, divisor)
+        if known > 1 and rest < gcd(known, divisor):
+            return canonical(add(divide(left.left, divisor), whole))
+    if left.kind == ADD:
+        for one, other in ((left.left, left.right), (left.right, left.left)):
+            base, factor = _last_factor(one)
+            if base is not None and factor % divisor == 0:
+                return canonical(add(multiply(base, factor // divisor), divide(other, divisor)))
+    return divide(left, divisor)
+
+
+def _last_factor(term: Expression) -> tuple[Expression | None, int]:
+    if term.kind == MULTIPLY:
+        return term.left, term.right.left
+    if term.kind == CONSTANT:
+        return constant(1), term.left
+    return None, 1
+
+
+def _canonical_rest(left: Expression, divisor: int) -> Expression:
+    if divisor == 1 or is_multiple(left, divisor):
+        return ZERO
+    if left.kind == MULTIPLY:
+        common = gcd(left.right.left, divisor)
+        if common > 1:
+            reduced = modulo(multiply(left.left, left.right.left // common), divisor // common)
+            return canonical(multiply(reduced, common))
+    if left.kind == MODULO and left.right.left % divisor == 0:
+        return canonical(modulo(left.left, divisor))
+    if left.kind == ADD:
+        for one, other in ((left.left, left.right), (left.right, left.left)):
+            if is_multiple(one, divisor):
+                return canonical(modulo(other, divisor))
+    return modulo(left, divisor)
+
+
+class Simplifier:
+    """Simplifies expressions whose variables have values in ``ranges``, from the least to the
+    largest. What has one value only becomes that value if it ``replaces_points``."""
+
+    __slots__ = ("_ranges", "_replaces_points")
+
+    def __init__(self, ranges: Sequence[tuple[int, int]], *, replaces_points: bool = False) -> None:
+        self._ranges = ranges
+        self._replaces_points = replaces_points
+
+    def simplify(self, expression: Expression) -> Expression:
+        """Source: IndexingMap::Simplify."""
+        while True:
+            before = canonical(expression)
+            expression = self._once(before)
+            if expression == before:
+                return before
+
+    def _range(self, expression: Expression) -> tuple[int, int]:
+        """The least and the largest value (RangeEvaluator)."""
+        kind = expression.kind
+        if kind == CONSTANT:
+            return expression.left, expression.left
+        if kind == VARIABLE:
+            low, high = self._ranges[expression.left]
+            return low, high
+        low, high = self._range(expression.left)
+        if kind == ADD:
+            other_low, other_high = self._range(expression.right)
+            return low + other_low, high + other_high
+        if kind in (MINIMUM, MAXIMUM):
+            pick = min if kind == MINIMUM else max
+            other_low, other_high = self._range(expression.right)
+            return pick(low, other_low), pick(high, other_high)
+        number: int = expression.right.left
+        if kind == MULTIPLY:
+            return min(low * number, high * number), max(low * number, high * number)
+        if kind == DIVIDE:
+            return low // number, high // number
+        return (low, high) if low >= 0 and high < number else (0, number - 1)
+
+    def _once(self, expression: Expression) -> Expression:
+        kind = expression.kind
+        if self._replaces_points:
+            low, high = self._range(expression)
+            if low == high:
+                return constant(low)
+        if kind == ADD:
+            return self._sum(expression)
+        if kind == MULTIPLY:
+            return self._product(expression)
+        if kind == DIVIDE:
+            return self._quotient(expression)
+        if kind == MODULO:
+            return self._rest(expression)
+        if kind in (MINIMUM, MAXIMUM):
+            one: Expression = expression.left
+            other: Expression = expression.right
+            low, high = self._range(one)
+            other_low, other_high = self._range(other)
+            if high <= other_low or one == other:
+                return one if kind == MINIMUM else other
+            if other_high <= low:
+                return other if kind == MINIMUM else one
+        return expression
+
+    def _product(self, product: Expression) -> Expression:
+        left, factor = self._once(product.left), product.right.left
+        if left.kind == ADD:
+            return _map_terms(left, lambda term: multiply(term, factor))
+        return product if left == product.left else multiply(left, factor)
+
+    def _quotient(self, quotient: Expression) -> Expression:
+        left, divisor = self._once(quotient.left), int(quotient.right.left)
+        if left.kind == MODULO and left.right.left % divisor == 0:
+            return modulo(divide(left.left, divisor), left.right.left // divisor)
+        if left.kind == DIVIDE:
+            return divide(left.left, divisor * left.right.left)
+        found = self._quotient_of_sum(left, divisor)
+        if found is not None:
+            return found
+        return quotient if left == quotient.left else divide(left, divisor)
+
+    def _quotient_of_sum(self, dividend: Expression, divisor: int) -> Expression | None:
+        extracted = ZERO
+
+        def extract(term: Expression) -> Expression:
+            """What of a term is no multiple of the divisor."""
+            nonlocal extracted
+            if term.kind == MULTIPLY and term.right.left % divisor == 0:
+                extracted = add(extracted, multiply(term.left, term.right.left // divisor))
+                return ZERO
+            if term.kind == CONSTANT:
+                whole, rest = divmod(term.left, divisor)
+                extracted = add(extracted, whole)
+                return constant(rest)
+            return term
+
+        reduced = _map_terms(dividend, extract)
+        multiplied, factor, others = _split_by_factor(reduced)
+        common = gcd(divisor, factor)
+        low, high = self._range(others)
+        if common != 1 and low >= 0 and high < common:
+            reduced = multiply(multiplied, factor // common)
+            divisor //= common
+        elif low == high != 0:
+            common = gcd(low, common)
+            if common != 1:
+                reduced = add(multiply(multiplied, factor // common), low // common)
+                divisor //= common
+        inner = [term.right.left for term in terms(reduced) if term.kind == DIVIDE]
+        if len(inner) == 1:
+            reduced = _map_terms(
+                reduced,
+                lambda term: term.left if term.kind == DIVIDE else multiply(term, inner[0]),
+            )
+            divisor *= inner[0]
+        return None if reduced == dividend else add(divide(reduced, divisor), extracted)
+
+    def _rest(self, rest: Expression) -> Expression:
+        left, divisor = self._once(rest.left), rest.right.left
+        low, high = self._range(left)
+        offset = low // divisor * -divisor
+        if high + offset < divisor:  # it never wraps around
+            return add(left, offset)
+        if left.kind == MULTIPLY and left.right.left > 0 and divisor % left.right.left == 0:
+            return multiply(modulo(left.left, divisor // left.right.left), left.right.left)
+        number = 0
+
+        def extract(term: Expression) -> Expression:
+            nonlocal number
+            if term.kind == CONSTANT:
+                number += term.left
+                return ZERO
+            is_whole = term.kind == MULTIPLY and term.right.left % divisor == 0
+            return ZERO if is_whole else term
+
+        reduced = _map_terms(left, extract)
+        reduced = add(reduced, number % divisor)
+        multiplied, factor, others = _split_by_factor(reduced)
+        if factor != 1 and divisor % factor == 0:
+            low, high = self._range(others)
+            if low == high == 0:
+                return multiply(modulo(multiplied, divisor // factor), factor)
+            if low >= 0 and high < factor:
+                return add(modulo(multiply(multiplied, factor), divisor), others)
+        return rest if reduced == rest.left else modulo(reduced, divisor)
+
+    def _sum(self, total: Expression) -> Expression:
+        rests: list[tuple[Expression, int]] = []
+        quotients: list[tuple[Expression, int]] = []
+        factors: Counter[Expression] = Counter()
+        for term in terms(total):
+            base, factor = _one_factor(self._once(term))
+            if base.kind == MODULO:
+                rests.append((base, factor))
+            elif base.kind == DIVIDE:
+                quotients.append((base, factor))
+            else:
+                factors[base] += factor
+        self._join(rests, quotients, factors)
+        for base, factor in rests + quotients:
+            factors[base] += factor
+        result = ZERO
+        for term in sorted(multiply(base, factor) for base, factor in factors.items()):
+            result = add(result, term)
+        return result
+
+    def _join(
+        self,
+        rests: list[tuple[Expression, int]],
+        quotients: list[tuple[Expression, int]],
+        factors: Counter[Expression],
+    ) -> None:
+        """Makes one of what belongs together: x % c * y + x // c * (c * y) is x * y, and
+        (x - x // c * c) * y is x % c * y."""
+        for rest, factor in list(rests) if quotients else ():
+            divisor = rest.right.left
+            wanted = self.simplify(divide(rest.left, divisor)), factor * divisor
+            if wanted in quotients:
+                factors[rest.left] += factor
+                quotients.remove(wanted)
+                rests.remove((rest, factor))
+        for quotient, factor in list(quotients):
+            divisor = quotient.right.left
+            if factor <= 0 and factor % divisor == 0:
+                share = factor // divisor
+                for term in terms(quotient.left):
+                    factors[term] += share
+                rests.append((modulo(quotient.left, divisor), -share))
+                quotients.remove((quotient, factor))
+
+
+def _one_factor(term: Expression) -> tuple[Expression, int]:
+    return (term.left, term.right.left) if term.kind == MULTIPLY else (term, 1)
+
+
+def _map_terms(total: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """The sum of what ``change`` makes of each summand."""
+    if total.kind != ADD:
+        return change(total)
+    left, right = _map_terms(total.left, change), _map_terms(total.right, change)
+    if left == total.left and right == total.right:
+        return total
+    return add(left, right)
+
+
+def _split_by_factor(total: Expression) -> tuple[Expression, int, Expression]:
+    """``a``, a number and ``b`` so that the sum is a times the number plus b (SplitSumByGcd)."""
+    factor = 0
+    for term in terms(total):
+        if term.kind == MULTIPLY:
+            factor = gcd(factor, term.right.left)
+    if factor in (0, 1):
+        return ZERO, 1, total
+    others = ZERO
+
+    def reduce(term: Expression) -> Expression:
+        nonlocal others
+        if term.kind == MULTIPLY:
+            return multiply(term.left, term.right.left // factor)
+        others = add(others, term)
+        return ZERO
+
+    return _map_terms(total, reduce), factor, others

@@ -1,0 +1,102 @@
+"""The tiling with which a fusion would be the fastest, and how long one with a tiling takes.
+
+Source: xla/service/gpu/model/gpu_indexing_performance_model.cc;
+xla/codegen/tiling/experimental/tiling_space.cc, tiling_space_utils.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from fusionscope.dump.device import Device
+from fusionscope.rules.gpu.body import FusionBody
+from fusionscope.rules.gpu.cost.duration import INFINITE
+from fusionscope.rules.gpu.tiling.indexing import IndexPropagation
+from fusionscope.rules.gpu.tiling.kernel import Kernel, Tiling
+from fusionscope.rules.gpu.tiling.propagation import NONE_FOUND, Propagation, TilePropagation
+from fusionscope.rules.graph import MutableInstruction
+
+
+@dataclass(frozen=True, slots=True)
+class Untileable:
+    """Why there is no tiling: the compiler's message, and whether it is that of an error."""
+
+    message: str
+    is_error: bool = False
+
+
+_MANY_ROOTS = Untileable("TilingSpace does not support fusions with multiple roots.", True)
+_MANY_REAL_ROOTS = Untileable(
+    "Only simple multi-output fusions with one real root are supported but multiple roots were "
+    "found."
+)
+
+
+def find_best_tiling(
+    body: FusionBody, device: Device, *, propagates_tiles: bool = True
+) -> Tiling | Untileable:
+    """The fastest of all tilings; of several that are equally fast, that with the smallest tiles.
+
+    Tiles are propagated where --xla_gpu_experimental_enable_tiling_propagation is on, as it is from
+    jaxlib 0.12 on; before, they were derived from indices. Source: TryFindBestTilingForFusion.
+    """
+    if len(body.roots) > 1:
+        return _MANY_ROOTS if propagates_tiles else _MANY_REAL_ROOTS
+    propagation = _propagation(body, propagates_tiles=propagates_tiles)
+    kernel = Kernel(body, device, propagation)
+    if kernel.problem:
+        return Untileable(kernel.problem)
+    best = None
+    # From large tiles to small ones, as what is slow is sooner known to be slow then.
+    for tile_sizes in product(*map(propagation.tile_sizes, kernel.extents)):
+        found = kernel.tiling(tile_sizes, limit=INFINITE if best is None else best.total)
+        if found is not None and (best is None or found.total <= best.total):
+            best = found
+    return best or Untileable(NONE_FOUND)
+
+
+def estimate_run_time(
+    fusion: MutableInstruction,
+    device: Device,
+    config: BlockLevelConfig,
+    *,
+    propagates_tiles: bool = True,
+) -> Tiling | None:
+    """How long a fusion for Triton takes with the tiling that it was given.
+
+    None where a tile has more elements than a block has registers for, which the compiler takes
+    for an infinite time. Source: EstimateRunTimeForTriton.
+    """
+    body = FusionBody(fusion)
+    if len(body.roots) > 1:
+        return None
+    propagation = _propagation(body, propagates_tiles=propagates_tiles)
+    kernel = Kernel(body, device, propagation)
+    return kernel.tiling(propagation.given(config.tile_sizes), warps=config.warps)
+
+
+def _propagation(body: FusionBody, *, propagates_tiles: bool) -> Propagation:
+    return TilePropagation() if propagates_tiles else IndexPropagation(body)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLevelConfig:
+    """What a fusion for Triton was given: elements per tile in each dimension, and warps."""
+
+    tile_sizes: tuple[int, ...]
+    warps: int
+
+
+def block_level_config(fusion: MutableInstruction) -> BlockLevelConfig | None:
+    """Of the first root, where a fusion has one."""
+    config = fusion.attribute("backend_config")
+    for key in ("fusion_config", "fusion_backend_config"):
+        if isinstance(config, dict) and isinstance(config.get(key), dict):
+            found = config[key].get("block_level_fusion_config")
+            if isinstance(found, dict) and found.get("output_tiles"):
+                tile_sizes = found["output_tiles"][0].get("sizes", ())
+                return BlockLevelConfig(
+                    tuple(int(size) for size in tile_sizes), int(found.get("num_warps", 0))
+                )
+    return None

@@ -1,0 +1,116 @@
+"""Transposes that go through shared memory, in tiles.
+
+Source: xla/service/gpu/ir_emission_utils.cc.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fusionscope.rules.graph import MutableInstruction
+from fusionscope.rules.layouts import NormalTranspose, normal_transpose
+
+_BANKS = 32  # of shared memory, each of 32 bits
+_BANK_BITS = 32
+_LEAST_ROWS_PER_BANK_VALUE = 10
+_SMALLEST_SIDE = 16
+_SMALLER_SIDE = 8
+_SMALLEST_AREA = 64 * 128  # of a tile with the smaller side
+_WIDEST_MINOR_BITS = 64
+
+
+class TiledTranspose(NamedTuple):
+    """A transpose with a tiled emitter: its form, and the bytes of shared memory that it takes.
+    ``packed_tile`` are its tile sizes where elements share a bank, None where they do not."""
+
+    form: NormalTranspose
+    bits: int
+    shared_memory: int
+    packed_tile: PackedTile | None
+
+    def is_like(self, other: TiledTranspose) -> bool:
+        """Source: TransposeDescription::IsEquivalent."""
+        return self.form == other.form and self.bits == other.bits
+
+
+class PackedTile(NamedTuple):
+    """``sizes`` are those of the result in their canonical form, ``tile`` those of one block."""
+
+    sizes: tuple[int, ...]
+    tile: tuple[int, ...]
+
+
+def tiled_transpose(instruction: MutableInstruction) -> TiledTranspose | None:
+    """None where it has no tiled emitter. Source: GetDescriptionForTiledTransposeEmitter."""
+    if instruction.opcode != "transpose":
+        return None
+    form = normal_transpose(
+        instruction.operands[0].shape, instruction.shape, instruction.attribute("dimensions")
+    )
+    if form is None or len(form.permutation) < 2:
+        return None
+    bits = instruction.shape.bits
+    packed = _packed_tile(form, bits)
+    if packed is not None:
+        values = _BANK_BITS // bits
+        return TiledTranspose(form, bits, _BANKS * (_BANK_BITS // 8) * _BANKS * values, packed)
+    minor = form.sizes[-1]
+    if form.permutation[-1] == len(form.sizes) - 1:
+        wide = bits * minor
+        narrower = min(form.source_sizes[-2], form.sizes[-2])
+        if wide <= _WIDEST_MINOR_BITS and wide * narrower >= 8 * _SMALLEST_SIDE:
+            return TiledTranspose(form, bits, _bytes_of_tile(wide), None)
+        return None
+    source_minor = form.source_sizes[-1]
+    is_large = min(source_minor, minor) >= _SMALLEST_SIDE or (
+        min(source_minor, minor) >= _SMALLER_SIDE and source_minor * minor >= _SMALLEST_AREA
+    )
+    if is_large and bits != 4:
+        return TiledTranspose(form, bits, _bytes_of_tile(bits), None)
+    return None
+
+
+def _bytes_of_tile(bits: int) -> int:
+    """Of a square with a column more, so that no two rows meet in a bank; ``bits`` each."""
+    return -(-_BANKS * (_BANKS + 1) * bits // 8)
+
+
+def _packed_tile(form: NormalTranspose, bits: int) -> PackedTile | None:
+    """Source: PackedTransposeDescription and GetPackedTransposeTileSizes."""
+    if bits >= _BANK_BITS:
+        return None
+    result, permutation = list(form.sizes), list(form.permutation)
+    if permutation[-1] != len(result) - 1:
+        permutation.append(len(result))
+        result.append(1)
+    rank = len(result)
+    if permutation[rank - 3] != rank - 3:
+        result.insert(rank - 2, 1)
+        permutation = [each + (each > rank - 3) for each in permutation]
+        permutation.insert(rank - 2, rank - 2)
+        rank += 1
+    source = [0] * rank
+    for place, size in zip(permutation, result, strict=True):
+        source[place] = size
+    second = permutation[rank - 2]  # where the second-minor dimension of the result comes from
+    values = _BANK_BITS // bits
+    side = _BANKS * values
+    tile_one = min(source[rank - 2], side)
+    tile_between = min(source[rank - 3], side // tile_one)
+    tile_two = min(source[second], side)
+    columns = tile_between * tile_one
+    least = _LEAST_ROWS_PER_BANK_VALUE * values
+    if columns < least or tile_two < least:
+        return None
+    if (
+        source[-1] != 1
+        or tile_two % values != 0
+        or columns % values != 0
+        or source[second] % tile_two % values != 0
+    ):
+        return None
+    tile = [1] * rank
+    tile[permutation.index(rank - 2)] = tile_one
+    tile[rank - 2] = tile_two
+    tile[rank - 3] = tile_between
+    return PackedTile(tuple(result), tuple(tile))

@@ -1,0 +1,91 @@
+"""What Triton can compute, with which tiles and how fast: found out once for each instruction.
+
+Source: xla/backends/gpu/transforms/priority_fusion.cc, GetTiledRunTimeDataCached.
+"""
+
+from __future__ import annotations
+
+from fusionscope.dump.device import Device
+from fusionscope.rules.gpu.body import FusionBody
+from fusionscope.rules.gpu.emitters import is_generic_triton
+from fusionscope.rules.gpu.identity import Identities, PairIdentity
+from fusionscope.rules.gpu.tiling.kernel import Tiling
+from fusionscope.rules.gpu.tiling.search import (
+    BlockLevelConfig,
+    Untileable,
+    block_level_config,
+    estimate_run_time,
+    find_best_tiling,
+)
+from fusionscope.rules.gpu.triton_support import unsupported
+from fusionscope.rules.graph import MutableInstruction
+
+_ERROR = "TiledRunTimeDataOrError return status: "
+
+
+class Triton:
+    """Triton on ``device``, with what was already asked of it."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._unsupported: dict[MutableInstruction, str | None] = {}
+        self._identities = Identities()
+        self._pairs: dict[PairIdentity, Tiling | Untileable] = {}
+        self._tilings: dict[MutableInstruction, Tiling] = {}
+
+    def unsupported(self, instruction: MutableInstruction) -> str | None:
+        """Why Triton cannot compute an instruction, or what is in a fusion; None where it can.
+
+        Source: IsTritonSupported.
+        """
+        if is_generic_triton(instruction):
+            return None
+        if instruction not in self._unsupported:
+            inside = [instruction]
+            if instruction.opcode == "fusion":
+                inside = list(instruction.fused.instructions)
+            messages = (unsupported(each, self._device) for each in inside)
+            self._unsupported[instruction] = next(filter(None, messages), None)
+        return self._unsupported[instruction]
+
+    def identity(self, producer: MutableInstruction, consumer: MutableInstruction) -> PairIdentity:
+        """What decides whether two pairs have the same tiling, to the compiler."""
+        return self._identities.of_pair(producer, consumer)
+
+    def find_tiling_problem(
+        self, producer: MutableInstruction, consumer: MutableInstruction
+    ) -> str | None:
+        """Why the two together cannot be tiled; None where they can."""
+        pair = self.identity(producer, consumer)
+        if pair not in self._pairs:
+            self._pairs[pair] = find_best_tiling(FusionBody(producer, consumer), self._device)
+        found = self._pairs[pair]
+        if isinstance(found, Tiling):
+            return None
+        return _ERROR + found.message if found.is_error else found.message
+
+    def known_tiling(self, pair: PairIdentity) -> Tiling | None:
+        """That of a pair, where one was asked for and there is one."""
+        found = self._pairs.get(pair)
+        return found if isinstance(found, Tiling) else None
+
+    def fused(self, fusion: MutableInstruction, pair: PairIdentity, tiling: Tiling | None) -> None:
+        """``pair`` became ``fusion``, which is computed with ``tiling``, if any, from now on."""
+        self._identities.fused(fusion, pair)
+        if tiling is not None:
+            self._tilings[fusion] = tiling
+
+    def tiling(self, fusion: MutableInstruction) -> Tiling | None:
+        """That of a fusion for Triton; None where it takes too many registers.
+
+        Source: EstimateRunTimeForTriton.
+        """
+        known = self._tilings.get(fusion)
+        config = block_level_config(fusion)
+        if known is not None:
+            config = BlockLevelConfig(known.tile_sizes, known.warps)
+        return estimate_run_time(fusion, self._device, config) if config is not None else None
+
+    def changed(self, instruction: MutableInstruction) -> None:
+        """``instruction`` is another than before."""
+        self._unsupported.pop(instruction, None)

@@ -1,0 +1,148 @@
+"""What the layouts of arrays make of a transpose or a reshape.
+
+Source of all: xla/shape_util.cc and xla/layout_util.cc.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+from fusionscope.hlo.shape import Shape
+
+
+def sizes(shape: Shape) -> tuple[int, ...]:
+    """The dimensions, those without a bound counted as 1."""
+    return tuple(1 if size is None else size for size in shape.dimensions)
+
+
+def minor_to_major(shape: Shape) -> tuple[int, ...]:
+    """The dimensions from the one that is contiguous in memory on."""
+    if shape.layout is None:
+        return tuple(reversed(range(shape.rank)))
+    return shape.layout.minor_to_major
+
+
+def has_default_layout(shape: Shape) -> bool:
+    """Whether the last dimension is the contiguous one, and so on."""
+    order = minor_to_major(shape)
+    return all(more > less for more, less in pairwise(order))
+
+
+def are_consecutive(shape: Shape, dimensions: tuple[int, ...]) -> bool:
+    """Whether ``dimensions`` lie beside each other in memory (AreDimensionsConsecutive)."""
+    order = minor_to_major(shape)
+    places = sorted(order.index(dimension) for dimension in dimensions)
+    return all(high - low == 1 for low, high in pairwise(places))
+
+
+def transpose_is_bitcast(source: Shape, result: Shape, permutation: tuple[int, ...]) -> bool:
+    """Whether no element moves in memory: ``permutation`` names for each dimension of the result
+    that of the source (TransposeIsBitcast, without a look at element types)."""
+    moved = tuple(permutation[dimension] for dimension in minor_to_major(result))
+    return moved == minor_to_major(source)
+
+
+@lru_cache(maxsize=4096)
+def reshape_is_bitcast(source: Shape, result: Shape) -> bool:
+    """Whether no element moves in memory (ReshapeIsBitcast, without a look at element types)."""
+    if source.element_count != result.element_count:
+        return False
+    return source.element_count == 0 or (
+        _units_stay(source, result) and _units_stay(result, source)
+    )
+
+
+def _units_stay(source: Shape, result: Shape) -> bool:
+    """Whether a step in one dimension of the source is the same step in memory in both."""
+    steps, result_steps = _strides(source), _strides(result)
+    size, result_size = sizes(source), sizes(result)
+    for dimension, extent in enumerate(size):
+        if extent <= 1:
+            continue
+        rest, place = prod(size[dimension + 1 :]), 0
+        for other in reversed(range(len(result_size))):
+            place += rest % result_size[other] * result_steps[other]
+            rest //= result_size[other]
+        if place != steps[dimension]:
+            return False
+    return True
+
+
+def _strides(shape: Shape) -> list[int]:
+    """The step in memory, in elements, of each dimension."""
+    size, step = sizes(shape), 1
+    strides = [0] * shape.rank
+    for dimension in minor_to_major(shape):
+        strides[dimension] = step
+        step *= size[dimension]
+    return strides
+
+
+def permutation_of_bitcast(source: Shape, result: Shape) -> tuple[int, ...] | None:
+    """The permutation with which a bitcast is a transpose, None where it is none.
+
+    Source: DeduceTransposeDimensionsForBitcast.
+    """
+    if source.rank != result.rank:
+        return None
+    permutation = [0] * result.rank
+    for one, other in zip(minor_to_major(source), minor_to_major(result), strict=True):
+        permutation[other] = one
+    size = sizes(source)
+    return (
+        tuple(permutation) if sizes(result) == tuple(size[each] for each in permutation) else None
+    )
+
+
+def same_elements_in_memory(one: Shape, other: Shape) -> bool:
+    """Whether both read the same memory in the same order: equal, a reshape or a transpose that
+    moves nothing (IsReshapeOrTransposeBitcast, without a look at element types)."""
+    return (
+        (one.dimensions == other.dimensions and minor_to_major(one) == minor_to_major(other))
+        or reshape_is_bitcast(one, other)
+        or permutation_of_bitcast(one, other) is not None
+    )
+
+
+class NormalTranspose(NamedTuple):
+    """A transpose without dimensions of 1, with those that stay together merged: the sizes of the
+    result, and for each dimension of it that of the source."""
+
+    sizes: tuple[int, ...]
+    permutation: tuple[int, ...]
+
+    @property
+    def source_sizes(self) -> tuple[int, ...]:
+        found = [0] * len(self.sizes)
+        for place, size in zip(self.permutation, self.sizes, strict=True):
+            found[place] = size
+        return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def normal_transpose(
+    source: Shape, result: Shape, permutation: tuple[int, ...]
+) -> NormalTranspose | None:
+    """None where a layout is not the default one (GetNormalizedLogicalTransposeShape)."""
+    if not (has_default_layout(source) and has_default_layout(result)):
+        return None
+    kept = [
+        (place, size) for place, size in zip(permutation, sizes(result), strict=True) if size != 1
+    ]
+    merged: list[list[int]] = []  # where a run begins in the source, and its size
+    rank = {place: index for index, place in enumerate(sorted(place for place, _ in kept))}
+    last = None
+    for place, size in kept:
+        if last is not None and rank[place] == last + 1:
+            merged[-1][1] *= size
+        else:
+            merged.append([rank[place], size])
+        last = rank[place]
+    starts = sorted(start for start, _ in merged)
+    return NormalTranspose(
+        tuple(size for _, size in merged),
+        tuple(starts.index(start) for start, _ in merged),
+    )

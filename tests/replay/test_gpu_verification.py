@@ -1,0 +1,107 @@
+"""The replay of priority fusion takes the compiler's steps, on every GPU dump that is kept here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import Dump, open_dump
+from fusionscope.replay.gpu_passes import PRIORITY_FUSION
+from fusionscope.replay.passes import find_runs, read_settings
+from fusionscope.replay.passes import replay as replay_pass
+from fusionscope.replay.priority_record import compare_with_record
+from fusionscope.replay.verification import PassVerification, Verification, verify
+from fusionscope.rules.books import GPU_BOOKS
+
+DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
+GPU = sorted(
+    path
+    for folder in DUMPS.iterdir()
+    if not folder.name.startswith(("cpu", "tpu"))
+    for path in folder.iterdir()
+)
+BOOKS = GPU_BOOKS["gpu-0.12"]
+
+
+def name(dump: Path) -> str:
+    return f"{dump.parent.name}/{dump.name}"
+
+
+@cache
+def opened(path: Path) -> Dump:
+    return open_dump(path)
+
+
+@cache
+def verified(path: Path) -> Verification:
+    dump = opened(path)
+    return verify(dump, dump.modules)
+
+
+def priority_fusion(found: Verification) -> PassVerification:
+    (run,) = [each for each in found.passes if each.pass_name == PRIORITY_FUSION]
+    return run
+
+
+@pytest.mark.parametrize("path", GPU, ids=name)
+def test_the_replay_takes_every_step_that_the_compiler_took(path: Path) -> None:
+    found = verified(path)
+    assert not found.problems
+    run = priority_fusion(found)
+    assert run.is_identical, run.divergence
+    assert run.pairs_agreeing == run.pairs
+    assert run.steps is not None
+    assert run.steps.first is None
+    assert run.decisions_agreeing == run.decisions
+
+
+def test_every_kind_of_step_is_compared() -> None:
+    steps = [priority_fusion(verified(path)).steps for path in GPU]
+    assert sum(each.native.steps for each in steps if each) > 2000
+    assert sum(each.with_triton.steps for each in steps if each) > 20
+    assert sum(each.reasons.steps for each in steps if each) > 300
+    assert sum(each.fusions.steps for each in steps if each) > 600
+
+
+@pytest.mark.parametrize("path", GPU, ids=name)
+def test_the_record_is_compared_in_full(path: Path) -> None:
+    (module,) = [each for each in opened(path).modules if each.priority_fusion is not None]
+    assert module.priority_fusion is not None
+    assert priority_fusion(verified(path)).decisions == len(module.priority_fusion.steps)
+
+
+@pytest.mark.parametrize(
+    ("path", "id"),
+    [
+        ("h100/attention", "pf-is-fusible"),
+        ("h100/reductions", "pf-negative"),
+        ("h100/reductions", "pf-reduce-to-loop"),
+        ("h100/softmax", "tri-tiling"),
+        ("h100/attention", "tri-heroless"),
+    ],
+)
+def test_other_rules_do_not_agree(path: str, id: str) -> None:
+    dump = opened(DUMPS / path)
+    books = tuple(book.without(id) for book in BOOKS)
+    run = priority_fusion(verify(dump, dump.modules, books))
+    assert run.steps is not None and run.steps.first is not None
+    assert run.decisions_agreeing < run.decisions
+
+
+def test_another_device_does_not_agree() -> None:
+    (module,) = opened(DUMPS / "h100" / "dense").modules
+    (run, *_) = find_runs(module)
+    settings = read_settings(module)
+    assert run.pass_name == PRIORITY_FUSION and settings.gpu is not None
+    assert module.priority_fusion is not None
+    before, steps = module.read(run.before), module.priority_fusion.steps
+    other = replace(settings.gpu.device, memory_bandwidth=settings.gpu.device.memory_bandwidth // 2)
+    agreeing = []
+    for device in (settings.gpu.device, other):
+        gpu = replace(settings.gpu, device=device)
+        plan = replay_pass(run.pass_name, before, replace(settings, gpu=gpu), BOOKS)
+        agreeing.append(compare_with_record(plan.events, steps, ()).first is None)
+    assert agreeing == [True, False]
