@@ -137,6 +137,7 @@ DENSE = "samples/dumps/a100/dense samples/dumps/b200/dense"
         ("diff.md", 1, f"fusionscope diff {REDUCTIONS}"),
         ("diff.md", 2, f"fusionscope diff {DENSE}"),
         ("verify.md", 0, "fusionscope verify samples/dumps/cpu/reductions"),
+        ("verify.md", 1, "fusionscope verify samples/dumps/h100/attention"),
     ],
 )
 def test_pages_show_what_commands_print(page, number, command):

@@ -41,6 +41,7 @@ from fusionscope.hlo import Instruction, SourceLocation
 from fusionscope.replay.passes import find_runs
 from fusionscope.rules.books import books_named
 from fusionscope.rules.changes import NO_CHANGES, Changes
+from fusionscope.rules.gpu.fusion import AllUsers
 from fusionscope.rules.messages import RULE_IDS, UNKNOWN, rule_of
 
 Content = TypeVar("Content")
@@ -494,9 +495,10 @@ class _Reasons:
         for producer, consumer in self._carriers.find(pair):
             if self._recorded is not None and recorded is None:
                 recorded = self._recorded.reason(producer, consumer)
-            if self._replayed is not None and replayed is None:
-                replayed = self._replayed.reason(self._replayed.main_pass, producer, consumer)
-                also = self._replayed.rules_of(producer)
+            if self._replayed is not None and (replayed is None or _is_of_bitcasts(replayed)):
+                further = self._replayed.reason(self._replayed.main_pass, producer, consumer)
+                replayed = further or replayed
+                also |= self._replayed.rules_of(producer)
         if replayed is not None and self._replayed is not None and replayed.rule in _AT_A_LIBRARY:
             library = self._replayed.reason(
                 "dot-library-rewriter", pair.producer.name, pair.consumer.name
@@ -510,11 +512,17 @@ class _Reasons:
             return _Why(replayed, "re-evaluated")
         if replayed is None:
             return _Why(recorded, "recorded")
-        # Two rules can have one message: the replay knows which of them it was. And a record may
-        # name the rule by which another consumer of the producer was refused.
-        if recorded.rule in (replayed.rule, rule_of(replayed.message), *also):
+        # Two rules can have one message: the replay knows which of them it was.
+        if recorded.rule in (replayed.rule, rule_of(replayed.message)):
             return _Why(replace(replayed, message=recorded.message), "agree")
+        if recorded.rule in also:  # what is recorded is why another consumer was refused
+            return _Why(replayed, "re-evaluated")
         return _Why(recorded, "disagree", replayed)
+
+
+def _is_of_bitcasts(reason: Reason) -> bool:
+    """Whether it says no more than that bitcasts stand between: what is behind them says more."""
+    return reason.message == AllUsers.only_bitcasts
 
 
 def _pair_facts(pair: Pair, runs: int, reasons: _Reasons | None) -> PairFacts:

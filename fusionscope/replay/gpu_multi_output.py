@@ -21,6 +21,7 @@ from fusionscope.rules.gpu.multi_output import (
     OutputCycle,
     OutputPair,
     OutputPairRule,
+    OutputProducer,
     Place,
     PlaceRule,
     Relation,
@@ -33,7 +34,7 @@ from fusionscope.rules.rule import Decision, Rule, RuleBook
 
 _NO_OBJECTION = Decision(True, "none")
 # Asked whatever the book has: no fusion can be formed against them.
-_NEEDED: tuple[Rule, ...] = (SiblingCandidate(), Connected(), OutputCycle())
+_NEEDED = (SiblingCandidate(), OutputProducer(), Connected(), OutputCycle())
 
 
 @dataclass(slots=True)

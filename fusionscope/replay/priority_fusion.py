@@ -94,9 +94,11 @@ class GpuJudge:
         pair = _pair(producer, consumer)
         return any(allowed.check(pair) is not None for allowed in self._allowed)
 
-    def takes_constant(self, constant: MutableInstruction, user: MutableInstruction) -> bool:
+    def refuses_constant(
+        self, constant: MutableInstruction, user: MutableInstruction
+    ) -> Decision | None:
         """Source: CanFuseConstant."""
-        return self._refusal(Stage.CONSTANT, _pair(constant, user)) is None
+        return self._refusal(Stage.CONSTANT, _pair(constant, user))
 
     def _refusal(
         self, stage: Stage, pair: FusionPair, *, legal_only: bool = False
@@ -309,9 +311,7 @@ class _Run:
                 return Refused(producer.name, consumer.name, decision, others)
         if consumers:
             return None
-        message = "not fusing because there are only bitcast users"
-        if not producer.users:
-            message = "No users to fuse"
+        message = AllUsers.only_bitcasts if producer.users else AllUsers.no_users
         return Refused(producer.name, "", AllUsers().refuse(message))
 
     def _fuse_into_all(
@@ -410,20 +410,25 @@ class _Run:
     def _tell_refusals(self) -> None:
         """What there is to say of all producers that were not fused, for each of their consumers.
 
-        Nothing is said of a bitcast that reads one: what reads the bitcast is what counts.
+        Nothing is said of a bitcast that reads one beside others: what reads it is what counts.
         """
         for producer in self._ids.in_order():
             if producer.opcode in ("constant", "parameter"):
                 continue
-            for consumer in producer.users:
-                if not is_fusible_bitcast(consumer) or is_fusible_bitcast(producer):
-                    self.decisions.append(self._considered(producer, consumer))
+            consumers = list(producer.users)
+            if not is_fusible_bitcast(producer):
+                others = [each for each in consumers if not is_fusible_bitcast(each)]
+                consumers = others or consumers
+            for consumer in consumers:
+                self.decisions.append(self._considered(producer, consumer))
 
     def _considered(self, producer: MutableInstruction, consumer: MutableInstruction) -> Considered:
         decision = self._decision(producer, consumer)
         cost: PairCost | None = None
         score = self._scores.get(producer)
-        if decision.allow and score is not None:
+        if is_fusible_bitcast(consumer) and not is_fusible_bitcast(producer):
+            decision = AllUsers().refuse(AllUsers.only_bitcasts)
+        elif decision.allow and score is not None:
             cost = self._model.pair_cost(producer, consumer, score)
             decision = NegativeBenefit().refuse_by(cost)
         elif decision.allow:
@@ -433,17 +438,27 @@ class _Run:
         return Considered(self._computation.name, producer.name, consumer.name, decision, cost=cost)
 
     def _fuse_constants(self) -> None:
-        constants = [
-            each
-            for each in self._ids.in_order()
-            if each.opcode == "constant" and each.shape.is_array and each.shape.element_count <= 1
-        ]
-        for constant in constants:
+        for constant in self._ids.in_order():
+            if constant.opcode != "constant":
+                continue
             for user in list(constant.users):
-                if self._judge.takes_constant(constant, user):
+                refusal = self._judge.refuses_constant(constant, user)
+                fusion: str | None = None
+                before = user.name
+                if refusal is None:
                     kind = self._model.emission(constant, user).kind
-                    self._fuse(constant, user, kind)
+                    fusion = self._fuse(constant, user, kind).name
                     self._state.changed(user)
+                self.decisions.append(
+                    Considered(
+                        self._computation.name,
+                        constant.name,
+                        before,
+                        refusal or _NO_OBJECTION,
+                        fusion,
+                        is_recorded=False,
+                    )
+                )
 
 
 class _Ids:

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Step
+from fusionscope.hlo import Module
 from fusionscope.replay.plan import Event, Merged, Refused
 from fusionscope.replay.priority_fusion import RecordedOrder, grown
 from fusionscope.rules.gpu.cost.duration import f32, microseconds
@@ -141,6 +142,29 @@ def recorded_users(steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
         if isinstance(step, Priority):
             users.setdefault(step.producer, step.consumers)
     return users
+
+
+def steps_within(module: Module, steps: Iterable[Step]) -> list[Step]:
+    """The steps about what ``module`` computes.
+
+    The pass goes on to computations that nothing calls, which earlier passes left behind: the
+    softmax rewriter, for one, those that it could not tile.
+    """
+    reached = {computation.name for computation in module.reachable()}
+    elsewhere = {
+        instruction.name
+        for computation in module.computations
+        if computation.name not in reached
+        for instruction in computation.instructions
+    }
+    within: list[Step] = []
+    for step in steps:
+        ends = {step.producer, step.consumer} if isinstance(step, Fused) else {step.producer}
+        if elsewhere.isdisjoint(ends):
+            within.append(step)
+        elif isinstance(step, Fused):
+            elsewhere.add(step.fusion)
+    return within
 
 
 def compare_with_record(

@@ -24,6 +24,7 @@ from fusionscope.replay.priority_record import (
     PriorityComparison,
     compare_with_record,
     recorded_order,
+    steps_within,
 )
 from fusionscope.rules.books import Books, find_book
 from fusionscope.rules.gpu.emitters import is_generic_triton
@@ -247,11 +248,12 @@ def _with_steps(
     """Of the steps of a record that the replay has others of, some follow from the order of equals,
     which no dump shows: such a record is followed in that, and nothing else."""
     triton = [each.name for each in MutableModule(before).walk() if is_generic_triton(each)]
-    steps = compare_with_record(plan.events, record.steps, triton)
+    recorded = steps_within(before, record.steps)
+    steps = compare_with_record(plan.events, recorded, triton)
     if steps.first is not None and settings.gpu is not None:
-        gpu = replace(settings.gpu, recorded=recorded_order(record.steps))
+        gpu = replace(settings.gpu, recorded=recorded_order(recorded))
         followed = replay(plan.pass_name, before, replace(settings, gpu=gpu), books)
-        steps = compare_with_record(followed.events, record.steps, triton)
+        steps = compare_with_record(followed.events, recorded, triton)
     kinds = (steps.native, steps.with_triton, steps.reasons, steps.fusions)
     return replace(
         compared,

@@ -5,7 +5,6 @@ Source: xla/codegen/emitters/fusion_wrapper_base.cc.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusionscope.replay.plan import Considered, FusionPlan
@@ -21,18 +20,12 @@ from fusionscope.rules.rule import Decision, RuleBook
 _CONTROL_FLOW = frozenset({"async-start", "call", "conditional", "while"})
 
 
-def _loop(operation: MutableInstruction) -> str:
-    return "kLoop"
-
-
 @dataclass(slots=True)
 class FusionWrapper:
-    """The pass, as it runs over ``graph`` under the rules of ``book``. ``choose_kind`` says of what
-    kind the fusion of an operation is."""
+    """The pass, as it runs over ``graph`` under the rules of ``book``."""
 
     graph: MutableModule
     book: RuleBook[OperationRule]
-    choose_kind: Callable[[MutableInstruction], str] = _loop
 
     def run(self) -> FusionPlan:
         decisions: list[Considered] = []
@@ -56,8 +49,7 @@ class FusionWrapper:
         made: str | None = None
         if decision.allow:
             wrapped = f"wrapped_{instruction.opcode}"
-            kind = self.choose_kind(instruction)
-            fusion = create_fusion(instruction, kind, wrapped, inside=f"{wrapped}_computation")
+            fusion = create_fusion(instruction, "kLoop", wrapped, inside=f"{wrapped}_computation")
             computation.replace(instruction, fusion)
             made = fusion.name
         return Considered(computation.name, name, name, decision, made, is_recorded=False)

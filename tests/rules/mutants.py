@@ -254,10 +254,13 @@ def _definitions(module: ModuleType) -> Iterator[tuple[Any, ast.FunctionDef]]:
                 yield owner, each
 
 
-def _made_wrong(definition: ast.FunctionDef) -> Iterator[tuple[str, ast.FunctionDef]]:
+def _made_wrong(
+    definition: ast.FunctionDef,
+    changes: Callable[[ast.AST], Iterator[tuple[str, Change]]] | None = None,
+) -> Iterator[tuple[str, ast.FunctionDef]]:
     """The function with one thing changed, each time another one, and what that is."""
     for index, node in enumerate(ast.walk(definition)):
-        for what, change in _changes(node):
+        for what, change in (changes or _changes)(node):
             wrong = copy.deepcopy(definition)
             change(list(ast.walk(wrong))[index])
             yield what, ast.fix_missing_locations(wrong)

@@ -372,6 +372,8 @@ class AllUsers(Rule):
     source: ClassVar = (
         "xla/backends/gpu/transforms/priority_fusion.cc, CanFuseWithAllNonBitcastUsers"
     )
+    only_bitcasts: ClassVar = "not fusing because there are only bitcast users"
+    no_users: ClassVar = "No users to fuse"
 
     def refuse_because(self, consumer: str, decision: Decision) -> Decision:
         """``consumer`` is the one that refuses, by ``decision``."""
@@ -422,14 +424,30 @@ def merged_size(producer: MutableInstruction, consumer: MutableInstruction, stat
 
 
 @dataclass(frozen=True, slots=True)
+class LargeConstant(GpuPairRule):
+    id: ClassVar = "pf-large-constant"
+    stages: ClassVar = (Stage.CONSTANT,)
+    title: ClassVar = "a constant of several elements stays outside"
+    what: ClassVar = "The producer is a constant with more elements than the limit."
+    why: ClassVar = "It is read from memory like a parameter, wherever it stands."
+    source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, IsSmallConstant"
+
+    elements: int = 1
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        shape = pair.producer.shape
+        count = shape.element_count if shape.is_array else self.elements + 1
+        return self.refuse(elements=count, limit=self.elements) if count > self.elements else None
+
+
+@dataclass(frozen=True, slots=True)
 class ConstantUser(GpuPairRule):
     id: ClassVar = "pf-constants"
     stages: ClassVar = (Stage.CONSTANT,)
     title: ClassVar = "the consumer cannot take a constant"
     what: ClassVar = (
-        "The producer is a constant of one element, which goes into all consumers that can be "
-        "fused once all else is done; this one cannot, or is emitted by Triton, which does not "
-        "know such constants."
+        "The producer is a constant, which goes into all consumers that can be fused once all else "
+        "is done; this one cannot, or is emitted by Triton, which does not know such constants."
     )
     why: ClassVar = "A constant in a kernel costs nothing, one outside is read from memory."
     source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, CanFuseConstant"
@@ -467,6 +485,7 @@ GPU_FUSION: RuleBook[Rule] = RuleBook(
         *IN_PLACE_RULES,
         AllUsers(),
         NegativeBenefit(),
+        LargeConstant(),
         ConstantUser(),
     ),
 )

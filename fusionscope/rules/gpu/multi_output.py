@@ -253,7 +253,7 @@ class SiblingOrder(Rule):
 class OutputProducer(PlaceRule):
     id: ClassVar = "mof-pc-producer"
     places: ClassVar = (Place.PRODUCER,)
-    title: ClassVar = "the producer cannot be an output of its consumer's kernel"
+    title: ClassVar = "the producer cannot be an extra output"
     what: ClassVar = (
         "The producer has several outputs itself, or overwrites an operand, or cannot be computed "
         "in a loop over its elements (such as a fusion that is no loop fusion, or an operation "
@@ -488,7 +488,7 @@ def _ranges(slice_: MutableInstruction) -> list[range]:
 class SeveralUpdates(OutputPairRule):
     id: ClassVar = "mof-dus"
     relations: ClassVar = (Relation.SIBLINGS,)
-    title: ClassVar = "a sibling updates a part of a buffer in place"
+    title: ClassVar = "a sibling updates a buffer in place"
     what: ClassVar = "One of the two siblings is a fusion that ends in a dynamic-update-slice."
     why: ClassVar = "The kernel that writes nothing but the part has one such output."
     source: ClassVar = f"{_PASS}, LegalToFuse"
@@ -505,7 +505,7 @@ class SeveralUpdates(OutputPairRule):
 class OutputCycle(OutputPairRule):
     id: ClassVar = "mof-pc-cycle"
     relations: ClassVar = (Relation.PRODUCER_AND_CONSUMER,)
-    title: ClassVar = "the consumer also waits for something else that reads the producer"
+    title: ClassVar = "fusing them would form a cycle"
     what: ClassVar = "Another operand of the consumer depends on the producer."
     why: ClassVar = "The kernel would have to end before it can start."
     source: ClassVar = f"{_PASS}, OperandReachableFromProducer"
@@ -532,7 +532,7 @@ class OutputParameterBudget(ParameterBudget):
 class OutputCodeSize(OutputPairRule):
     id: ClassVar = "mof-pc-size"
     relations: ClassVar = (Relation.PRODUCER_AND_CONSUMER,)
-    title: ClassVar = "too much code, as the producer would be emitted many times"
+    title: ClassVar = "its code would be emitted too often"
     what: ClassVar = (
         "The instructions of the producer, times how often the consumer's code computes it, and "
         "those of the consumer are more than the limit."

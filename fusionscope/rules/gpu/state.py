@@ -111,11 +111,14 @@ def is_priority_fusible(instruction: MutableInstruction) -> bool:
 
 
 def is_fusible_bitcast(instruction: MutableInstruction) -> bool:
-    """Whether it is a bitcast between elements of the same size (IsFusibleBitcast)."""
-    return (
-        instruction.opcode == "bitcast"
-        and instruction.shape.bits == instruction.operands[0].shape.bits
-    )
+    """Whether it is a bitcast between elements of the same size (IsFusibleBitcast).
+
+    Truth values are elements of one bit here, whatever they take in memory.
+    """
+    if instruction.opcode != "bitcast":
+        return False
+    shapes = instruction.shape, instruction.operands[0].shape
+    return len({(each.bits, each.element_type == "pred") for each in shapes}) == 1
 
 
 def is_scatter(instruction: MutableInstruction) -> bool:

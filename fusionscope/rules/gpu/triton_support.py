@@ -51,7 +51,10 @@ class TritonVersion:
 
     Whether it has unsigned integers and, outside of matrix multiplications, pads behind an array;
     whether operands of a concatenate have to be aligned; what it says of a reduction of several
-    operands, and of several dimensions where it cannot reduce these.
+    operands, and of several dimensions where it cannot reduce these. Whether tiles are propagated,
+    else they are derived from indices (--xla_gpu_experimental_enable_tiling_propagation); whether
+    what is transposed has to fit into shared memory; whether copying an element counts as work, and
+    whether what pads reduced dimensions to a power of two does.
     """
 
     has_unsigned: bool = True
@@ -59,16 +62,26 @@ class TritonVersion:
     aligns_concatenates: bool = True
     many_operands: str = _ONE_OPERAND
     many_dimensions: str | None = None
+    propagates_tiles: bool = True
+    limits_transposes: bool = True
+    counts_copies: bool = False
+    counts_padding: bool = True
 
 
 TRITON_0_12 = TritonVersion()
-TRITON_0_11 = TritonVersion(has_pads=True, many_dimensions=_ONE_DIMENSION)
+TRITON_0_11 = TritonVersion(
+    has_pads=True, many_dimensions=_ONE_DIMENSION, propagates_tiles=False, counts_copies=True
+)
 TRITON_0_10 = TritonVersion(
     has_unsigned=False,
     has_pads=True,
     aligns_concatenates=False,
     many_operands=_ROW,
     many_dimensions=_ROW,
+    propagates_tiles=False,
+    limits_transposes=False,
+    counts_copies=True,
+    counts_padding=False,
 )
 
 

@@ -79,11 +79,11 @@ class IndexSpace:
 
     def limited(self, index: Expression, low: int, high: int) -> IndexSpace | None:
         """Where an index is between two values; None where the compiler cannot tell where."""
-        if index.kind == VARIABLE and index.left < self.rank:
-            ranges = list(self.ranges)
-            ranges[index.left] = low, high
-            return IndexSpace(self.rank, ranges)
-        return self if low == 0 else None
+        if index.kind != VARIABLE:
+            return None
+        ranges = list(self.ranges)
+        ranges[index.left] = low, high
+        return IndexSpace(self.rank, ranges)
 
     def map(self, indices: Sequence[Expression]) -> str:
         """As the compiler prints functions and where they are defined."""
@@ -123,14 +123,16 @@ class IndexSpace:
             number: int = steps.left
             if number < self.rank:
                 return Run(tile_sizes[number], 1)
-            return Run(self.ranges[number][1] + 1, 1)
+            low, high = self.ranges[number]
+            return Run(high + 1, 1) if low == 0 else None
         if kind == ADD:
             return self._sum(steps, tile_sizes)
         inner: Expression = steps.left
         factor: int = steps.right.left
         if kind == MULTIPLY:
             run = self.run(inner, tile_sizes)
-            return None if run is None else run._replace(stride=run.stride * factor)
+            # Whether it is a run without the factor is forgotten, as the compiler does.
+            return None if run is None else Run(run.size, run.stride * factor)
         if kind == DIVIDE and self._is_of_root(inner):
             return Run(-(-tile_sizes[inner.left] // factor), 1)
         if kind == MODULO:
@@ -427,8 +429,13 @@ def _reshaped(
 
 
 def _text(instruction: MutableInstruction) -> str:
+    """As the compiler prints it."""
     operands = ", ".join(f"%{operand.name}" for operand in instruction.operands)
+    attributes = instruction.attributes_text
+    if instruction.opcode == "fusion" and "kind=" not in attributes:
+        kind = f", kind={instruction.fusion_kind}, calls=%{instruction.fused.name}"
+        attributes = kind + attributes
     return (
         f"%{instruction.name} = {instruction.shape} {instruction.opcode}"
-        f"({instruction.inside or operands}){instruction.attributes_text}"
+        f"({instruction.inside or operands}){attributes}"
     )

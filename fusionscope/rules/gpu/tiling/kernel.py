@@ -5,7 +5,7 @@ Source: xla/service/gpu/model/gpu_indexing_performance_model.cc, triton_emitter_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -17,6 +17,7 @@ from fusionscope.rules.gpu.cost.memory import combine, compute_time, memory_figu
 from fusionscope.rules.gpu.tiling.computation import Nested, Region, TiledBody
 from fusionscope.rules.gpu.tiling.propagation import Numbers, Propagation
 from fusionscope.rules.gpu.tiling.tile import Grid, power_of_two
+from fusionscope.rules.gpu.triton_support import TritonVersion
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.layouts import minor_to_major, sizes
 from fusionscope.rules.properties import is_elementwise
@@ -55,11 +56,13 @@ class Tiling:
 @dataclass(frozen=True, slots=True)
 class _Content:
     """What is computed with one tile: flops per element of it, what is read from memory with it,
-    whether all of it stays in registers, and what is computed for its concatenations."""
+    whether all of it stays in registers, the bytes of an element that is transposed in shared
+    memory, and what is computed for its concatenations."""
 
     flops: int
     read: tuple[_Array, ...]
     is_kept: bool
+    transposed: int
     nested: tuple[Nested, ...]
 
 
@@ -79,11 +82,14 @@ class _Array:
 class Kernel:
     """A fusion with one root, on a device."""
 
-    def __init__(self, body: FusionBody, device: Device, propagation: Propagation) -> None:
+    def __init__(
+        self, body: FusionBody, device: Device, propagation: Propagation, version: TritonVersion
+    ) -> None:
         self._tiled = TiledBody(body, propagation)
         self._root = _Array(self._tiled.root)
         self._device = device
         self._architecture = architecture_of(device)
+        self._version = version
         self._transaction_size = memory_figures(device).transaction_size
         self._most_registers = _REGISTER_SHARE * device.registers_per_block_limit
         self._contents: dict[tuple[Region, tuple[Numbers, ...]], _Content] = {}
@@ -178,7 +184,10 @@ class Kernel:
                 tile = [distinct[place] for place in places]
                 tile_sizes = [each.size for each in tile]
                 elements = prod(map(power_of_two, tile_sizes))
-                if elements > (self._most_registers if content.is_kept else _MOST_ELEMENTS):
+                if (
+                    elements > (self._most_registers if content.is_kept else _MOST_ELEMENTS)
+                    or elements * content.transposed > self._device.shared_memory_per_block_optin
+                ):
                     return None
                 largest = max(largest, elements)
                 flops += content.flops * blocks * elements
@@ -225,9 +234,16 @@ class Kernel:
                 sum(self._flops_of(each) for each in inside),
                 read,
                 bool(read) or any(each.opcode == "iota" for each in inside),
+                self._transposed(inside),
                 tuple(nested for each in inside for nested in together[each]),
             )
         return found
+
+    def _transposed(self, instructions: Iterable[MutableInstruction]) -> int:
+        if not self._version.limits_transposes:
+            return 0
+        transposes = (each for each in instructions if each.opcode == "transpose")
+        return max((-(-each.shape.bits // 8) for each in transposes), default=0)
 
     def _array(self, operand: MutableInstruction) -> _Array:
         if operand not in self._arrays:
@@ -235,31 +251,30 @@ class Kernel:
         return self._arrays[operand]
 
     def _flops_of(self, instruction: MutableInstruction) -> int:
+        """For an element of the result. Source: FlopsPerElement."""
         if instruction not in self._flops:
-            self._flops[instruction] = flops_per_element(instruction, self._architecture)
+            self._flops[instruction] = self._count_flops(instruction)
         return self._flops[instruction]
 
-
-def flops_per_element(instruction: MutableInstruction, architecture: str) -> int:
-    """Of the result. Source: FlopsPerElement."""
-    opcode = instruction.opcode
-    if opcode in _MOVES:
+    def _count_flops(self, instruction: MutableInstruction) -> int:
+        opcode = instruction.opcode
+        if opcode in _MOVES or (opcode == "copy" and not self._version.counts_copies):
+            return 0
+        if opcode == "concatenate":
+            place = instruction.attribute("dimensions")[0]
+            first = sizes(instruction.operands[0].shape)[place]
+            crosses = place > 0 and first & 31
+            return _CROSSED_CONCATENATE_CYCLES if crosses else _CONCATENATE_CYCLES
+        if opcode == "reduce":
+            extents = sizes(instruction.operands[0].shape)
+            reduced = [extents[place] for place in instruction.attribute("dimensions")]
+            if self._version.counts_padding:
+                reduced = [power_of_two(extent) for extent in reduced]
+            reducer = instruction.called[0].instructions
+            return (prod(reduced) - 1) * sum(self._flops_of(inner) for inner in reducer)
+        if is_elementwise(instruction):
+            return cycles_of(self._architecture, opcode, instruction.shape.element_type)
         return 0
-    if opcode == "concatenate":
-        place = instruction.attribute("dimensions")[0]
-        first = sizes(instruction.operands[0].shape)[place]
-        return _CROSSED_CONCATENATE_CYCLES if place > 0 and first & 31 else _CONCATENATE_CYCLES
-    if opcode == "reduce":
-        extents = sizes(instruction.operands[0].shape)
-        elements = prod(
-            power_of_two(extents[dimension]) for dimension in instruction.attribute("dimensions")
-        )
-        return (elements - 1) * sum(
-            flops_per_element(inner, architecture) for inner in instruction.called[0].instructions
-        )
-    if is_elementwise(instruction):
-        return cycles_of(architecture, opcode, instruction.shape.element_type)
-    return 0
 
 
 def _warps(elements: int) -> int:

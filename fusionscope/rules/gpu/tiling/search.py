@@ -15,6 +15,7 @@ from fusionscope.rules.gpu.cost.duration import INFINITE
 from fusionscope.rules.gpu.tiling.indexing import IndexPropagation
 from fusionscope.rules.gpu.tiling.kernel import Kernel, Tiling
 from fusionscope.rules.gpu.tiling.propagation import NONE_FOUND, Propagation, TilePropagation
+from fusionscope.rules.gpu.triton_support import TRITON_0_12, TritonVersion
 from fusionscope.rules.graph import MutableInstruction
 
 
@@ -34,17 +35,16 @@ _MANY_REAL_ROOTS = Untileable(
 
 
 def find_best_tiling(
-    body: FusionBody, device: Device, *, propagates_tiles: bool = True
+    body: FusionBody, device: Device, version: TritonVersion = TRITON_0_12
 ) -> Tiling | Untileable:
     """The fastest of all tilings; of several that are equally fast, that with the smallest tiles.
 
-    Tiles are propagated where --xla_gpu_experimental_enable_tiling_propagation is on, as it is from
-    jaxlib 0.12 on; before, they were derived from indices. Source: TryFindBestTilingForFusion.
+    Source: TryFindBestTilingForFusion.
     """
     if len(body.roots) > 1:
-        return _MANY_ROOTS if propagates_tiles else _MANY_REAL_ROOTS
-    propagation = _propagation(body, propagates_tiles=propagates_tiles)
-    kernel = Kernel(body, device, propagation)
+        return _MANY_ROOTS if version.propagates_tiles else _MANY_REAL_ROOTS
+    propagation = _propagation(body, version)
+    kernel = Kernel(body, device, propagation, version)
     if kernel.problem:
         return Untileable(kernel.problem)
     best = None
@@ -60,8 +60,7 @@ def estimate_run_time(
     fusion: MutableInstruction,
     device: Device,
     config: BlockLevelConfig,
-    *,
-    propagates_tiles: bool = True,
+    version: TritonVersion = TRITON_0_12,
 ) -> Tiling | None:
     """How long a fusion for Triton takes with the tiling that it was given.
 
@@ -71,13 +70,13 @@ def estimate_run_time(
     body = FusionBody(fusion)
     if len(body.roots) > 1:
         return None
-    propagation = _propagation(body, propagates_tiles=propagates_tiles)
-    kernel = Kernel(body, device, propagation)
+    propagation = _propagation(body, version)
+    kernel = Kernel(body, device, propagation, version)
     return kernel.tiling(propagation.given(config.tile_sizes), warps=config.warps)
 
 
-def _propagation(body: FusionBody, *, propagates_tiles: bool) -> Propagation:
-    return TilePropagation() if propagates_tiles else IndexPropagation(body)
+def _propagation(body: FusionBody, version: TritonVersion) -> Propagation:
+    return TilePropagation() if version.propagates_tiles else IndexPropagation(body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,17 +215,21 @@ def power_of_two(number: int) -> int:
 def _is_aligned(tile: DimensionTile, extents: Sequence[int]) -> bool:
     """Whether no tile of a concatenation reads two operands.
 
-    Source: VerifyConcatenateAlignment.
+    Tiles that lie before it, where another one reads it, have to be aligned as well; that is newer
+    than the source. Source: VerifyConcatenateAlignment.
     """
     first = value_of(substitute(tile.offset, lambda _: ZERO))
-    if first is None or first < 0:
+    if first is None or not is_multiple(
+        canonical(subtract(tile.offset, constant(first))), tile.size
+    ):
         return False
+    if first < 0:
+        if first % tile.size:
+            return False
+        first = 0
     ends = list(accumulate(extents))
     slot = bisect_right(ends, first)
     if slot == len(ends):
-        return False
-    step = canonical(subtract(tile.offset, constant(first)))
-    if not is_multiple(step, tile.size):
         return False
     if slot < len(extents) - 1 and (ends[slot] - first) % tile.size:
         return False

@@ -1,0 +1,142 @@
+"""Runs priority fusion of the real compiler on modules of HLO text, for a GPU that is not there.
+
+The pass sees a module just as it is written, layouts and fusions included: what is compiled is a
+carrier, a custom call with the same parameters and result, and the compiler's own hook for
+transforming modules puts the module in its place. After the pass a second hook ends the
+compilation. jaxlib 0.10 offers no such hook where there is no GPU: there a module goes through
+StableHLO, which keeps neither layouts nor fusions, and reshapes are what is left of bitcasts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from compiling import version_of
+
+from fusionscope.dump.priority_fusion import PriorityFusionRecord, read_priority_fusion
+from fusionscope.hlo import parse
+
+DEVICES = Path(__file__).parents[2] / "samples" / "devices"
+# Fields of a device description that jaxlib before 0.11 refuses to read.
+_NEWER_FIELDS = re.compile(
+    r"^ *(collective_memory_granularity|max_blocks_per_multiprocessor|mem_clock_ghz"
+    r"|reserved_shared_memory_per_block).*\n",
+    re.MULTILINE,
+)
+_FLAGS = (
+    "--xla_enable_hlo_passes_only=priority-fusion{hooks} --xla_dump_hlo_pass_re=priority-fusion "
+    "--xla_dump_hlo_as_text --xla_gpu_autotune_level=0 --xla_dump_to={directory} {more}"
+)
+# Compiles the modules from a given one on, and prints after each what went wrong.
+_CHILD = """
+import json, sys
+import jax
+from jax._src import compiler
+from jax._src.interpreters import mlir
+from jax.experimental import topologies
+from jaxlib import _hlo, _jax, _xla
+from jaxlib.mlir import ir
+
+texts, carriers, target = json.load(open(sys.argv[1]))
+devices = topologies.get_topology_desc(
+    topology_name="gpu", platform="cuda", target_config=target, topology="1x1x1"
+).devices[:1]
+
+def proto(text):
+    return _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+
+def stop(module):
+    raise RuntimeError("far enough")
+
+has_hooks = hasattr(_jax, "get_pjrt_plugin")
+if has_hooks:
+    plugin = _jax.get_pjrt_plugin("cuda")
+    _xla.register_xla_transform_c_api(plugin, "put", 0, lambda carrier: proto(text))
+    _xla.register_xla_transform_c_api(plugin, "stop", 1, stop)
+for text, carrier in list(zip(texts, carriers))[int(sys.argv[2]):]:
+    problem = ""
+    try:
+        module = proto(carrier if has_hooks else text)
+        with mlir.make_ir_context():
+            stable = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(module))
+            options = compiler.get_compile_options(1, 1)
+            devices[0].client.compile(stable, _jax.DeviceList(tuple(devices)), options)
+    except Exception as error:
+        problem = str(error)
+    print(json.dumps(problem), flush=True)
+"""
+
+
+class Recorded(NamedTuple):
+    """What the pass recorded, and what it made; ``after`` is empty where it changed nothing."""
+
+    record: PriorityFusionRecord
+    after: str
+
+
+def record_all(
+    python: str, texts: Sequence[str], target: str = "h100", more_flags: str = ""
+) -> list[Recorded | str]:
+    """What came of each module, or why nothing did.
+
+    ``python`` is one that has jax and its plugin for CUDA, ``target`` the name of a file of
+    ``samples/devices``. A compiler that crashes is started again behind the module.
+    """
+    description = (DEVICES / f"{target}.txtpb").read_text(encoding="utf-8")
+    if version_of(python).startswith("0.10."):
+        description = _NEWER_FIELDS.sub("", description)
+    texts = [_named(text, f"module_{index}") for index, text in enumerate(texts)]
+    with TemporaryDirectory() as scratch:
+        directory = Path(scratch)
+        file, dump = directory / "modules.json", directory / "dump"
+        file.write_text(json.dumps([texts, list(map(carrier_of, texts)), description]))
+        # Each pass that runs a hook has a number of its own.
+        hooks = "".join(f",apply-xla-transforms-{number}" for number in range(2 * len(texts) + 2))
+        environment = os.environ | {
+            "XLA_FLAGS": _FLAGS.format(hooks=hooks, directory=dump, more=more_flags),
+            "JAX_PLATFORMS": "cpu",
+            "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+        }
+        problems: list[str] = []
+        while len(problems) < len(texts):
+            command = [python, "-c", _CHILD, str(file), str(len(problems))]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            problems += [json.loads(line) for line in done.stdout.splitlines()]
+            if len(problems) < len(texts):
+                lines = done.stderr.splitlines()
+                why = next((line for line in lines if "heck fail" in line), done.stderr[-200:])
+                problems.append(f"the compiler crashed: {why}")
+        found: list[Recorded | str] = list(problems)
+        for each in dump.glob("*.priority_fusion_dump.txt"):
+            number = re.search(r"\.module_(\d+)\.", each.name)
+            assert number is not None, f"{each.name} is named otherwise than its module"
+            stem = each.name.removesuffix("priority_fusion_dump.txt")
+            after = "".join(
+                file.read_text(encoding="utf-8")
+                for file in dump.glob(f"{stem}*.after_priority-fusion.*.txt")
+            )
+            record = read_priority_fusion(each.read_bytes(), each.name)
+            found[int(number[1])] = Recorded(record, after)
+        return found
+
+
+def _named(text: str, name: str) -> str:
+    return re.sub(r"HloModule [\w.\-]+", f"HloModule {name}", text, count=1)
+
+
+def carrier_of(text: str) -> str:
+    """A module with the name, parameters and result of another one."""
+    module = parse(text)
+    entry = module.entry
+    lines = [f"  p{n} = {each.shape} parameter({n})" for n, each in enumerate(entry.parameters)]
+    operands = ", ".join(f"p{number}" for number in range(len(lines)))
+    call = f'{entry.root.shape} custom-call({operands}), custom_call_target="carrier"'
+    body = "\n".join([*lines, f"  ROOT result = {call}"])
+    return f"HloModule {module.name}\n\nENTRY main {{\n{body}\n}}\n"

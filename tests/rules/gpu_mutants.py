@@ -1,0 +1,419 @@
+"""Makes the rules of priority fusion, and all that they are made of, wrong in turn.
+
+    PYTHONPATH=. python tests/rules/gpu_mutants.py [--only MODULE]
+
+A rule is removed, inverted, or swapped with the next one; a threshold, or another number, is one
+more or less; a function has an operator, a comparison, a condition or a message turned round or
+left out; a list lacks one of its elements. The examples of the rules, the steps that the compiler
+recorded of the programs in ``gpu_records/`` and those of the sample dumps have to notice. What they
+do not and is not in ``EQUIVALENT`` makes it fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+from unittest import mock
+
+import mutants
+import test_gpu_examples as examples
+from gpu_records import all_programs
+from test_gpu_records import DIFFERENT, card, settings_of, steps_of
+
+from fusionscope.dump import open_dump
+from fusionscope.dump.priority_fusion import Step
+from fusionscope.hlo import Module, parse
+from fusionscope.replay.gpu_passes import PRIORITY_FUSION, GpuTarget
+from fusionscope.replay.passes import find_runs, read_settings
+from fusionscope.replay.priority_fusion import PriorityFusion
+from fusionscope.replay.priority_record import compare_with_record, recorded_order
+from fusionscope.rules.examples import read_examples
+from fusionscope.rules.gpu.emitters import is_generic_triton
+from fusionscope.rules.gpu.fusion import GPU_FUSION
+from fusionscope.rules.gpu.state import GpuState
+from fusionscope.rules.graph import MutableModule
+from fusionscope.rules.inplace import IN_PLACE_RULES
+from fusionscope.rules.rule import Rule, RuleBook
+
+Book = RuleBook[Rule]
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "dumps"
+_GPU = "fusionscope.rules.gpu."
+MODULES = tuple(
+    _GPU + name
+    for name in """fusion state emitters body reductions transposes inplace_emitter identity triton
+    triton_support cost.model cost.coalescing cost.launch cost.memory cost.duration cost.analysis
+    cost.cycles tiling.search tiling.kernel tiling.computation tiling.tile tiling.propagation
+    tiling.expression""".split()
+)
+
+# What is recorded for other devices than the H100 takes long, and is asked where it matters.
+ALSO = {("loops", "b200"), ("concatenates", "b200"), ("transposes", "b200")}
+
+# Mutants that behave as the original does, by the reason for it.
+EQUIVALENT: dict[str, tuple[str, ...]] = {
+    "distinct operands are no more than all operands": (
+        "fusion.ParameterBudget.check_both: len(one.operands) + len(other.operands) - 1 + outputs "
+        "<= self.limit, Lt",
+    ),
+    "only multi-output fusion asks so": (
+        "fusion.ParameterBudget.check_both: without grows_consumer",
+        "cost.model.CostModel.estimate_multi_output: 2 * KERNEL_LAUNCH + "
+        "self.time(producer).total + self.time(consumer).total, Sub",
+        "cost.model.CostModel.estimate_multi_output: 2 * KERNEL_LAUNCH, Add",
+        "cost.model.CostModel.estimate_multi_output: known is None, IsNot",
+    ),
+    "only a figure that is told of a pair": (
+        "cost.model.CostModel.pair_cost: tiling is None, IsNot",
+    ),
+    "only says that there is none": ("emitters._UNKNOWN_BITS -1",),
+    "nothing else can be one": (
+        "emitters._kind: without not roots[0].shape.is_tuple",
+        "emitters.is_generic_triton: without instruction.is_custom_fusion",
+        "emitters.is_intermediate: without same_type",
+        "state._FUSIBLE without constant",
+        "state.is_scatter: without is_fusion(instruction)",
+    ),
+    "only saves time": (
+        "cost.coalescing._minor_dimension: without order",
+        "cost.launch._loop: elements <= 1, Lt",
+        "reductions._is_faster_than_loop: reduction.minor >= warp, Gt",
+    ),
+    "rounds to the same": ("cost.launch._SCATTER_BITS +1",),
+    "passes before split such a reduction, and the compiler ends without them": (
+        "cost.launch._LONGEST_ROW_THREADS +1",
+        "reductions._COLUMN_TILE +1",
+        "reductions._LONGEST_ROW +1",
+        "reductions._MOST_ROWS_IN_BATCH +1",
+        "reductions.is_reduction_hero: without reduction.major <= _MOST_ROWS_IN_BATCH",
+        "reductions.is_reduction_hero: without reduction.minor <= _LONGEST_ROW",
+    ),
+    "so many blocks keep all cores and the memory busy, unrolled or not": (
+        "cost.launch._LARGEST_WINDOW +1",
+        "cost.launch._LARGEST_WINDOW -1",
+        "cost.launch._LEAST_BLACKWELL_UNROLL +1",
+        "cost.launch._LEAST_BLACKWELL_UNROLL -1",
+        "cost.launch._MOST_CONCATENATED +1",
+        "cost.launch._MOST_CONCATENATED -1",
+        "cost.launch._PAD_UNROLL +1",
+        "cost.launch._PAD_UNROLL -1",
+    ),
+}
+
+_LONGEST = 10  # seconds of computation for one judge of a mutant: it may loop for ever
+
+
+@dataclass(slots=True, eq=False)
+class Judge:
+    """Something that holds of the replay. ``functions`` are those that it comes through."""
+
+    name: str
+    holds: Callable[[Book], bool]
+    functions: set[tuple[str, int]] = field(default_factory=set)
+    seconds: float = 0.0
+    kills: int = 0
+
+
+def judges() -> Iterator[Judge]:
+    own = [*examples.EXAMPLES]
+    own += [(examples.ONLY_HERE, each) for each in read_examples(f"{examples.ONLY_HERE}-gpu")]
+    for id, example in own:
+        yield Judge(f"{id}: {example.why}", partial(_as_it_says, id, example))
+    for programs in all_programs():
+        if programs.name in DIFFERENT:
+            continue
+        for target in programs.targets:
+            if target != "h100" and (programs.name, target) not in ALSO:
+                continue
+            steps = steps_of(programs.record(target))
+            for name, text in programs.texts.items():
+                gpu = GpuTarget(card(target), settings_of(programs))
+                label = f"{programs.name}, {target}: {name}"
+                yield Judge(label, _Recorded(parse(text), steps[name], gpu).holds)
+    for path in sorted(SAMPLES.glob("*00*/*")):
+        for module in open_dump(path).modules:
+            runs = [run for run in find_runs(module) if run.pass_name == PRIORITY_FUSION]
+            record = module.priority_fusion
+            if not runs or record is None:
+                continue
+            gpu = read_settings(module).gpu
+            assert gpu is not None
+            before = module.read(runs[0].before)
+            yield Judge(str(path), _Recorded(before, record.steps, gpu).holds)
+
+
+def _as_it_says(id: str, example: Any, book: Book) -> bool:
+    examples.check(id, example, book)
+    return True
+
+
+class _Recorded:
+    """The steps of a module are those that were recorded, in an order that is found out first."""
+
+    def __init__(self, module: Module, steps: tuple[Step, ...], target: GpuTarget) -> None:
+        self._module, self._steps, self._target = module, steps, target
+        walked = MutableModule(module).walk()
+        self._triton = [each.name for each in walked if is_generic_triton(each)]
+        if not self.holds(GPU_FUSION):
+            self._target = replace(target, recorded=recorded_order(steps))
+
+    def holds(self, book: Book) -> bool:
+        target = self._target
+        plan = PriorityFusion(
+            MutableModule(self._module),
+            book,
+            GpuState(target.device, target.settings),
+            ids=target.ids,
+            recorded=target.recorded,
+        ).run()
+        return compare_with_record(plan.events, self._steps, self._triton).first is None
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """``code`` are the functions that judges have to come through, empty where any judge counts."""
+
+    name: str
+    book: Book
+    patch: Any
+    code: CodeType | None = None
+
+
+def of_the_book() -> Iterator[Mutant]:
+    rules = GPU_FUSION.rules
+    for index, rule in enumerate(rules):
+        if rule in IN_PLACE_RULES:
+            continue
+        yield Mutant(f"{rule.id} removed", GPU_FUSION.without(rule.id), nullcontext())
+        if hasattr(rule, "check"):
+            book = GPU_FUSION.with_rule(mutants._inverted(rule))
+            yield Mutant(f"{rule.id} inverted", book, nullcontext())
+        for name, value in rule.thresholds.items():
+            for off in (-1, 1):
+                book = GPU_FUSION.with_threshold(rule.id, name, value + off)
+                yield Mutant(f"{rule.id}.{name} {off:+}", book, nullcontext())
+        if index + 1 < len(rules):
+            order = (*rules[:index], rules[index + 1], rule, *rules[index + 2 :])
+            book = replace(GPU_FUSION, rules=order)
+            yield Mutant(f"{rule.id} behind {rules[index + 1].id}", book, nullcontext())
+
+
+def of_module(module: ModuleType) -> Iterator[Mutant]:
+    short = module.__name__.removeprefix(_GPU)
+    for name, value in vars(module).items():
+        if name.lstrip("_").isupper() and _is_own(module, name):
+            for what, wrong in _other_values(value):
+                yield Mutant(f"{short}.{name} {what}", GPU_FUSION, _everywhere(name, value, wrong))
+    for owner, definition in _definitions(module):
+        original = _function(vars(owner)[definition.name])
+        if original is None:
+            continue
+        for what, wrong in mutants._made_wrong(definition, _changes):
+            where = f"{short}.{original.__qualname__}"
+            code = _code_of(wrong, module, original)
+            if code is not None:
+                patch = mutants._with_code(original, code)
+                yield Mutant(f"{where}: {what}", GPU_FUSION, patch, original.__code__)
+
+
+def _is_own(module: ModuleType, name: str) -> bool:
+    """Whether a name is given a value there, and not imported."""
+    lines = Path(str(module.__file__)).read_text(encoding="utf-8").splitlines()
+    return any(line.startswith((f"{name} =", f"{name}:")) for line in lines)
+
+
+def _other_values(value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, bool | str):
+        return
+    if isinstance(value, int):
+        yield "-1", value - 1
+        yield "+1", value + 1
+    elif isinstance(value, float) and value < 1e9:
+        yield "* 1.1", value * 1.1
+    elif isinstance(value, frozenset):
+        for each in sorted(value):
+            yield f"without {each}", value - {each}
+
+
+def _everywhere(name: str, value: object, wrong: object) -> ExitStack:
+    """Wherever the name was imported."""
+    stack = _Patches()
+    for module in list(sys.modules.values()):
+        if module.__name__.startswith("fusionscope.") and vars(module).get(name) is value:
+            stack.patches.append(mock.patch.object(module, name, wrong))
+    return stack
+
+
+class _Patches(ExitStack):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches: list[Any] = []
+
+    def __enter__(self) -> _Patches:
+        for patch in self.patches:
+            self.enter_context(patch)
+        return self
+
+
+def _definitions(module: ModuleType) -> Iterator[tuple[Any, ast.FunctionDef]]:
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        is_class = isinstance(node, ast.ClassDef)
+        owner = getattr(module, node.name) if isinstance(node, ast.ClassDef) else module
+        for each in node.body if is_class else [node]:
+            if isinstance(each, ast.FunctionDef):
+                each.decorator_list = []
+                yield owner, each
+
+
+def _function(value: Any) -> FunctionType | None:
+    """What is behind a property, a cache and the like."""
+    for name in ("func", "fget", "__wrapped__", "__func__"):
+        value = getattr(value, name, None) or value
+    return value if isinstance(value, FunctionType) else None
+
+
+def _code_of(
+    definition: ast.FunctionDef, module: ModuleType, original: FunctionType
+) -> CodeType | None:
+    code = mutants._code_of(definition, module)
+    return code if code.co_freevars == original.__code__.co_freevars else None
+
+
+_OTHER_OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.FloorDiv: ast.Mult,
+    ast.Div: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+}
+_OTHER_FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[str, mutants.Change]]:
+    """What else can be made wrong than comparisons and conditions."""
+    yield from mutants._changes(node)
+    match node:
+        case ast.BinOp(op=operator) if type(operator) in _OTHER_OPERATORS:
+            other = _OTHER_OPERATORS[type(operator)]
+            if not _is_text(node):
+                change = partial(mutants._set, "op", other())
+                yield f"{mutants._text(node)}, {other.__name__}", change
+        case ast.Call(func=ast.Name(id=name)) if name in _OTHER_FUNCTIONS:
+            function = ast.Name(_OTHER_FUNCTIONS[name], ast.Load())
+            change = partial(mutants._set, "func", function)
+            yield f"{mutants._text(node)}, {_OTHER_FUNCTIONS[name]}", change
+        case ast.Return(value=ast.Constant(value=str(text))):
+            change = partial(mutants._set, "value", ast.Constant(text + " "))
+            yield f"return {text!r}, another", change
+        case ast.Return(value=ast.Constant(value=bool(answer))):
+            change = partial(mutants._set, "value", ast.Constant(not answer))
+            yield f"return {answer}, not", change
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    return any(isinstance(side, ast.JoinedStr) for side in (node.left, node.right))
+
+
+def _forget() -> None:
+    """What functions of the package remember."""
+    for module in list(sys.modules.values()):
+        if module.__name__.startswith("fusionscope.rules"):
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
+def _learn(judge: Judge) -> None:
+    """Which functions the judge comes through, and how long it takes."""
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and "/rules/gpu/" in frame.f_code.co_filename:
+            judge.functions.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+
+    _forget()
+    sys.setprofile(note)
+    try:
+        holds = judge.holds(GPU_FUSION)
+    finally:
+        sys.setprofile(None)
+    assert holds, f"{judge.name} does not hold to begin with"
+    start = time.process_time()
+    judge.holds(GPU_FUSION)
+    judge.seconds = time.process_time() - start
+
+
+def survives(mutant: Mutant, known: list[Judge]) -> bool:
+    place = None
+    if mutant.code is not None:
+        place = (mutant.code.co_filename, mutant.code.co_firstlineno)
+    asked = [each for each in known if place is None or place in each.functions]
+    asked.sort(key=lambda each: each.seconds / (1 + each.kills))
+    with mutant.patch:
+        _forget()
+        for judge in asked:
+            signal.setitimer(signal.ITIMER_VIRTUAL, _LONGEST)
+            try:
+                holds = judge.holds(mutant.book)
+            except Exception:
+                holds = False
+            finally:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            if not holds:
+                judge.kills += 1
+                return False
+    return True
+
+
+def _out_of_time(*_: object) -> None:
+    raise TimeoutError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", help="one module, such as cost.launch, or book")
+    only = parser.parse_args().only
+    signal.signal(signal.SIGVTALRM, _out_of_time)
+    for name in MODULES:
+        importlib.import_module(name)
+    known = list(judges())
+    for judge in known:
+        _learn(judge)
+    print(f"{len(known)} judges, {sum(each.seconds for each in known):.1f} s", flush=True)
+    equivalent = set(chain(*EQUIVALENT.values()))
+    survivors, names = set(), set()
+    sources = [of_the_book()] if only in (None, "book") else []
+    for name in MODULES:
+        if only in (None, name.removeprefix(_GPU)):
+            sources.append(of_module(sys.modules[name]))
+    for mutant in chain(*sources):
+        names.add(mutant.name)
+        if survives(mutant, known):
+            survivors.add(mutant.name)
+            is_known = mutant.name in equivalent
+            print("equivalent" if is_known else "SURVIVED  ", mutant.name, flush=True)
+    left = survivors - equivalent
+    stale = (equivalent & names) - survivors
+    print(
+        f"{len(names)} mutants, {len(survivors)} survive, {len(left)} of them for no known reason"
+    )
+    for each in sorted(stale):
+        print("not (or no longer) a survivor:", each)
+    sys.exit(bool(left or stale))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Keeps what the real compiler recorded of the modules in ``gpu_records/``, for the tests.
+
+    PYTHONPATH=. python tests/rules/gpu_records.py --python PATH [--check]
+
+``PATH`` is a Python that has jax and its plugin for CUDA; no GPU is needed. Each file ``NAME.hlo``
+holds modules; a first line ``// targets: h100 b200`` says for which devices of ``samples/devices``
+they are recorded, ``// flags: --xla_...`` with which flags. ``NAME.TARGET.txt`` is what priority
+fusion did with each of them, a line a step. So are the examples of the rules, for an H100. With
+``--check`` the files are compared with what the compiler records instead of written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Step
+from fusionscope.rules.examples import read_examples
+from fusionscope.rules.gpu.fusion import GPU_FUSION
+
+DIRECTORY = Path(__file__).parent / "gpu_records"
+EXAMPLES = "examples"
+_HEADING = re.compile(r"^// (\w+): (.+)$", re.MULTILINE)
+_MODULE = re.compile(r"^HloModule ([\w.\-]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The modules of one file, by name."""
+
+    name: str
+    targets: tuple[str, ...]
+    flags: str
+    texts: dict[str, str]
+
+    def record(self, target: str) -> Path:
+        return DIRECTORY / f"{self.name}.{target}.txt"
+
+
+def all_programs() -> Iterator[Programs]:
+    """Those of the files, and the examples of the rules as one more."""
+    for file in sorted(DIRECTORY.glob("*.hlo")):
+        text = file.read_text(encoding="utf-8")
+        options = dict(_HEADING.findall(text))
+        starts = list(_MODULE.finditer(text))
+        ends = [start.start() for start in starts[1:]] + [len(text)]
+        texts = {
+            start[1]: text[start.start() : end] for start, end in zip(starts, ends, strict=True)
+        }
+        assert len(texts) == len(starts), f"two modules of {file.name} have the same name"
+        yield Programs(
+            file.stem, tuple(options["targets"].split()), options.get("flags", ""), texts
+        )
+    examples = {}
+    for rule in GPU_FUSION:
+        for id in (rule.id, f"{rule.id}-gpu"):
+            for index, example in enumerate(read_examples(id)):
+                examples[f"{id}.{index}"] = example.text
+    yield Programs(EXAMPLES, ("h100",), "", examples)
+
+
+def written(step: Step) -> str:
+    if isinstance(step, Fused):
+        return f"fused {step.fusion}: {step.producer} -> {step.consumer}"
+    if isinstance(step, Ineligible):
+        reason = step.reason.replace("\n", r"\n")
+        return f"refused {step.producer}: {reason}"
+    consumers = " ".join(step.consumers)
+    return f"priority {step.producer}: {consumers} | {step.fused_us!r} {step.unfused_us!r}"
+
+
+def read_step(line: str) -> Step:
+    kind, _, rest = line.partition(" ")
+    producer, _, rest = rest.partition(": ")
+    if kind == "fused":
+        first, _, second = rest.partition(" -> ")
+        return Fused(producer, first, second)
+    if kind == "refused":
+        return Ineligible(producer, rest.replace(r"\n", "\n"))
+    consumers, _, times = rest.partition(" | ")
+    fused, unfused = times.split()
+    return Priority(producer, tuple(consumers.split()), float(fused), float(unfused))
+
+
+def read_steps(file: Path) -> dict[str, tuple[Step, ...]]:
+    """The steps that were recorded of each module."""
+    found: dict[str, tuple[Step, ...]] = {}
+    for part in file.read_text(encoding="utf-8").split("# ")[1:]:
+        name, *lines = part.strip().splitlines()
+        found[name] = tuple(map(read_step, lines))
+    return found
+
+
+def main() -> None:
+    from gpu_compiling import record_all
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--python", required=True, help="a Python that has jax, with CUDA")
+    parser.add_argument("--check", action="store_true", help="compare and do not write")
+    parser.add_argument("--only", help="the name of one file")
+    options = parser.parse_args()
+    wrong = 0
+    for programs in all_programs():
+        if options.only not in (None, programs.name):
+            continue
+        for target in programs.targets:
+            texts = list(programs.texts.values())
+            records = record_all(options.python, texts, target, programs.flags)
+            lines: list[str] = []
+            count = 0
+            for name, found in zip(programs.texts, records, strict=True):
+                lines.append(f"# {name}")
+                if isinstance(found, str):
+                    raise SystemExit(f"{programs.name}, {target}: {name}: {found[:300]}")
+                # Scores and refusals come in any order between two fusions.
+                group: list[str] = []
+                for step in found.record.steps:
+                    count += 1
+                    if isinstance(step, Fused):
+                        lines += [*sorted(group), written(step)]
+                        group = []
+                    else:
+                        group.append(written(step))
+                lines += sorted(group)
+            text = "\n".join(lines) + "\n"
+            file = programs.record(target)
+            same = file.is_file() and file.read_text(encoding="utf-8") == text
+            wrong += not same
+            print(f"{file.name}: {len(texts)} modules, {count} steps{'' if same else ', another'}")
+            if not options.check:
+                file.write_text(text, encoding="utf-8")
+    sys.exit(options.check and wrong > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The replay of priority fusion takes each step that the compiler recorded, see gpu_records.py."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import pytest
+from gpu_records import Programs, all_programs, read_steps
+from test_gpu_examples import read_card
+
+from fusionscope.dump.device import Device
+from fusionscope.dump.priority_fusion import Step
+from fusionscope.hlo import parse
+from fusionscope.replay.priority_fusion import PriorityFusion
+from fusionscope.replay.priority_record import compare_with_record, recorded_order
+from fusionscope.rules.gpu.emitters import is_generic_triton
+from fusionscope.rules.gpu.fusion import GPU_FUSION
+from fusionscope.rules.gpu.state import GpuSettings, GpuState
+from fusionscope.rules.graph import MutableModule
+from fusionscope.rules.rule import Rule, RuleBook
+
+RECORDS = [
+    (programs, target, name)
+    for programs in all_programs()
+    for target in programs.targets
+    for name in programs.texts
+]
+# What the replay does otherwise than the compiler, by the file.
+DIFFERENT = {
+    "complex_logarithms": "the table of cycles has none of them, as passes before write them anew",
+    "scales": "Triton moves elements of f8e8m0fnu since 0.12",
+    "infinite_times": "a priority that was infinite becomes none, when it should stay what it is",
+}
+card = lru_cache(read_card)
+steps_of = lru_cache(read_steps)
+
+
+def settings_of(programs: Programs) -> GpuSettings:
+    unroll = re.search(r"max_unroll_factor=(\d+)", programs.flags)
+    return GpuSettings(
+        max_unroll=int(unroll[1]) if unroll else 32,
+        has_heroless_triton="heroless_priority_fusion=true" in programs.flags,
+    )
+
+
+def difference(
+    text: str,
+    steps: tuple[Step, ...],
+    device: Device,
+    settings: GpuSettings,
+    book: RuleBook[Rule] = GPU_FUSION,
+) -> tuple[str, str] | None:
+    """The first step of replay and record that differs, if any.
+
+    Where both orders of equals are possible, that of the record is followed.
+    """
+    module = parse(text)
+    triton = [each.name for each in MutableModule(module).walk() if is_generic_triton(each)]
+    found = None
+    for order in (None, recorded_order(steps)):
+        state = GpuState(device, settings)
+        plan = PriorityFusion(MutableModule(module), book, state, recorded=order).run()
+        found = compare_with_record(plan.events, steps, triton).first
+        if found is None:
+            return None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("programs", "target", "name"), RECORDS, ids=[f"{p.name}-{t}-{n}" for p, t, n in RECORDS]
+)
+def test_every_step_is_the_compilers(
+    programs: Programs, target: str, name: str, request: pytest.FixtureRequest
+) -> None:
+    if programs.name in DIFFERENT:
+        request.applymarker(pytest.mark.xfail(reason=DIFFERENT[programs.name], strict=True))
+    steps = steps_of(programs.record(target))[name]
+    text = programs.texts[name]
+    assert difference(text, steps, card(target), settings_of(programs)) is None
+
+
+def test_the_records_are_those_of_all_modules() -> None:
+    for programs in all_programs():
+        for target in programs.targets:
+            assert list(steps_of(programs.record(target))) == list(programs.texts)
