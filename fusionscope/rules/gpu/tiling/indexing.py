@@ -34,6 +34,7 @@ from fusionscope.rules.gpu.tiling.expression import (
     subtract,
     terms,
     text,
+    value_of,
     variable,
     variables,
 )
@@ -78,11 +79,26 @@ class IndexSpace:
         return variable(len(self.ranges) - 1)
 
     def limited(self, index: Expression, low: int, high: int) -> IndexSpace | None:
-        """Where an index is between two values; None where the compiler cannot tell where."""
-        if index.kind != VARIABLE:
-            return None
+        """Where an index is between two values; None where the compiler cannot tell where.
+
+        Source: SymbolicExprSimplifier::SimplifyConstraintRange.
+        """
+        while index.kind != VARIABLE:
+            if index.kind == CONSTANT or index.right.kind != CONSTANT:
+                return None
+            number: int = index.right.left
+            if index.kind == ADD:
+                low, high = low - number, high - number
+            elif index.kind == MULTIPLY:
+                low, high = -(-low // number), high // number
+            elif index.kind == DIVIDE:
+                low, high = low * number, (high + 1) * number - 1
+            else:
+                return None
+            index = index.left
+        known_low, known_high = self.ranges[index.left]
         ranges = list(self.ranges)
-        ranges[index.left] = low, high
+        ranges[index.left] = max(low, known_low), min(high, known_high)
         return IndexSpace(self.rank, ranges)
 
     def map(self, indices: Sequence[Expression]) -> str:
@@ -229,9 +245,11 @@ class Aligned(Source):
     extents: tuple[int, ...]
 
     def tile(self, inputs: Sequence[DimensionTile], grid: Grid) -> DimensionTile | None:
-        size = power_of_two(inputs[0].size)
+        result = inputs[0]
+        size = power_of_two(result.size)
+        begins = value_of(substitute(result.offset, lambda _: ZERO)) == 0
         is_aligned = all(extent % size == 0 for extent in self.extents[:-1])
-        return inputs[0] if is_aligned and inputs[0].stride == 1 else None
+        return result if begins and is_aligned and result.stride == 1 else None
 
 
 class IndexPropagation(Propagation):
@@ -242,6 +260,7 @@ class IndexPropagation(Propagation):
         self._replaces_points = not any(_keeps_points(each) for each in body.instructions())
         self._indexed: dict[int, Indexed] = {}
         self._space = IndexSpace(0, [])
+        self._parts: list[tuple[IndexSpace, list[Expression]]] = []
 
     def tile_sizes(self, extent: int) -> list[int]:
         return [extent, *(1 << power for power in reversed(range((extent - 1).bit_length())))]
@@ -255,6 +274,14 @@ class IndexPropagation(Propagation):
             self._register(variable(number), self._space, register)
             for number in range(len(extents))
         )
+
+    def error(self, tile_sizes: Sequence[int]) -> str:
+        """Source: ComputeOutputTilingInfo."""
+        for space, indices in self._parts:
+            for (low, _), size in zip(space.ranges, tile_sizes, strict=False):
+                if low % size:
+                    return f"Dimension bounds are not divisible by tile size: {space.map(indices)}"
+        return ""
 
     def problem(self, instruction: MutableInstruction, tile: Numbers, *, is_inside: bool) -> str:
         """Source: SetSymbolicTile."""
@@ -343,11 +370,9 @@ class IndexPropagation(Propagation):
                     f"Failed to compute symbolic tile for {space.map(indices)} for HLO "
                     f"{_text(operand)}"
                 )
-            found.append(
-                tuple(
-                    self._register(self._simple(index, part), part, register) for index in indices
-                )
-            )
+            indices = [self._simple(index, part) for index in indices]
+            self._parts.append((part, indices))
+            found.append(tuple(self._register(index, part, register) for index in indices))
             start += extent
         return found
 

@@ -106,6 +106,14 @@ class Kernel:
         """The compiler's message where no tiling is possible, else empty."""
         return self._tiled.problem
 
+    def has_tiles(self, tile_sizes: tuple[int, ...]) -> bool:
+        """Whether there are such tiles, however large."""
+        return self._tiled.tiles(self._grid(tile_sizes)) is not None
+
+    def _grid(self, tile_sizes: tuple[int, ...]) -> Grid:
+        counts = [-(-extent // size) for extent, size in zip(self.extents, tile_sizes, strict=True)]
+        return Grid(tile_sizes, counts)
+
     def tiling(
         self,
         tile_sizes: tuple[int, ...],
@@ -121,15 +129,15 @@ class Kernel:
         """
         if prod(map(power_of_two, tile_sizes)) > self._most_registers:
             return None
-        counts = [-(-extent // size) for extent, size in zip(self.extents, tile_sizes, strict=True)]
-        blocks = prod(counts)
+        grid = self._grid(tile_sizes)
+        blocks = prod(grid.counts)
         if warps is None and blocks > self._device.block_dim_limit_x:
             return None
         utilization = self._utilization(self._root, tile_sizes, (1,) * len(tile_sizes))
         write = from_seconds(self._root.size / int(utilization * self._device.memory_bandwidth))
         if write > limit:
             return None
-        tiles = self._tiled.tiles(Grid(tile_sizes, counts))
+        tiles = self._tiled.tiles(grid)
         if tiles is None:
             return None
         work = self._work(self._tiled.region, blocks, tiles)
@@ -267,7 +275,7 @@ class Kernel:
             return _CROSSED_CONCATENATE_CYCLES if crosses else _CONCATENATE_CYCLES
         if opcode == "reduce":
             extents = sizes(instruction.operands[0].shape)
-            reduced = [extents[place] for place in instruction.attribute("dimensions")]
+            reduced: list[int] = [extents[place] for place in instruction.attribute("dimensions")]
             if self._version.counts_padding:
                 reduced = [power_of_two(extent) for extent in reduced]
             reducer = instruction.called[0].instructions

@@ -64,6 +64,10 @@ class Propagation(ABC):
         """The compiler's message where an instruction, inside the fusion or read by it, cannot have
         this tile; empty where it can."""
 
+    def error(self, tile_sizes: Sequence[int]) -> str:
+        """The compiler's message where it gives up on all tilings at one of these sizes."""
+        return ""
+
     @abstractmethod
     def operands(
         self,

@@ -50,6 +50,9 @@ def find_best_tiling(
     best = None
     # From large tiles to small ones, as what is slow is sooner known to be slow then.
     for tile_sizes in product(*map(propagation.tile_sizes, kernel.extents)):
+        error = propagation.error(tile_sizes)
+        if error and kernel.has_tiles(tile_sizes):
+            return Untileable(error, True)
         found = kernel.tiling(tile_sizes, limit=INFINITE if best is None else best.total)
         if found is not None and (best is None or found.total <= best.total):
             best = found
