@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +17,7 @@ from fusionscope.replay.priority_fusion import PriorityFusion, RecordedOrder
 from fusionscope.replay.priority_record import recorded_users
 from fusionscope.rules.books import GPU_BOOKS, Books, find_book
 from fusionscope.rules.gpu.state import GpuSettings, GpuState
+from fusionscope.rules.gpu.triton_support import TRITON_0_10, TRITON_0_11, TRITON_0_12
 from fusionscope.rules.graph import MutableModule
 from fusionscope.rules.rule import RuleBook
 
@@ -28,6 +29,16 @@ _FUSING_PASSES = (
 )  # fmt: skip
 _MAX_UNROLL = "xla_gpu_experimental_max_unroll_factor"
 _HEROLESS = "xla_gpu_experimental_enable_triton_heroless_priority_fusion"
+_TILES = "xla_gpu_experimental_enable_tiling_propagation"
+
+# Passes that only one version has, each behind a stage of the pipeline before it.
+_ONLY_IN = {
+    ("autotuner", "pipeline-start", "fusion-wrapper"): "gpu-0.10",
+    (
+        "pre-spmd-partitioner", "pipeline-start", "async-collective-custom-call-rewriter"
+    ): "gpu-0.11",
+}  # fmt: skip
+_TRITON = {"gpu-0.10": TRITON_0_10, "gpu-0.11": TRITON_0_11, "gpu-0.12": TRITON_0_12}
 # What the rules divide by or count with.
 _POSITIVE = (
     "block_dim_limit_x", "block_dim_limit_y", "clock_rate_ghz", "core_count", "fpus_per_core",
@@ -73,6 +84,9 @@ def read_target(
     default = GpuSettings()
     unroll = values.get(_MAX_UNROLL, (str(default.max_unroll),))[-1]
     heroless = values.get(_HEROLESS, ("false",))[-1]
+    triton = _TRITON[_version_of(module)]
+    if _TILES in values:
+        triton = replace(triton, propagates_tiles=values[_TILES][-1] == "true")
     record = module.priority_fusion
     ids: dict[str, dict[str, int]] = {}
     for run in find_gpu_runs(module):
@@ -80,7 +94,9 @@ def read_target(
             ids = module.instruction_ids(run.before) or {}
     return GpuTarget(
         device,
-        GpuSettings(int(unroll) if unroll.isdecimal() else default.max_unroll, heroless == "true"),
+        GpuSettings(
+            int(unroll) if unroll.isdecimal() else default.max_unroll, heroless == "true", triton
+        ),
         ids,
         recorded_users(record.steps) if record is not None else {},
     )
@@ -112,7 +128,16 @@ def find_gpu_runs(module: DumpedModule, *, shows_all_passes: bool = True) -> Ite
 
 def pick_gpu_books(module: DumpedModule) -> Books:
     """Those of the version that made the dump, the newest where it does not show."""
-    return GPU_BOOKS["gpu-0.12"]
+    return GPU_BOOKS[_version_of(module)]
+
+
+def _version_of(module: DumpedModule) -> str:
+    for stage in module.stages:
+        name = stage.name
+        version = _ONLY_IN.get((name.pipeline, name.after, name.before))
+        if version is not None:
+            return version
+    return "gpu-0.12"
 
 
 def replay_gpu(pass_name: str, graph: MutableModule, target: GpuTarget, books: Books) -> FusionPlan:

@@ -23,7 +23,11 @@ CPU_BOOKS: dict[str, Books] = {
     "cpu-0.11": (YNN_0_11, CPU_FUSION_0_11, CPU_WRAPPER, CPU_MULTI_OUTPUT),
     "cpu-0.10": (YNN_0_10, CPU_FUSION_0_10, CPU_WRAPPER_0_10, CPU_MULTI_OUTPUT),
 }
-GPU_BOOKS: dict[str, Books] = {"gpu-0.12": (GPU_FUSION, GPU_MULTI_OUTPUT)}
+GPU_BOOKS: dict[str, Books] = {
+    "gpu-0.12": (GPU_FUSION, GPU_MULTI_OUTPUT),
+    "gpu-0.11": (GPU_FUSION, GPU_MULTI_OUTPUT),
+    "gpu-0.10": (GPU_FUSION, GPU_MULTI_OUTPUT),
+}
 BOOKS: dict[str, Books] = {**CPU_BOOKS, **GPU_BOOKS}
 
 

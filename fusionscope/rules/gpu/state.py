@@ -11,6 +11,7 @@ from fusionscope.rules.gpu.emitters import is_generic_triton
 from fusionscope.rules.gpu.reductions import has_reduction_emitter, normal_reduction
 from fusionscope.rules.gpu.transposes import tiled_transpose
 from fusionscope.rules.gpu.triton import Triton
+from fusionscope.rules.gpu.triton_support import TRITON_0_12, TritonVersion
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.properties import is_elementwise, is_fusible
 
@@ -25,7 +26,8 @@ _FUSIBLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GpuSettings:
-    """The flags of the compiler that its rules for GPUs depend on, as they are by default.
+    """The flags of the compiler that its rules for GPUs depend on, as they are by default, and what
+    its version can do with Triton.
 
     ``max_unroll`` is xla_gpu_experimental_max_unroll_factor, ``has_heroless_triton``
     xla_gpu_experimental_enable_triton_heroless_priority_fusion.
@@ -33,6 +35,7 @@ class GpuSettings:
 
     max_unroll: int = 32
     has_heroless_triton: bool = False
+    triton: TritonVersion = TRITON_0_12
 
 
 class GpuState:
@@ -41,7 +44,7 @@ class GpuState:
     def __init__(self, device: Device, settings: GpuSettings) -> None:
         self.device = device
         self.settings = settings
-        self.triton = Triton(device)
+        self.triton = Triton(device, settings.triton)
         self.model = CostModel(device, settings.max_unroll, self.triton)
         self._facts: dict[MutableInstruction, Facts] = {}
 

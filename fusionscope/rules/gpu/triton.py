@@ -17,17 +17,18 @@ from fusionscope.rules.gpu.tiling.search import (
     estimate_run_time,
     find_best_tiling,
 )
-from fusionscope.rules.gpu.triton_support import unsupported
+from fusionscope.rules.gpu.triton_support import TritonVersion, unsupported
 from fusionscope.rules.graph import MutableInstruction
 
 _ERROR = "TiledRunTimeDataOrError return status: "
 
 
 class Triton:
-    """Triton on ``device``, with what was already asked of it."""
+    """A version of Triton on ``device``, with what was already asked of it."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, version: TritonVersion) -> None:
         self._device = device
+        self._version = version
         self._unsupported: dict[MutableInstruction, str | None] = {}
         self._identities = Identities()
         self._pairs: dict[PairIdentity, Tiling | Untileable] = {}
@@ -44,7 +45,7 @@ class Triton:
             inside = [instruction]
             if instruction.opcode == "fusion":
                 inside = list(instruction.fused.instructions)
-            messages = (unsupported(each, self._device) for each in inside)
+            messages = (unsupported(each, self._device, self._version) for each in inside)
             self._unsupported[instruction] = next(filter(None, messages), None)
         return self._unsupported[instruction]
 
@@ -58,7 +59,8 @@ class Triton:
         """Why the two together cannot be tiled; None where they can."""
         pair = self.identity(producer, consumer)
         if pair not in self._pairs:
-            self._pairs[pair] = find_best_tiling(FusionBody(producer, consumer), self._device)
+            body = FusionBody(producer, consumer)
+            self._pairs[pair] = find_best_tiling(body, self._device, self._version)
         found = self._pairs[pair]
         if isinstance(found, Tiling):
             return None
@@ -84,7 +86,9 @@ class Triton:
         config = block_level_config(fusion)
         if known is not None:
             config = BlockLevelConfig(known.tile_sizes, known.warps)
-        return estimate_run_time(fusion, self._device, config) if config is not None else None
+        if config is None:
+            return None
+        return estimate_run_time(fusion, self._device, config, self._version)
 
     def changed(self, instruction: MutableInstruction) -> None:
         """``instruction`` is another than before."""
