@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import NamedTuple
 
 from fusionscope.hlo import Module
 from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
@@ -38,6 +40,33 @@ def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
     attributes, literals, kinds of fusions and what is in them. Names do not count, nor does what
     nothing reads.
     """
+    for place in _side_by_side(ours, theirs):
+        if place.what is not None:
+            one, other = (_words(each, place.what) for each in (place.ours, place.theirs))
+            return Divergence(place.computation, place.what, one, other)
+    return None
+
+
+def find_names(ours: Module, theirs: Module) -> dict[str, str]:
+    """What the instructions of ``theirs`` are called in ``ours``, up to the first difference."""
+    return {
+        place.theirs.name: place.ours.name
+        for place in _side_by_side(ours, theirs)
+        if place.what is None and place.ours is not None and place.theirs is not None
+    }
+
+
+class _Place(NamedTuple):
+    """The same place in two modules, in a computation of the other one; ``what`` differs there."""
+
+    computation: str
+    ours: MutableInstruction | None
+    theirs: MutableInstruction | None
+    what: str | None
+
+
+def _side_by_side(ours: Module, theirs: Module) -> Iterator[_Place]:
+    """The places of two modules, in order, up to the first that differs."""
     pending = [(MutableModule(ours).entry, MutableModule(theirs).entry)]
     seen: set[tuple[MutableComputation, MutableComputation]] = set()
     while pending:
@@ -49,18 +78,17 @@ def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
         our_place = {each: index for index, each in enumerate(ours_order)}
         their_place = {each: index for index, each in enumerate(theirs_order)}
         for a, b in zip_longest(ours_order, theirs_order):
-            what = "number of instructions"
+            what: str | None = "number of instructions"
             if a is not None and b is not None:
-                found = _difference(a, b)
+                what = _difference(a, b)
                 reads = [our_place[each] for each in a.operands]
-                if found is None and reads != [their_place[each] for each in b.operands]:
-                    found = "operands"
-                if found is None:
+                if what is None and reads != [their_place[each] for each in b.operands]:
+                    what = "operands"
+                if what is None:
                     pending.extend(zip(a.called, b.called, strict=True))
-                    continue
-                what = found
-            return Divergence(other.name, what, _words(a, what), _words(b, what))
-    return None
+            yield _Place(other.name, a, b, what)
+            if what is not None:
+                return
 
 
 def _live(computation: MutableComputation) -> list[MutableInstruction]:

@@ -16,7 +16,7 @@ from fusionscope.dump.priority_fusion import PriorityFusionRecord
 from fusionscope.errors import UnusableInput
 from fusionscope.history.outcomes import pairs_after
 from fusionscope.hlo import Module
-from fusionscope.replay.comparison import Divergence, find_divergence
+from fusionscope.replay.comparison import Divergence, find_divergence, find_names
 from fusionscope.replay.gpu_passes import PRIORITY_FUSION
 from fusionscope.replay.passes import Settings, find_runs, pick_books, read_settings, replay
 from fusionscope.replay.plan import FusionPlan, PassRun
@@ -174,6 +174,7 @@ def _verify_passes(
     settings = read_settings(module, device)
     books = books or pick_books(module)
     plan: FusionPlan | None = None
+    after: Module | None = None
     for run in runs:
         theirs: list[list[_Told]] = []
         record: PriorityFusionRecord | None = None
@@ -185,6 +186,7 @@ def _verify_passes(
         except UnusableInput as error:
             problems.append(str(error))
         last, plan = plan, None
+        last_after, after = after, None
         try:
             before = module.read(run.before)
             after = before if run.after is None else module.read(run.after)
@@ -197,7 +199,7 @@ def _verify_passes(
             )
             graph: MutableModule | None = None
             if last is not None and run.pass_name != "fusion":
-                graph = last.graph if carries_on else _with_known_users(before, last.graph)
+                graph = last.graph if carries_on else _with_known_users(before, last, last_after)
             plan = replay(run.pass_name, before, settings, books, graph)
             book = find_book(books, run.pass_name).name
             compared = _compare(run, book, plan, before, after, theirs)
@@ -264,15 +266,19 @@ def _with_steps(
     )
 
 
-def _with_known_users(module: Module, earlier: MutableModule) -> MutableModule:
-    """``module`` with the users of instructions in the order that they had in ``earlier``, which
-    other passes changed since: as far as names tell."""
+def _with_known_users(module: Module, earlier: FusionPlan, theirs: Module | None) -> MutableModule:
+    """``module`` with the users of instructions in the order that they had after ``earlier``. Other
+    passes changed it since, and ``theirs`` is what they started from, which tells the names: the
+    number of a fusion says nothing."""
     graph = MutableModule(module)
-    known = {each.name: each for each in earlier.walk()}
+    names = find_names(earlier.module, theirs) if theirs is not None else {}
+    known = {each.name: each for each in earlier.graph.walk()}
+    called = {ours: name for name, ours in names.items()}
     for instruction in graph.walk():
-        if len(instruction.users) > 1 and instruction.name in known:
-            users = known[instruction.name].users
-            instruction.users.reorder([user.name for user in users])
+        name = names.get(instruction.name, instruction.name)
+        if len(instruction.users) > 1 and name in known:
+            users = known[name].users
+            instruction.users.reorder([called.get(user.name, user.name) for user in users])
     return graph
 
 
