@@ -105,3 +105,14 @@ def test_another_device_does_not_agree() -> None:
         plan = replay_pass(run.pass_name, before, replace(settings, gpu=gpu), BOOKS)
         agreeing.append(compare_with_record(plan.events, steps, ()).first is None)
     assert agreeing == [True, False]
+
+
+def test_users_keep_their_order_whatever_fusions_are_called() -> None:
+    """CSE and DCE ran between the two passes, and the compiler numbered the fusions in another
+    order; in that of the users of the loop's state stand the outputs of the kernel."""
+    found = verified(Path(__file__).parent / "data/h100/collatz")
+    assert [each.pass_name for each in found.passes if each.after] == [
+        PRIORITY_FUSION,
+        "multi_output_fusion",
+    ]
+    assert found.is_identical and found.agreement == 100
