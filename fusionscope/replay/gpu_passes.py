@@ -14,7 +14,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.replay.gpu_multi_output import GpuMultiOutputFusion
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.priority_fusion import PriorityFusion, RecordedOrder
-from fusionscope.replay.priority_record import recorded_users
+from fusionscope.replay.priority_record import recorded_users, undecided_order
 from fusionscope.rules.books import GPU_BOOKS, Books, find_book
 from fusionscope.rules.gpu.state import GpuSettings, GpuState
 from fusionscope.rules.gpu.triton_support import TRITON_0_10, TRITON_0_11, TRITON_0_12
@@ -50,8 +50,8 @@ _POSITIVE = (
 class GpuTarget:
     """What the passes compiled for, and by which flags. ``ids`` are the unique ids of instructions
     before priority fusion, by computation and name, ``users`` those of instructions in their order
-    by name, both as far as the dump has them; ``recorded`` is the order of a record, where that is
-    to be followed."""
+    by name, both as far as the dump has them; ``recorded`` is as much of the order of a record as
+    is to be followed."""
 
     device: Device
     settings: GpuSettings = field(default_factory=GpuSettings)
@@ -99,16 +99,22 @@ def read_target(
         ),
         ids,
         recorded_users(record.steps) if record is not None else {},
+        undecided_order(record.steps) if record is not None else None,
     )
 
 
-def find_gpu_runs(module: DumpedModule, *, shows_all_passes: bool = True) -> Iterator[PassRun]:
+def find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
     """In their order; of a pass that changed nothing ``after`` is None.
 
-    ``shows_all_passes`` says whether every pass that changed something left a file: where it is not
-    so, only what is named as the next pass ran right behind a stage.
+    Where not every pass that changed something left a file, only what is named as the next pass ran
+    right behind a stage. Raises ``UnusableInput``.
     """
+    values: Mapping[str, Sequence[str]] = module.flags.values if module.flags is not None else {}
+    shows_all_passes = values.get("xla_dump_hlo_pass_re", (".*",)) == (".*",)
     known = {book.pass_name for book in pick_gpu_books(module)}
+    known.difference_update(values.get("xla_disable_hlo_passes", ()))
+    if values.get("xla_enable_hlo_passes_only"):
+        known.intersection_update(values["xla_enable_hlo_passes_only"])
     stages = [stage for stage in module.stages if stage.name.counter is not None]
     waiting = list(_FUSING_PASSES)
     for before, after in pairwise([*stages, None]):
