@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
@@ -89,6 +89,73 @@ def _side_by_side(ours: Module, theirs: Module) -> Iterator[_Place]:
             yield _Place(other.name, a, b, what)
             if what is not None:
                 return
+
+
+def has_same_kernels(ours: Module, theirs: Module) -> bool:
+    """Whether two modules compute the same in the same kernels, but for the order in which kernels
+    of several outputs have these, and all kernels their operands.
+
+    A kernel is its kind and all that is in it, each instruction as often as it is computed.
+    """
+    contents = _Contents()
+    return contents.of(ours) == contents.of(theirs)
+
+
+class _Contents:
+    """Numbers of what is computed: equal where it is the same."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def of(self, module: Module) -> int:
+        """What the entry computes."""
+        graph = MutableModule(module)
+        called: dict[MutableComputation, int] = {}
+        for computation in graph.post_order():
+            numbers = self._instructions(computation, called)
+            root = numbers[computation.root]
+            called[computation] = self._number((root, *sorted(numbers.values())))
+        return called[graph.entry]
+
+    def _number(self, content: Hashable) -> int:
+        return self._numbers.setdefault(content, len(self._numbers))
+
+    def _instructions(
+        self,
+        computation: MutableComputation,
+        called: dict[MutableComputation, int],
+        arguments: Sequence[int] | None = None,
+    ) -> dict[MutableInstruction, int]:
+        """Of all that is read. ``arguments`` are what a fusion reads, where it is that one's."""
+        numbers: dict[MutableInstruction, int] = {}
+        outputs: dict[MutableInstruction, tuple[int, ...]] = {}
+        for each in _live(computation):
+            operands = tuple(
+                self._number((numbers[operand], *outputs.get(operand, ())))
+                for operand in each.operands
+            )
+            if each.opcode == "parameter" and arguments is not None:
+                numbers[each] = arguments[each.parameter_number]
+            elif each.opcode == "fusion" and not computation.is_fused:
+                inside = self._instructions(each.fused, called, operands)
+                kind = each.fusion_kind, each.backend_kind
+                if each.is_multi_output:
+                    outputs[each] = tuple(inside[output] for output in each.fused.root.operands)
+                    del inside[each.fused.root]
+                    root: Hashable = tuple(sorted(outputs[each]))
+                else:
+                    root = inside[each.fused.root]
+                numbers[each] = self._number((kind, root, *sorted(inside.values())))
+            elif each.opcode == "get-tuple-element" and each.operands[0] in outputs:
+                source = each.operands[0]
+                output = outputs[source][int(each.attributes["index"])]
+                numbers[each] = self._number(("output", numbers[source], output))
+            else:
+                does = each.opcode, str(each.shape), each.fusion_kind, "".join(each.inside.split())
+                bodies = tuple(called[body] for body in each.called)
+                meaning = tuple(sorted(_meaning(each).items()))
+                numbers[each] = self._number((does, each.backend_kind, operands, bodies, meaning))
+        return numbers
 
 
 def _live(computation: MutableComputation) -> list[MutableInstruction]:

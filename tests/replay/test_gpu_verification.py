@@ -58,6 +58,18 @@ def test_the_replay_takes_every_step_that_the_compiler_took(path: Path) -> None:
     assert run.decisions_agreeing == run.decisions
 
 
+@pytest.mark.parametrize("path", GPU, ids=name)
+def test_every_plan_is_the_compilers(path: Path) -> None:
+    for run in verified(path).passes:
+        assert run.is_identical, run.divergence
+        assert run.has_same_kernels
+
+
+def test_a_pass_that_was_left_out_is_not_replayed() -> None:
+    passes = verified(DUMPS / "h100-without-multi-output-fusion" / "reductions").passes
+    assert [run.pass_name for run in passes] == [PRIORITY_FUSION]
+
+
 def test_every_kind_of_step_is_compared() -> None:
     steps = [priority_fusion(verified(path)).steps for path in GPU]
     assert sum(each.native.steps for each in steps if each) > 2000
