@@ -22,7 +22,7 @@ from fusionscope.replay.comparison import (
     find_names,
     has_same_kernels,
 )
-from fusionscope.replay.gpu_passes import PRIORITY_FUSION
+from fusionscope.replay.gpu_passes import PRIORITY_FUSION, GpuTarget
 from fusionscope.replay.passes import Settings, find_runs, pick_books, read_settings, replay
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.priority_record import (
@@ -31,6 +31,7 @@ from fusionscope.replay.priority_record import (
     recorded_order,
     steps_within,
 )
+from fusionscope.replay.user_history import find_user_order
 from fusionscope.rules.books import Books, find_book
 from fusionscope.rules.gpu.emitters import is_generic_triton
 from fusionscope.rules.graph import MutableModule
@@ -179,6 +180,8 @@ def _verify_passes(
             file=str(module.stages[0].file),
         )
     settings = read_settings(module, device)
+    if settings.gpu is not None:
+        settings = replace(settings, gpu=_with_earlier_users(settings.gpu, module, runs))
     books = books or pick_books(module)
     plan: FusionPlan | None = None
     after: Module | None = None
@@ -274,6 +277,17 @@ def _with_steps(
         steps=steps,
     )
     return compared, plan
+
+
+def _with_earlier_users(
+    target: GpuTarget, module: DumpedModule, runs: Iterable[PassRun]
+) -> GpuTarget:
+    """With the users of what no record scores, as far as the stages before tell."""
+    for run in runs:
+        if run.pass_name == PRIORITY_FUSION:
+            users = find_user_order(module, run.before)
+            return replace(target, users={**users, **target.users})
+    return target
 
 
 def _with_known_users(module: Module, earlier: FusionPlan, theirs: Module | None) -> MutableModule:
