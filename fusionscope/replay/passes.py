@@ -11,13 +11,8 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.hlo import Module
 from fusionscope.replay.cpu import CpuInstructionFusion, find_skipped
-from fusionscope.replay.gpu_passes import (
-    GpuTarget,
-    find_gpu_runs,
-    pick_gpu_books,
-    read_target,
-    replay_gpu,
-)
+from fusionscope.replay.gpu_passes import find_gpu_runs, read_target, replay_gpu
+from fusionscope.replay.gpu_target import GpuTarget, pick_gpu_books
 from fusionscope.replay.library import LibraryRewriter
 from fusionscope.replay.multi_output import MultiOutputFusion
 from fusionscope.replay.plan import FusionPlan, PassRun
@@ -80,15 +75,20 @@ def read_settings(module: DumpedModule, device: Device | None = None) -> Setting
         emitters and "xla_cpu_use_multi_output_fusion" in extra,
         frozenset(flags.values.get("xla_disable_hlo_passes", ())),
         frozenset(flags.values.get("xla_enable_hlo_passes_only", ())) or None,
-        flags.values.get("xla_dump_hlo_pass_re", (".*",)) == (".*",),
+        shows_all_passes(module),
         gpu,
     )
+
+
+def shows_all_passes(module: DumpedModule) -> bool:
+    flags = module.flags
+    return flags is None or flags.values.get("xla_dump_hlo_pass_re", (".*",)) == (".*",)
 
 
 def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
     """The runs of passes that can be replayed, in their order. Raises ``UnusableInput``."""
     if module.backend == "gpu":
-        return tuple(find_gpu_runs(module))
+        return tuple(find_gpu_runs(module, shows_all_passes=shows_all_passes(module)))
     if module.backend != "cpu":
         return ()
     settings = read_settings(module)
@@ -156,7 +156,7 @@ def replay(
     graph = graph or MutableModule(before)
     if settings.gpu is not None:
         return replay_gpu(pass_name, graph, settings.gpu, books)
-    book: RuleBook[Any] = find_book(books, pass_name)
+    book: RuleBook[Any] = find_book(books, pass_name, "cpu")
     if pass_name == "dot-library-rewriter":
         return LibraryRewriter(graph, book, settings.ynn_types).run()
     if pass_name == "fusion":
