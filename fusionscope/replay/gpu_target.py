@@ -16,9 +16,9 @@ from fusionscope.rules.gpu.gemm_v2 import GPU_GEMM_V2
 from fusionscope.rules.gpu.state import GpuSettings
 from fusionscope.rules.gpu.triton_support import TRITON_0_10, TRITON_0_11, TRITON_0_12
 
-# A stage that only one version has: its pipeline, the pass behind it and the one before it.
+# An early stage that only one version has: its pipeline, the pass behind it and the next one.
 _ONLY_IN = {
-    ("post-scheduler-xla-transforms", "pipeline-start", "apply-xla-transforms"): "gpu-0.10",
+    ("collective-optimizations", "pipeline-start", "ragged-all-to-all-canonicalizer"): "gpu-0.10",
     (
         "pre-spmd-partitioner", "pipeline-start", "async-collective-custom-call-rewriter"
     ): "gpu-0.11",
