@@ -52,8 +52,8 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
 class GpuTarget:
     """What the passes compiled for, and by which flags. ``ids`` are the unique ids of instructions
     before priority fusion, by computation and name, ``users`` those of instructions in their order
-    by name, both as far as the dump has them; ``recorded`` is the order of a record, where that is
-    to be followed."""
+    by name, both as far as the dump has them; ``recorded`` is as much of the order of a record as
+    is to be followed."""
 
     device: Device
     settings: GpuSettings = field(default_factory=GpuSettings)
