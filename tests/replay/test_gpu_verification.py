@@ -67,7 +67,8 @@ def test_every_plan_is_the_compilers(path: Path) -> None:
 
 def test_a_pass_that_was_left_out_is_not_replayed() -> None:
     passes = verified(DUMPS / "h100-without-multi-output-fusion" / "reductions").passes
-    assert [run.pass_name for run in passes] == [PRIORITY_FUSION]
+    names = {run.pass_name for run in passes}
+    assert PRIORITY_FUSION in names and "multi_output_fusion" not in names
 
 
 def test_every_kind_of_step_is_compared() -> None:
