@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device, describe
@@ -20,6 +21,18 @@ from fusionscope.rules.books import Books
 from fusionscope.rules.changes import TAKING_WISHES, Changes, unfitting
 
 _TOGETHER = (Outcome.FUSED, Outcome.DUPLICATED)
+# The passes of a GPU that run one upon the other: between these groups much else is done.
+_GPU_CHAINS = (
+    ("variadic-op-splitter", "sort-iota-fusion", "priority-fusion", "multi_output_fusion"),
+    ("triton-gemm-rewriter",),
+    ("triton-softmax-rewriter",),
+    ("copy_fusion",),
+    ("fusion-block-level-rewriter",),
+)
+# The passes that say why they keep a pair apart, the one that says most first.
+_REFUSING = (
+    "fusion", "dot-library-rewriter", "priority-fusion", *chain.from_iterable(_GPU_CHAINS[1:])
+)  # fmt: skip
 _PASSES_BEFORE = (
     "what the passes before fusion do is not replayed: they did it for the GPU of the dump"
 )
@@ -45,9 +58,7 @@ def what_if(
     changed = changes.apply(books)
     settings = read_settings(module, device)
     changed_settings = settings if other is None else read_settings(module, other)
-    runs = list(find_runs(module))
-    while runs and runs[-1].pass_name == "fusion-wrapper":  # it adds no fusion of two operations
-        runs.pop()
+    runs = _runs(module, books, changed)
     if not runs:
         raise UnusableInput(
             f"{module.name}: no fusion pass can be replayed, so nothing else can be tried",
@@ -70,8 +81,7 @@ def what_if(
             if following and find_divergence(as_is.module, following[0]) is not None:
                 notes.append(_PASSES_BETWEEN)
     pairs = [pairs_after(inputs[0], plan.module) for plan in (as_is, plan)]
-    main_pass = runs[-1].pass_name
-    refused = Replayed(old, main_pass), Replayed(new, main_pass)
+    refused = Replayed(old, runs[-1].pass_name), Replayed(new, runs[-1].pass_name)
     totals = [_totals(each.module, module.backend) for each in (as_is, plan)]
     words = [str(changes)] if changes else []
     if other is not None:
@@ -96,6 +106,19 @@ def what_if(
     )
 
 
+def _runs(module: DumpedModule, books: Books, changed: Books) -> list[PassRun]:
+    """Those to replay: of a GPU the main ones, or others if only their rules were changed."""
+    runs = list(find_runs(module))
+    if module.backend != "gpu":
+        while runs and runs[-1].pass_name == "fusion-wrapper":  # it fuses no two operations
+            runs.pop()
+        return runs
+    other = {new.pass_name for old, new in zip(books, changed, strict=True) if old != new}
+    asked = [passes for passes in _GPU_CHAINS if other.intersection(passes)]
+    passes = (asked or _GPU_CHAINS)[0]
+    return [run for run in runs if run.pass_name in passes]
+
+
 def _notes(
     changes: Changes, books: Books, runs: list[PassRun], inputs: list[Module]
 ) -> Iterator[str]:
@@ -115,7 +138,7 @@ def _notes(
 
 def _refusal(replayed: Replayed, pair: Pair) -> str | None:
     """The rule that keeps the pair apart, where it is kept apart."""
-    for pass_name in ("fusion", "priority-fusion", "dot-library-rewriter"):
+    for pass_name in _REFUSING:
         reason = replayed.reason(pass_name, pair.producer.name, pair.consumer.name)
         if reason is not None:
             return reason.rule

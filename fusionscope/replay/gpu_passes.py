@@ -2,62 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from fusionscope.dump import DumpedModule
+from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions
 from fusionscope.dump.device import Device
-from fusionscope.errors import UnusableInput
+from fusionscope.replay.block_level import FusionBlockLevelRewriter
+from fusionscope.replay.copy_fusion import CopyFusion
+from fusionscope.replay.gemm_fusion_v1 import GemmFusionV1
+from fusionscope.replay.gemm_fusion_v2 import GemmFusionV2
 from fusionscope.replay.gpu_multi_output import GpuMultiOutputFusion
+from fusionscope.replay.gpu_target import (
+    GpuTarget,
+    is_known_to_run,
+    pick_gpu_books,
+    read_device,
+    read_gpu_settings,
+)
 from fusionscope.replay.plan import FusionPlan, PassRun
-from fusionscope.replay.priority_fusion import PriorityFusion, RecordedOrder
+from fusionscope.replay.priority_fusion import PriorityFusion
 from fusionscope.replay.priority_record import recorded_users, undecided_order
-from fusionscope.rules.books import GPU_BOOKS, Books, find_book
-from fusionscope.rules.gpu.state import GpuSettings, GpuState
-from fusionscope.rules.gpu.triton_support import TRITON_0_10, TRITON_0_11, TRITON_0_12
-from fusionscope.rules.graph import MutableModule
+from fusionscope.replay.softmax import SoftmaxRewriter
+from fusionscope.replay.sorting import SortIotaFusion
+from fusionscope.replay.splitting import VariadicOpSplitter
+from fusionscope.replay.wrapper import FusionWrapper
+from fusionscope.rules.books import Books, find_book
+from fusionscope.rules.gpu.gemm import GemmState
+from fusionscope.rules.gpu.gemm_v2 import GPU_GEMM_V2
+from fusionscope.rules.gpu.kinds import choose_kind
+from fusionscope.rules.gpu.state import GpuState
+from fusionscope.rules.graph import MutableInstruction, MutableModule
 from fusionscope.rules.rule import RuleBook
 
-_FUSING = "fusion"  # the pipeline in which both main passes run
 PRIORITY_FUSION = "priority-fusion"
-_FUSING_PASSES = (
-    "variadic-op-splitter", "sort-iota-fusion", PRIORITY_FUSION, "cse", "dce",
-    "multi_output_fusion", "cse", "dce",
-)  # fmt: skip
-_MAX_UNROLL = "xla_gpu_experimental_max_unroll_factor"
-_HEROLESS = "xla_gpu_experimental_enable_triton_heroless_priority_fusion"
-_TILES = "xla_gpu_experimental_enable_tiling_propagation"
+_START = "pipeline-start"
 
-# Passes that only one version has, each behind a stage of the pipeline before it.
-_ONLY_IN = {
-    ("autotuner", "pipeline-start", "fusion-wrapper"): "gpu-0.10",
-    (
-        "pre-spmd-partitioner", "pipeline-start", "async-collective-custom-call-rewriter"
-    ): "gpu-0.11",
+# The passes of the pipelines that fuse, in their order, as far as they can leave a stage. Source:
+# xla/service/gpu/gpu_compiler.cc, fusion_pipeline.cc, fusion_dispatch_pipeline.cc,
+# pre_scheduling_copy_insertion_pipeline.cc.
+_PIPELINES: dict[str, tuple[str, ...]] = {
+    "hlo_normalization": (
+        "algsimp", "bitcast_dtypes_expander", "transpose-folding", "reshape-decomposer",
+        "reduce-decomposer", "algorithm-checker", "dot_normalizer", "dot_dimension_sorter",
+        "gemv-rewriter", "splitk-rewriter", "triton-gemm-rewriter", "hoist-fused-bitcasts",
+        "gemm-fusion-swap-operands", "cublas-pad-for-gemms", "cublas-gemm-rewriter",
+        "cublas-gemm-broadcast-folding-rewriter", "reshape-decomposer", "layout_normalization",
+        "algsimp", "scatter_simplifier", "broadcast_canonicalizer",
+        "reduction-degenerate-dim-remover", "reduction-layout-normalizer", "algsimp", "cse",
+        "constant_folding", "dce", "triton-softmax-rewriter", "reduction-dimension-grouper",
+        "reduction-splitter", "tree-reduction-rewriter", "sub-byte-size-setter",
+    ),
+    "fusion": (
+        "variadic-op-splitter", "sort-iota-fusion", PRIORITY_FUSION, "cse", "dce",
+        "multi_output_fusion", "cse", "dce",
+    ),
+    "autotuner": ("fusion-wrapper", "autotuner", "convert_triton_gemm_config"),
+    "pre-scheduling-copy-insertion": (
+        "dce", "loop-schedule-linearizer", "copy-insertion", "constant-fill-copy-rewriter",
+        "copy_fusion", "sanitize-constant-names",
+    ),
+    "pre-scheduling-passes": (
+        "fusion-wrapper", "dynamic-slice-copy-fusion-async-wrapper", "gpu-copy-async-wrapper",
+    ),
+    "fusion-wrapper": ("fusion-wrapper",),
+    "fusion-dispatch-pipeline": ("dce", "fusion-block-level-rewriter"),
 }  # fmt: skip
-_TRITON = {"gpu-0.10": TRITON_0_10, "gpu-0.11": TRITON_0_11, "gpu-0.12": TRITON_0_12}
-# What the rules divide by or count with.
-_POSITIVE = (
-    "block_dim_limit_x", "block_dim_limit_y", "clock_rate_ghz", "core_count", "fpus_per_core",
-    "memory_bandwidth", "threads_per_warp",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class GpuTarget:
-    """What the passes compiled for, and by which flags. ``ids`` are the unique ids of instructions
-    before priority fusion, by computation and name, ``users`` those of instructions in their order
-    by name, both as far as the dump has them; ``recorded`` is as much of the order of a record as
-    is to be followed."""
-
-    device: Device
-    settings: GpuSettings = field(default_factory=GpuSettings)
-    ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    users: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    recorded: RecordedOrder | None = None
 
 
 def read_target(
@@ -65,28 +77,7 @@ def read_target(
 ) -> GpuTarget:
     """``device`` is the one to take, the dump's own where None. Raises ``UnusableInput`` where
     neither is known, or there can be no such device."""
-    device = device or module.device
-    if device is None:
-        raise UnusableInput(
-            f"nothing in the dump says which GPU {module.name} was compiled for",
-            file=str(module.stages[0].file),
-            hint="name it, as in --device h100, or put *.gpu_target_config.pbtxt beside the stages",
-        )
-    for name in _POSITIVE:
-        figure = getattr(device, name)
-        if not 0 < figure < 2**63:
-            raise UnusableInput(
-                f"{name} of the GPU for {module.name} is {str(figure)[:20]}, expected more than 0",
-                file=str(module.stages[0].file),
-                hint="name the GPU, as in --device h100",
-            )
-    values: Mapping[str, Sequence[str]] = flags.values if flags is not None else {}
-    default = GpuSettings()
-    unroll = values.get(_MAX_UNROLL, (str(default.max_unroll),))[-1]
-    heroless = values.get(_HEROLESS, ("false",))[-1]
-    triton = _TRITON[_version_of(module)]
-    if _TILES in values:
-        triton = replace(triton, propagates_tiles=values[_TILES][-1] == "true")
+    device = read_device(module, device)
     record = module.priority_fusion
     ids: dict[str, dict[str, int]] = {}
     for run in find_gpu_runs(module):
@@ -94,9 +85,7 @@ def read_target(
             ids = module.instruction_ids(run.before) or {}
     return GpuTarget(
         device,
-        GpuSettings(
-            int(unroll) if unroll.isdecimal() else default.max_unroll, heroless == "true", triton
-        ),
+        read_gpu_settings(module, flags),
         ids,
         recorded_users(record.steps) if record is not None else {},
         undecided_order(record.steps) if record is not None else None,
@@ -109,47 +98,83 @@ def find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
     Where not every pass that changed something left a file, only what is named as the next pass ran
     right behind a stage. Raises ``UnusableInput``.
     """
-    values: Mapping[str, Sequence[str]] = module.flags.values if module.flags is not None else {}
-    shows_all_passes = values.get("xla_dump_hlo_pass_re", (".*",)) == (".*",)
-    known = {book.pass_name for book in pick_gpu_books(module)}
-    known.difference_update(values.get("xla_disable_hlo_passes", ()))
-    if values.get("xla_enable_hlo_passes_only"):
-        known.intersection_update(values["xla_enable_hlo_passes_only"])
+    names = [book.pass_name for book in pick_gpu_books(module)]
+    known = {name for name in names if is_known_to_run(name, module)}
     stages = [stage for stage in module.stages if stage.name.counter is not None]
-    waiting = list(_FUSING_PASSES)
-    for before, after in pairwise([*stages, None]):
-        assert before is not None
-        passes = [before.name.before]
-        if shows_all_passes and before.name.pipeline == _FUSING:
-            acted = after.name.after if after is not None else ""
-            ends = waiting.index(acted) + 1 if acted in waiting else len(waiting)
-            passes, waiting = waiting[:ends], waiting[ends:]
-        elif shows_all_passes and after is not None:
-            passes.append(after.name.after)
-        for name in dict.fromkeys(passes):
+    if not module.shows_all_passes:
+        for before, after in pairwise(stages):
+            name = after.name.after
+            if name in known and before.name.before == name and _in_place(before, after):
+                yield PassRun(name, before, after)
+        return
+    place = 0  # in its pipeline, of the first pass that can have run since
+    for index, before in enumerate(stages[:-1]):
+        passes = _PIPELINES.get(before.name.pipeline)
+        if passes is None:
+            continue
+        start = 0 if before.name.after == _START else place
+        end, acted = len(passes), None
+        for later in range(index + 1, len(stages)):
+            if _in_place(before, stages[later]):
+                acted = later
+                end = _place_of(passes, stages[later], start)
+                break
+        for name in passes[start:end]:
             if name in known:
-                changed = after is not None and after.name.after == name
-                yield PassRun(name, before, after if changed else None)
+                yield PassRun(name, before, None)
+        if acted is not None and end < len(passes):
+            place = end + 1
+            if passes[end] in known:
+                yield PassRun(passes[end], stages[acted - 1], stages[acted])
 
 
-def pick_gpu_books(module: DumpedModule) -> Books:
-    """Those of the version that made the dump, the newest where it does not show."""
-    return GPU_BOOKS[_version_of(module)]
+def _in_place(before: Stage, after: Stage) -> bool:
+    """Whether ``after`` is a later stage of a pipeline that is known, of the same run of it."""
+    pipeline = before.name.pipeline
+    return pipeline in _PIPELINES and after.name.pipeline == pipeline and after.name.after != _START
 
 
-def _version_of(module: DumpedModule) -> str:
-    for stage in module.stages:
-        name = stage.name
-        version = _ONLY_IN.get((name.pipeline, name.after, name.before))
-        if version is not None:
-            return version
-    return "gpu-0.12"
+def _place_of(passes: Sequence[str], stage: Stage, start: int) -> int:
+    """That of the pass behind ``stage``: of several of the name, the one that the next pass is the
+    nearest to; that of no pass where it is none of them."""
+    found = len(passes)
+    least = found
+    for place in range(start, len(passes)):
+        if passes[place] == stage.name.after:
+            rest = passes[place + 1 :]
+            distance = rest.index(stage.name.before) if stage.name.before in rest else len(rest)
+            if distance < least:
+                found, least = place, distance
+    return found
 
 
 def replay_gpu(pass_name: str, graph: MutableModule, target: GpuTarget, books: Books) -> FusionPlan:
     """What a pass makes of ``graph``, which it changes."""
-    book: RuleBook[Any] = find_book(books, pass_name)
+    book: RuleBook[Any] = find_book(books, pass_name, "gpu")
     state = GpuState(target.device, target.settings)
-    if pass_name == "multi_output_fusion":
-        return GpuMultiOutputFusion(graph, book, state).run()
+    match pass_name:
+        case "triton-gemm-rewriter":
+            settings = target.settings
+            gemm_state = GemmState(target.device, settings.gemm_threshold, settings.triton)
+            rewriter = GemmFusionV2 if book.name == GPU_GEMM_V2.name else GemmFusionV1
+            return rewriter(graph, book, gemm_state).run()
+        case "triton-softmax-rewriter":
+            return SoftmaxRewriter(graph, book, state).run()
+        case "variadic-op-splitter":
+            return VariadicOpSplitter(graph, book).run()
+        case "sort-iota-fusion":
+            return SortIotaFusion(graph, book).run()
+        case "multi_output_fusion":
+            return GpuMultiOutputFusion(graph, book, state).run()
+        case "fusion-wrapper":
+            kind_of = partial(_kind_of, device=target.device)
+            return FusionWrapper(graph, book, kind_of).run()
+        case "copy_fusion":
+            return CopyFusion(graph, book, state).run()
+        case "fusion-block-level-rewriter":
+            return FusionBlockLevelRewriter(graph, book, state).run()
     return PriorityFusion(graph, book, state, target.ids, target.users, target.recorded).run()
+
+
+def _kind_of(instruction: MutableInstruction, device: Device) -> str:
+    return choose_kind(instruction, instruction, device)

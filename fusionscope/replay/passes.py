@@ -11,13 +11,8 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.hlo import Module
 from fusionscope.replay.cpu import CpuInstructionFusion, find_skipped
-from fusionscope.replay.gpu_passes import (
-    GpuTarget,
-    find_gpu_runs,
-    pick_gpu_books,
-    read_target,
-    replay_gpu,
-)
+from fusionscope.replay.gpu_passes import find_gpu_runs, read_target, replay_gpu
+from fusionscope.replay.gpu_target import GpuTarget, pick_gpu_books
 from fusionscope.replay.library import LibraryRewriter
 from fusionscope.replay.multi_output import MultiOutputFusion
 from fusionscope.replay.plan import FusionPlan, PassRun
@@ -43,9 +38,8 @@ class Settings:
 
     ``ynn_types`` are the types of library fusions that are on, ``has_emitters`` whether the
     emitters of fusions are, ``has_multi_output`` whether multi-output fusion runs. ``disabled`` are
-    passes that were left out, ``enabled`` the only ones that were not, None where all were enabled;
-    ``shows_all_passes`` whether every pass that changed something left a file. ``gpu`` is what was
-    compiled for, None where that was no GPU.
+    passes that were left out, ``enabled`` the only ones that were not, None where all were enabled.
+    ``gpu`` is what was compiled for, None where that was no GPU.
     """
 
     ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
@@ -53,7 +47,6 @@ class Settings:
     has_multi_output: bool = False
     disabled: frozenset[str] = frozenset()
     enabled: frozenset[str] | None = None
-    shows_all_passes: bool = True
     gpu: GpuTarget | None = None
 
     def runs(self, pass_name: str) -> bool:
@@ -80,7 +73,6 @@ def read_settings(module: DumpedModule, device: Device | None = None) -> Setting
         emitters and "xla_cpu_use_multi_output_fusion" in extra,
         frozenset(flags.values.get("xla_disable_hlo_passes", ())),
         frozenset(flags.values.get("xla_enable_hlo_passes_only", ())) or None,
-        flags.values.get("xla_dump_hlo_pass_re", (".*",)) == (".*",),
         gpu,
     )
 
@@ -98,9 +90,9 @@ def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
         (index, PassRun(stage.name.after, before, stage))
         for index, (before, stage) in enumerate(pairwise(stages), 1)
         if stage.name.after in passes
-        and (settings.shows_all_passes or before.name.before == stage.name.after)
+        and (module.shows_all_passes or before.name.before == stage.name.after)
     ]
-    if settings.shows_all_passes:
+    if module.shows_all_passes:
         seen = {run.pass_name for _, run in runs}
         idle = _idle_runs(stages, seen, settings)
         runs += [(place, run) for place, run in idle if settings.runs(run.pass_name)]
@@ -156,7 +148,7 @@ def replay(
     graph = graph or MutableModule(before)
     if settings.gpu is not None:
         return replay_gpu(pass_name, graph, settings.gpu, books)
-    book: RuleBook[Any] = find_book(books, pass_name)
+    book: RuleBook[Any] = find_book(books, pass_name, "cpu")
     if pass_name == "dot-library-rewriter":
         return LibraryRewriter(graph, book, settings.ynn_types).run()
     if pass_name == "fusion":

@@ -37,6 +37,7 @@ from fusionscope.rules.gpu.emitters import is_generic_triton
 from fusionscope.rules.graph import MutableModule
 
 _FUSED = "fused"
+_RECORDED_PASSES = ("fusion", PRIORITY_FUSION)
 # What the pass adds to the reason of a pair that it cannot fuse with several outputs either.
 _NO_MULTI_OUTPUT = " ; multi-output fusion not supported by this pass"
 
@@ -202,16 +203,13 @@ def _verify_passes(
             after = before if run.after is None else module.read(run.after)
             # The order of an instruction's users, which only the graph knows, decides about
             # siblings; the names in a record are those of the text.
-            carries_on = (
-                last is not None
-                and run.pass_name != "fusion"
-                and find_divergence(last.module, before) is None
-            )
             graph: MutableModule | None = None
-            if last is not None and run.pass_name != "fusion":
+            if last is not None and run.pass_name not in _RECORDED_PASSES:
+                carries_on = find_divergence(last.module, before) is None
                 graph = last.graph if carries_on else _with_known_users(before, last, last_after)
             plan = replay(run.pass_name, before, settings, books, graph)
-            book = find_book(books, run.pass_name).name
+            backend = "cpu" if settings.gpu is None else "gpu"
+            book = find_book(books, run.pass_name, backend).name
             compared = _compare(run, book, plan, before, after, theirs)
             if record is not None:
                 compared, plan = _with_steps(compared, plan, before, record, settings, books)

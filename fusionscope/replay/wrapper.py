@@ -1,10 +1,12 @@
 """Replays the pass that wraps operations that stand alone in fusions of their own.
 
-Source: xla/codegen/emitters/fusion_wrapper_base.cc.
+Source: xla/codegen/emitters/fusion_wrapper_base.cc,
+xla/backends/gpu/transforms/fusion_wrapper.cc.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusionscope.replay.plan import Considered, FusionPlan
@@ -22,10 +24,12 @@ _CONTROL_FLOW = frozenset({"async-start", "call", "conditional", "while"})
 
 @dataclass(slots=True)
 class FusionWrapper:
-    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+    """The pass, as it runs over ``graph`` under the rules of ``book``. ``kind_of`` says of what
+    kind the fusion of an operation is."""
 
     graph: MutableModule
     book: RuleBook[OperationRule]
+    kind_of: Callable[[MutableInstruction], str] = lambda _: "kLoop"
 
     def run(self) -> FusionPlan:
         decisions: list[Considered] = []
@@ -49,7 +53,8 @@ class FusionWrapper:
         made: str | None = None
         if decision.allow:
             wrapped = f"wrapped_{instruction.opcode}"
-            fusion = create_fusion(instruction, "kLoop", wrapped, inside=f"{wrapped}_computation")
+            kind = self.kind_of(instruction)
+            fusion = create_fusion(instruction, kind, wrapped, inside=f"{wrapped}_computation")
             computation.replace(instruction, fusion)
             made = fusion.name
         return Considered(computation.name, name, name, decision, made, is_recorded=False)

@@ -151,7 +151,7 @@ def to_markdown(verification: Verification) -> str:
 
 def _markdown(verification: Verification) -> Iterator[str]:
     yield f"{cell(_summary(verification))}\n"
-    yield "| module | pass | rules | plan | pairs | recorded decisions |"
+    yield "| module | pass | rules | plan | pairs | recorded |"
     yield "|---|---|---|---|--:|--:|"
     for module in verification.modules:
         for found in module.passes:
@@ -183,7 +183,7 @@ def print_verification(verification: Verification, console: Console) -> None:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         for name, is_number in (
             ("pass", False), ("rules", False), ("plan", False), ("pairs", True),
-            ("recorded decisions", True),
+            ("recorded", True),
         ):  # fmt: skip
             table.add_column(name, justify="right" if is_number else "left", overflow="fold")
         for found in module.passes:

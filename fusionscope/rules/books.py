@@ -10,8 +10,16 @@ from fusionscope.errors import UnusableInput
 from fusionscope.rules.cpu.fusion import CPU_FUSION, CPU_FUSION_0_10, CPU_FUSION_0_11
 from fusionscope.rules.cpu.multi_output import CPU_MULTI_OUTPUT
 from fusionscope.rules.cpu.wrapper import CPU_WRAPPER, CPU_WRAPPER_0_10
+from fusionscope.rules.gpu.block_level import GPU_BLOCK_LEVEL
+from fusionscope.rules.gpu.copies import GPU_COPY_FUSION
 from fusionscope.rules.gpu.fusion import GPU_FUSION
+from fusionscope.rules.gpu.gemm_v1 import GPU_GEMM_V1, GPU_GEMM_V1_0_10
+from fusionscope.rules.gpu.gemm_v2 import GPU_GEMM_V2
 from fusionscope.rules.gpu.multi_output import GPU_MULTI_OUTPUT
+from fusionscope.rules.gpu.softmax import GPU_SOFTMAX
+from fusionscope.rules.gpu.sorting import GPU_SORTING
+from fusionscope.rules.gpu.splitting import GPU_SPLITTER
+from fusionscope.rules.gpu.wrapper import GPU_WRAPPER
 from fusionscope.rules.library.ynn import YNN, YNN_0_10, YNN_0_11
 from fusionscope.rules.rule import Rule, RuleBook
 
@@ -23,10 +31,14 @@ CPU_BOOKS: dict[str, Books] = {
     "cpu-0.11": (YNN_0_11, CPU_FUSION_0_11, CPU_WRAPPER, CPU_MULTI_OUTPUT),
     "cpu-0.10": (YNN_0_10, CPU_FUSION_0_10, CPU_WRAPPER_0_10, CPU_MULTI_OUTPUT),
 }
+_ON_EVERY_GPU: Books = (
+    GPU_SOFTMAX, GPU_SPLITTER, GPU_SORTING, GPU_FUSION, GPU_MULTI_OUTPUT, GPU_COPY_FUSION,
+    GPU_WRAPPER, GPU_BLOCK_LEVEL,
+)  # fmt: skip
 GPU_BOOKS: dict[str, Books] = {
-    "gpu-0.12": (GPU_FUSION, GPU_MULTI_OUTPUT),
-    "gpu-0.11": (GPU_FUSION, GPU_MULTI_OUTPUT),
-    "gpu-0.10": (GPU_FUSION, GPU_MULTI_OUTPUT),
+    "gpu-0.12": (GPU_GEMM_V2, *_ON_EVERY_GPU),
+    "gpu-0.11": (GPU_GEMM_V1, *_ON_EVERY_GPU),
+    "gpu-0.10": (GPU_GEMM_V1_0_10, *_ON_EVERY_GPU),
 }
 BOOKS: dict[str, Books] = {**CPU_BOOKS, **GPU_BOOKS}
 
@@ -38,10 +50,10 @@ def books_named(name: str | None) -> Books | None:
     raise UnusableInput(f"no rules are called {name!r}, there are {', '.join(BOOKS)}")
 
 
-def find_book(books: Books, pass_name: str) -> RuleBook[Any]:
+def find_book(books: Books, pass_name: str, backend: str) -> RuleBook[Any]:
     """That of one pass. Raises ``UnusableInput`` where there is none."""
     for book in books:
-        if book.pass_name == pass_name:
+        if (book.pass_name, book.backend) == (pass_name, backend):
             return book
     names = " and ".join(sorted({book.backend for book in books}))
     raise UnusableInput(f"the rules to go by are those of {names}, which has no pass {pass_name}")

@@ -67,7 +67,8 @@ def test_every_plan_is_the_compilers(path: Path) -> None:
 
 def test_a_pass_that_was_left_out_is_not_replayed() -> None:
     passes = verified(DUMPS / "h100-without-multi-output-fusion" / "reductions").passes
-    assert [run.pass_name for run in passes] == [PRIORITY_FUSION]
+    names = {run.pass_name for run in passes}
+    assert PRIORITY_FUSION in names and "multi_output_fusion" not in names
 
 
 def test_every_kind_of_step_is_compared() -> None:
@@ -105,9 +106,9 @@ def test_other_rules_do_not_agree(path: str, id: str) -> None:
 
 def test_another_device_does_not_agree() -> None:
     (module,) = opened(DUMPS / "h100" / "dense").modules
-    (run, *_) = find_runs(module)
+    (run,) = (run for run in find_runs(module) if run.pass_name == PRIORITY_FUSION)
     settings = read_settings(module)
-    assert run.pass_name == PRIORITY_FUSION and settings.gpu is not None
+    assert settings.gpu is not None
     assert module.priority_fusion is not None
     before, steps = module.read(run.before), module.priority_fusion.steps
     other = replace(settings.gpu.device, memory_bandwidth=settings.gpu.device.memory_bandwidth // 2)

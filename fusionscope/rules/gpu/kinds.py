@@ -16,7 +16,7 @@ from fusionscope.rules.properties import is_fusible
 
 
 def choose_kind(producer: MutableInstruction, consumer: MutableInstruction, device: Device) -> str:
-    """Of a new fusion of the two. Source: ChooseFusionKind."""
+    """Of a new fusion of the two, or of one where they are the same. Source: ChooseFusionKind."""
     is_input = _is_input_fusible(consumer, device) or _is_input_fusible(producer, device)
     return "kInput" if is_input else "kLoop"
 

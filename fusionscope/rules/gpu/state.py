@@ -30,11 +30,13 @@ class GpuSettings:
     its version can do with Triton.
 
     ``max_unroll`` is xla_gpu_experimental_max_unroll_factor, ``has_heroless_triton``
-    xla_gpu_experimental_enable_triton_heroless_priority_fusion.
+    xla_gpu_experimental_enable_triton_heroless_priority_fusion, ``gemm_threshold``
+    xla_gpu_gemm_rewrite_size_threshold.
     """
 
     max_unroll: int = 32
     has_heroless_triton: bool = False
+    gemm_threshold: int = 100
     triton: TritonVersion = TRITON_0_12
 
 

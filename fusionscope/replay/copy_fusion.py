@@ -1,0 +1,167 @@
+"""Replays the pass that makes copies of what a fusion makes outputs of that fusion.
+
+Source: xla/backends/gpu/transforms/copy_fusion.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusionscope.hlo.shape import TUPLE, Shape
+from fusionscope.replay.plan import Considered, FusionPlan
+from fusionscope.rules.gpu.copies import CopiedFusion, CopyOutputs
+from fusionscope.rules.gpu.fusion import GpuPairRule
+from fusionscope.rules.gpu.state import GpuState
+from fusionscope.rules.graph import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    replace_operand,
+)
+from fusionscope.rules.properties import has_side_effect
+from fusionscope.rules.rule import Decision, Rule, RuleBook
+from fusionscope.rules.state import FusionPair
+
+_NO_OBJECTION = Decision(True, "none")
+# What leads from a fusion to a copy of it, the copy last.
+_Way = list[MutableInstruction]
+
+
+@dataclass(slots=True)
+class CopyFusion:
+    """The pass, as it runs over the entry computation of ``graph`` under the rules of ``book``.
+
+    In which order a fusion takes in its copies depends on that of its users, of which no text tells
+    more than where they stand: they are taken to be as copy insertion, which ran before, leaves
+    them.
+    """
+
+    graph: MutableModule
+    book: RuleBook[Rule]
+    state: GpuState
+
+    def run(self) -> FusionPlan:
+        rules = [rule for rule in self.book if isinstance(rule, GpuPairRule)]
+        if self.book.find(CopiedFusion.id) is None:  # nothing else can take a copy in
+            rules.insert(0, CopiedFusion())
+        limits = [rule for rule in self.book if isinstance(rule, CopyOutputs)]
+        decisions: list[Considered] = []
+        _order_users(self.graph.entry)
+        for producer in self.graph.entry.post_order():
+            taken: list[_Way] = []
+            for way in list(_ways_to_copies(producer)):
+                pair = FusionPair(producer, way[-1], way[0].operands.index(producer))
+                checks = (rule.check(pair, self.state) for rule in rules)
+                refusal = next(filter(None, checks), None)
+                if refusal is None:
+                    taken.append(way)
+                else:
+                    decisions.append(_considered(pair.producer, pair.consumer, refusal))
+            if taken:
+                counts = (limit.check(producer, len(taken)) for limit in limits)
+                refusal = next(filter(None, counts), None)
+                fusion = producer.name if refusal is None else None
+                decisions += [
+                    _considered(producer, way[-1], refusal or _NO_OBJECTION, fusion)
+                    for way in taken
+                ]
+                if refusal is None:
+                    _take_in(producer, taken)
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
+
+
+def _order_users(computation: MutableComputation) -> None:
+    """Copies were put in one by one, in the order of their numbers and behind all other users of a
+    value, for a reader that then read it no more: the last copy for a reader took its place."""
+    for value in computation.instructions:
+        copies = [user for user in value.users if user.opcode == "copy"]
+        if not copies:
+            continue
+        last: dict[MutableInstruction | None, MutableInstruction] = {}
+        for copy in sorted(copies, key=_number):
+            last[next(iter(copy.users), None)] = copy
+        in_place = sorted(last.values(), key=_number)
+        others = [user for user in value.users if user.opcode != "copy"]
+        added = sorted(set(copies).difference(in_place), key=_number)
+        value.users.reorder([each.name for each in (*others, *in_place, *added)])
+
+
+def _number(instruction: MutableInstruction) -> int:
+    """The one in its name, which grows as instructions are made."""
+    _, _, number = instruction.name.rpartition(".")
+    return int(number) if number.isdecimal() else 0
+
+
+def _considered(
+    producer: MutableInstruction,
+    copy: MutableInstruction,
+    decision: Decision,
+    fusion: str | None = None,
+) -> Considered:
+    computation = copy.computation.name
+    return Considered(computation, producer.name, copy.name, decision, fusion, is_recorded=False)
+
+
+def _ways_to_copies(producer: MutableInstruction) -> Iterator[_Way]:
+    """Over an element of it and a bitcast, where these have no other users."""
+    if producer.opcode in ("bitcast", "get-tuple-element"):
+        return
+    for user in producer.users:
+        way = [user]
+        for between in ("get-tuple-element", "bitcast"):
+            if way[-1].opcode == between and len(way[-1].users) == 1:
+                way += way[-1].users
+        if way[-1].opcode == "copy":
+            yield way
+
+
+def _take_in(fusion: MutableInstruction, ways: list[_Way]) -> None:
+    """Makes each copy one more result."""
+    computation, fused = fusion.computation, fusion.fused
+    root = fused.root
+    is_tuple = root.opcode == "tuple"
+    results = list(root.operands) if is_tuple else [root]
+    first = len(results)
+    for way in ways:
+        inner = root
+        for each in way:
+            if each.opcode == "get-tuple-element":
+                inner = root.operands[int(each.attributes["index"])]
+            else:
+                inner = _add(fused, each.opcode, each.shape, [inner], each.attributes_text)
+        results.append(inner)
+    shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
+    fused.root = _add(fused, "tuple", shape, results)
+    fusion.shape = shape
+    if is_tuple:
+        fused.remove(root)
+    else:
+        element = _add_element(fusion, 0)
+        begun = {way[0] for way in ways}
+        for user in list(fusion.users):
+            if user is not element and user not in begun:
+                replace_operand(user, fusion, element)
+        if fusion.is_root:
+            computation.root = element
+    for index, way in enumerate(ways, first):
+        computation.replace(way[-1], _add_element(fusion, index))
+        for unused in reversed(way[:-1]):
+            if not (unused.users or unused.is_root or has_side_effect(unused)):
+                computation.remove(unused)
+
+
+def _add_element(fusion: MutableInstruction, index: int) -> MutableInstruction:
+    shape = fusion.shape.elements[index]
+    return _add(fusion.computation, "get-tuple-element", shape, [fusion], f", index={index}")
+
+
+def _add(
+    computation: MutableComputation,
+    opcode: str,
+    shape: Shape,
+    operands: list[MutableInstruction],
+    attributes_text: str = "",
+) -> MutableInstruction:
+    name = computation.module.instruction_name(opcode)
+    return computation.add(MutableInstruction(name, opcode, shape, operands, attributes_text))

@@ -1,0 +1,141 @@
+"""What a dump of a GPU was compiled for, by which version, and with which flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fusionscope.dump import DumpedModule
+from fusionscope.dump.debug_options import DebugOptions
+from fusionscope.dump.device import CudaCapability, Device
+from fusionscope.errors import UnusableInput
+from fusionscope.replay.priority_fusion import RecordedOrder
+from fusionscope.rules.books import GPU_BOOKS, Books
+from fusionscope.rules.gpu.gemm_v1 import GPU_GEMM_V1
+from fusionscope.rules.gpu.gemm_v2 import GPU_GEMM_V2
+from fusionscope.rules.gpu.state import GpuSettings
+from fusionscope.rules.gpu.triton_support import TRITON_0_10, TRITON_0_11, TRITON_0_12
+
+# An early stage that only one version has: its pipeline, the pass behind it and the next one.
+_ONLY_IN = {
+    ("collective-optimizations", "pipeline-start", "ragged-all-to-all-canonicalizer"): "gpu-0.10",
+    (
+        "pre-spmd-partitioner", "pipeline-start", "async-collective-custom-call-rewriter"
+    ): "gpu-0.11",
+}  # fmt: skip
+_NEWEST = "gpu-0.12"
+_TRITON = {"gpu-0.10": TRITON_0_10, "gpu-0.11": TRITON_0_11, "gpu-0.12": TRITON_0_12}
+
+_GEMM = GPU_GEMM_V2.pass_name
+_GEMM_V2 = "xla_gpu_experimental_gemm_fusion_v2"
+_GEMM_THRESHOLD = "xla_gpu_gemm_rewrite_size_threshold"
+_MAX_UNROLL = "xla_gpu_experimental_max_unroll_factor"
+_HEROLESS = "xla_gpu_experimental_enable_triton_heroless_priority_fusion"
+_TILES = "xla_gpu_experimental_enable_tiling_propagation"
+# Without the one there are no such fusions, without the other they are formed by other rules.
+_FOR_GEMM = ("xla_gpu_enable_triton_gemm", "xla_gpu_triton_gemm_any")
+_NEEDING_TRITON = (_GEMM, "triton-softmax-rewriter", "fusion-block-level-rewriter")
+_AMPERE = 8
+# What the rules divide by or count with, and how little or much of it a GPU can have.
+_LIMITS: Mapping[str, tuple[float, float]] = {
+    "block_dim_limit_x": (1, 2**32),
+    "block_dim_limit_y": (1, 2**32),
+    "clock_rate_ghz": (0.001, 1000),
+    "core_count": (1, 2**20),
+    "fpus_per_core": (1, 2**20),
+    "memory_bandwidth": (2**20, 2**60),
+    "threads_per_warp": (1, 1024),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTarget:
+    """What the passes compiled for, and by which flags. ``ids`` are the unique ids of instructions
+    before priority fusion, by computation and name, ``users`` those of instructions in their order
+    by name, both as far as the dump has them; ``recorded`` is as much of the order of a record as
+    is to be followed."""
+
+    device: Device
+    settings: GpuSettings = field(default_factory=GpuSettings)
+    ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    users: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    recorded: RecordedOrder | None = None
+
+
+def read_device(module: DumpedModule, device: Device | None = None) -> Device:
+    """``device``, or the dump's own where None. Raises ``UnusableInput`` where neither is known, or
+    there can be no such device."""
+    device = device or module.device
+    if device is None:
+        raise UnusableInput(
+            f"nothing in the dump says which GPU {module.name} was compiled for",
+            file=str(module.stages[0].file),
+            hint="name it, as in --device h100, or put *.gpu_target_config.pbtxt beside the stages",
+        )
+    for name, (least, most) in _LIMITS.items():
+        figure = getattr(device, name)
+        if not least <= figure <= most:
+            raise UnusableInput(
+                f"{name} of the GPU for {module.name} is {str(figure)[:20]}, "
+                f"expected {least} to {most}",
+                file=str(module.stages[0].file),
+                hint="name the GPU, as in --device h100",
+            )
+    return device
+
+
+def read_gpu_settings(module: DumpedModule, flags: DebugOptions | None) -> GpuSettings:
+    values = _values(flags)
+    default = GpuSettings()
+    triton = _TRITON[_version_of(module)]
+    if _TILES in values:
+        triton = replace(triton, propagates_tiles=values[_TILES][-1] == "true")
+    return GpuSettings(
+        _number(values, _MAX_UNROLL, default.max_unroll),
+        values.get(_HEROLESS, ("false",))[-1] == "true",
+        _number(values, _GEMM_THRESHOLD, default.gemm_threshold),
+        triton,
+    )
+
+
+def is_known_to_run(pass_name: str, module: DumpedModule) -> bool:
+    """Whether neither a flag nor the GPU keeps a pass from running, by the rules that are known."""
+    values = _values(module.flags)
+    enabled = values.get("xla_enable_hlo_passes_only", ())
+    if pass_name in values.get("xla_disable_hlo_passes", ()) or (
+        enabled and pass_name not in enabled
+    ):
+        return False
+    if pass_name == _GEMM and any(values.get(each, ("",))[-1] == "false" for each in _FOR_GEMM):
+        return False
+    capability = module.device.capability if module.device is not None else None
+    is_before_triton = isinstance(capability, CudaCapability) and capability.major < _AMPERE
+    return not (is_before_triton and pass_name in _NEEDING_TRITON)
+
+
+def pick_gpu_books(module: DumpedModule) -> Books:
+    """Those of the version that made the dump, the newest where it does not show."""
+    books = GPU_BOOKS[_version_of(module)]
+    chosen = _values(module.flags).get(_GEMM_V2)
+    if chosen is None:
+        return books
+    other = GPU_GEMM_V2 if chosen[-1] == "true" else GPU_GEMM_V1
+    return tuple(other if book.pass_name == _GEMM else book for book in books)
+
+
+def _version_of(module: DumpedModule) -> str:
+    for stage in module.stages:
+        name = stage.name
+        version = _ONLY_IN.get((name.pipeline, name.after, name.before))
+        if version is not None:
+            return version
+    return _NEWEST
+
+
+def _values(flags: DebugOptions | None) -> Mapping[str, Sequence[str]]:
+    return flags.values if flags is not None else {}
+
+
+def _number(values: Mapping[str, Sequence[str]], name: str, default: int) -> int:
+    text = values.get(name, ("",))[-1]
+    return int(text) if text.isdecimal() else default

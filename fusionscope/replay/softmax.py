@@ -1,0 +1,207 @@
+"""Replays the GPU compiler's pass that makes kernels of Triton of softmax and other normalizations.
+
+Source: xla/backends/gpu/transforms/softmax_rewriter_triton.cc.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fusionscope.replay.plan import Considered, FusionPlan
+from fusionscope.replay.unfused import time_unfused
+from fusionscope.rules.gpu.body import FusionBody
+from fusionscope.rules.gpu.emitters import TRITON
+from fusionscope.rules.gpu.softmax import (
+    GPU_SOFTMAX,
+    Diamond,
+    DiamondRule,
+    FasterUnfused,
+    Tileable,
+    TilingFound,
+)
+from fusionscope.rules.gpu.state import GpuState
+from fusionscope.rules.gpu.tiling.computation import TiledBody
+from fusionscope.rules.gpu.tiling.indexing import IndexPropagation
+from fusionscope.rules.gpu.tiling.kernel import Tiling
+from fusionscope.rules.gpu.tiling.propagation import TilePropagation
+from fusionscope.rules.gpu.tiling.search import Untileable, find_best_tiling
+from fusionscope.rules.graph import CONTROL, MutableInstruction, MutableModule
+from fusionscope.rules.rule import Decision, Rule, RuleBook
+
+_NO_OBJECTION = Decision(True, "none")
+_NAME = "triton_softmax"
+
+
+@dataclass(slots=True)
+class SoftmaxRewriter:
+    """The pass, as it runs over ``graph`` under the rules of ``book``.
+
+    What the passes after it would make of a diamond is estimated by the compiler's own rules.
+    """
+
+    graph: MutableModule
+    book: RuleBook[Rule]
+    state: GpuState
+    _decisions: list[Considered] = field(default_factory=list)
+
+    def run(self) -> FusionPlan:
+        rules = tuple(self._rules())
+        diamonds = [
+            diamond
+            for computation in self.graph.post_order()
+            if not computation.is_fused
+            and all(caller.opcode != "custom-call" for caller in computation.callers)
+            for instruction in computation.post_order()
+            if self._matches(diamond := Diamond(instruction, self.state.triton), rules)
+        ]
+        # The last one first: what it reads may be what another one ends in.
+        for diamond in reversed(diamonds):
+            if diamond.root.parent is not None:  # or it went into another one
+                self._decide(diamond)
+        return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
+
+    def _rules(self) -> Iterator[DiamondRule]:
+        """Those about diamonds; what is part of one is asked for, whatever the book has."""
+        for rule in GPU_SOFTMAX:
+            asked = self.book.find(rule.id)
+            if asked is None and isinstance(rule, DiamondRule) and rule.is_part:
+                asked = rule
+            if isinstance(asked, DiamondRule):
+                yield asked
+
+    def _matches(self, diamond: Diamond, rules: Iterable[DiamondRule]) -> bool:
+        """Source: FindAllFusibleNormalizationDiamonds."""
+        refusal = next(filter(None, (rule.check(diamond, self.state) for rule in rules)), None)
+        if refusal is None:
+            fusion = self._make_fusion(diamond)
+            tileable = self.book.find(Tileable.id)
+            if isinstance(tileable, Tileable):
+                refusal = tileable.check(self._tiled(FusionBody(fusion)))
+            _discard(fusion)
+        if refusal is not None:
+            self._tell(diamond.way, refusal)
+        return refusal is None
+
+    def _tiled(self, body: FusionBody) -> TiledBody:
+        """Source: CanSymbolicTileAnalysisTileDiamond."""
+        propagates = self.state.settings.triton.propagates_tiles
+        return TiledBody(body, TilePropagation() if propagates else IndexPropagation(body))
+
+    def _decide(self, diamond: Diamond) -> None:
+        """Source: MaybeFuseDiamondImpl."""
+        fusion, root = self._make_fusion(diamond), diamond.root
+        settings = self.state.settings
+        tiling = find_best_tiling(FusionBody(fusion), self.state.device, settings.triton)
+        if isinstance(tiling, Untileable):
+            refusal: Decision | None = TilingFound().refuse_because(tiling)
+        else:
+            refusal = self._refusal_by_cost(fusion, tiling)
+            fusion.attributes_text = _attributes(fusion, tiling)
+        if refusal is not None:
+            self._tell(diamond.inside, refusal)
+            _discard(fusion)
+            return
+        self._tell(diamond.inside, _NO_OBJECTION, fusion)
+        root.computation.add(fusion)
+        root.computation.replace_uses(root, fusion)
+        _remove_unused(root)
+
+    def _refusal_by_cost(self, fusion: MutableInstruction, tiling: Tiling) -> Decision | None:
+        """Source: DecideIfShouldFuseAndMaybeSetBlockLevelParameters."""
+        rule = self.book.find(FasterUnfused.id)
+        if not isinstance(rule, FasterUnfused):
+            return None
+        unfused = time_unfused(fusion.fused, self.state.device, self.state.settings.triton)
+        return rule.check(tiling.total, unfused)
+
+    def _make_fusion(self, diamond: Diamond) -> MutableInstruction:
+        """The fusion that a diamond would become, which is nowhere yet.
+
+        Source: MakeFusionForDiamond.
+        """
+        fused = self.graph.add_computation(f"{_NAME}_computation")
+        copies: dict[MutableInstruction, MutableInstruction] = {}
+        operands: list[MutableInstruction] = []
+        for each in diamond.body():
+            if each is diamond.producer or each.opcode == "parameter":
+                number = str(len(operands))
+                name = self.graph.instruction_name(f"parameter_{number}")
+                copy = MutableInstruction(name, "parameter", each.shape, [], inside=number)
+                operands.append(each)
+            else:
+                copy = MutableInstruction(
+                    self.graph.instruction_name(each.name),
+                    each.opcode,
+                    each.shape,
+                    [copies[operand] for operand in each.operands],
+                    CONTROL.sub("", each.attributes_text),
+                    each.inside,
+                )
+                copy.origin = each.origin
+                copy.called = list(each.called)
+            copies[each] = fused.add(copy)
+        fused.root = copies[diamond.root]
+        name = self.graph.instruction_name(_NAME)
+        fusion = MutableInstruction(name, "fusion", fused.root.shape, operands)
+        fusion.fusion_kind, fusion.backend_kind = "kCustom", TRITON
+        fusion.called = [fused]
+        return fusion
+
+    def _tell(
+        self,
+        pairs: Sequence[tuple[MutableInstruction, MutableInstruction]],
+        decision: Decision,
+        fusion: MutableInstruction | None = None,
+    ) -> None:
+        name = fusion.name if fusion is not None else None
+        self._decisions += [
+            Considered(
+                consumer.computation.name,
+                producer.name,
+                consumer.name,
+                decision,
+                name,
+                is_recorded=False,
+            )
+            for producer, consumer in pairs
+        ]
+
+
+def _attributes(fusion: MutableInstruction, tiling: Tiling) -> str:
+    config = {
+        "fusion_backend_config": {
+            "kind": TRITON,
+            "block_level_fusion_config": {
+                "num_warps": str(tiling.warps),
+                "output_tiles": [{"sizes": [str(size) for size in tiling.tile_sizes]}],
+                "num_ctas": 1,
+                "num_stages": 1,
+            },
+        }
+    }
+    written = json.dumps(config, separators=(",", ":"))
+    return f", kind=kCustom, calls=%{fusion.fused.name}, backend_config={written}"
+
+
+def _discard(fusion: MutableInstruction) -> None:
+    """What it calls forgets that it did."""
+    for inner in reversed(list(fusion.fused.instructions)):
+        fusion.fused.remove(inner)
+
+
+def _remove_unused(instruction: MutableInstruction) -> None:
+    """Removes it, and all that only it read. Source: RemoveInstructionAndUnusedOperands."""
+    pending = deque([instruction])
+    while pending:
+        current = pending.popleft()
+        if not (
+            current.parent is None
+            or current.users
+            or current.is_root
+            or current.opcode == "parameter"
+        ):
+            pending.extend(current.operands)
+            current.computation.remove(current)

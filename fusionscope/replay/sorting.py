@@ -1,0 +1,63 @@
+"""Replays the pass that makes one fusion of a sort and the numbers that it sorts along.
+
+Source: xla/backends/gpu/transforms/sort_iota_fusion.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.replay.plan import Considered, FusionPlan
+from fusionscope.rules.fusing import create_fusion, fuse_instruction
+from fusionscope.rules.graph import MutableInstruction, MutableModule
+from fusionscope.rules.operation import OperationRule
+from fusionscope.rules.rule import Decision, RuleBook
+
+
+@dataclass(slots=True)
+class SortIotaFusion:
+    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+
+    graph: MutableModule
+    book: RuleBook[OperationRule]
+
+    def run(self) -> FusionPlan:
+        decisions: list[Considered] = []
+        for computation in self.graph.post_order():
+            for instruction in [] if computation.is_fused else computation.post_order():
+                if instruction.opcode == "sort":
+                    decisions += self._consider(instruction)
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
+
+    def _consider(self, sort: MutableInstruction) -> list[Considered]:
+        computation, name = sort.computation, sort.name
+        decided = {each: self._decide(each) for each in dict.fromkeys(sort.operands)}
+        taken = [operand for operand, decision in decided.items() if decision.allow]
+        made: str | None = None
+        if taken:
+            fusion = create_fusion(sort, "kCustom")
+            made = fusion.name
+            for operand in taken:
+                fuse_instruction(fusion, operand)
+            computation.replace(sort, fusion)
+            for operand in taken:
+                if not operand.users:
+                    computation.remove(operand)
+        return [
+            Considered(
+                computation.name,
+                operand.name,
+                name,
+                decision,
+                made if decision.allow else None,
+                is_recorded=False,
+            )
+            for operand, decision in decided.items()
+        ]
+
+    def _decide(self, operand: MutableInstruction) -> Decision:
+        for rule in self.book:
+            decision = rule.check(operand)
+            if decision is not None:
+                return decision
+        return Decision(False, "none")

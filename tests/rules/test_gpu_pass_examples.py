@@ -1,0 +1,61 @@
+"""Every rule of the passes around priority fusion decides what its examples say on an H100."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_gpu_examples import EXAMPLES as OF_PRIORITY_FUSION
+from test_gpu_examples import H100
+
+from fusionscope.hlo import parse
+from fusionscope.replay.gpu_passes import replay_gpu
+from fusionscope.replay.gpu_target import GpuTarget
+from fusionscope.replay.plan import FusionPlan
+from fusionscope.rules.books import GPU_BOOKS
+from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.gpu.state import GpuSettings
+from fusionscope.rules.gpu.triton_support import TRITON_0_10, TRITON_0_11, TRITON_0_12
+from fusionscope.rules.graph import MutableModule
+from fusionscope.rules.rule import RuleBook
+
+TRITON = {"gpu-0.12": TRITON_0_12, "gpu-0.11": TRITON_0_11, "gpu-0.10": TRITON_0_10}
+# Each rule with the book that it is in, by the newest version that has it.
+RULES: dict[str, tuple[str, RuleBook[Any]]] = {}
+for version, books in GPU_BOOKS.items():
+    for book in books:
+        for rule in book:
+            RULES.setdefault(rule.id, (version, book))
+ELSEWHERE = {id for id, _ in OF_PRIORITY_FUSION} | {
+    id for id, (_, book) in RULES.items() if id.startswith(("inplace-", "budget-"))
+}
+CASES = [(id, example) for id in RULES if id not in ELSEWHERE for example in read_examples(id)]
+# By them the pass never comes to the pair.
+SILENT = ("mof-order", "mof-parent", "mof-sibling-cand")
+NEVER_LAST = "sm-root-producer"  # another rule refuses all of it before
+
+
+def plan_of(id: str, example: Example) -> FusionPlan:
+    version, book = RULES[id]
+    graph = MutableModule(parse(example.text))
+    target = GpuTarget(H100, GpuSettings(triton=TRITON[version]))
+    return replay_gpu(book.pass_name, graph, target, (book,))
+
+
+@pytest.mark.parametrize(("id", "example"), CASES, ids=[f"{i}: {e.why}" for i, e in CASES])
+def test_a_rule_decides_what_its_examples_say(id: str, example: Example) -> None:
+    pair = (example.producer, example.consumer or example.producer)
+    decisions = plan_of(id, example).decisions
+    found = {each.decision.rule for each in decisions if (each.producer, each.consumer) == pair}
+    if id in SILENT and example.is_decided:
+        assert not found
+        return
+    assert found, "the pass never came to the pair"
+    assert (id in found) == example.is_decided
+    assert example.instead is None or example.instead in found
+
+
+@pytest.mark.parametrize("id", [id for id in RULES if id not in ELSEWHERE])
+def test_every_rule_has_an_example_of_either_kind(id: str) -> None:
+    kinds = {example.is_decided for example in read_examples(id)}
+    assert kinds == (set() if id == NEVER_LAST else {True, False})
