@@ -32,11 +32,26 @@ from fusionscope.replay.plan import FusionPlan
 from fusionscope.rules.books import GPU_BOOKS
 from fusionscope.rules.examples import Example
 from fusionscope.rules.gpu.state import GpuSettings
+from fusionscope.rules.gpu.tiling.search import BlockLevelConfig, block_level_config
 from fusionscope.rules.graph import MutableModule
 
 
 def opcodes(module: Module) -> Counter[str]:
     return Counter(each.opcode for each in MutableModule(module).walk())
+
+
+def difference(ours: Module, theirs: Module) -> str | None:
+    """The first thing in which two modules differ, or all tilings where no more than these do."""
+    divergence = find_divergence(ours, theirs)
+    if divergence is not None:
+        return f"{divergence.ours} here, {divergence.theirs} in the compiler"
+    one, other = tilings(ours), tilings(theirs)
+    return None if one == other else f"tilings {one} here, {other} in the compiler"
+
+
+def tilings(module: Module) -> Counter[BlockLevelConfig]:
+    configs = (block_level_config(each) for each in MutableModule(module).walk())
+    return Counter(filter(None, configs))
 
 
 def replay(version: str, pass_name: str, before: Module) -> FusionPlan:
@@ -55,9 +70,9 @@ def compare(version: str, id: str, example: Example, found: Ran | str) -> Iterat
     is_first = True
     for before, after in found.runs:
         plan = replay(version, pass_name, parse(before))
-        divergence = find_divergence(plan.module, parse(after))
-        if divergence is not None:
-            yield f"differs: {divergence.ours} here, {divergence.theirs} in the compiler"
+        differs = difference(plan.module, parse(after))
+        if differs is not None:
+            yield f"differs: {differs}"
         elif not is_first:
             yield "agrees when run again"
         elif opcodes(parse(before)) != opcodes(parse(example.text)):
