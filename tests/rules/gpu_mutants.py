@@ -244,7 +244,7 @@ def _other_values(value: object) -> Iterator[tuple[str, object]]:
     elif isinstance(value, float) and value < 1e9:
         yield "* 1.1", value * 1.1
     elif isinstance(value, frozenset):
-        for each in sorted(value):
+        for each in sorted(value, key=str):
             yield f"without {each}", value - {each}
 
 

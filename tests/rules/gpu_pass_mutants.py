@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python tests/rules/gpu_pass_mutants.py [--only MODULE | book]
 
-As ``gpu_mutants.py`` does for priority fusion; here the examples of the rules have to notice.
+As ``gpu_mutants.py`` does for priority fusion; here the examples of the rules
+have to notice, or what the compiler made of the modules in ``gpu_pass_records/``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from functools import partial
 from typing import Any
 
 from gpu_mutants import Judge, Mutant, of_book, read_only, try_all
+from gpu_pass_records import Record
 from test_gpu_pass_examples import CASES, ELSEWHERE, RULES, check
+from test_gpu_pass_records import RECORDS
 
 from fusionscope.rules.examples import Example
 from fusionscope.rules.rule import RuleBook
@@ -31,12 +34,19 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {}
 def judges() -> Iterator[Judge]:
     for id, example in CASES:
         yield Judge(f"{id}: {example.why}", partial(_as_it_says, id, example))
+    for name, record in RECORDS.items():
+        yield Judge(name, partial(_as_recorded, record))
 
 
 def _as_it_says(id: str, example: Example, book: RuleBook[Any] | None) -> bool:
     is_own = book is not None and book.name == RULES[id][1].name
     check(id, example, book if is_own else None)
     return True
+
+
+def _as_recorded(record: Record, book: RuleBook[Any] | None) -> bool:
+    is_own = book is not None and book.name == record.book.name
+    return record.difference(book if is_own else None) is None
 
 
 def of_books() -> Iterator[Mutant]:

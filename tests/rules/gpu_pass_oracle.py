@@ -15,49 +15,22 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from unittest import mock
 
 from compiling import version_of
 from gpu_compiling import Ran, run_all
 from gpu_oracle import plain
-from test_gpu_examples import H100
-from test_gpu_pass_examples import CASES, RULES, TRITON
+from gpu_pass_records import difference, replay
+from test_gpu_pass_examples import CASES, RULES
 
 from fusionscope.hlo import Module, parse
-from fusionscope.replay import copy_fusion
-from fusionscope.replay.comparison import find_divergence
-from fusionscope.replay.gpu_passes import replay_gpu
-from fusionscope.replay.gpu_target import GpuTarget
 from fusionscope.replay.plan import FusionPlan
-from fusionscope.rules.books import GPU_BOOKS
+from fusionscope.rules.books import GPU_BOOKS, find_book
 from fusionscope.rules.examples import Example
-from fusionscope.rules.gpu.state import GpuSettings
-from fusionscope.rules.gpu.tiling.search import BlockLevelConfig, block_level_config
 from fusionscope.rules.graph import MutableModule
 
 
 def opcodes(module: Module) -> Counter[str]:
     return Counter(each.opcode for each in MutableModule(module).walk())
-
-
-def difference(ours: Module, theirs: Module) -> str | None:
-    """The first thing in which two modules differ, or all tilings where no more than these do."""
-    divergence = find_divergence(ours, theirs)
-    if divergence is not None:
-        return f"{divergence.ours} here, {divergence.theirs} in the compiler"
-    one, other = tilings(ours), tilings(theirs)
-    return None if one == other else f"tilings {one} here, {other} in the compiler"
-
-
-def tilings(module: Module) -> Counter[BlockLevelConfig]:
-    configs = (block_level_config(each) for each in MutableModule(module).walk())
-    return Counter(filter(None, configs))
-
-
-def replay(version: str, pass_name: str, before: Module) -> FusionPlan:
-    target = GpuTarget(H100, GpuSettings(triton=TRITON[version]))
-    with mock.patch.object(copy_fusion, "_order_users"):  # no copy insertion ran before
-        return replay_gpu(pass_name, MutableModule(before), target, GPU_BOOKS[version])
 
 
 def compare(version: str, id: str, example: Example, found: Ran | str) -> Iterator[str]:
@@ -69,7 +42,7 @@ def compare(version: str, id: str, example: Example, found: Ran | str) -> Iterat
     pair = (example.producer, example.consumer or example.producer)
     is_first = True
     for before, after in found.runs:
-        plan = replay(version, pass_name, parse(before))
+        plan = replay(find_book(GPU_BOOKS[version], pass_name, "gpu"), version, parse(before))
         differs = difference(plan.module, parse(after))
         if differs is not None:
             yield f"differs: {differs}"

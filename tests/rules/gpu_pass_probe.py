@@ -20,9 +20,10 @@ from random import Random
 
 from compiling import version_of
 from gpu_compiling import run_all
-from gpu_pass_oracle import difference, replay
+from gpu_pass_records import difference, replay
 
 from fusionscope.hlo import parse
+from fusionscope.rules.books import GPU_BOOKS, find_book
 
 Sizes = Sequence[int]
 _LOOP_TEST = "test {\n  p = f32[8,8] parameter(0)\n  ROOT c = pred[] constant(true)\n}"
@@ -51,6 +52,9 @@ class Body:
         self.shapes[name] = shape
         self._lines[name] = f"{name} = {shape} {what}"
         return name
+
+    def text(self, name: str) -> str:
+        return self._lines[name]
 
     def tuple_of(self, results: Sequence[str]) -> str:
         """The one result, or a tuple of several."""
@@ -83,8 +87,10 @@ def combining(name: str, kind: str, opcode: str) -> str:
 def gemms(random: Random) -> str:
     """A matrix multiplication or two, with operations before and behind."""
     kind = random.choice(["f32", "bf16", "f16", "s8"])
-    rows, columns, summed = (random.choice([16, 64, 96, 128, 1000]) for _ in range(3))
+    lengths = random.choice([(16, 64, 96, 128, 1000), (1, 2, 3, 8)])
+    rows, columns, summed = random.choices(lengths, k=3)
     batch = random.choice([(), (), (4,)])
+    results: list[str] = []
     entry = Body()
 
     def given(sizes: Sizes, own: str = kind) -> str:
@@ -92,7 +98,7 @@ def gemms(random: Random) -> str:
 
     def changed(value: str, sizes: Sizes, own: str) -> str:
         shape = f"{own}[{listed(sizes)}]"
-        match random.randrange(9):
+        match random.randrange(13):
             case 0:
                 return entry.add(shape, f"negate({value})")
             case 1:
@@ -118,7 +124,9 @@ def gemms(random: Random) -> str:
                 flat = entry.add(f"{own}[{prod(sizes)}]", f"bitcast({value})")
                 return entry.add(shape, f"bitcast({flat})")
             case 6:
-                half = [*sizes[:-1], sizes[-1] // 2]
+                half = [*sizes[:-1], sizes[-1] // 2 or 1]
+                if half[-1] * 2 != sizes[-1]:
+                    return value
                 part = f"{own}[{listed(half)}]"
                 ends = ", ".join(f"[0:{size}]" for size in half)
                 first = entry.add(part, f"slice({value}), slice={{{ends}}}")
@@ -128,6 +136,25 @@ def gemms(random: Random) -> str:
                 scalar = entry.add(f"{own}[]", "constant(2)")
                 wide = entry.add(shape, f"broadcast({scalar}), dimensions={{}}")
                 return entry.add(shape, f"multiply({value}, {wide})")
+            case 8:
+                return entry.add(shape, f"power({value}, {value})")
+            case 9:
+                return entry.add(shape, f"maximum({given(sizes, own)}, {given(sizes, own)})")
+            case 10 | 11:
+                large = [*sizes[:-1], 2 * sizes[-1]]
+                whole = given(large, own)
+                if random.random() < 0.6:
+                    whole = entry.add(f"{own}[{listed(large)}]", f"negate({whole})")
+                bounds = [f"[0:{size}]" for size in sizes]
+                part = entry.add(shape, f"slice({whole}), slice={{{', '.join(bounds)}}}")
+                if random.random() < 0.5:
+                    results.append(whole)
+                elif random.random() < 0.5:
+                    bounds[-1] = f"[{sizes[-1]}:{2 * sizes[-1]}]"
+                    results.append(
+                        entry.add(shape, f"slice({whole}), slice={{{', '.join(bounds)}}}")
+                    )
+                return part
         order = [*range(len(sizes) - 2), len(sizes) - 1, len(sizes) - 2]
         return entry.add(
             shape,
@@ -135,23 +162,25 @@ def gemms(random: Random) -> str:
             f"dimensions={{{listed(order)}}}",
         )
 
-    def operand(sizes: Sizes) -> str:
-        value = given(sizes)
+    def chain(value: str, sizes: Sizes, own: str = kind) -> str:
         for _ in range(random.choice([0, 0, 1, 2, 3])):
-            value = changed(value, sizes, kind)
+            value = changed(value, sizes, own)
+            results.extend(random.choice([[], [], [], [], [], [value]]))
         return value
 
     result = "s32" if kind == "s8" else kind
     sizes = (*batch, rows, columns)
     first = len(batch)
     batched = "lhs_batch_dims={0}, rhs_batch_dims={0}, " if batch else ""
-    operands = f"{operand((*batch, rows, summed))}, {operand((*batch, summed, columns))}"
     sides = f"lhs_contracting_dims={{{first + 1}}}, rhs_contracting_dims={{{first}}}"
-    value = entry.add(f"{result}[{listed(sizes)}]", f"dot({operands}), {batched}{sides}")
-    results = random.choice([[], [], [], [value]])
-    for _ in range(random.choice([0, 0, 1, 2, 3])):
-        value = changed(value, sizes, result)
-    return module(entry, [value, *(each for each in results if each != value)])
+    right = (*batch, summed, columns)
+    left = chain(given((*batch, rows, summed)), (*batch, rows, summed))
+    for _ in range(random.choice([1, 1, 2])):
+        operands = f"{left}, {chain(given(right), right)}"
+        value = entry.add(f"{result}[{listed(sizes)}]", f"dot({operands}), {batched}{sides}")
+        results += random.choice([[], [], [], [value]])
+        results.append(chain(value, sizes, result))
+    return module(entry, list(dict.fromkeys(results)))
 
 
 def softmaxes(random: Random) -> str:
@@ -305,6 +334,69 @@ def copies(random: Random) -> str:
     return module(entry, random.sample(results, len(results)) or [source], *called)
 
 
+def siblings(random: Random) -> str:
+    """Fusions and operations that read the same arrays, and each other."""
+    shape = "f32[256,128]"
+    entry = Body(shape, shape)
+    known = list(entry.parameters)
+    called = [combining("combine", "f32", "add")]
+    results: list[str] = []
+    for number in range(random.randint(2, 5)):
+        reads = random.sample(known, random.choice([1, 1, 2]))
+        is_alone = random.random() < 0.2
+        body = entry if is_alone else Body(*[shape] * len(reads))
+        values = list(reads if is_alone else body.parameters)
+        zero = body.add("f32[]", "constant(0)")
+        if not is_alone:
+            if len(values) == 2:
+                values = [body.add(shape, f"add({', '.join(values)})")]
+            for _ in range(random.choice([0, 0, 1, 2, 3])):
+                one, other = random.choices(values, k=2)
+                whats = [
+                    f"add({one}, {other})",
+                    f"tanh({one})",
+                    f"reverse({one}), dimensions={{1}}",
+                ]
+                values.append(body.add(shape, *random.choices(whats, [3, 3, 1])))
+        at = body.add("s32[]", "constant(8)")
+        patch = body.add("f32[4,128]", f"broadcast({zero}), dimensions={{}}")
+        ends = []
+        for _ in range(1 if is_alone else random.choice([1, 1, 1, 2])):
+            value = random.choice(values)
+            first = random.choice([0, 64, 128])
+            kinds = {
+                (shape, f"negate({value})"): 4,
+                ("bf16[256,128]", f"convert({value})"): 1,
+                ("f32[256]", f"reduce({value}, {zero}), dimensions={{1}}, to_apply=combine"): 3,
+                ("f32[128]", f"reduce({value}, {zero}), dimensions={{0}}, to_apply=combine"): 2,
+                ("f32[128,256]", f"transpose({value}), dimensions={{1,0}}"): 2,
+                ("f32[256,128,2]", f"broadcast({value}), dimensions={{0,1}}"): 1,
+                ("f32[32768]", f"bitcast({value})"): 1,
+                (
+                    f"f32[{first + 64},128]",
+                    f"slice({value}), slice={{[0:{first + 64}], [0:128]}}",
+                ): 1,
+                ("f32[64,128]", f"slice({value}), slice={{[{first}:{first + 64}], [0:128]}}"): 1,
+                (shape, f"dynamic-update-slice({value}, {patch}, {at}, {at})"): 1,
+            }
+            ends.append(body.add(*random.choices([*kinds], [*kinds.values()])[0]))
+        made = ends
+        if not is_alone:
+            root = body.tuple_of(ends)
+            called.append(body.written(f"inside{number}", root))
+            kind = "kInput" if any("to_apply" in body.text(each) for each in ends) else "kLoop"
+            fusion = f"fusion({', '.join(reads)}), kind={kind}, calls=inside{number}"
+            made = [entry.add(body.shapes[root], fusion)]
+            if len(ends) > 1:
+                made = [
+                    entry.add(body.shapes[end], f"get-tuple-element({made[0]}), index={index}")
+                    for index, end in enumerate(ends)
+                ]
+        results += made
+        known += [each for each in made if entry.shapes[each] == shape]
+    return module(entry, results, *called)
+
+
 def blocks(random: Random) -> str:
     """A fusion of a transpose, or of a reduction of integers, and little else."""
     kind = random.choice(["f32", "bf16", "s32", "s32", "s8", "f64", "pred"])
@@ -353,6 +445,7 @@ PASSES: dict[str, Callable[[Random], str]] = {
     "triton-softmax-rewriter": softmaxes,
     "variadic-op-splitter": concatenates,
     "sort-iota-fusion": sorts,
+    "multi_output_fusion": siblings,
     "copy_fusion": copies,
     "fusion-block-level-rewriter": blocks,
 }
@@ -371,6 +464,7 @@ def main() -> None:
     version = "gpu-" + ".".join(version_of(options.python).split(".")[:2])
     wrong = 0
     for pass_name in [options.only] if options.only else PASSES:
+        book = find_book(GPU_BOOKS[version], pass_name, "gpu")
         random = Random(options.seed)
         texts = [PASSES[pass_name](random) for _ in range(options.count)]
         failed = changed = differing = 0
@@ -382,7 +476,7 @@ def main() -> None:
             else:
                 before, after = map(parse, found.runs[0])
                 changed += difference(before, after) is not None
-                problem = difference(replay(version, pass_name, before).module, after)
+                problem = difference(replay(book, version, before).module, after)
                 differing += problem is not None
             if problem is not None:
                 file = options.keep / f"{pass_name}.{options.seed}.{index}.hlo"
