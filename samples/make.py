@@ -1,7 +1,7 @@
 """Regenerates every dump under samples/dumps, each in a child process of the right interpreter.
 
-    python samples/make.py --python 0.12=PATH --python 0.12-rocm=PATH --python 0.10=PATH
-        [--only GLOB]
+    python samples/make.py --python 0.12=PATH --python 0.12-rocm=PATH --python 0.11=PATH
+        --python 0.10=PATH [--only GLOB]
 
 An interpreter needs jax of that version, with the CUDA plugin, and for the TPU ones also libtpu;
 0.12-rocm needs the ROCm plugin, and the libraries that this is linked with.
@@ -117,7 +117,10 @@ BATCHES = (
             "LIBRARY_FUSION_TYPE_ELTWISE,LIBRARY_FUSION_TYPE_REDUCE",
         ),
     ),
-    Batch("h100-jaxlib-0.10", "0.10", "h100", ("concatenate", "softmax"), ("concatenate",)),
+    Batch(
+        "h100-jaxlib-0.10", "0.10", "h100", ("concatenate", "dense", "softmax"), ("concatenate",)
+    ),
+    Batch("h100-jaxlib-0.11", "0.11", "h100", ("dense",)),
 )
 
 

@@ -52,6 +52,7 @@ _ELEMENT_TYPES = {
     36: "f6e2m3fn",
 }
 _TABLE = "devices.toml"
+_LONGEST = 80  # characters of a name that an error repeats
 _CUDA = re.compile(r"sm_(\d+)(\d)([af]?)")
 _FEATURE_SUFFIXES = {"ACCELERATED_FEATURES": "a", "FAMILY_COMPATIBLE_FEATURES": "f"}
 
@@ -247,17 +248,24 @@ def _named_capability(name: str) -> CudaCapability | RocmCapability | OneApiCapa
 
 
 def known_device(name: str) -> Device:
-    """The card of that name, such as ``h100``; case, spaces and dashes make no difference.
+    """The card of that name: ``h100``, ``H100 SXM`` or as its driver calls it, ``NVIDIA H100 80GB
+    HBM3``; case, spaces and dashes make no difference.
 
-    Raises UnusableInput, with the names that are close, where there is none.
+    Raises UnusableInput, with the names there are, where there is none.
     """
-    names = {_letters(known): known for known in _cards()}
+    cards = _cards()
+    names = {_letters(known): known for known in cards}
+    for known, card in cards.items():
+        for other in card.label, card.device.name:
+            names.setdefault(_letters(other), known)
     wanted = _letters(name)
     if wanted in names:
-        return _cards()[names[wanted]].device
-    close = [names[each] for each in get_close_matches(wanted, names, 3, 0.4)]
-    expected = ", ".join(close or names.values())
-    raise UnusableInput(f"no device is called {name!r}, expected one of {expected}")
+        return cards[names[wanted]].device
+    close = dict.fromkeys(names[each] for each in get_close_matches(wanted, names, 3, 0.6))
+    raise UnusableInput(
+        f"no device is called {name[:_LONGEST]!r}, expected {', '.join(cards)}",
+        hint=f"did you mean {' or '.join(close)}?" if close else None,
+    )
 
 
 def _letters(name: str) -> str:
@@ -275,9 +283,12 @@ def find_device(name: str) -> Device:
         try:
             data = Path(name).read_bytes()
         except (FileNotFoundError, IsADirectoryError):
-            raise UnusableInput(f"{unknown.problem} or a file that describes one") from None
+            raise UnusableInput(
+                f"{unknown.problem} or a file that describes one", hint=unknown.hint
+            ) from None
         except OSError as error:
-            raise UnusableInput(f"cannot be read: {error.strerror or error}", file=name) from None
+            problem = f"cannot be read: {error.strerror or error}"
+            raise UnusableInput(problem, file=name[:_LONGEST]) from None
     return read_device(data, name)
 
 

@@ -137,6 +137,12 @@ class DumpedModule:
         return next(iter(self._side(Role.FLAGS, read_debug_options)), None)
 
     @property
+    def shows_all_passes(self) -> bool:
+        """Whether every pass that changed something left a stage."""
+        values = self.flags.values if self.flags is not None else {}
+        return values.get("xla_dump_hlo_pass_re", (".*",)) == (".*",)
+
+    @property
     def priority_fusion(self) -> PriorityFusionRecord | None:
         return next(iter(self._side(Role.PRIORITY_FUSION, read_priority_fusion)), None)
 

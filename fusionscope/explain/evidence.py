@@ -132,6 +132,32 @@ class Evidence:
                 self._refused(each.producer, each.consumer, reason)
 
 
+class AroundDots:
+    """What the pass that forms fusions around dots left out of them, by the names before it."""
+
+    def __init__(self, plan: FusionPlan) -> None:
+        self._fusions: dict[str, list[str]] = defaultdict(list)
+        self._refused: dict[tuple[str, str], Reason] = {}
+        for each in plan.decisions:
+            pair = each.producer, each.consumer
+            if each.fusion is None:
+                decision = each.decision
+                reason = Reason(decision.rule, decision.message, decision.numbers)
+                self._refused[pair] = reason
+            else:
+                for name in dict.fromkeys(pair):
+                    self._fusions[name].append(each.fusion)
+
+    def reason(self, producer: str, consumer: str) -> Reason | None:
+        """Why the two are not in one such fusion, where either is in one or is a dot."""
+        for one in (producer, *self._fusions.get(producer, ())):
+            for other in (consumer, *self._fusions.get(consumer, ())):
+                reason = self._refused.get((one, other))
+                if reason is not None:
+                    return reason
+        return self._refused.get((producer, producer)) or self._refused.get((consumer, consumer))
+
+
 def read_evidence(module: DumpedModule) -> Evidence | None:
     """What the records of ``module`` say, the Fusion Explorer's where there is one.
 

@@ -56,6 +56,9 @@ _SHARE, _MOST = 0.9, 5
 # Reasons for which a library fusion stands on one side: then the library's own rule is told too.
 _AT_A_LIBRARY = ("cpu-skip-custom", "cpu-loop-fusible-producer")
 
+# Reasons for which a fusion of a dot, that another pass formed, stands on one side.
+_AT_A_DOT = ("pf-is-fusible",)
+
 # The pass whose decisions the records hold, by backend.
 _RECORDED_PASS = {"cpu": ("fusion",), "gpu": ("priority-fusion", "fusion"), "tpu": ("tpu_fusion",)}
 
@@ -506,6 +509,12 @@ class _Reasons:
             if library is not None:
                 numbers = (*replayed.numbers, ("library", library.rule))
                 replayed = replace(replayed, numbers=numbers)
+        if replayed is not None and self._replayed is not None and replayed.rule in _AT_A_DOT:
+            # The pass before it, which makes fusions of dots, is the one that could have fused it.
+            earlier = self._replayed.reason_around_dot(pair.producer.name, pair.consumer.name)
+            if earlier is not None:
+                numbers = (*earlier.numbers, (self._replayed.main_pass, replayed.rule))
+                return _Why(replace(earlier, numbers=numbers), "re-evaluated")
         if recorded is None:
             if replayed is None:
                 return _Why(Reason(UNKNOWN, ""), None)

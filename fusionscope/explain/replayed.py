@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
-from fusionscope.explain.evidence import Evidence, Reason
+from fusionscope.explain.evidence import AroundDots, Evidence, Reason
 from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
 from fusionscope.replay.plan import FusionPlan
 from fusionscope.rules.books import Books
 from fusionscope.rules.messages import PASS_OFF
 
 # The passes that decide about pairs, the main one last, by backend.
-_DECIDING = {"cpu": ("dot-library-rewriter", "fusion"), "gpu": ("priority-fusion",)}
+_DECIDING = {
+    "cpu": ("dot-library-rewriter", "fusion"),
+    "gpu": ("triton-gemm-rewriter", "priority-fusion"),
+}
 
 
 class Replayed:
@@ -29,12 +32,20 @@ class Replayed:
         for name, plan in plans.items():
             evidence = self._evidence[name] = Evidence()
             evidence.add_plan(plan)
+        gemm = plans.get("triton-gemm-rewriter")
+        self._around_dots = AroundDots(gemm) if gemm is not None else None
 
     def reason(self, pass_name: str, producer: str, consumer: str) -> Reason | None:
         if self._is_off:
             return Reason(PASS_OFF, "")
         evidence = self._evidence.get(pass_name)
         return evidence.reason(producer, consumer) if evidence is not None else None
+
+    def reason_around_dot(self, producer: str, consumer: str) -> Reason | None:
+        """Why a fusion of a matrix multiplication took no more in, names before that pass."""
+        if self._around_dots is None:
+            return None
+        return self._around_dots.reason(producer, consumer)
 
     def rules_of(self, producer: str) -> frozenset[str]:
         """The rules by which the main pass refused any of the producer's consumers."""

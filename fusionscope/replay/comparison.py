@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import NamedTuple
 
 from fusionscope.hlo import Module
 from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
@@ -38,6 +40,33 @@ def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
     attributes, literals, kinds of fusions and what is in them. Names do not count, nor does what
     nothing reads.
     """
+    for place in _side_by_side(ours, theirs):
+        if place.what is not None:
+            one, other = (_words(each, place.what) for each in (place.ours, place.theirs))
+            return Divergence(place.computation, place.what, one, other)
+    return None
+
+
+def find_names(ours: Module, theirs: Module) -> dict[str, str]:
+    """What the instructions of ``theirs`` are called in ``ours``, up to the first difference."""
+    return {
+        place.theirs.name: place.ours.name
+        for place in _side_by_side(ours, theirs)
+        if place.what is None and place.ours is not None and place.theirs is not None
+    }
+
+
+class _Place(NamedTuple):
+    """The same place in two modules, in a computation of the other one; ``what`` differs there."""
+
+    computation: str
+    ours: MutableInstruction | None
+    theirs: MutableInstruction | None
+    what: str | None
+
+
+def _side_by_side(ours: Module, theirs: Module) -> Iterator[_Place]:
+    """The places of two modules, in order, up to the first that differs."""
     pending = [(MutableModule(ours).entry, MutableModule(theirs).entry)]
     seen: set[tuple[MutableComputation, MutableComputation]] = set()
     while pending:
@@ -49,18 +78,84 @@ def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
         our_place = {each: index for index, each in enumerate(ours_order)}
         their_place = {each: index for index, each in enumerate(theirs_order)}
         for a, b in zip_longest(ours_order, theirs_order):
-            what = "number of instructions"
+            what: str | None = "number of instructions"
             if a is not None and b is not None:
-                found = _difference(a, b)
+                what = _difference(a, b)
                 reads = [our_place[each] for each in a.operands]
-                if found is None and reads != [their_place[each] for each in b.operands]:
-                    found = "operands"
-                if found is None:
+                if what is None and reads != [their_place[each] for each in b.operands]:
+                    what = "operands"
+                if what is None:
                     pending.extend(zip(a.called, b.called, strict=True))
-                    continue
-                what = found
-            return Divergence(other.name, what, _words(a, what), _words(b, what))
-    return None
+            yield _Place(other.name, a, b, what)
+            if what is not None:
+                return
+
+
+def has_same_kernels(ours: Module, theirs: Module) -> bool:
+    """Whether two modules compute the same in the same kernels, but for the order in which kernels
+    of several outputs have these, and all kernels their operands.
+
+    A kernel is its kind and all that is in it, each instruction as often as it is computed.
+    """
+    contents = _Contents()
+    return contents.of(ours) == contents.of(theirs)
+
+
+class _Contents:
+    """Numbers of what is computed: equal where it is the same."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def of(self, module: Module) -> int:
+        """What the entry computes."""
+        graph = MutableModule(module)
+        called: dict[MutableComputation, int] = {}
+        for computation in graph.post_order():
+            numbers = self._instructions(computation, called)
+            root = numbers[computation.root]
+            called[computation] = self._number((root, *sorted(numbers.values())))
+        return called[graph.entry]
+
+    def _number(self, content: Hashable) -> int:
+        return self._numbers.setdefault(content, len(self._numbers))
+
+    def _instructions(
+        self,
+        computation: MutableComputation,
+        called: dict[MutableComputation, int],
+        arguments: Sequence[int] | None = None,
+    ) -> dict[MutableInstruction, int]:
+        """Of all that is read. ``arguments`` are what a fusion reads, where it is that one's."""
+        numbers: dict[MutableInstruction, int] = {}
+        outputs: dict[MutableInstruction, tuple[int, ...]] = {}
+        for each in _live(computation):
+            operands = tuple(
+                self._number((numbers[operand], *outputs.get(operand, ())))
+                for operand in each.operands
+            )
+            if each.opcode == "parameter" and arguments is not None:
+                numbers[each] = arguments[each.parameter_number]
+            elif each.opcode == "fusion" and not computation.is_fused:
+                inside = self._instructions(each.fused, called, operands)
+                kind = each.fusion_kind, each.backend_kind
+                if each.is_multi_output:
+                    outputs[each] = tuple(inside[output] for output in each.fused.root.operands)
+                    del inside[each.fused.root]
+                    root: Hashable = tuple(sorted(outputs[each]))
+                else:
+                    root = inside[each.fused.root]
+                numbers[each] = self._number((kind, root, *sorted(inside.values())))
+            elif each.opcode == "get-tuple-element" and each.operands[0] in outputs:
+                source = each.operands[0]
+                output = outputs[source][int(each.attributes["index"])]
+                numbers[each] = self._number(("output", numbers[source], output))
+            else:
+                does = each.opcode, str(each.shape), each.fusion_kind, "".join(each.inside.split())
+                bodies = tuple(called[body] for body in each.called)
+                meaning = tuple(sorted(_meaning(each).items()))
+                numbers[each] = self._number((does, each.backend_kind, operands, bodies, meaning))
+        return numbers
 
 
 def _live(computation: MutableComputation) -> list[MutableInstruction]:

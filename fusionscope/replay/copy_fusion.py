@@ -70,13 +70,25 @@ class CopyFusion:
 
 
 def _order_users(computation: MutableComputation) -> None:
-    """Copies were put in one by one, behind all other users of a value. The tuple that they were
-    made for then read it no more, and the last copy took its place."""
+    """Copies were put in one by one, in the order of their numbers and behind all other users of a
+    value, for a reader that then read it no more: the last copy for a reader took its place."""
     for value in computation.instructions:
         copies = [user for user in value.users if user.opcode == "copy"]
-        if copies:
-            others = [user for user in value.users if user.opcode != "copy"]
-            value.users.reorder([each.name for each in (*others, copies[-1], *copies[:-1])])
+        if not copies:
+            continue
+        last: dict[MutableInstruction | None, MutableInstruction] = {}
+        for copy in sorted(copies, key=_number):
+            last[next(iter(copy.users), None)] = copy
+        in_place = sorted(last.values(), key=_number)
+        others = [user for user in value.users if user.opcode != "copy"]
+        added = sorted(set(copies).difference(in_place), key=_number)
+        value.users.reorder([each.name for each in (*others, *in_place, *added)])
+
+
+def _number(instruction: MutableInstruction) -> int:
+    """The one in its name, which grows as instructions are made."""
+    _, _, number = instruction.name.rpartition(".")
+    return int(number) if number.isdecimal() else 0
 
 
 def _considered(

@@ -24,7 +24,7 @@ from fusionscope.replay.gpu_target import (
 )
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.priority_fusion import PriorityFusion
-from fusionscope.replay.priority_record import recorded_users
+from fusionscope.replay.priority_record import recorded_users, undecided_order
 from fusionscope.replay.softmax import SoftmaxRewriter
 from fusionscope.replay.sorting import SortIotaFusion
 from fusionscope.replay.splitting import VariadicOpSplitter
@@ -88,19 +88,20 @@ def read_target(
         read_gpu_settings(module, flags),
         ids,
         recorded_users(record.steps) if record is not None else {},
+        undecided_order(record.steps) if record is not None else None,
     )
 
 
-def find_gpu_runs(module: DumpedModule, *, shows_all_passes: bool = True) -> Iterator[PassRun]:
+def find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
     """In their order; of a pass that changed nothing ``after`` is None.
 
-    ``shows_all_passes`` says whether every pass that changed something left a file: where it is not
-    so, only what is named as the next pass ran right behind a stage.
+    Where not every pass that changed something left a file, only what is named as the next pass ran
+    right behind a stage. Raises ``UnusableInput``.
     """
     names = [book.pass_name for book in pick_gpu_books(module)]
     known = {name for name in names if is_known_to_run(name, module)}
     stages = [stage for stage in module.stages if stage.name.counter is not None]
-    if not shows_all_passes:
+    if not module.shows_all_passes:
         for before, after in pairwise(stages):
             name = after.name.after
             if name in known and before.name.before == name and _in_place(before, after):

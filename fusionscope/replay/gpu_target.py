@@ -16,9 +16,9 @@ from fusionscope.rules.gpu.gemm_v2 import GPU_GEMM_V2
 from fusionscope.rules.gpu.state import GpuSettings
 from fusionscope.rules.gpu.triton_support import TRITON_0_10, TRITON_0_11, TRITON_0_12
 
-# A stage that only one version has: its pipeline, the pass behind it and the one before it.
+# An early stage that only one version has: its pipeline, the pass behind it and the next one.
 _ONLY_IN = {
-    ("post-scheduler-xla-transforms", "pipeline-start", "apply-xla-transforms"): "gpu-0.10",
+    ("collective-optimizations", "pipeline-start", "ragged-all-to-all-canonicalizer"): "gpu-0.10",
     (
         "pre-spmd-partitioner", "pipeline-start", "async-collective-custom-call-rewriter"
     ): "gpu-0.11",
@@ -36,19 +36,24 @@ _TILES = "xla_gpu_experimental_enable_tiling_propagation"
 _FOR_GEMM = ("xla_gpu_enable_triton_gemm", "xla_gpu_triton_gemm_any")
 _NEEDING_TRITON = (_GEMM, "triton-softmax-rewriter", "fusion-block-level-rewriter")
 _AMPERE = 8
-# What the rules divide by or count with.
-_POSITIVE = (
-    "block_dim_limit_x", "block_dim_limit_y", "clock_rate_ghz", "core_count", "fpus_per_core",
-    "memory_bandwidth", "threads_per_warp",
-)  # fmt: skip
+# What the rules divide by or count with, and how little or much of it a GPU can have.
+_LIMITS: Mapping[str, tuple[float, float]] = {
+    "block_dim_limit_x": (1, 2**32),
+    "block_dim_limit_y": (1, 2**32),
+    "clock_rate_ghz": (0.001, 1000),
+    "core_count": (1, 2**20),
+    "fpus_per_core": (1, 2**20),
+    "memory_bandwidth": (2**20, 2**60),
+    "threads_per_warp": (1, 1024),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTarget:
     """What the passes compiled for, and by which flags. ``ids`` are the unique ids of instructions
     before priority fusion, by computation and name, ``users`` those of instructions in their order
-    by name, both as far as the dump has them; ``recorded`` is the order of a record, where that is
-    to be followed."""
+    by name, both as far as the dump has them; ``recorded`` is as much of the order of a record as
+    is to be followed."""
 
     device: Device
     settings: GpuSettings = field(default_factory=GpuSettings)
@@ -67,11 +72,12 @@ def read_device(module: DumpedModule, device: Device | None = None) -> Device:
             file=str(module.stages[0].file),
             hint="name it, as in --device h100, or put *.gpu_target_config.pbtxt beside the stages",
         )
-    for name in _POSITIVE:
+    for name, (least, most) in _LIMITS.items():
         figure = getattr(device, name)
-        if not 0 < figure < 2**63:
+        if not least <= figure <= most:
             raise UnusableInput(
-                f"{name} of the GPU for {module.name} is {str(figure)[:20]}, expected more than 0",
+                f"{name} of the GPU for {module.name} is {str(figure)[:20]}, "
+                f"expected {least} to {most}",
                 file=str(module.stages[0].file),
                 hint="name the GPU, as in --device h100",
             )

@@ -38,9 +38,8 @@ class Settings:
 
     ``ynn_types`` are the types of library fusions that are on, ``has_emitters`` whether the
     emitters of fusions are, ``has_multi_output`` whether multi-output fusion runs. ``disabled`` are
-    passes that were left out, ``enabled`` the only ones that were not, None where all were enabled;
-    ``shows_all_passes`` whether every pass that changed something left a file. ``gpu`` is what was
-    compiled for, None where that was no GPU.
+    passes that were left out, ``enabled`` the only ones that were not, None where all were enabled.
+    ``gpu`` is what was compiled for, None where that was no GPU.
     """
 
     ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
@@ -48,7 +47,6 @@ class Settings:
     has_multi_output: bool = False
     disabled: frozenset[str] = frozenset()
     enabled: frozenset[str] | None = None
-    shows_all_passes: bool = True
     gpu: GpuTarget | None = None
 
     def runs(self, pass_name: str) -> bool:
@@ -75,20 +73,14 @@ def read_settings(module: DumpedModule, device: Device | None = None) -> Setting
         emitters and "xla_cpu_use_multi_output_fusion" in extra,
         frozenset(flags.values.get("xla_disable_hlo_passes", ())),
         frozenset(flags.values.get("xla_enable_hlo_passes_only", ())) or None,
-        shows_all_passes(module),
         gpu,
     )
-
-
-def shows_all_passes(module: DumpedModule) -> bool:
-    flags = module.flags
-    return flags is None or flags.values.get("xla_dump_hlo_pass_re", (".*",)) == (".*",)
 
 
 def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
     """The runs of passes that can be replayed, in their order. Raises ``UnusableInput``."""
     if module.backend == "gpu":
-        return tuple(find_gpu_runs(module, shows_all_passes=shows_all_passes(module)))
+        return tuple(find_gpu_runs(module))
     if module.backend != "cpu":
         return ()
     settings = read_settings(module)
@@ -98,9 +90,9 @@ def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
         (index, PassRun(stage.name.after, before, stage))
         for index, (before, stage) in enumerate(pairwise(stages), 1)
         if stage.name.after in passes
-        and (settings.shows_all_passes or before.name.before == stage.name.after)
+        and (module.shows_all_passes or before.name.before == stage.name.after)
     ]
-    if settings.shows_all_passes:
+    if module.shows_all_passes:
         seen = {run.pass_name for _, run in runs}
         idle = _idle_runs(stages, seen, settings)
         runs += [(place, run) for place, run in idle if settings.runs(run.pass_name)]

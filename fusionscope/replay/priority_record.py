@@ -135,6 +135,15 @@ def recorded_order(steps: Iterable[Step]) -> RecordedOrder:
     return RecordedOrder(producers, pairs, scored)
 
 
+def undecided_order(steps: Iterable[Step]) -> RecordedOrder:
+    """That part of it which no rule decides: several threads score at once, and the users of a
+    bitcast, which is never scored, show in what it is fused into alone."""
+    order = recorded_order(steps)
+    scored = {producer for producer, _ in order.scored}
+    pairs = {pair: place for pair, place in order.pairs.items() if pair[0] not in scored}
+    return RecordedOrder({}, pairs, order.scored)
+
+
 def recorded_users(steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
     """The users of instructions before the pass in their order, of those that a record scores."""
     users: dict[str, tuple[str, ...]] = {}

@@ -16,7 +16,12 @@ from fusionscope.dump.priority_fusion import PriorityFusionRecord
 from fusionscope.errors import UnusableInput
 from fusionscope.history.outcomes import pairs_after
 from fusionscope.hlo import Module
-from fusionscope.replay.comparison import Divergence, find_divergence
+from fusionscope.replay.comparison import (
+    Divergence,
+    find_divergence,
+    find_names,
+    has_same_kernels,
+)
 from fusionscope.replay.gpu_passes import PRIORITY_FUSION
 from fusionscope.replay.passes import Settings, find_runs, pick_books, read_settings, replay
 from fusionscope.replay.plan import FusionPlan, PassRun
@@ -48,6 +53,7 @@ class Disagreement:
 @dataclass(frozen=True, slots=True)
 class PassVerification:
     """One run of a pass. ``after`` is None where the compiler's run changed nothing.
+    ``has_same_kernels`` is whether the plans differ in the order of outputs and operands at most.
 
     ``pairs`` are the producers and consumers before the pass, ``decisions`` those that a record
     or, where it holds more, the replay holds (0 without a record), each with the number of those on
@@ -60,6 +66,7 @@ class PassVerification:
     before: str
     after: str | None
     divergence: Divergence | None
+    has_same_kernels: bool
     pairs: int
     pairs_agreeing: int
     decisions: int
@@ -175,6 +182,7 @@ def _verify_passes(
     settings = read_settings(module, device)
     books = books or pick_books(module)
     plan: FusionPlan | None = None
+    after: Module | None = None
     for run in runs:
         theirs: list[list[_Told]] = []
         record: PriorityFusionRecord | None = None
@@ -186,6 +194,7 @@ def _verify_passes(
         except UnusableInput as error:
             problems.append(str(error))
         last, plan = plan, None
+        last_after, after = after, None
         try:
             before = module.read(run.before)
             after = before if run.after is None else module.read(run.after)
@@ -194,13 +203,13 @@ def _verify_passes(
             graph: MutableModule | None = None
             if last is not None and run.pass_name not in _RECORDED_PASSES:
                 carries_on = find_divergence(last.module, before) is None
-                graph = last.graph if carries_on else _with_known_users(before, last.graph)
+                graph = last.graph if carries_on else _with_known_users(before, last, last_after)
             plan = replay(run.pass_name, before, settings, books, graph)
             backend = "cpu" if settings.gpu is None else "gpu"
             book = find_book(books, run.pass_name, backend).name
             compared = _compare(run, book, plan, before, after, theirs)
             if record is not None:
-                compared = _with_steps(compared, plan, before, record, settings, books)
+                compared, plan = _with_steps(compared, plan, before, record, settings, books)
             yield compared
         except UnusableInput as error:
             problems.append(str(error))
@@ -227,6 +236,7 @@ def _compare(
         run.before.label,
         run.after.label if run.after else None,
         divergence,
+        divergence is None or has_same_kernels(plan.module, after),
         len(pairs),
         agreeing,
         max(sum(map(len, told)), sum(map(len, theirs))) if theirs else 0,
@@ -242,35 +252,41 @@ def _with_steps(
     record: PriorityFusionRecord,
     settings: Settings,
     books: Books,
-) -> PassVerification:
-    """Of the steps of a record that the replay has others of, some follow from the order of equals,
-    which no dump shows: such a record is followed in that, and nothing else."""
+) -> tuple[PassVerification, FusionPlan]:
+    """With the plan of which the steps are. Of those of a record that the replay has others of,
+    some follow from the order of equals, which no dump shows: such a record is followed in that,
+    and nothing else."""
     triton = [each.name for each in MutableModule(before).walk() if is_generic_triton(each)]
     recorded = steps_within(before, record.steps)
     steps = compare_with_record(plan.events, recorded, triton)
     if steps.first is not None and settings.gpu is not None:
         gpu = replace(settings.gpu, recorded=recorded_order(recorded))
-        followed = replay(plan.pass_name, before, replace(settings, gpu=gpu), books)
-        steps = compare_with_record(followed.events, recorded, triton)
+        plan = replay(plan.pass_name, before, replace(settings, gpu=gpu), books)
+        steps = compare_with_record(plan.events, recorded, triton)
     kinds = (steps.native, steps.with_triton, steps.reasons, steps.fusions)
-    return replace(
+    compared = replace(
         compared,
         decisions=sum(kind.steps for kind in kinds),
         decisions_agreeing=sum(kind.agreeing for kind in kinds),
         disagreement=Disagreement(*steps.first) if steps.first is not None else None,
         steps=steps,
     )
+    return compared, plan
 
 
-def _with_known_users(module: Module, earlier: MutableModule) -> MutableModule:
-    """``module`` with the users of instructions in the order that they had in ``earlier``, which
-    other passes changed since: as far as names tell."""
+def _with_known_users(module: Module, earlier: FusionPlan, theirs: Module | None) -> MutableModule:
+    """``module`` with the users of instructions in the order that they had after ``earlier``. Other
+    passes changed it since, and ``theirs`` is what they started from, which tells the names: the
+    number of a fusion says nothing."""
     graph = MutableModule(module)
-    known = {each.name: each for each in earlier.walk()}
+    names = find_names(earlier.module, theirs) if theirs is not None else {}
+    known = {each.name: each for each in earlier.graph.walk()}
+    called = {ours: name for name, ours in names.items()}
     for instruction in graph.walk():
-        if len(instruction.users) > 1 and instruction.name in known:
-            users = known[instruction.name].users
-            instruction.users.reorder([user.name for user in users])
+        name = names.get(instruction.name, instruction.name)
+        if len(instruction.users) > 1 and name in known:
+            users = known[name].users
+            instruction.users.reorder([called.get(user.name, user.name) for user in users])
     return graph
 
 

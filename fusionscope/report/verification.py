@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
 
 SCHEMA = "fusionscope.verify/1"
+_STYLES = {"identical": "green", "no change": "green", "same kernels": "yellow", "differs": "red"}
 
 
 def to_json(verification: Verification) -> dict[str, Any]:
@@ -49,6 +50,7 @@ def _pass_json(found: PassVerification) -> dict[str, Any]:
         "before": found.before,
         "after": found.after,
         "identical": found.is_identical,
+        "same_kernels": found.has_same_kernels,
         "divergence": None
         if divergence is None
         else {
@@ -92,7 +94,7 @@ def _percent(share: float) -> str:
 def _plan(found: PassVerification) -> str:
     if found.is_identical:
         return "identical" if found.after else "no change"
-    return "differs"
+    return "same kernels" if found.has_same_kernels else "differs"
 
 
 def _share(agreeing: int, compared: int) -> str:
@@ -119,6 +121,8 @@ def _differences(found: PassVerification) -> Iterator[str]:
     """The first difference of each kind, both sides."""
     if found.divergence is not None:
         where = f"{found.divergence.what} in {found.divergence.computation}"
+        if found.has_same_kernels:
+            where = f"outputs of kernels in another order, {where}"
         yield f"{found.pass_name}, {where}: replay {found.divergence.ours or 'nothing'}"
         yield f"{found.pass_name}, {where}: compiler {found.divergence.theirs or 'nothing'}"
     if found.disagreement is not None:
@@ -129,11 +133,13 @@ def _differences(found: PassVerification) -> Iterator[str]:
 def _summary(verification: Verification) -> str:
     passes = verification.passes
     identical = sum(each.is_identical for each in passes)
+    reordered = sum(each.has_same_kernels for each in passes) - identical
     pairs = sum(each.pairs for each in passes)
     decisions = sum(each.decisions for each in passes)
     return (
         f"{_percent(verification.agreement)} agreement: "
         f"{identical:,} of {plural(len(passes), 'plan')} identical, "
+        f"{f'{reordered:,} with the same kernels, ' if reordered else ''}"
         f"{_share(sum(each.pairs_agreeing for each in passes), pairs)} pairs, "
         f"{_share(sum(each.decisions_agreeing for each in passes), decisions)} recorded decisions"
     )
@@ -145,7 +151,7 @@ def to_markdown(verification: Verification) -> str:
 
 def _markdown(verification: Verification) -> Iterator[str]:
     yield f"{cell(_summary(verification))}\n"
-    yield "| module | pass | rules | plan | pairs | recorded decisions |"
+    yield "| module | pass | rules | plan | pairs | recorded |"
     yield "|---|---|---|---|--:|--:|"
     for module in verification.modules:
         for found in module.passes:
@@ -177,14 +183,14 @@ def print_verification(verification: Verification, console: Console) -> None:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         for name, is_number in (
             ("pass", False), ("rules", False), ("plan", False), ("pairs", True),
-            ("recorded decisions", True),
+            ("recorded", True),
         ):  # fmt: skip
             table.add_column(name, justify="right" if is_number else "left", overflow="fold")
         for found in module.passes:
             table.add_row(
                 safe(found.pass_name),
                 found.book,
-                Text(_plan(found), style="green" if found.is_identical else "red"),
+                Text(_plan(found), style=_STYLES[_plan(found)]),
                 _share(found.pairs_agreeing, found.pairs),
                 _share(found.decisions_agreeing, found.decisions),
             )

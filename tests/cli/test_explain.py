@@ -564,10 +564,12 @@ def test_a_gpu_is_nothing_to_a_cpu(run):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("h300", "h100"),
+        ("h300", "did you mean h200 or h100"),
         ("no/such/file", "a file that describes one"),
         (str(CPU), "a file that describes one"),
         (__file__, "expected name: value"),
+        ("x" * 5000, "File name too long"),
+        ("\x1b[31mred\n", "no device is called"),
     ],
 )
 def test_a_gpu_that_is_none_is_said_in_a_line(run, name, said):
@@ -577,8 +579,59 @@ def test_a_gpu_that_is_none_is_said_in_a_line(run, name, said):
     assert said in line
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "no gpu_device_info in it"),
+        (b"\xff\xfe\x00\x01" * 500, "byte 0 is not text"),
+        (b"gpu_device_info {" * 10_000, "nest deeper"),
+        (b'gpu_device_info { core_count: "many" }', 'core_count is "many"'),
+        (b"gpu_device_info { core_count: 1.5 }", "core_count is 1.5"),
+        (b"gpu_device_info { core_count { a: 1 } }", "core_count is a message"),
+        (b"gpu_device_info { core_count: " + b"9" * 5000 + b" }", "core_count is 999"),
+        (b'gpu_device_info { name: "x }', "expected name: value"),
+    ],
+)
+def test_a_description_that_is_none_is_said_in_a_line(run, tmp_path, content, said):
+    file = tmp_path / "device.pbtxt"
+    file.write_bytes(content)
+    done = run(GPU, "--device", file)
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.errors.splitlines()
+    assert said in line and str(file) in line and len(line) < 500
+
+
+def test_a_description_cut_short_or_unreadable_is_said_in_a_line(run, tmp_path):
+    whole = next(GPU.glob("*target_config*")).read_bytes()
+    file = tmp_path / "device.pbtxt"
+    for end in range(1, len(whole) - 300, len(whole) // 12):
+        file.write_bytes(whole[:end])
+        done = run(GPU, "--device", file)
+        assert (done.code, done.out) == (2, ""), end
+        (line,) = done.errors.splitlines()
+        assert str(file) in line, end
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    done = run(GPU, "--device", loop)
+    assert done.code == 2 and "cannot be read" in done.errors
+
+
+def test_a_description_puts_no_escapes_into_the_output(run, tmp_path):
+    description = next(GPU.glob("*target_config*")).read_text()
+    file = tmp_path / "device.pbtxt"
+    hostile = r'"\\033[31mred\\n<b>x|y\\355\\240\\200"'
+    named = re.sub(r'"NVIDIA[^"]*"', hostile, description)
+    file.write_text(named.replace("core_count: 132", "core_count: 131"))
+    for format_name in "text", "json", "markdown":
+        done = run(GPU, "--device", file, "--format", format_name)
+        assert done.code == 0, done.errors
+        assert "131 cores" in done.out and "red" in done.out
+        assert CONTROL.search(done.out) is None
+        assert format_name != "markdown" or "<b>" not in done.out
+
+
+@pytest.mark.parametrize("value", ["0", "-1", str(2**62), "9" * 200])
 @pytest.mark.parametrize("figure", ["threads_per_warp", "memory_bandwidth", "clock_rate_ghz"])
-@pytest.mark.parametrize("value", ["0", "-1", "9" * 200])
 def test_a_gpu_that_cannot_be_is_noted(run, tmp_path, figure, value):
     description = next(GPU.glob("*target_config*")).read_text()
     file = tmp_path / "device.pbtxt"

@@ -167,20 +167,44 @@ def test_every_known_device_is_whole():
     assert len(labels) == len(NAMES) and None not in labels
 
 
-@pytest.mark.parametrize("name", ["RTX6000Pro", "rtx 6000 pro", "RTX-6000_PRO"])
+@pytest.mark.parametrize("name", ["RTX6000Pro", "rtx 6000 pro", "RTX-6000_PRO", "rtx-6000-pro"])
 def test_names_may_be_spelled_in_several_ways(name):
     assert known_device(name) == known_device("rtx6000pro")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_card_answers_to_what_it_is_called_elsewhere(name):
+    """By people, as ``explain`` prints it, and by its driver, as ``nvidia-smi`` does."""
+    for called in NAMES[name]["label"], NAMES[name]["name"], NAMES[name]["name"].lower():
+        assert known_device(called) == known_device(name)
+
+
 @pytest.mark.parametrize(
     ("name", "close"),
-    [("h10", "h100"), ("h100-sxm", "h100"), ("a100-80gb", "a100"), ("tpu", "mi300x"), ("", "p100")],
+    [
+        ("h10", "h100"),
+        ("h100-smx", "h100"),
+        ("a100-80gb", "a100"),
+        ("mi300", "mi300x"),
+        ("rtx-pro-6000", "rtx6000pro"),
+        ("l40s", None),
+        ("", None),
+        ("x" * 5000, None),
+    ],
 )
-def test_an_unknown_name_is_told_with_those_that_are_close(name, close):
-    for find in known_device, find_device:
-        with pytest.raises(UnusableInput) as refused:
-            find(name)
-        assert repr(name) in str(refused.value) and close in str(refused.value)
+def test_an_unknown_name_is_told_with_all_there_are(name, close):
+    with pytest.raises(UnusableInput) as refused:
+        known_device(name)
+    assert repr(name[:80]) in str(refused.value) and ", ".join(NAMES) in str(refused.value)
+    assert len(str(refused.value)) < 400
+    meant = (refused.value.hint or "").removeprefix("did you mean ").rstrip("?").split(" or ")
+    assert close in meant if close is not None else refused.value.hint is None
+
+
+@pytest.mark.parametrize("name", ["h10", "", "/no/such/file"])
+def test_what_is_neither_name_nor_file_is_told_as_an_unknown_name(name):
+    with pytest.raises(UnusableInput, match=r"no device is called .* or a file that describes one"):
+        find_device(name)
 
 
 def test_a_file_can_stand_for_a_name(data, tmp_path, monkeypatch):

@@ -346,8 +346,18 @@ def test_a_pass_that_a_flag_turns_off_is_the_reason():
 def test_rules_of_a_version_are_of_no_use_where_nothing_is_replayed():
     dump = open_dump(DUMPS / "h100" / "concatenate")
     (module,) = explain(dump, Selection(rules="cpu-0.10")).modules
-    assert any("those of cpu, which has no pass priority-fusion" in n for n in module.notes)
+    assert any("those of cpu, which has no pass triton-gemm-rewriter" in n for n in module.notes)
     assert any("change nothing" in note for note in module.notes)
+
+
+def test_what_a_fusion_of_a_dot_left_out_has_the_reason_of_the_pass_that_formed_it():
+    # The scores are scaled, masked with a mask that is computed, and normalized for the second dot.
+    pairs = facts(DUMPS / "h100" / "attention").pairs
+    told = {(p.producer.opcode, p.consumer.opcode): p for p in pairs if p.reason}
+    masked, weighted = told["multiply", "select"], told["divide", "dot"]
+    assert (masked.reason, weighted.reason) == ("gf-other-inputs", "gf-input-worth")
+    assert dict(masked.numbers)["priority-fusion"] == "pf-is-fusible"
+    assert {masked.evidence, weighted.evidence} == {"re-evaluated"}
 
 
 def test_a_record_that_says_something_else_is_shown_beside_the_replay(monkeypatch):

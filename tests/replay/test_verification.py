@@ -9,7 +9,7 @@ import pytest
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import parse, to_text
-from fusionscope.replay.comparison import find_divergence
+from fusionscope.replay.comparison import find_divergence, find_names
 from fusionscope.replay.passes import (
     Settings,
     find_runs,
@@ -120,6 +120,17 @@ def test_names_and_notes_make_no_difference():
     renamed = BASE.replace("kernel", "other").replace("difference", "d").replace("fused", "f")
     noted = renamed.replace("calls=f", 'calls=f, metadata={op_name="a"}')
     assert find_divergence(parse(BASE), parse(noted)) is None
+
+
+def test_names_are_told_up_to_the_first_difference():
+    named = re.sub(r"\b(kernel|twice|difference|[abpq])\b", r"\1.7", BASE)
+    names = dict.fromkeys(("a", "b", "two", "twice", "kernel", "p", "q", "difference"))
+    expected = {each if each == "two" else f"{each}.7": each for each in names}
+    assert find_names(parse(BASE), parse(named)) == expected
+    other = parse(named.replace("subtract", "add"))
+    assert find_names(parse(BASE), other) == {
+        each: ours for each, ours in expected.items() if ours != "difference"
+    }
 
 
 def test_a_replayed_module_can_be_printed_and_read():

@@ -192,9 +192,10 @@ def _common_transpose(
     return None
 
 
-def _backend_kind(body: FusionBody) -> str | None:
-    """That of the consumer, or, where it has none, of the producer."""
-    return next((part.backend_kind for part in reversed(body.parts) if part.backend_kind), None)
+def configured_part(body: FusionBody) -> MutableInstruction | None:
+    """The one whose kind of the backend's own counts: the consumer, or, where that has none, the
+    producer."""
+    return next((part for part in reversed(body.parts) if part.backend_kind), None)
 
 
 def _kind(
@@ -205,7 +206,8 @@ def _kind(
     device: Device,
 ) -> EmitterKind:
     """Source: GetEmitterFusionKind."""
-    backend = _backend_kind(body)
+    part = configured_part(body)
+    backend = part.backend_kind if part is not None else None
     if backend == "__custom_fusion":
         return EmitterKind.CUSTOM
     if backend in _TRITON_KINDS:

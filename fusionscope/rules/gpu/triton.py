@@ -82,13 +82,17 @@ class Triton:
 
         Source: EstimateRunTimeForTriton.
         """
-        known = self._tilings.get(fusion)
-        config = block_level_config(fusion)
-        if known is not None:
-            config = BlockLevelConfig(known.tile_sizes, known.warps)
+        config = self.config(fusion)
         if config is None:
             return None
         return estimate_run_time(fusion, self._device, config, self._version)
+
+    def config(self, fusion: MutableInstruction) -> BlockLevelConfig | None:
+        """The tiles that it was given when it was formed, or before; None where it has none."""
+        known = self._tilings.get(fusion)
+        if known is not None:
+            return BlockLevelConfig(known.tile_sizes, known.warps)
+        return block_level_config(fusion)
 
     def changed(self, instruction: MutableInstruction) -> None:
         """``instruction`` is another than before."""

@@ -28,6 +28,7 @@ from fusionscope.rules.gpu.cost.memory import (
 from fusionscope.rules.gpu.emitters import (
     Emission,
     EmitterKind,
+    configured_part,
     emission_of,
     find_hero,
     is_generic_triton,
@@ -36,6 +37,7 @@ from fusionscope.rules.gpu.reductions import has_reduction_emitter, is_reduction
 from fusionscope.rules.gpu.tiling.kernel import Tiling
 from fusionscope.rules.gpu.triton import Triton
 from fusionscope.rules.graph import MutableInstruction
+from fusionscope.rules.layouts import sizes
 from fusionscope.rules.properties import is_elementwise
 
 _OPAQUE_BITS = 32  # what the compiler takes for an element of a tuple or token
@@ -192,7 +194,7 @@ class CostModel:
     def _native(self, instruction: MutableInstruction) -> RunTime:
         costs = self.costs.of(instruction)
         emission = self.emission(instruction)
-        launch = launch_of(emission, self.device, self._max_unroll)
+        launch = self._launch(emission)
         coalesced = self._is_coalesced(emission, instruction)
         slots = _slots(instruction)
         read: Duration = 0
@@ -204,6 +206,20 @@ class CostModel:
         written = int(costs.output_bytes)
         write = write_time(self.device, written)
         return self._run_time(int(costs.flops), bytes_read, written, read, write, launch)
+
+    def _launch(self, emission: Emission) -> Launch:
+        """What is for Triton has a block for each of its tiles, also where they are not those of
+        what is computed now. Source: EstimateFusionLaunchDimensions, TritonFusion::GetLaunchConfig.
+        """
+        if emission.kind is EmitterKind.TRITON:
+            part = configured_part(emission.body)
+            config = self._triton.config(part) if part is not None else None
+            if config is not None:
+                extents = sizes(emission.roots[0].shape)
+                pairs = zip(extents, config.tile_sizes, strict=False)
+                counts = (-(-extent // size) for extent, size in pairs)
+                return Launch(math.prod(counts), config.warps * self.device.threads_per_warp)
+        return launch_of(emission, self.device, self._max_unroll)
 
     def pair_time(
         self,
@@ -223,7 +239,7 @@ class CostModel:
                 used = f32(used + costs.utilization[slot])
         flops = int(f32(f32(f32(first.flops) * used) + f32(second.flops)))
         emission = self.emission(producer, consumer)
-        launch = launch_of(emission, self.device, self._max_unroll)
+        launch = self._launch(emission)
         coalesced = self._is_coalesced(emission, producer, consumer)
         shared = _Shared(self.costs, producer, consumer)
         read: Duration = 0

@@ -1,0 +1,101 @@
+"""When two modules are the same, and when only their outputs stand in another order."""
+
+import pytest
+
+from fusionscope.hlo import parse
+from fusionscope.replay.comparison import find_divergence, has_same_kernels
+
+TEXT = """
+HloModule m
+
+both {
+  p = f32[8]{0} parameter(0)
+  q = f32[8]{0} parameter(1)
+  up = f32[8]{0} exponential(p)
+  down = f32[8]{0} negate(q)
+  ROOT results = (f32[8]{0}, f32[8]{0}) tuple(up, down)
+}
+
+alone {
+  r = f32[8]{0} parameter(0)
+  s = f32[8]{0} parameter(1)
+  ROOT d = f32[8]{0} divide(r, s)
+}
+
+ENTRY main {
+  x = f32[8]{0} parameter(0)
+  y = f32[8]{0} parameter(1)
+  f = (f32[8]{0}, f32[8]{0}) fusion(x, y), kind=kLoop, calls=both
+  first = f32[8]{0} get-tuple-element(f), index=0
+  second = f32[8]{0} get-tuple-element(f), index=1
+  ROOT g = f32[8]{0} fusion(first, second), kind=kLoop, calls=alone
+}
+"""
+TURNED = (
+    TEXT.replace("tuple(up, down)", "tuple(down, up)")
+    .replace("index=0", "index=2")
+    .replace("index=1", "index=0")
+    .replace("index=2", "index=1")
+)
+OPERANDS = (
+    TEXT.replace("fusion(x, y)", "fusion(y, x)")
+    .replace("p = f32[8]{0} parameter(0)", "p = f32[8]{0} parameter(2)")
+    .replace("q = f32[8]{0} parameter(1)", "q = f32[8]{0} parameter(0)")
+    .replace("parameter(2)", "parameter(1)")
+)
+
+
+@pytest.mark.parametrize("other", [TURNED, OPERANDS])
+def test_outputs_and_operands_in_another_order_are_the_same_kernels(other: str) -> None:
+    one, two = parse(TEXT), parse(other)
+    assert find_divergence(one, two) is not None
+    assert has_same_kernels(one, two)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("exponential(p)", "tanh(p)"),
+        ("negate(q)", "negate(p)"),
+        ("fusion(x, y)", "fusion(y, x)"),
+        ("tuple(up, down)", "tuple(down, up)"),
+        ("divide(r, s)", "divide(s, r)"),
+        ("kind=kLoop, calls=both", "kind=kInput, calls=both"),
+        ("ROOT g", "h = f32[8]{0} negate(first)\n  ROOT g"),
+        (
+            "down = f32[8]{0} negate(q)",
+            "more = f32[8]{0} exponential(p)\n  down = f32[8]{0} add(q, more)",
+        ),
+    ],
+)
+def test_other_values_are_other_kernels(old: str, new: str) -> None:
+    assert old in TEXT
+    other = parse(TEXT.replace(old, new))
+    if new.startswith("h ="):  # what nothing reads does not count
+        assert has_same_kernels(parse(TEXT), other)
+    else:
+        assert not has_same_kernels(parse(TEXT), other)
+
+
+APART = TEXT.replace(
+    "f = (f32[8]{0}, f32[8]{0}) fusion(x, y), kind=kLoop, calls=both\n"
+    "  first = f32[8]{0} get-tuple-element(f), index=0\n"
+    "  second = f32[8]{0} get-tuple-element(f), index=1",
+    "first = f32[8]{0} exponential(x)\n  second = f32[8]{0} negate(y)",
+)
+
+
+def test_the_same_values_in_other_kernels_are_not_the_same() -> None:
+    assert "calls=both" not in APART
+    assert not has_same_kernels(parse(TEXT), parse(APART))
+
+
+def test_an_operation_computed_twice_counts_twice() -> None:
+    twice = TEXT.replace(
+        "ROOT results = (f32[8]{0}, f32[8]{0}) tuple(up, down)",
+        "again = f32[8]{0} negate(q)\n"
+        "  sum = f32[8]{0} add(down, again)\n"
+        "  ROOT results = (f32[8]{0}, f32[8]{0}) tuple(up, sum)",
+    )
+    once = twice.replace("add(down, again)", "add(down, down)")
+    assert not has_same_kernels(parse(twice), parse(once))
