@@ -28,7 +28,44 @@ MODULES = tuple(
 )
 
 # Mutants that behave as the original does, by the reason for it.
-EQUIVALENT: dict[str, tuple[str, ...]] = {}
+EQUIVALENT: dict[str, tuple[str, ...]] = {
+    "the pass asks about nothing else": (
+        "splitting.SplitConcatenate.check: without operation.opcode != 'concatenate'",
+    ),
+    "a path ends at what is not trivial, or at what was looked for": (
+        "softmax.Diamond.is_closed: without end.opcode != self.producer.opcode",
+    ),
+    "what is in the order has its operands there, but for the producer, which is never pending": (
+        "softmax.Diamond.body: without current not in order",
+    ),
+    "only a figure that is told of a pair": (
+        "softmax._in_microseconds: duration / TICKS_PER_MICROSECOND, Mult",
+    ),
+    "refused before, as neither is elementwise": (
+        "copies.CopiedRoot.check: all((each.opcode == 'slice' for each in root.operands)), any",
+        "copies.CopiedRoot.check: without end.opcode == 'scatter'",
+    ),
+    "a reduction of one array has one type, and Triton knows none of several": (
+        "block_level.BlockLevelWorth.check: all((each.shape.element_type == 's32' for each in "
+        "(root, *root.operands))), any",
+    ),
+    "no transpose of one dimension swaps two": (
+        "block_level._is_slow_transpose: last < 0, LtE",
+        "block_level._is_slow_transpose: last < 0, 1",
+    ),
+    "passes before remove what has no elements": (
+        "block_level._is_slow_transpose: without minor > 0",
+        "block_level._is_slow_transpose: minor > 0, GtE",
+        "block_level._is_slow_transpose: minor > 0, -1",
+    ),
+    "part of a diamond, and asked whatever the book has": (
+        "sm-root-binary removed",
+        "sm-edge-broadcast removed",
+        "sm-edge-reduce removed",
+        "sm-connected removed",
+    ),
+    "another rule refuses all of it before": ("sm-root-producer removed",),
+}
 
 
 def judges() -> Iterator[Judge]:
