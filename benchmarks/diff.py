@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from layers import LAYERS  # noqa: E402
-from parse import least  # noqa: E402
+from timing import least  # noqa: E402
 
 from fusionscope.explain.difference import compare  # noqa: E402
 from fusionscope.history.changes import find_edits, find_fusion_changes  # noqa: E402

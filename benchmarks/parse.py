@@ -8,20 +8,18 @@ other work on the machine counts little. Prints a Markdown table.
 """
 
 import argparse
-import gc
 import os
 import platform
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from jaxlib import _hlo
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from timing import least  # noqa: E402
 
 from fusionscope.hlo import Module, ParseTable, parse, read  # noqa: E402
 
@@ -63,27 +61,6 @@ def chain(length: int) -> str:
     ]
     head = "HloModule m\n\nENTRY %e (x.0: f32[8]) -> f32[8] {\n  %x.0 = f32[8]{0} parameter(0)\n"
     return f"{head}{chr(10).join(lines)}\n}}\n"
-
-
-def seconds(work: Callable[..., Any], *arguments: Any) -> float:
-    gc.collect()
-    start = time.process_time()
-    done = work(*arguments)
-    taken = time.process_time() - start
-    del done
-    return taken
-
-
-def least(rounds: int, **works: tuple[Callable[..., Any], Any]) -> dict[str, float]:
-    """The least processor time of each work, all taken in turn."""
-    return {
-        name: min(times)
-        for name, times in zip(
-            works,
-            zip(*([seconds(*work) for work in works.values()] for _ in range(rounds)), strict=True),
-            strict=True,
-        )
-    }
 
 
 def peak_of_reading(dump: Path) -> int:

@@ -3,7 +3,7 @@
     python benchmarks/replay.py [--rounds N] [--target h100] [--python PATH]
 
 Needs a Python with jax (``--python``, where it is not this one). Compiles a transformer's gradient
-step of 9, 17 and 34 layers and the samples for the CPU, or for a GPU that is described, each in a
+step of 9 to 68 layers and the samples for the CPU, or for a GPU that is described, each in a
 fresh process that notes how long the compiler alone took, and holds against that what it takes to
 read the stages before the fusion passes and to replay these. Figures are processor time, the least
 of all rounds. Prints a Markdown table.
@@ -22,8 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from layers import LAYERS  # noqa: E402
-from parse import least  # noqa: E402
+from timing import least  # noqa: E402
 
 from fusionscope.dump import open_dump  # noqa: E402
 from fusionscope.replay.passes import (  # noqa: E402
@@ -33,7 +32,7 @@ from fusionscope.replay.passes import (  # noqa: E402
     replay,
 )
 
-PROGRAMS = [f"benchmarks/layers.py:{layers}" for layers in LAYERS]
+PROGRAMS = [f"benchmarks/layers.py:{layers}" for layers in (9, 17, 34, 68)]
 PROGRAMS += [f"samples/programs/{name}.py" for name in ("attention", "cartpole", "reductions")]
 
 # The processor time of the compiler, without tracing and without writing a dump.
@@ -78,9 +77,9 @@ def dump(program: str, directory: Path, target: str, python: str) -> None:
 def replay_all(directory: Path) -> int:
     """The number of instructions before the first fusion pass."""
     (module,) = [each for each in open_dump(directory).modules if find_runs(each)]
-    runs = find_runs(module)
+    runs, settings, books = find_runs(module), read_settings(module), pick_books(module)
     for run in runs:
-        replay(run.pass_name, module.read(run.before), read_settings(module), pick_books(module))
+        replay(run.pass_name, module.read(run.before), settings, books)
     return module.read(runs[0].before).instruction_count
 
 

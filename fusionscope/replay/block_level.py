@@ -5,19 +5,15 @@ Source: xla/backends/gpu/transforms/fusion_block_level_rewriter.cc.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
-from fusionscope.hlo.attributes import cut_attributes
 from fusionscope.replay.plan import Considered, FusionPlan
+from fusionscope.replay.triton_fusion import give_to_triton
 from fusionscope.rules.gpu.block_level import BlockLevelRule, BlockLevelTiling
-from fusionscope.rules.gpu.emitters import TRITON
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.gpu.tiling.kernel import Tiling
-from fusionscope.rules.graph import MutableInstruction, MutableModule
-from fusionscope.rules.rule import Decision, RuleBook
-
-_NO_OBJECTION = Decision(True, "none")
+from fusionscope.rules.graph import MutableModule
+from fusionscope.rules.rule import NO_OBJECTION, RuleBook
 
 
 @dataclass(slots=True)
@@ -35,11 +31,11 @@ class FusionBlockLevelRewriter:
         for fusion in list(self.graph.walk()):
             if fusion.opcode == "fusion":
                 checks = (rule.check(fusion, self.state) for rule in self.book)
-                decision = next(filter(None, checks), _NO_OBJECTION)
+                decision = next(filter(None, checks), NO_OBJECTION)
                 if decision.allow:
                     tiling = tiler.find(fusion, self.state)
                     if isinstance(tiling, Tiling):
-                        _give_to_triton(fusion, tiling)
+                        give_to_triton(fusion, tiling)
                     else:
                         decision = tiler.refuse(tiling.message)
                 decisions.append(
@@ -53,23 +49,3 @@ class FusionBlockLevelRewriter:
                     )
                 )
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
-
-
-def _give_to_triton(fusion: MutableInstruction, tiling: Tiling) -> None:
-    config = {
-        "fusion_backend_config": {
-            "kind": TRITON,
-            "block_level_fusion_config": {
-                "num_warps": str(tiling.warps),
-                "output_tiles": [{"sizes": [str(size) for size in tiling.tile_sizes]}],
-            },
-        }
-    }
-    fusion.fusion_kind, fusion.backend_kind = "kCustom", TRITON
-    kept = [
-        piece
-        for piece in cut_attributes(fusion.attributes_text) or [f", calls=%{fusion.fused.name}"]
-        if not piece.startswith((", kind=", ", backend_config="))
-    ]
-    written = json.dumps(config, separators=(",", ":"))
-    fusion.attributes_text = "".join([", kind=kCustom", *kept, f", backend_config={written}"])

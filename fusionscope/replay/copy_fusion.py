@@ -20,10 +20,9 @@ from fusionscope.rules.graph import (
     replace_operand,
 )
 from fusionscope.rules.properties import has_side_effect
-from fusionscope.rules.rule import Decision, Rule, RuleBook
+from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.rules.state import FusionPair
 
-_NO_OBJECTION = Decision(True, "none")
 # What leads from a fusion to a copy of it, the copy last.
 _Way = list[MutableInstruction]
 
@@ -63,8 +62,7 @@ class CopyFusion:
                 refusal = next(filter(None, counts), None)
                 fusion = producer.name if refusal is None else None
                 decisions += [
-                    _considered(producer, way[-1], refusal or _NO_OBJECTION, fusion)
-                    for way in taken
+                    _considered(producer, way[-1], refusal or NO_OBJECTION, fusion) for way in taken
                 ]
                 if refusal is None:
                     _take_in(producer, taken)

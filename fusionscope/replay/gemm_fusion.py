@@ -7,15 +7,19 @@ Source: xla/backends/gpu/transforms/gemm_fusion.cc.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from dataclasses import dataclass, field
 
 from fusionscope.hlo.shape import Shape
 from fusionscope.replay.plan import Considered, FusionPlan
 from fusionscope.replay.priority_fusion import fusible_computations
 from fusionscope.rules.gpu.gemm import DotRule, GemmState
-from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
-from fusionscope.rules.rule import Decision, Rule, RuleBook
+from fusionscope.rules.graph import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    remove_unused,
+)
+from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 
 _KIND = "__triton_gemm"
 
@@ -99,7 +103,7 @@ class GemmFusion(ABC):
             self._decide(computation, dot.name, dot.name, grown)
             return
         fusion, output = grown.fusion, grown.output
-        self._decide(computation, dot.name, dot.name, Decision(True, ""), fusion)
+        self._decide(computation, dot.name, dot.name, NO_OBJECTION, fusion)
         for asked in grown.asked:
             near = asked.neighbour
             ends = (near, fusion.name) if asked.is_operand else (fusion.name, near)
@@ -158,19 +162,3 @@ def copy_with(
     made = MutableInstruction(name, old.opcode, shape, operands, old.attributes_text, old.inside)
     made.origin = old.origin
     return made
-
-
-def remove_unused(instruction: MutableInstruction) -> None:
-    """Removes it, and all that only it read. Source: RemoveInstructionAndUnusedOperands."""
-    pending = deque([instruction])
-    while pending:
-        current = pending.popleft()
-        if (
-            current.parent is None
-            or current.users
-            or current.is_root
-            or current.opcode == "parameter"
-        ):
-            continue
-        pending.extend(current.operands)
-        current.computation.remove(current)

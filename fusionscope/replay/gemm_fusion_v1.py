@@ -26,7 +26,7 @@ from fusionscope.rules.gpu.gemm_v1 import (
     SideParameters,
 )
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.rule import Decision, Rule, RuleBook
+from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 
 
 class GemmFusionV1(GemmFusion):
@@ -134,7 +134,7 @@ class _Growth:
         self, candidate: OrderedCandidate, found: Propagated | Decision
     ) -> Propagated | None:
         is_operand = candidate.neighbour is Neighbour.OPERAND
-        decision = found if isinstance(found, Decision) else Decision(True, "")
+        decision = found if isinstance(found, Decision) else NO_OBJECTION
         self.asked.append(Asked(candidate.instruction.name, decision, is_operand))
         return None if isinstance(found, Decision) else found
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from fusionscope.hlo import parse
 from fusionscope.hlo.shape import Shape
 from fusionscope.replay.gemm_fusion import (
     Asked,
@@ -17,7 +16,6 @@ from fusionscope.replay.gemm_fusion import (
     add_gemm_fusion,
     copy_with,
     make_bitcast,
-    remove_unused,
 )
 from fusionscope.rules.fusing import create_fusion, fuse_instruction, merge_fusion
 from fusionscope.rules.gpu.bitcasts import (
@@ -31,13 +29,17 @@ from fusionscope.rules.gpu.bitcasts import (
 from fusionscope.rules.gpu.gemm import AroundRule, GemmState, Neighbour
 from fusionscope.rules.gpu.gemm_v2 import SpaceRule, TileCandidate, TileRule, Tracked
 from fusionscope.rules.gpu.shape_tracker import ShapeTracker
-from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.rules.graph import (
+    MutableComputation,
+    MutableInstruction,
+    empty_module,
+    remove_unused,
+)
 from fusionscope.rules.layouts import reshape_is_bitcast
 from fusionscope.rules.properties import is_elementwise
-from fusionscope.rules.rule import Decision, Rule, RuleBook
+from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 
 _VIEWS = frozenset({"bitcast", "reshape"})
-_NO_MODULE = "HloModule search_space\n\nENTRY entry {\n  ROOT nothing = () tuple()\n}\n"
 
 
 class GemmFusionV2(GemmFusion):
@@ -59,7 +61,7 @@ class _SearchSpace:
         self._dot = dot
         self._originals: dict[MutableInstruction, MutableInstruction] = {}
         self._left_out: dict[MutableInstruction, Decision] = {}
-        self._entry = MutableModule(parse(_NO_MODULE)).add_computation(f"{dot.name}_computation")
+        self._entry = empty_module().add_computation(f"{dot.name}_computation")
         self._clones: dict[MutableInstruction, MutableInstruction] = {}
         self._entry.root = self._clone_all(self._last_user())
         self._fusion = self._clones[dot]
@@ -159,7 +161,7 @@ class _SearchSpace:
                 decision = rule.check(candidate, self._state)
                 if decision is not None:
                     return decision
-        return Decision(True, "")
+        return NO_OBJECTION
 
     def _fuse_operands(self, queue: Sequence[tuple[MutableInstruction, Tracked | None]]) -> None:
         """Breadth first. Source: FuseOperandsBFS."""

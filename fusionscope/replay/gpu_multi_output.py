@@ -30,9 +30,8 @@ from fusionscope.rules.gpu.multi_output import (
 )
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
-from fusionscope.rules.rule import Decision, Rule, RuleBook
+from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 
-_NO_OBJECTION = Decision(True, "none")
 # Asked whatever the book has: no fusion can be formed against them.
 _NEEDED = (SiblingCandidate(), OutputProducer(), Connected(), OutputCycle())
 
@@ -156,7 +155,7 @@ class _Run:
         if refusal is not None:
             self._tell(taker, sibling, refusal)
             return False
-        self._tell(sibling, taker, _NO_OBJECTION, taker)
+        self._tell(sibling, taker, NO_OBJECTION, taker)
         is_input = sibling.fusion_kind == "kInput"
         self._fuse(sibling, taker, taker)
         if is_input:
@@ -191,7 +190,7 @@ class _Run:
         if consumer.opcode != "fusion":
             kind = choose_kind(producer, consumer, self._state.gpu.device)
             fusion = create_fusion(consumer, kind)
-        self._tell(producer, consumer, _NO_OBJECTION, fusion)
+        self._tell(producer, consumer, NO_OBJECTION, fusion)
         self._fuse(producer, consumer, fusion)
 
     def _fuse(

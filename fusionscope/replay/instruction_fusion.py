@@ -19,11 +19,8 @@ from fusionscope.rules.graph import (
 )
 from fusionscope.rules.inplace import InPlaceRule, check_in_place
 from fusionscope.rules.properties import EMBEDDING, is_fusible
-from fusionscope.rules.rule import Decision, RuleBook
+from fusionscope.rules.rule import NO_OBJECTION, Decision, RuleBook
 from fusionscope.rules.state import FusionPair, FusionState, KeptOnce
-
-_NO_OBJECTION = Decision(True, "none")
-
 
 _Step = PairRule | tuple[InPlaceRule, ...]
 
@@ -60,7 +57,7 @@ class Judge:
 
     def should_fuse(self, pair: FusionPair) -> Decision:
         """The same without the rules that look at the whole computation."""
-        return self._ask(self._steps, pair) or _NO_OBJECTION
+        return self._ask(self._steps, pair) or NO_OBJECTION
 
     def _ask(self, steps: list[_Step], pair: FusionPair) -> Decision | None:
         for step in steps:

@@ -29,10 +29,9 @@ from fusionscope.rules.gpu.state import GpuState, is_fusible_bitcast
 from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.rules.inplace import InPlaceRule, check_in_place
 from fusionscope.rules.properties import is_fusible
-from fusionscope.rules.rule import Decision, Rule, RuleBook
+from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.rules.state import FusionPair
 
-_NO_OBJECTION = Decision(True, "none")
 _NOT_SCORED = frozenset({"get-tuple-element", "parameter", "tuple"})
 _FUSED_WITHIN = frozenset({"conditional", "fusion", "while"})
 _STREAM = "_xla_stream_annotation"
@@ -81,11 +80,11 @@ class GpuJudge:
             return refusal
         refusal = self._refusal(Stage.TRITON, pair, legal_only=is_wished)
         if refusal is None:
-            return _NO_OBJECTION
+            return NO_OBJECTION
         if is_generic_triton(producer) or is_generic_triton(consumer):
             return refusal
         refusal = self._refusal(Stage.EMITTER, pair, legal_only=is_wished)
-        return refusal or check_in_place(self._in_place, pair) or _NO_OBJECTION
+        return refusal or check_in_place(self._in_place, pair) or NO_OBJECTION
 
     def is_wished(self, producer: MutableInstruction, consumer: MutableInstruction) -> bool:
         """Whether a user wants the two fused, whatever it costs."""
@@ -334,9 +333,7 @@ class _Run:
                 fusion.fusion_kind, fusion.backend_kind = "kCustom", TRITON
             self.events.append(Merged(fusion.name, producer.name, before))
             self.decisions.append(
-                Considered(
-                    self._computation.name, producer.name, before, _NO_OBJECTION, fusion.name
-                )
+                Considered(self._computation.name, producer.name, before, NO_OBJECTION, fusion.name)
             )
             if fusion is not consumer:
                 to_score.pop(consumer, None)
@@ -454,7 +451,7 @@ class _Run:
                         self._computation.name,
                         constant.name,
                         before,
-                        refusal or _NO_OBJECTION,
+                        refusal or NO_OBJECTION,
                         fusion,
                         is_recorded=False,
                     )

@@ -5,12 +5,11 @@ Source: xla/backends/gpu/transforms/softmax_rewriter_triton.cc.
 
 from __future__ import annotations
 
-import json
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fusionscope.replay.plan import Considered, FusionPlan
+from fusionscope.replay.triton_fusion import give_to_triton
 from fusionscope.replay.unfused import time_unfused
 from fusionscope.rules.gpu.body import FusionBody
 from fusionscope.rules.gpu.emitters import TRITON
@@ -28,10 +27,9 @@ from fusionscope.rules.gpu.tiling.indexing import IndexPropagation
 from fusionscope.rules.gpu.tiling.kernel import Tiling
 from fusionscope.rules.gpu.tiling.propagation import TilePropagation
 from fusionscope.rules.gpu.tiling.search import Untileable, find_best_tiling
-from fusionscope.rules.graph import CONTROL, MutableInstruction, MutableModule
-from fusionscope.rules.rule import Decision, Rule, RuleBook
+from fusionscope.rules.graph import CONTROL, MutableInstruction, MutableModule, remove_unused
+from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 
-_NO_OBJECTION = Decision(True, "none")
 _NAME = "triton_softmax"
 
 
@@ -99,15 +97,15 @@ class SoftmaxRewriter:
             refusal: Decision | None = TilingFound().refuse_because(tiling)
         else:
             refusal = self._refusal_by_cost(fusion, tiling)
-            fusion.attributes_text = _attributes(fusion, tiling)
+            give_to_triton(fusion, tiling)
         if refusal is not None:
             self._tell(diamond.inside, refusal)
             _discard(fusion)
             return
-        self._tell(diamond.inside, _NO_OBJECTION, fusion)
+        self._tell(diamond.inside, NO_OBJECTION, fusion)
         root.computation.add(fusion)
         root.computation.replace_uses(root, fusion)
-        _remove_unused(root)
+        remove_unused(root)
 
     def _refusal_by_cost(self, fusion: MutableInstruction, tiling: Tiling) -> Decision | None:
         """Source: DecideIfShouldFuseAndMaybeSetBlockLevelParameters."""
@@ -170,38 +168,7 @@ class SoftmaxRewriter:
         ]
 
 
-def _attributes(fusion: MutableInstruction, tiling: Tiling) -> str:
-    config = {
-        "fusion_backend_config": {
-            "kind": TRITON,
-            "block_level_fusion_config": {
-                "num_warps": str(tiling.warps),
-                "output_tiles": [{"sizes": [str(size) for size in tiling.tile_sizes]}],
-                "num_ctas": 1,
-                "num_stages": 1,
-            },
-        }
-    }
-    written = json.dumps(config, separators=(",", ":"))
-    return f", kind=kCustom, calls=%{fusion.fused.name}, backend_config={written}"
-
-
 def _discard(fusion: MutableInstruction) -> None:
     """What it calls forgets that it did."""
     for inner in reversed(list(fusion.fused.instructions)):
         fusion.fused.remove(inner)
-
-
-def _remove_unused(instruction: MutableInstruction) -> None:
-    """Removes it, and all that only it read. Source: RemoveInstructionAndUnusedOperands."""
-    pending = deque([instruction])
-    while pending:
-        current = pending.popleft()
-        if not (
-            current.parent is None
-            or current.users
-            or current.is_root
-            or current.opcode == "parameter"
-        ):
-            pending.extend(current.operands)
-            current.computation.remove(current)

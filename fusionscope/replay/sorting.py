@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from fusionscope.replay.plan import Considered, FusionPlan
 from fusionscope.rules.fusing import create_fusion, fuse_instruction
 from fusionscope.rules.graph import MutableInstruction, MutableModule
-from fusionscope.rules.operation import OperationRule
-from fusionscope.rules.rule import Decision, RuleBook
+from fusionscope.rules.operation import OperationRule, decide
+from fusionscope.rules.rule import RuleBook
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class SortIotaFusion:
 
     def _consider(self, sort: MutableInstruction) -> list[Considered]:
         computation, name = sort.computation, sort.name
-        decided = {each: self._decide(each) for each in dict.fromkeys(sort.operands)}
+        decided = {each: decide(self.book, each) for each in dict.fromkeys(sort.operands)}
         taken = [operand for operand, decision in decided.items() if decision.allow]
         made: str | None = None
         if taken:
@@ -54,10 +54,3 @@ class SortIotaFusion:
             )
             for operand, decision in decided.items()
         ]
-
-    def _decide(self, operand: MutableInstruction) -> Decision:
-        for rule in self.book:
-            decision = rule.check(operand)
-            if decision is not None:
-                return decision
-        return Decision(False, "none")

@@ -11,7 +11,7 @@ from fusionscope.replay.plan import Considered, FusionPlan
 from fusionscope.rules.gpu.splitting import SplitConcatenate
 from fusionscope.rules.graph import MutableInstruction, MutableModule
 from fusionscope.rules.operation import OperationRule
-from fusionscope.rules.rule import Decision, RuleBook
+from fusionscope.rules.rule import NO_CASE, RuleBook
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class VariadicOpSplitter:
             if decision is not None and isinstance(rule, SplitConcatenate):
                 made = _split(concatenate, max(rule.limit, 2)).name
                 return Considered(computation, name, name, decision, made, is_recorded=False)
-        return Considered(computation, name, name, Decision(False, "none"), is_recorded=False)
+        return Considered(computation, name, name, NO_CASE, is_recorded=False)
 
 
 def _split(concatenate: MutableInstruction, limit: int) -> MutableInstruction:

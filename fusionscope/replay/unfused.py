@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from math import isqrt
 
 from fusionscope.dump.device import Device
-from fusionscope.hlo import Layout, Shape, parse
+from fusionscope.hlo import Layout, Shape
 from fusionscope.replay.gpu_multi_output import GpuMultiOutputFusion
 from fusionscope.replay.priority_fusion import PriorityFusion
 from fusionscope.rules.gpu.cost.duration import Duration
@@ -19,10 +19,14 @@ from fusionscope.rules.gpu.multi_output import GPU_MULTI_OUTPUT
 from fusionscope.rules.gpu.reductions import has_reduction_emitter
 from fusionscope.rules.gpu.state import GpuSettings, GpuState
 from fusionscope.rules.gpu.triton_support import TritonVersion
-from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.rules.graph import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    empty_module,
+)
 from fusionscope.rules.layouts import sizes
 
-_EMPTY = "HloModule extracted\n\nENTRY empty {\n  ROOT nothing = () tuple()\n}\n"
 _LONGEST_ROW = 16 * 1024
 
 
@@ -42,7 +46,7 @@ def time_unfused(
 
 def extract(computation: MutableComputation) -> MutableModule:
     """A module of a copy of ``computation``, in which nothing but reductions call others."""
-    graph = MutableModule(parse(_EMPTY))
+    graph = empty_module()
     called = {each for instruction in computation.instructions for each in instruction.called}
     graph.entry = _copy(computation, graph, {each: _copy(each, graph, {}) for each in called})
     return graph

@@ -16,8 +16,8 @@ from fusionscope.rules.graph import (
     MutableInstruction,
     MutableModule,
 )
-from fusionscope.rules.operation import OperationRule
-from fusionscope.rules.rule import Decision, RuleBook
+from fusionscope.rules.operation import OperationRule, decide
+from fusionscope.rules.rule import RuleBook
 
 _CONTROL_FLOW = frozenset({"async-start", "call", "conditional", "while"})
 
@@ -48,7 +48,7 @@ class FusionWrapper:
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
     def _consider(self, instruction: MutableInstruction) -> Considered:
-        decision = self._decide(instruction)
+        decision = decide(self.book, instruction)
         computation, name = instruction.computation, instruction.name
         made: str | None = None
         if decision.allow:
@@ -58,10 +58,3 @@ class FusionWrapper:
             computation.replace(instruction, fusion)
             made = fusion.name
         return Considered(computation.name, name, name, decision, made, is_recorded=False)
-
-    def _decide(self, instruction: MutableInstruction) -> Decision:
-        for rule in self.book:
-            decision = rule.check(instruction)
-            if decision is not None:
-                return decision
-        return Decision(False, "none")

@@ -7,11 +7,12 @@ parameters of a fusion, of instructions in a computation, and of what is printed
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fusionscope.errors import UnusableInput
-from fusionscope.hlo import Computation, Module
+from fusionscope.hlo import Computation, Module, parse
 from fusionscope.hlo.attributes import read_names, read_value, split_attributes
 from fusionscope.hlo.model import Body, Statement
 from fusionscope.hlo.shape import Shape, ShapeTable
@@ -418,6 +419,24 @@ def replace_operand(
             new.users.add(user)
 
 
+def remove_unused(instruction: MutableInstruction) -> None:
+    """Removes it, and all that only it read, but what is a result or a parameter.
+
+    Source: xla/hlo/ir/hlo_computation.cc, RemoveInstructionAndUnusedOperands.
+    """
+    pending = deque([instruction])
+    while pending:
+        current = pending.popleft()
+        if (
+            current.parent is not None
+            and not current.users
+            and not current.is_root
+            and current.opcode != "parameter"
+        ):
+            pending.extend(current.operands)
+            current.computation.remove(current)
+
+
 def backend_kind(instruction: MutableInstruction) -> str | None:
     """Which backend's own kind of fusion it is, such as ``__ynn_fusion``; None for plain ones."""
     config = instruction.attribute("backend_config")
@@ -426,6 +445,13 @@ def backend_kind(instruction: MutableInstruction) -> str | None:
             kind = config[key].get("kind")
             return kind if isinstance(kind, str) else None
     return None
+
+
+def empty_module() -> MutableModule:
+    """One that computes nothing, for computations to be put into."""
+    return MutableModule(
+        parse("HloModule empty\n\nENTRY empty {\n  ROOT nothing = () tuple()\n}\n")
+    )
 
 
 def to_module(graph: MutableModule) -> Module:

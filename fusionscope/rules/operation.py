@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.rule import Decision, Rule
+from fusionscope.rules.rule import NO_CASE, Decision, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +15,8 @@ class OperationRule(Rule):
     @abstractmethod
     def check(self, operation: MutableInstruction) -> Decision | None:
         """What the rule decides, or None where it leaves the operation to the next one."""
+
+
+def decide(rules: Iterable[OperationRule], operation: MutableInstruction) -> Decision:
+    """What the first of them decides that does."""
+    return next(filter(None, (rule.check(operation) for rule in rules)), NO_CASE)

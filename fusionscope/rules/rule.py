@@ -22,6 +22,11 @@ class Decision:
     numbers: tuple[tuple[str, Number], ...] = ()
 
 
+# Of what no rule of a book decides: it is done, or it is not.
+NO_OBJECTION = Decision(True, "none")
+NO_CASE = Decision(False, "none")
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule of the compiler. Its thresholds are its fields; what is said of it are constants.

@@ -1,10 +1,11 @@
-"""Runs priority fusion of the real compiler on modules of HLO text, for a GPU that is not there.
+"""Runs one pass of the real compiler on modules of HLO text, for a GPU that is not there.
 
 The pass sees a module just as it is written, layouts and fusions included: what is compiled is a
 carrier, a custom call with the same parameters and result, and the compiler's own hook for
-transforming modules puts the module in its place. After the pass a second hook ends the
-compilation. jaxlib 0.10 offers no such hook where there is no GPU: there a module goes through
-StableHLO, which keeps neither layouts nor fusions, and reshapes are what is left of bitcasts.
+transforming modules puts the module in its place. After scheduling a second hook ends the
+compilation, but for passes that run later. jaxlib 0.10 offers no such hook where there is no GPU:
+there a module goes through StableHLO, which keeps neither layouts nor fusions, and reshapes are
+what is left of bitcasts.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import json
 import os
 import re
 import subprocess
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from compiling import version_of
 
+from fusionscope.dump.fusion_explorer import read_fusion_explorer
 from fusionscope.dump.priority_fusion import PriorityFusionRecord, read_priority_fusion
 from fusionscope.hlo import parse
 
@@ -31,10 +35,17 @@ _NEWER_FIELDS = re.compile(
     re.MULTILINE,
 )
 _FLAGS = (
-    "--xla_enable_hlo_passes_only=priority-fusion{hooks} --xla_dump_hlo_pass_re=priority-fusion "
+    "--xla_enable_hlo_passes_only={name}{hooks} --xla_dump_hlo_pass_re=({name}|apply-xla-).* "
     "--xla_dump_hlo_as_text --xla_gpu_autotune_level=0 --xla_dump_to={directory} {more}"
 )
-# Compiles the modules from a given one on, and prints after each what went wrong.
+# What the compiler logs of its reasons.
+_LOGS = {
+    "TF_CPP_MIN_LOG_LEVEL": "0",
+    "TF_CPP_VMODULE": "gemm_fusion=6,softmax_rewriter_triton=6,fusion_block_level_rewriter=3",
+}
+_AFTER_SCHEDULING = ("fusion-block-level-rewriter",)
+# Compiles the modules from a given one on, and prints after each what went wrong. Its number stands
+# in the log before what is logged of it.
 _CHILD = """
 import json, sys
 import jax
@@ -44,7 +55,7 @@ from jax.experimental import topologies
 from jaxlib import _hlo, _jax, _xla
 from jaxlib.mlir import ir
 
-texts, carriers, target = json.load(open(sys.argv[1]))
+texts, carriers, target, is_stopped = json.load(open(sys.argv[1]))
 devices = topologies.get_topology_desc(
     topology_name="gpu", platform="cuda", target_config=target, topology="1x1x1"
 ).devices[:1]
@@ -59,9 +70,11 @@ has_hooks = hasattr(_jax, "get_pjrt_plugin")
 if has_hooks:
     plugin = _jax.get_pjrt_plugin("cuda")
     _xla.register_xla_transform_c_api(plugin, "put", 0, lambda carrier: proto(text))
-    _xla.register_xla_transform_c_api(plugin, "stop", 1, stop)
-for text, carrier in list(zip(texts, carriers))[int(sys.argv[2]):]:
+    if is_stopped:
+        _xla.register_xla_transform_c_api(plugin, "stop", 1, stop)
+for number, (text, carrier) in list(enumerate(zip(texts, carriers)))[int(sys.argv[2]):]:
     problem = ""
+    print("module", number, "begins", file=sys.stderr, flush=True)
     try:
         module = proto(carrier if has_hooks else text)
         with mlir.make_ir_context():
@@ -75,56 +88,113 @@ for text, carrier in list(zip(texts, carriers))[int(sys.argv[2]):]:
 
 
 class Recorded(NamedTuple):
-    """What the pass recorded, and what it made; ``after`` is empty where it changed nothing."""
+    """What priority fusion recorded, and what it made; ``after`` is empty where it changed
+    nothing."""
 
     record: PriorityFusionRecord
     after: str
 
 
+class Ran(NamedTuple):
+    """The module before and after each run of a pass. ``said`` is what the compiler said of it,
+    lines of its log and labels of its Fusion Explorer record."""
+
+    runs: tuple[tuple[str, str], ...]
+    said: tuple[str, ...]
+
+
 def record_all(
     python: str, texts: Sequence[str], target: str = "h100", more_flags: str = ""
 ) -> list[Recorded | str]:
-    """What came of each module, or why nothing did.
+    """What came of each module in priority fusion, or why nothing did; else as ``run_all``."""
+    with TemporaryDirectory() as scratch:
+        directory = Path(scratch)
+        problems, _ = _compile(python, "priority-fusion", texts, target, more_flags, directory)
+        found: list[Recorded | str] = list(problems)
+        for each in directory.glob("dump/*.priority_fusion_dump.txt"):
+            stem = each.name.removesuffix("priority_fusion_dump.txt")
+            after = "".join(
+                file.read_text(encoding="utf-8")
+                for file in each.parent.glob(f"{stem}*.after_priority-fusion.*.txt")
+            )
+            record = read_priority_fusion(each.read_bytes(), each.name)
+            found[_number(each)] = Recorded(record, after)
+        return found
+
+
+def run_all(
+    python: str, name: str, texts: Sequence[str], target: str = "h100", more_flags: str = ""
+) -> list[Ran | str]:
+    """What the pass of that name made of each module, or why it did not run.
 
     ``python`` is one that has jax and its plugin for CUDA, ``target`` the name of a file of
     ``samples/devices``. A compiler that crashes is started again behind the module.
     """
+    more_flags += " --xla_dump_fusion_visualization"
+    with TemporaryDirectory() as scratch:
+        directory = Path(scratch)
+        problems, log = _compile(python, name, texts, target, more_flags, directory)
+        parts = re.split(r"^module (\d+) begins$", log, flags=re.MULTILINE)
+        said: defaultdict[int, list[str]] = defaultdict(list)
+        for number, part in zip(parts[1::2], parts[2::2], strict=True):
+            said[int(number)] += part.splitlines()
+        for each in directory.glob("dump/*._fusion.*"):
+            record = read_fusion_explorer(each.read_bytes(), each.name)
+            said[_number(each)] += [frame.label for frame in record.frames]
+        stages: defaultdict[int, list[Path]] = defaultdict(list)
+        for each in sorted(directory.glob("dump/*.after_*.before_*.txt")):
+            stages[_number(each)].append(each)
+        found: list[Ran | str] = list(problems)
+        for index, files in stages.items():
+            runs = tuple(
+                (before.read_text(encoding="utf-8"), after.read_text(encoding="utf-8"))
+                for before, after in pairwise(files)
+                if f".after_{name}." in after.name
+            )
+            if runs:
+                found[index] = Ran(runs, tuple(said[index]))
+        return found
+
+
+def _number(file: Path) -> int:
+    """That of the module in a file of the dump."""
+    numbers = re.findall(r"\.module_(\d+)(?=\.)", file.name)
+    assert numbers, f"{file.name} is named otherwise than its module"
+    return int(numbers[-1])  # the compiler's own number stands before
+
+
+def _compile(
+    python: str, name: str, texts: Sequence[str], target: str, more_flags: str, directory: Path
+) -> tuple[list[str], str]:
+    """What went wrong with each module, and the log. Dumps into ``directory/dump``."""
     description = (DEVICES / f"{target}.txtpb").read_text(encoding="utf-8")
     if version_of(python).startswith("0.10."):
         description = _NEWER_FIELDS.sub("", description)
     texts = [_named(text, f"module_{index}") for index, text in enumerate(texts)]
-    with TemporaryDirectory() as scratch:
-        directory = Path(scratch)
-        file, dump = directory / "modules.json", directory / "dump"
-        file.write_text(json.dumps([texts, list(map(carrier_of, texts)), description]))
-        # Each pass that runs a hook has a number of its own.
-        hooks = "".join(f",apply-xla-transforms-{number}" for number in range(2 * len(texts) + 2))
-        environment = os.environ | {
-            "XLA_FLAGS": _FLAGS.format(hooks=hooks, directory=dump, more=more_flags),
-            "JAX_PLATFORMS": "cpu",
-            "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
-        }
-        problems: list[str] = []
-        while len(problems) < len(texts):
-            command = [python, "-c", _CHILD, str(file), str(len(problems))]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True)
-            problems += [json.loads(line) for line in done.stdout.splitlines()]
-            if len(problems) < len(texts):
-                lines = done.stderr.splitlines()
-                why = next((line for line in lines if "heck fail" in line), done.stderr[-200:])
-                problems.append(f"the compiler crashed: {why}")
-        found: list[Recorded | str] = list(problems)
-        for each in dump.glob("*.priority_fusion_dump.txt"):
-            number = re.search(r"\.module_(\d+)\.", each.name)
-            assert number is not None, f"{each.name} is named otherwise than its module"
-            stem = each.name.removesuffix("priority_fusion_dump.txt")
-            after = "".join(
-                file.read_text(encoding="utf-8")
-                for file in dump.glob(f"{stem}*.after_priority-fusion.*.txt")
-            )
-            record = read_priority_fusion(each.read_bytes(), each.name)
-            found[int(number[1])] = Recorded(record, after)
-        return found
+    file = directory / "modules.json"
+    is_stopped = name not in _AFTER_SCHEDULING
+    file.write_text(json.dumps([texts, list(map(carrier_of, texts)), description, is_stopped]))
+    # Each pass that runs a hook has a number of its own.
+    hooks = "".join(f",apply-xla-transforms-{number}" for number in range(2 * len(texts) + 2))
+    flags = _FLAGS.format(name=name, hooks=hooks, directory=directory / "dump", more=more_flags)
+    environment = os.environ | _LOGS
+    environment |= {
+        "XLA_FLAGS": flags,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+    }
+    problems: list[str] = []
+    log = ""
+    while len(problems) < len(texts):
+        command = [python, "-c", _CHILD, str(file), str(len(problems))]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        problems += [json.loads(line) for line in done.stdout.splitlines()]
+        log += done.stderr
+        if len(problems) < len(texts):
+            lines = done.stderr.splitlines()
+            why = next((line for line in lines if "heck fail" in line), done.stderr[-200:])
+            problems.append(f"the compiler crashed: {why}")
+    return problems, log
 
 
 def _named(text: str, name: str) -> str:

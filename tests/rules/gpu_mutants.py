@@ -1,6 +1,6 @@
 """Makes the rules of priority fusion, and all that they are made of, wrong in turn.
 
-    PYTHONPATH=. python tests/rules/gpu_mutants.py [--only MODULE]
+    PYTHONPATH=. python tests/rules/gpu_mutants.py [--only MODULE | book]
 
 A rule is removed, inverted, or swapped with the next one; a threshold, or another number, is one
 more or less; a function has an operator, a comparison, a condition or a message turned round or
@@ -17,7 +17,7 @@ import importlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -117,10 +117,11 @@ _LONGEST = 10  # seconds of computation for one judge of a mutant: it may loop f
 
 @dataclass(slots=True, eq=False)
 class Judge:
-    """Something that holds of the replay. ``functions`` are those that it comes through."""
+    """Something that holds of the replay, by a book or, where None, by its own. ``functions`` are
+    those that it comes through."""
 
     name: str
-    holds: Callable[[Book], bool]
+    holds: Callable[[Book | None], bool]
     functions: set[tuple[str, int]] = field(default_factory=set)
     seconds: float = 0.0
     kills: int = 0
@@ -154,8 +155,8 @@ def judges() -> Iterator[Judge]:
             yield Judge(str(path), _Recorded(before, record.steps, gpu).holds)
 
 
-def _as_it_says(id: str, example: Any, book: Book) -> bool:
-    examples.check(id, example, book)
+def _as_it_says(id: str, example: Any, book: Book | None) -> bool:
+    examples.check(id, example, book or GPU_FUSION)
     return True
 
 
@@ -166,14 +167,14 @@ class _Recorded:
         self._module, self._steps, self._target = module, steps, target
         walked = MutableModule(module).walk()
         self._triton = [each.name for each in walked if is_generic_triton(each)]
-        if not self.holds(GPU_FUSION):
+        if not self.holds(None):
             self._target = replace(target, recorded=recorded_order(steps))
 
-    def holds(self, book: Book) -> bool:
+    def holds(self, book: Book | None) -> bool:
         target = self._target
         plan = PriorityFusion(
             MutableModule(self._module),
-            book,
+            book or GPU_FUSION,
             GpuState(target.device, target.settings),
             ids=target.ids,
             recorded=target.recorded,
@@ -183,30 +184,30 @@ class _Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``code`` are the functions that judges have to come through, empty where any judge counts."""
+    """``code`` is the function that judges have to come through, None where any judge counts."""
 
     name: str
-    book: Book
+    book: Book | None
     patch: Any
     code: CodeType | None = None
 
 
-def of_the_book() -> Iterator[Mutant]:
-    rules = GPU_FUSION.rules
+def of_book(whole: Book, left_out: Collection[Rule]) -> Iterator[Mutant]:
+    rules = whole.rules
     for index, rule in enumerate(rules):
-        if rule in IN_PLACE_RULES:
+        if rule in left_out:
             continue
-        yield Mutant(f"{rule.id} removed", GPU_FUSION.without(rule.id), nullcontext())
+        yield Mutant(f"{rule.id} removed", whole.without(rule.id), nullcontext())
         if hasattr(rule, "check"):
-            book = GPU_FUSION.with_rule(mutants._inverted(rule))
+            book = whole.with_rule(mutants._inverted(rule))
             yield Mutant(f"{rule.id} inverted", book, nullcontext())
         for name, value in rule.thresholds.items():
             for off in (-1, 1):
-                book = GPU_FUSION.with_threshold(rule.id, name, value + off)
+                book = whole.with_threshold(rule.id, name, value + off)
                 yield Mutant(f"{rule.id}.{name} {off:+}", book, nullcontext())
         if index + 1 < len(rules):
             order = (*rules[:index], rules[index + 1], rule, *rules[index + 2 :])
-            book = replace(GPU_FUSION, rules=order)
+            book = replace(whole, rules=order)
             yield Mutant(f"{rule.id} behind {rules[index + 1].id}", book, nullcontext())
 
 
@@ -215,7 +216,7 @@ def of_module(module: ModuleType) -> Iterator[Mutant]:
     for name, value in vars(module).items():
         if name.lstrip("_").isupper() and _is_own(module, name):
             for what, wrong in _other_values(value):
-                yield Mutant(f"{short}.{name} {what}", GPU_FUSION, _everywhere(name, value, wrong))
+                yield Mutant(f"{short}.{name} {what}", None, _everywhere(name, value, wrong))
     for owner, definition in _definitions(module):
         original = _function(vars(owner)[definition.name])
         if original is None:
@@ -225,7 +226,7 @@ def of_module(module: ModuleType) -> Iterator[Mutant]:
             code = _code_of(wrong, module, original)
             if code is not None:
                 patch = mutants._with_code(original, code)
-                yield Mutant(f"{where}: {what}", GPU_FUSION, patch, original.__code__)
+                yield Mutant(f"{where}: {what}", None, patch, original.__code__)
 
 
 def _is_own(module: ModuleType, name: str) -> bool:
@@ -243,7 +244,7 @@ def _other_values(value: object) -> Iterator[tuple[str, object]]:
     elif isinstance(value, float) and value < 1e9:
         yield "* 1.1", value * 1.1
     elif isinstance(value, frozenset):
-        for each in sorted(value):
+        for each in sorted(value, key=str):
             yield f"without {each}", value - {each}
 
 
@@ -347,12 +348,12 @@ def _learn(judge: Judge) -> None:
     _forget()
     sys.setprofile(note)
     try:
-        holds = judge.holds(GPU_FUSION)
+        holds = judge.holds(None)
     finally:
         sys.setprofile(None)
     assert holds, f"{judge.name} does not hold to begin with"
     start = time.process_time()
-    judge.holds(GPU_FUSION)
+    judge.holds(None)
     judge.seconds = time.process_time() - start
 
 
@@ -382,23 +383,32 @@ def _out_of_time(*_: object) -> None:
     raise TimeoutError
 
 
-def main() -> None:
+def read_only() -> str | None:
+    """What of all is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", help="one module, such as cost.launch, or book")
-    only = parser.parse_args().only
+    only: str | None = parser.parse_args().only
+    return only
+
+
+def try_all(
+    only: str | None,
+    modules: Sequence[str],
+    books: Iterable[Mutant],
+    known: list[Judge],
+    explained: Mapping[str, Sequence[str]],
+) -> bool:
+    """Prints what survives; says whether that is just what is explained."""
     signal.signal(signal.SIGVTALRM, _out_of_time)
-    for name in MODULES:
-        importlib.import_module(name)
-    known = list(judges())
     for judge in known:
         _learn(judge)
     print(f"{len(known)} judges, {sum(each.seconds for each in known):.1f} s", flush=True)
-    equivalent = set(chain(*EQUIVALENT.values()))
+    equivalent = set(chain(*explained.values()))
     survivors, names = set(), set()
-    sources = [of_the_book()] if only in (None, "book") else []
-    for name in MODULES:
+    sources = [books] if only in (None, "book") else []
+    for name in modules:
         if only in (None, name.removeprefix(_GPU)):
-            sources.append(of_module(sys.modules[name]))
+            sources.append(of_module(importlib.import_module(name)))
     for mutant in chain(*sources):
         names.add(mutant.name)
         if survives(mutant, known):
@@ -412,7 +422,14 @@ def main() -> None:
     )
     for each in sorted(stale):
         print("not (or no longer) a survivor:", each)
-    sys.exit(bool(left or stale))
+    return not left and not stale
+
+
+def main() -> None:
+    for name in MODULES:
+        importlib.import_module(name)
+    book = of_book(GPU_FUSION, IN_PLACE_RULES)
+    sys.exit(not try_all(read_only(), MODULES, book, list(judges()), EQUIVALENT))
 
 
 if __name__ == "__main__":
