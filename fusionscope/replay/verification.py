@@ -22,7 +22,8 @@ from fusionscope.replay.comparison import (
     find_names,
     has_same_kernels,
 )
-from fusionscope.replay.gpu_passes import PRIORITY_FUSION, GpuTarget
+from fusionscope.replay.gpu_passes import PRIORITY_FUSION
+from fusionscope.replay.gpu_target import GpuTarget
 from fusionscope.replay.passes import Settings, find_runs, pick_books, read_settings, replay
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.priority_record import (
