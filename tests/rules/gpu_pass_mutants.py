@@ -65,6 +65,18 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "sm-connected removed",
     ),
     "another rule refuses all of it before": ("sm-root-producer removed",),
+    "mof-root refuses what is no fusion and makes several arrays in a loop": (
+        "multi_output._is_looped_reduce: without instruction.opcode == 'reduce'",
+        "multi_output._is_looped_reduce: instruction.opcode == 'reduce', NotEq",
+    ),
+    "a sibling is refused, and a producer read by no fusion, that makes several arrays in a loop": (
+        "multi_output.LoopShape.check: without other.is_array",
+    ),
+    "siblings have a parent": ("multi_output.DisjointSlices.check: without parent is None",),
+    "no two times that are equal to the tick are known": (
+        "multi_output.OutputCost.check: fused <= unfused, Lt",
+        "softmax.FasterUnfused.check: unfused >= fused, Gt",
+    ),
 }
 
 

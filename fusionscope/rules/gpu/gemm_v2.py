@@ -71,11 +71,12 @@ class Tracked:
 
         Source: ComputeCandidateTracker; broadcasts since jaxlib 0.12.
         """
-        tracker = self.tracker.after(user)
-        if tracker is None and is_elementwise(user):
+        if is_elementwise(user):
             tracker = self.tracker.with_element_type(operand.shape.element_type)
-        if tracker is not None:
             return replace(self, tracker=tracker)
+        found = self.tracker.after(user)
+        if found is not None:
+            return replace(self, tracker=found)
         if user.opcode == "broadcast":
             return self._before_broadcast(user)
         if user.opcode in ("concatenate", "slice") and self.tracker.is_unchanged:
@@ -145,11 +146,7 @@ class GemmFusible(SpaceRule):
     is_legality: ClassVar = True
 
     def check(self, instruction: MutableInstruction, state: GemmState) -> Decision | None:
-        if (
-            is_fusible(instruction)
-            and not instruction.called
-            and instruction.opcode not in ("dot", "parameter")
-        ):
+        if is_fusible(instruction) and not instruction.called and instruction.opcode != "dot":
             return None
         return self.refuse(opcode=instruction.opcode)
 
