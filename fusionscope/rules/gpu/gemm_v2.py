@@ -59,7 +59,7 @@ class Tracked:
     def of_operand(dot: MutableInstruction, slot: int) -> Tracked:
         side = ("lhs", "rhs")[slot]
         shape = dot.operands[slot].shape
-        contracting: tuple[int, ...] = dot.attribute(f"{side}_contracting_dims") or ()
+        contracting: tuple[int, ...] = dot.attribute(f"{side}_contracting_dims")
         batch: tuple[int, ...] = dot.attribute(f"{side}_batch_dims") or ()
         free = tuple(
             place for place in range(shape.rank) if place not in contracting and place not in batch
