@@ -40,6 +40,10 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     ),
     "only a figure that is told of a pair": (
         "softmax._in_microseconds: duration / TICKS_PER_MICROSECOND, Mult",
+        "gemm.GemmInputWorth.check: without added_bytes(original)",
+        "gemm.GemmInputWorth.check: without 0",
+        "gemm.GemmOutputWorth.check: without added",
+        "gemm.GemmOutputWorth.check: without 0",
     ),
     "refused before, as neither is elementwise": (
         "copies.CopiedRoot.check: all((each.opcode == 'slice' for each in root.operands)), any",
@@ -71,6 +75,31 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     ),
     "a sibling is refused, and a producer read by no fusion, that makes several arrays in a loop": (
         "multi_output.LoopShape.check: without other.is_array",
+    ),
+    "what reads several arrays as one is refused before, by gf-opcode or gf-triton-support": (
+        "gemm.GemmInputWorth.is_worth: return False, not",
+        "gemm.GemmOutputWorth.check: without added is not None",
+    ),
+    "else only a concatenate has two operands, which writes all that it reads": (
+        "gemm.reads_broadcast: without is_elementwise(instruction)",
+    ),
+    "gf-transpose refuses before": (
+        "gemm_v2.GemmTransposeBefore.check: without before is None",
+        "gemm_v2.GemmTransposeBefore.check: without tracker is None",
+    ),
+    "gf-dimensions refuses before": (
+        "gemm_v1.OrderedCandidate.takes_broadcast: return False, not",
+    ),
+    "all examples and records are for an H100": (
+        "gemm_v2.GemmBlocks.check: without known is None",
+        "gemm_v1._is_known: without isinstance(capability, CudaCapability)",
+        "gemm_v1._is_known: without capability.major >= 9",
+        "gemm_v1._is_known: capability.major >= 9, 8",
+    ),
+    "a message, which gpu_pass_oracle.py compares with the compiler's": (
+        "gemm_v1.OrderedSupport._problem: return 'Unsupported elementwise operation.', another",
+        "gemm_v1.OrderedSupport._problem: return 'Unsupported output data type.', another",
+        "gemm_v1.OrderedSupport._problem: return 'Unsupported input data type.', another",
     ),
     "siblings have a parent": ("multi_output.DisjointSlices.check: without parent is None",),
     "no two times that are equal to the tick are known": (
