@@ -40,6 +40,10 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     ),
     "only a figure that is told of a pair": (
         "softmax._in_microseconds: duration / TICKS_PER_MICROSECOND, Mult",
+        "gemm.GemmInputWorth.check: without added_bytes(original)",
+        "gemm.GemmInputWorth.check: without 0",
+        "gemm.GemmOutputWorth.check: without added",
+        "gemm.GemmOutputWorth.check: without 0",
     ),
     "refused before, as neither is elementwise": (
         "copies.CopiedRoot.check: all((each.opcode == 'slice' for each in root.operands)), any",
@@ -58,6 +62,55 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "block_level._is_slow_transpose: minor > 0, GtE",
         "block_level._is_slow_transpose: minor > 0, -1",
     ),
+    "asked whatever the book has": (
+        "mof-sibling-cand removed",
+        "copy-fusion-source removed",
+        "block-rewriter-tiling removed",
+        "sm-tiling-search removed",
+    ),
+    "the two are asked in different steps of the pass": (
+        "gf-dot-support behind gf-fusible",
+        "gf-triton-support behind gf-parameters",
+        "gf-transpose-before behind gf-transpose-behind",
+        "gf-transpose-behind behind gf-input-worth",
+        "gf-input-worth behind gf-other-inputs",
+        "gf-side-parameters behind gf-opcode",
+        "sm-root-producer behind sm-tile",
+        "sm-tile behind sm-tiling-search",
+        "sm-tiling-search behind sm-cost",
+        "mof-parent behind mof-root",
+        "mof-sibling-cand behind mof-order",
+        "mof-order behind mof-pc-producer",
+        "mof-pc-single-user behind mof-connected",
+        "mof-dus behind mof-pc-cycle",
+        "mof-pc-cost behind mof-pc-choice",
+        "copy-fusion-dus behind copy-fusion-outputs",
+    ),
+    "the two are about different operations": (
+        "gf-power behind gf-concatenate",
+        "gf-concatenate behind gf-transpose",
+        "gf-opcode behind gf-power",
+    ),
+    "what reads something else too writes no more than it reads": (
+        "gf-other-inputs behind gf-output-worth",
+    ),
+    "what writes more than it reads has tiles": ("gf-output-worth behind gf-tiling",),
+    "of what is no sibling nothing is told": ("mof-root behind mof-sibling-cand",),
+    "a fusion with a tiling is one for Triton, which is not asked about": (
+        "block-rewriter-support behind block-rewriter-done",
+    ),
+    "the pass has an order of its own for diamonds": (
+        "sm-root-binary behind sm-root-triton",
+        "sm-root-triton behind sm-edge-broadcast",
+        "sm-edge-broadcast behind sm-edge-reduce",
+        "sm-edge-reduce behind sm-layout",
+        "sm-layout behind sm-reduce-ok",
+        "sm-reduce-ok behind sm-one-use",
+        "sm-one-use behind sm-bcast-dim",
+        "sm-bcast-dim behind sm-producer-layout",
+        "sm-producer-layout behind sm-connected",
+        "sm-connected behind sm-root-producer",
+    ),
     "part of a diamond, and asked whatever the book has": (
         "sm-root-binary removed",
         "sm-edge-broadcast removed",
@@ -65,6 +118,58 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "sm-connected removed",
     ),
     "another rule refuses all of it before": ("sm-root-producer removed",),
+    "mof-root refuses what is no fusion and makes several arrays in a loop": (
+        "multi_output._is_looped_reduce: without instruction.opcode == 'reduce'",
+        "multi_output._is_looped_reduce: instruction.opcode == 'reduce', NotEq",
+    ),
+    "a sibling is refused, and a producer read by no fusion, that makes several arrays in a loop": (
+        "multi_output.LoopShape.check: without other.is_array",
+    ),
+    "what reads several arrays as one is refused before, by gf-opcode or gf-triton-support": (
+        "gemm.GemmInputWorth.is_worth: return False, not",
+        "gemm.GemmOutputWorth.check: without added is not None",
+    ),
+    "else only a concatenate has two operands, which writes all that it reads": (
+        "gemm.reads_broadcast: without is_elementwise(instruction)",
+    ),
+    "gf-transpose refuses before": (
+        "gemm_v2.GemmTransposeBefore.check: without before is None",
+        "gemm_v2.GemmTransposeBefore.check: without tracker is None",
+    ),
+    "gf-dimensions refuses before": (
+        "gemm_v1.OrderedCandidate.takes_broadcast: return False, not",
+    ),
+    "all examples and records are for an H100": (
+        "gemm_v2.GemmBlocks.check: without known is None",
+        "gemm_v1._is_known: without isinstance(capability, CudaCapability)",
+        "gemm_v1._is_known: without capability.major >= 9",
+        "gemm_v1._is_known: capability.major >= 9, 8",
+    ),
+    "a message, which gpu_pass_oracle.py compares with the compiler's": (
+        "gemm_v1.OrderedSupport._problem: return 'Unsupported elementwise operation.', another",
+        "gemm_v1.OrderedSupport._problem: return 'Unsupported output data type.', another",
+        "gemm_v1.OrderedSupport._problem: return 'Unsupported input data type.', another",
+        "gemm_v1._problem_of_dynamic_slice: return 'Dynamic slice is only supported with S8, S16, "
+        "or S32 indices.', another",
+        "gemm_v1._problem_of_dynamic_slice: return 'Unsupported dynamic slice on non-major-most "
+        "dimension.', another",
+    ),
+    "a dynamic-slice starts at numbers of one type": (
+        "gemm_v1._problem_of_dynamic_slice: any((start.shape.element_type not in ('s8', 's16', "
+        "'s32') for start in starts)), all",
+    ),
+    "only tells of more pairs, which tests/replay/test_softmax.py asks about": (
+        "softmax.Diamond.inside: for without each is not self.producer",
+        "softmax.Diamond.inside: for without operand is not self.producer and operand.opcode != "
+        "'parameter'",
+        "softmax.Diamond.inside: without operand is not self.producer",
+        "softmax.Diamond.inside: without operand.opcode != 'parameter'",
+    ),
+    "siblings have a parent": ("multi_output.DisjointSlices.check: without parent is None",),
+    "no two times that are equal to the tick are known": (
+        "multi_output.OutputCost.check: fused <= unfused, Lt",
+        "softmax.FasterUnfused.check: unfused >= fused, Gt",
+    ),
 }
 
 

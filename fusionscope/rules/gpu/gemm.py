@@ -99,9 +99,8 @@ class GemmSize(DotRule):
 
     def check(self, dot: MutableInstruction, state: GemmState) -> Decision | None:
         lhs, rhs = (sizes(operand.shape) for operand in dot.operands)
-        depth = prod(lhs[each] for each in dot.attribute("lhs_contracting_dims") or ())
-        shared = prod(lhs[each] for each in dot.attribute("lhs_batch_dims") or ()) * depth
-        size = (prod(lhs) // shared + prod(rhs) // shared) * depth if shared else 0
+        batch = prod(lhs[each] for each in dot.attribute("lhs_batch_dims") or ())
+        size = (prod(lhs) + prod(rhs)) // batch if batch else 0
         if (
             size >= state.size_threshold
             or dot.shape.element_type not in _LOOP_TYPES
@@ -293,10 +292,7 @@ def reads_broadcast(instruction: MutableInstruction, candidate: Candidate | None
 
 def added_parameters(instruction: MutableInstruction) -> int:
     """How many parameters more a fusion has with it. Source: NumAddedParameters."""
-    is_given = instruction.opcode == "parameter" or (
-        instruction.opcode == "constant" and instruction.shape.rank > 0
-    )
-    return 0 if is_given else len(instruction.operands) - 1
+    return len(instruction.operands) - 1
 
 
 def _reads_given(instruction: MutableInstruction) -> bool:

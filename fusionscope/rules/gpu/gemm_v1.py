@@ -35,15 +35,13 @@ from fusionscope.rules.gpu.gemm import (
     Neighbour,
 )
 from fusionscope.rules.graph import MutableInstruction
+from fusionscope.rules.layouts import minor_to_major, sizes
 from fusionscope.rules.properties import is_elementwise
 from fusionscope.rules.rule import Decision, Rule, RuleBook
 
 _SOURCE = f"{PROFIT_SOURCE}, GetPropagatedDimOrdersAndRequirementsIfProfitablyFusible"
 _TYPES = frozenset({"f16", "f32", "bf16", "f8e5m2", "pred", "s8", "s16", "s32"})
-_MOVES = frozenset(
-    {"broadcast", "concatenate", "pad", "parameter", "reshape", "slice", "transpose"}
-)
-_REDUCTIONS = frozenset({"all-reduce", "all-reduce-done", "all-reduce-start", "reduce"})
+_MOVES = frozenset({"broadcast", "concatenate", "reshape", "slice", "transpose"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ class OrderedOpcode(OrderedRule):
             return self.refuse("Not fusing dynamic slice: ")
         if opcode in ("get-tuple-element", "tuple"):
             return self.refuse("Unsupported instruction.")
-        if opcode in _REDUCTIONS:
+        if opcode in ("all-reduce", "reduce"):
             return self.refuse("Reductions are not fused yet.")
         return self.refuse("Pads are not fused yet.") if opcode == "pad" else None
 
@@ -127,7 +125,9 @@ class OrderedSupport(OrderedRule):
     title: ClassVar = "the emitter for dots does not know it"
     what: ClassVar = (
         "The candidate has an opcode or an element type that the emitter does not know: types are "
-        "pred, s8, s16, s32, f16, bf16, f32, f8e5m2 and, from Hopper on, f8e4m3fn."
+        "pred, s8, s16, s32, f16, bf16, f32, f8e5m2 and, from Hopper on, f8e4m3fn. Or it is a "
+        "dynamic-slice of another dimension than the outermost one, or at numbers of another type "
+        "than s8, s16 or s32."
     )
     why: ClassVar = "The fusion would be a kernel written by Triton."
     lever: ClassVar = "convert the operands to f32, bf16 or f16"
@@ -157,7 +157,20 @@ class OrderedSupport(OrderedRule):
         if opcode == "bitcast":
             same = shape.element_type == instruction.operands[0].shape.element_type
             return None if same else "Bitcast-convert is not supported"
-        return None if opcode in _MOVES else "Unsupported opcode."
+        if opcode == "dynamic-slice":
+            return _problem_of_dynamic_slice(instruction)
+        return None if opcode == "dot" or opcode in _MOVES else "Unsupported opcode."
+
+
+def _problem_of_dynamic_slice(instruction: MutableInstruction) -> str | None:
+    """Source: IsTritonSupportedDynamicSlice."""
+    source, *starts = instruction.operands
+    if any(start.shape.element_type not in ("s8", "s16", "s32") for start in starts):
+        return "Dynamic slice is only supported with S8, S16, or S32 indices."
+    extents, kept = sizes(source.shape), sizes(instruction.shape)
+    if any(kept[place] != extents[place] for place in minor_to_major(source.shape)[:-1]):
+        return "Unsupported dynamic slice on non-major-most dimension."
+    return None
 
 
 def _is_known(element_type: str, device: Device) -> bool:

@@ -59,7 +59,7 @@ class Tracked:
     def of_operand(dot: MutableInstruction, slot: int) -> Tracked:
         side = ("lhs", "rhs")[slot]
         shape = dot.operands[slot].shape
-        contracting: tuple[int, ...] = dot.attribute(f"{side}_contracting_dims") or ()
+        contracting: tuple[int, ...] = dot.attribute(f"{side}_contracting_dims")
         batch: tuple[int, ...] = dot.attribute(f"{side}_batch_dims") or ()
         free = tuple(
             place for place in range(shape.rank) if place not in contracting and place not in batch
@@ -71,11 +71,12 @@ class Tracked:
 
         Source: ComputeCandidateTracker; broadcasts since jaxlib 0.12.
         """
-        tracker = self.tracker.after(user)
-        if tracker is None and is_elementwise(user):
+        if is_elementwise(user):
             tracker = self.tracker.with_element_type(operand.shape.element_type)
-        if tracker is not None:
             return replace(self, tracker=tracker)
+        found = self.tracker.after(user)
+        if found is not None:
+            return replace(self, tracker=found)
         if user.opcode == "broadcast":
             return self._before_broadcast(user)
         if user.opcode in ("concatenate", "slice") and self.tracker.is_unchanged:
@@ -145,11 +146,7 @@ class GemmFusible(SpaceRule):
     is_legality: ClassVar = True
 
     def check(self, instruction: MutableInstruction, state: GemmState) -> Decision | None:
-        if (
-            is_fusible(instruction)
-            and not instruction.called
-            and instruction.opcode not in ("dot", "parameter")
-        ):
+        if is_fusible(instruction) and not instruction.called and instruction.opcode != "dot":
             return None
         return self.refuse(opcode=instruction.opcode)
 

@@ -17,7 +17,7 @@ from fusionscope.rules.aliasing import in_place_operands
 from fusionscope.rules.gpu.body import FusionBody
 from fusionscope.rules.gpu.cost.duration import microseconds
 from fusionscope.rules.gpu.cost.model import is_input_reduction
-from fusionscope.rules.gpu.emitters import find_hero, is_intermediate
+from fusionscope.rules.gpu.emitters import find_hero
 from fusionscope.rules.gpu.fusion import (
     ParameterBudget,
     ReductionBudget,
@@ -38,7 +38,6 @@ from fusionscope.rules.properties import (
     is_effective_scalar,
     is_elementwise,
     is_fusible,
-    same_but_for_type,
 )
 from fusionscope.rules.rule import Decision, Rule, RuleBook
 from fusionscope.rules.state import FusionPair
@@ -49,8 +48,8 @@ _SIBLINGS = f"{_PASS}, CanFuseSiblings"
 _CONSUMER = f"{_PASS}, ProducerCandidateIsFusible"
 
 _LOOP_FUSIBLE = frozenset(
-    """broadcast concatenate dynamic-slice dynamic-update-slice gather pad reduce-window reshape
-    reverse slice transpose""".split()
+    """broadcast concatenate dynamic-slice gather pad reduce-window reshape reverse slice
+    transpose""".split()
 )
 
 
@@ -285,7 +284,7 @@ def _is_loop_fusible(producer: MutableInstruction) -> bool:
     opcode = producer.opcode
     if opcode == "reduce":
         return not producer.shape.is_tuple
-    if opcode in ("constant", "iota") or (producer.operands and is_elementwise(producer)):
+    if opcode == "iota" or is_elementwise(producer):
         return True
     return opcode in _LOOP_FUSIBLE or producer.is_loop_fusion or is_fusible_bitcast(producer)
 
@@ -347,7 +346,7 @@ class Heroes(OutputPairRule):
         "Both are reductions of different forms (rows or columns, and the sizes in three "
         "dimensions), or both tiled transposes of different forms; or one is a reduction and the "
         "other one a tiled transpose, or one of these and the other one a transpose in a plain "
-        "loop; or the producer's tiled transpose would not stay one in the consumer."
+        "loop."
     )
     why: ClassVar = "One kernel reads in one pattern."
     source: ClassVar = f"{_FUSIBLE}, FusionHeroesAreCompatible"
@@ -372,30 +371,7 @@ class Heroes(OutputPairRule):
             return self.refuse("multi-output fusion of a nested transpose with an unnested hero op")
         if (one is not None and reductions[1]) or (other is not None and reductions[0]):
             return self.refuse("multi-output fusion of a transpose and a reduction")
-        if (
-            other is not None
-            and is_fusion(pair.producer)
-            and is_fusion(pair.consumer)
-            and pair.producer in pair.consumer.operands
-            and not _stays_tiled(pair)
-        ):
-            return self.refuse("tiled transpose would become untiled")
         return None
-
-
-def _stays_tiled(pair: OutputPair) -> bool:
-    """Whether one way alone leads from the producer to the result of the consumer, through what
-    changes elements one by one."""
-    slot = pair.consumer.operands.index(pair.producer)
-    users = pair.consumer.fused.parameters[slot].users
-    if len(users) != 1:
-        return False
-    while users:
-        current = next(iter(users))
-        users = current.users
-        if users and not is_intermediate(current, 1):
-            return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,9 +392,7 @@ class LoopShape(OutputPairRule):
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         one, other = (self._looped_over(each, state) for each in (pair.consumer, pair.producer))
-        if same_but_for_type(one, other) or (
-            one.is_array and other.is_array and same_elements_in_memory(one, other)
-        ):
+        if one.is_array and other.is_array and same_elements_in_memory(one, other):
             return None
         return self.refuse(consumer=str(one), producer=str(other))
 
@@ -448,7 +422,7 @@ class DisjointSlices(OutputPairRule):
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         parent = pair.parent
-        if parent is None or not parent.shape.is_array or parent.shape.byte_size < self.bytes:
+        if parent is None or parent.shape.byte_size < self.bytes:
             return None
         one, other = _only_slice(parent, pair.consumer), _only_slice(parent, pair.producer)
         if one is None or other is None:
@@ -480,7 +454,7 @@ def _only_slice(
 def _ranges(slice_: MutableInstruction) -> list[range]:
     """From start to limit, by dimension."""
     text = slice_.attributes["slice"].strip("{}").replace(" ", "")
-    parts = [part.strip("[]").split(":") for part in text.split(",") if part]
+    parts = [part.strip("[]").split(":") for part in text.split(",")]
     return [range(int(part[0]), int(part[1])) for part in parts]
 
 

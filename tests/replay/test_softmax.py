@@ -1,0 +1,51 @@
+"""Of which pairs the softmax rewriter tells something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fusionscope.dump.device import read_device
+from fusionscope.hlo import parse
+from fusionscope.replay.gpu_passes import replay_gpu
+from fusionscope.replay.gpu_target import GpuTarget
+from fusionscope.rules.gpu.softmax import GPU_SOFTMAX
+from fusionscope.rules.gpu.state import GpuSettings
+from fusionscope.rules.graph import MutableModule
+
+H100 = Path(__file__).parents[2] / "samples" / "devices" / "h100.txtpb"
+_TEXT = """
+HloModule normalization
+
+larger {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT r = f32[] maximum(p, q)
+}
+
+ENTRY main {
+  given = f32[128,512] parameter(0)
+  first = f32[128,512] exponential(given)
+  source = f32[128,512] reverse(first), dimensions={1}
+  weights = f32[512] parameter(1)
+  weighted = f32[128,512] broadcast(weights), dimensions={1}
+  start = f32[] constant(-inf)
+  largest = f32[128] reduce(source, start), dimensions={1}, to_apply=larger
+  spread = f32[128,512] broadcast(largest), dimensions={0}
+  scaled = f32[128,512] multiply(spread, weighted)
+  ROOT shifted = f32[128,512] subtract(source, scaled)
+}
+"""
+
+
+def test_pairs_inside_the_kernel_are_told_and_no_others():
+    graph = MutableModule(parse(_TEXT))
+    target = GpuTarget(read_device(H100.read_bytes(), H100.name), GpuSettings())
+    plan = replay_gpu(GPU_SOFTMAX.pass_name, graph, target, (GPU_SOFTMAX,))
+    fused = {(each.producer, each.consumer) for each in plan.decisions if each.decision.allow}
+    assert fused == {
+        ("start", "largest"),
+        ("largest", "spread"),
+        ("spread", "scaled"),
+        ("weighted", "scaled"),
+        ("scaled", "shifted"),
+    }
