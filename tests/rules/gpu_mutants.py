@@ -91,6 +91,10 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "cost.launch._loop: elements <= 1, Lt",
         "reductions._is_faster_than_loop: reduction.minor >= warp, Gt",
     ),
+    "no two numbers of 8 or more make 8191": ("transposes._SMALLEST_AREA -1",),
+    "no element that is a power of two of bits makes 65 bits with others": (
+        "transposes._WIDEST_MINOR_BITS +1",
+    ),
     "rounds to the same": ("cost.launch._SCATTER_BITS +1",),
     "passes before split such a reduction, and the compiler ends without them": (
         "cost.launch._LONGEST_ROW_THREADS +1",
