@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
@@ -29,6 +29,7 @@ from unittest import mock
 
 import mutants
 import test_gpu_examples as examples
+import test_tiling
 from gpu_records import all_programs
 from test_gpu_records import DIFFERENT, card, settings_of, steps_of
 
@@ -79,6 +80,18 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "cost.model.CostModel.pair_cost: tiling is None, IsNot",
     ),
     "only says that there is none": ("emitters._UNKNOWN_BITS -1",),
+    "no compiler for ROCm can be asked": (
+        "triton_support._Support.__init__: if not self._is_rocm",
+        "triton_support._Support._is_before_ada: without isinstance(capability, CudaCapability)",
+    ),
+    "neither the compiler nor what reads its dumps has lengths that are not known": (
+        "triton_support._UNSUPPORTED without dynamic-reshape",
+        "triton_support._UNSUPPORTED without set-dimension-size",
+    ),
+    "the tuple inside is refused before": (
+        "triton_support._Support._output_type: return 'Nested tuple or token shape is not "
+        "supported.', another",
+    ),
     "nothing else can be one": (
         "emitters._kind: without not roots[0].shape.is_tuple",
         "emitters.is_generic_triton: without instruction.is_custom_fusion",
@@ -90,6 +103,10 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "cost.coalescing._minor_dimension: without order",
         "cost.launch._loop: elements <= 1, Lt",
         "reductions._is_faster_than_loop: reduction.minor >= warp, Gt",
+    ),
+    "no two numbers of 8 or more make 8191": ("transposes._SMALLEST_AREA -1",),
+    "no element that is a power of two of bits makes 65 bits with others": (
+        "transposes._WIDEST_MINOR_BITS +1",
     ),
     "rounds to the same": ("cost.launch._SCATTER_BITS +1",),
     "passes before split such a reduction, and the compiler ends without them": (
@@ -132,6 +149,7 @@ def judges() -> Iterator[Judge]:
     own += [(examples.ONLY_HERE, each) for each in read_examples(f"{examples.ONLY_HERE}-gpu")]
     for id, example in own:
         yield Judge(f"{id}: {example.why}", partial(_as_it_says, id, example))
+    yield from _tests_of(test_tiling)
     for programs in all_programs():
         if programs.name in DIFFERENT:
             continue
@@ -157,6 +175,26 @@ def judges() -> Iterator[Judge]:
 
 def _as_it_says(id: str, example: Any, book: Book | None) -> bool:
     examples.check(id, example, book or GPU_FUSION)
+    return True
+
+
+def _tests_of(module: ModuleType) -> Iterator[Judge]:
+    """Each test of a module with each of its parameters, but for those with drawn values."""
+    for name, test in vars(module).items():
+        if not name.startswith("test_") or hasattr(test, "hypothesis"):
+            continue
+        marks = [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
+        for index, values in enumerate(product(*(mark.args[1] for mark in marks))):
+            arguments: dict[str, Any] = {}
+            for mark, value in zip(marks, values, strict=True):
+                names = mark.args[0]
+                is_one = isinstance(names, str)
+                arguments |= {names: value} if is_one else zip(names, value, strict=True)
+            yield Judge(f"{name}.{index}", partial(_passes, test, arguments))
+
+
+def _passes(test: Callable[..., None], arguments: Mapping[str, Any], book: Book | None) -> bool:
+    test(**arguments)
     return True
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_gpu_examples import read_card
 
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.dump.device import Device
+from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.dump.priority_fusion import Fused, Priority
 from fusionscope.hlo import parse
 from fusionscope.rules.gpu.body import FusionBody
@@ -495,7 +495,8 @@ ENTRY main {
 """
     root = MutableModule(parse(text)).entry.root
     before_ada: Device = read_card("a100")
-    assert unsupported(root, H100) is None
+    for device in (H100, replace(H100, capability=CudaCapability(8, 9, ""))):
+        assert unsupported(root, device) is None
     assert unsupported(root, before_ada) == (
         "Unsupported conversion in Triton: f32 to f8e4m3fn with message:\n"
         "F8E4M3FN is not supported before Ada."

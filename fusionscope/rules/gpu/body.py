@@ -43,23 +43,6 @@ class FusionBody:
             else:
                 yield part
 
-    def post_order(self) -> list[MutableInstruction]:
-        """Those of the producer, then those of the consumer; without parameters and a root tuple.
-
-        Source: HloFusionAdaptor::MakeInstructionPostOrder.
-        """
-        order: list[MutableInstruction] = []
-        for part in self.parts:
-            if part.opcode == "fusion":
-                order += [
-                    each
-                    for each in part.fused.post_order()
-                    if each.opcode != "parameter" and not (each.opcode == "tuple" and each.is_root)
-                ]
-            else:
-                order.append(part)
-        return order
-
     @property
     def roots(self) -> list[MutableInstruction]:
         """What the kernel writes. Source: HloFusionAdaptor::GetRoots."""

@@ -14,8 +14,7 @@ PairIdentity: TypeAlias = tuple[int, int, int]
 
 # Attributes that do not make two instructions different: what they call is looked at on its own.
 _NO_DIFFERENCE = frozenset(
-    """backend_config calls control-predecessors frontend_attributes metadata origin sharding
-    to_apply""".split()
+    """calls control-predecessors frontend_attributes metadata origin sharding to_apply""".split()
 )
 
 
@@ -37,31 +36,32 @@ class Identities:
 
     def _of(self, instruction: MutableInstruction) -> int:
         if instruction not in self._known:
-            self._known[instruction] = self._number(_content(instruction))
+            operands = tuple(operand.shape for operand in instruction.operands)
+            self._known[instruction] = self._number((*self._operation(instruction), operands))
         return self._known[instruction]
 
     def _number(self, content: Hashable) -> int:
         return self._numbers.setdefault(content, len(self._numbers))
 
+    def _operation(self, instruction: MutableInstruction) -> tuple[Hashable, ...]:
+        """What an instruction does, whatever with."""
+        attributes = tuple(
+            (key, value)
+            for key, value in instruction.attributes.items()
+            if key not in _NO_DIFFERENCE
+        )
+        called = tuple(self._body(each) for each in instruction.called)
+        return instruction.opcode, instruction.shape, instruction.inside, attributes, called
 
-def _content(instruction: MutableInstruction) -> Hashable:
-    """What an instruction does, and with which shapes of operands."""
-    operands = tuple(operand.shape for operand in instruction.operands)
-    called = tuple(_body(each) for each in instruction.called)
-    return *_operation(instruction), operands, called
+    def _body(self, computation: MutableComputation) -> Hashable:
+        """What a computation does: how its root is computed, and with how many instructions.
 
-
-def _operation(instruction: MutableInstruction) -> tuple[Hashable, ...]:
-    attributes = tuple(
-        (key, value) for key, value in instruction.attributes.items() if key not in _NO_DIFFERENCE
-    )
-    return instruction.opcode, instruction.shape, instruction.inside, attributes
-
-
-def _body(computation: MutableComputation) -> Hashable:
-    """All that a computation does. What it calls is left out, its own operations are not."""
-    order = computation.post_order()
-    places = {each: place for place, each in enumerate(order)}
-    return tuple(
-        (*_operation(each), tuple(places[operand] for operand in each.operands)) for each in order
-    )
+        Which values are computed twice makes no other difference than their number.
+        Source: HloComputation::EqualInternal, HloFusionInstruction::HashAdditionalAttributes.
+        """
+        order = computation.post_order()
+        numbers: dict[MutableInstruction, int] = {}
+        for each in order:
+            operands = tuple(numbers[operand] for operand in each.operands)
+            numbers[each] = self._number((*self._operation(each), operands))
+        return numbers[computation.root], len(order), len(computation.parameters)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from fusionscope.dump.device import Device
 from fusionscope.rules.gpu.body import FusionBody
-from fusionscope.rules.gpu.emitters import is_generic_triton
 from fusionscope.rules.gpu.identity import Identities, PairIdentity
 from fusionscope.rules.gpu.tiling.kernel import Tiling
 from fusionscope.rules.gpu.tiling.search import (
@@ -35,18 +34,10 @@ class Triton:
         self._tilings: dict[MutableInstruction, Tiling] = {}
 
     def unsupported(self, instruction: MutableInstruction) -> str | None:
-        """Why Triton cannot compute an instruction, or what is in a fusion; None where it can.
-
-        Source: IsTritonSupported.
-        """
-        if is_generic_triton(instruction):
-            return None
+        """Why Triton cannot compute an instruction, or what is in a fusion; None where it can."""
         if instruction not in self._unsupported:
-            inside = [instruction]
-            if instruction.opcode == "fusion":
-                inside = list(instruction.fused.instructions)
-            messages = (unsupported(each, self._device, self._version) for each in inside)
-            self._unsupported[instruction] = next(filter(None, messages), None)
+            message = unsupported(instruction, self._device, self._version)
+            self._unsupported[instruction] = message
         return self._unsupported[instruction]
 
     def identity(self, producer: MutableInstruction, consumer: MutableInstruction) -> PairIdentity:

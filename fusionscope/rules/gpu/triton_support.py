@@ -13,7 +13,7 @@ from fusionscope.hlo.shape import Shape
 from fusionscope.rules.gpu.emitters import is_generic_triton
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.layouts import sizes
-from fusionscope.rules.properties import COMPLEX, INTEGRAL, is_elementwise
+from fusionscope.rules.properties import INTEGRAL, is_elementwise
 
 _UNSUPPORTED = frozenset(
     """dynamic-reshape dynamic-slice dynamic-update-slice gather mulhi ragged-dot reduce-window
@@ -34,7 +34,6 @@ _FLOAT_OPERATIONS = frozenset(
 )
 _COMPARING = frozenset({"add", "compare", "maximum", "minimum", "multiply"})
 _LOGIC = frozenset({"and", "or", "xor"})
-_MOVES = frozenset({"broadcast", "reshape", "slice", "transpose"})
 _ALIGNMENT = 64  # elements of an operand of a concatenate
 
 
@@ -136,7 +135,7 @@ class _Support:
 
     def _output_type(self, shape: Shape) -> str | None:
         for element in shape.elements if shape.is_tuple else (shape,):
-            if element.is_tuple or element.element_type == "token":
+            if shape.is_tuple and element.element_type in ("tuple", "token"):
                 return "Nested tuple or token shape is not supported."
             problem = self._type(element.element_type)
             if problem is not None:
@@ -164,9 +163,10 @@ class _Support:
 
     def _conversion_problem(self, source: str, result: str) -> str | None:
         both = {source, result}
-        if len(both) > 1 and "f8e4m3fn" in both and self._is_before_ada():
+        is_other = source != result
+        if is_other and "f8e4m3fn" in both and self._is_before_ada():
             return "F8E4M3FN is not supported before Ada."
-        if len(both & self._float8) == 1 and not both & _FROM_FLOAT8:
+        if is_other and len(both & self._float8) == 1 and not both & _FROM_FLOAT8:
             return "Unsupported F8 conversion."
         if source in ("s4", "u4") and result not in _FROM_4_BITS:
             return "Unsupported 4-bit integer conversion."
@@ -187,7 +187,7 @@ class _Support:
 
         Source: TritonSupportedUnaryElementwiseOps and those for two and three operands.
         """
-        if element_type in COMPLEX or element_type in ("s4", "u4"):
+        if element_type == "s4":
             return frozenset()
         if element_type in self._float8:
             return frozenset({"abs", "copy", "reduce-precision", "select"})
@@ -251,7 +251,7 @@ class _Support:
 
     def reduce(self, instruction: MutableInstruction) -> str | None:
         """Source: CanTritonHandleReduce."""
-        if not instruction.shape.is_tuple and instruction.shape.element_type in self._float8:
+        if instruction.shape.element_type in self._float8:
             return "F8E4M3FN and F8E5M2 are not supported for reductions."
         if any(self.message(inner) for inner in instruction.called[0].instructions):
             return "Unsupported reduction computation by Triton."
@@ -278,5 +278,8 @@ _CHECKS: dict[str, Callable[[_Support, MutableInstruction], str | None]] = {
     "reduce": _Support.reduce,
     "parameter": _Support.parameter,
     "fusion": _Support.fusion,
-    **dict.fromkeys(_MOVES, _Support.move),
+    "broadcast": _Support.move,
+    "reshape": _Support.move,
+    "slice": _Support.move,
+    "transpose": _Support.move,
 }
