@@ -122,9 +122,6 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "multi_output._is_looped_reduce: without instruction.opcode == 'reduce'",
         "multi_output._is_looped_reduce: instruction.opcode == 'reduce', NotEq",
     ),
-    "a sibling is refused, and a producer read by no fusion, that makes several arrays in a loop": (
-        "multi_output.LoopShape.check: without other.is_array",
-    ),
     "what reads several arrays as one is refused before, by gf-opcode or gf-triton-support": (
         "gemm.GemmInputWorth.is_worth: return False, not",
         "gemm.GemmOutputWorth.check: without added is not None",
@@ -164,6 +161,9 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "'parameter'",
         "softmax.Diamond.inside: without operand is not self.producer",
         "softmax.Diamond.inside: without operand.opcode != 'parameter'",
+    ),
+    "what takes a dimension apart changes places with the transpose, or has no tiles": (
+        "gemm_v2.GemmTranspose._reads_vectors: without dimensions is not None",
     ),
     "siblings have a parent": ("multi_output.DisjointSlices.check: without parent is None",),
     "no two times that are equal to the tick are known": (

@@ -392,7 +392,7 @@ class LoopShape(OutputPairRule):
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         one, other = (self._looped_over(each, state) for each in (pair.consumer, pair.producer))
-        if one.is_array and other.is_array and same_elements_in_memory(one, other):
+        if same_elements_in_memory(one, other):
             return None
         return self.refuse(consumer=str(one), producer=str(other))
 
