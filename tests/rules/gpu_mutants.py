@@ -61,7 +61,13 @@ MODULES = tuple(
 )
 
 # What is recorded for other devices than the H100 takes long, and is asked where it matters.
-ALSO = {("loops", "b200"), ("concatenates", "b200"), ("transposes", "b200")}
+ALSO = {
+    ("bodies", "b200"),
+    ("loops", "b200"),
+    ("concatenates", "b200"),
+    ("transposes", "b200"),
+    ("unsupported", "a100"),
+}
 
 # Mutants that behave as the original does, by the reason for it.
 EQUIVALENT: dict[str, tuple[str, ...]] = {
@@ -117,16 +123,7 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "reductions.is_reduction_hero: without reduction.major <= _MOST_ROWS_IN_BATCH",
         "reductions.is_reduction_hero: without reduction.minor <= _LONGEST_ROW",
     ),
-    "so many blocks keep all cores and the memory busy, unrolled or not": (
-        "cost.launch._LARGEST_WINDOW +1",
-        "cost.launch._LARGEST_WINDOW -1",
-        "cost.launch._LEAST_BLACKWELL_UNROLL +1",
-        "cost.launch._LEAST_BLACKWELL_UNROLL -1",
-        "cost.launch._MOST_CONCATENATED +1",
-        "cost.launch._MOST_CONCATENATED -1",
-        "cost.launch._PAD_UNROLL +1",
-        "cost.launch._PAD_UNROLL -1",
-    ),
+    "the least that is unrolled is as much": ("cost.launch._PAD_UNROLL -1",),
 }
 
 _LONGEST = 10  # seconds of computation for one judge of a mutant: it may loop for ever
