@@ -173,7 +173,10 @@ def merge_fusion(fusion: MutableInstruction, producer: MutableInstruction) -> No
     Source: MergeFusionInstruction.
     """
     clones = _unpack(producer)
-    replace_operand(fusion, producer, clones[-1])
+    root = producer.fused.root
+    is_passed_on = root.opcode == "parameter"
+    result = producer.operands[root.parameter_number] if is_passed_on else clones[-1]
+    replace_operand(fusion, producer, result)
     for clone in reversed(clones):
         fuse_instruction(fusion, clone)
         clone.computation.remove(clone)
