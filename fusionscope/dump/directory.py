@@ -142,6 +142,13 @@ class DumpedModule:
         values = self.flags.values if self.flags is not None else {}
         return values.get("xla_dump_hlo_pass_re", (".*",)) == (".*",)
 
+    def lets_run(self, pass_name: str) -> bool:
+        """Whether the flags let a pass run."""
+        values = self.flags.values if self.flags is not None else {}
+        enabled = values.get("xla_enable_hlo_passes_only", ())
+        is_enabled = not enabled or pass_name in enabled
+        return is_enabled and pass_name not in values.get("xla_disable_hlo_passes", ())
+
     @property
     def priority_fusion(self) -> PriorityFusionRecord | None:
         return next(iter(self._side(Role.PRIORITY_FUSION, read_priority_fusion)), None)

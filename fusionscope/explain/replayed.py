@@ -62,7 +62,7 @@ def replay_passes(
     if passes is None:
         return None
     settings, books = read_settings(module, device), books or pick_books(module)
-    if not settings.runs(passes[-1]):
+    if not module.lets_run(passes[-1]):
         return Replayed({}, passes[-1], is_off=True)
     plans = {
         run.pass_name: replay(run.pass_name, module.read(run.before), settings, books)

@@ -100,12 +100,9 @@ def read_gpu_settings(module: DumpedModule, flags: DebugOptions | None) -> GpuSe
 
 def is_known_to_run(pass_name: str, module: DumpedModule) -> bool:
     """Whether neither a flag nor the GPU keeps a pass from running, by the rules that are known."""
-    values = _values(module.flags)
-    enabled = values.get("xla_enable_hlo_passes_only", ())
-    if pass_name in values.get("xla_disable_hlo_passes", ()) or (
-        enabled and pass_name not in enabled
-    ):
+    if not module.lets_run(pass_name):
         return False
+    values = _values(module.flags)
     if pass_name == _GEMM and any(values.get(each, ("",))[-1] == "false" for each in _FOR_GEMM):
         return False
     capability = module.device.capability if module.device is not None else None

@@ -37,22 +37,14 @@ class Settings:
     """The flags of a module, as far as a replay has to know them.
 
     ``ynn_types`` are the types of library fusions that are on, ``has_emitters`` whether the
-    emitters of fusions are, ``has_multi_output`` whether multi-output fusion runs. ``disabled`` are
-    passes that were left out, ``enabled`` the only ones that were not, None where all were enabled.
-    ``gpu`` is what was compiled for, None where that was no GPU.
+    emitters of fusions are, ``has_multi_output`` whether multi-output fusion runs. ``gpu`` is what
+    was compiled for, None where that was no GPU.
     """
 
     ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
     has_emitters: bool = True
     has_multi_output: bool = False
-    disabled: frozenset[str] = frozenset()
-    enabled: frozenset[str] | None = None
     gpu: GpuTarget | None = None
-
-    def runs(self, pass_name: str) -> bool:
-        """Whether the flags let a pass run."""
-        is_enabled = self.enabled is None or pass_name in self.enabled
-        return is_enabled and pass_name not in self.disabled
 
 
 def read_settings(module: DumpedModule, device: Device | None = None) -> Settings:
@@ -71,8 +63,6 @@ def read_settings(module: DumpedModule, device: Device | None = None) -> Setting
         else frozenset(each.removeprefix(_YNN_PREFIX) for each in types),
         emitters,
         emitters and "xla_cpu_use_multi_output_fusion" in extra,
-        frozenset(flags.values.get("xla_disable_hlo_passes", ())),
-        frozenset(flags.values.get("xla_enable_hlo_passes_only", ())) or None,
         gpu,
     )
 
@@ -95,7 +85,7 @@ def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
     if module.shows_all_passes:
         seen = {run.pass_name for _, run in runs}
         idle = _idle_runs(stages, seen, settings)
-        runs += [(place, run) for place, run in idle if settings.runs(run.pass_name)]
+        runs += [(place, run) for place, run in idle if module.lets_run(run.pass_name)]
     return tuple(run for _, run in sorted(runs, key=lambda found: found[0]))
 
 
