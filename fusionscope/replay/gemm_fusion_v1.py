@@ -18,11 +18,10 @@ from fusionscope.rules.gpu.dimension_order import (
     combine_splits,
     propagate,
 )
-from fusionscope.rules.gpu.gemm import AroundRule, GemmState, Neighbour, added_parameters
+from fusionscope.rules.gpu.gemm import GemmState, Neighbour, added_parameters, find_refusal
 from fusionscope.rules.gpu.gemm_v1 import (
     OrderedCandidate,
     OrderedDimensions,
-    OrderedRule,
     SideParameters,
 )
 from fusionscope.rules.graph import MutableInstruction
@@ -120,7 +119,8 @@ class _Growth:
 
     def _beyond(self, candidate: OrderedCandidate) -> Propagated | Decision:
         """The orders beyond a candidate, or why it does not go into the fusion."""
-        return self._refusal(candidate) or self._combined(candidate.propagated())
+        refusal = find_refusal(self._book, candidate, self._state)
+        return refusal or self._combined(candidate.propagated())
 
     def _combined(self, found: Propagated | str) -> Propagated | Decision:
         """Takes what is found for the fusion where both can be."""
@@ -137,16 +137,6 @@ class _Growth:
         decision = found if isinstance(found, Decision) else NO_OBJECTION
         self.asked.append(Asked(candidate.instruction.name, decision, is_operand))
         return None if isinstance(found, Decision) else found
-
-    def _refusal(self, candidate: OrderedCandidate) -> Decision | None:
-        for rule in self._book:
-            if not isinstance(rule, AroundRule | OrderedRule):
-                continue
-            if candidate.neighbour in rule.neighbours:
-                decision = rule.check(candidate, self._state)
-                if decision is not None:
-                    return decision
-        return None
 
     def _fuse_towards(
         self, start: MutableInstruction, order: DimensionOrder, side: DotSide, limit: int | None

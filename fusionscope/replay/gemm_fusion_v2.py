@@ -26,8 +26,8 @@ from fusionscope.rules.gpu.bitcasts import (
     transpose_of_bitcast,
     with_type_of,
 )
-from fusionscope.rules.gpu.gemm import AroundRule, GemmState, Neighbour
-from fusionscope.rules.gpu.gemm_v2 import SpaceRule, TileCandidate, TileRule, Tracked
+from fusionscope.rules.gpu.gemm import GemmState, Neighbour, find_refusal
+from fusionscope.rules.gpu.gemm_v2 import SpaceRule, TileCandidate, Tracked
 from fusionscope.rules.gpu.shape_tracker import ShapeTracker
 from fusionscope.rules.graph import (
     MutableComputation,
@@ -154,14 +154,7 @@ class _SearchSpace:
         return output
 
     def _decision(self, candidate: TileCandidate) -> Decision:
-        for rule in self._book:
-            if not isinstance(rule, AroundRule | TileRule):
-                continue
-            if candidate.neighbour in rule.neighbours:
-                decision = rule.check(candidate, self._state)
-                if decision is not None:
-                    return decision
-        return NO_OBJECTION
+        return find_refusal(self._book, candidate, self._state) or NO_OBJECTION
 
     def _fuse_operands(self, queue: Sequence[tuple[MutableInstruction, Tracked | None]]) -> None:
         """Breadth first. Source: FuseOperandsBFS."""

@@ -8,10 +8,11 @@ xla/service/gpu/triton_tiling_propagation.cc.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from fusionscope.dump.device import Device
 from fusionscope.rules.gpu.triton_dot import unsupported_dot
@@ -73,15 +74,28 @@ class DotRule(Rule):
         """A refusal, or None where the rule has nothing against a fusion of the dot."""
 
 
+AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
+
+
 @dataclass(frozen=True, slots=True)
-class AroundRule(Rule):
+class AroundRule(Rule, Generic[AnyCandidate]):
     """A rule about what is around the fusion as it has become."""
 
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND, Neighbour.USER)
 
     @abstractmethod
-    def check(self, candidate: Candidate, state: GemmState) -> Decision | None:
+    def check(self, candidate: AnyCandidate, state: GemmState) -> Decision | None:
         """A refusal, or None where the rule has nothing against the candidate."""
+
+
+def find_refusal(rules: Iterable[Rule], candidate: Candidate, state: GemmState) -> Decision | None:
+    """That of the first rule that has something against the candidate."""
+    for rule in rules:
+        if isinstance(rule, AroundRule) and candidate.neighbour in rule.neighbours:
+            decision = rule.check(candidate, state)
+            if decision is not None:
+                return decision
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +143,7 @@ class GemmSupport(DotRule):
 
 
 @dataclass(frozen=True, slots=True)
-class GemmPower(AroundRule):
+class GemmPower(AroundRule[Candidate]):
     id: ClassVar = "gf-power"
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND,)
     title: ClassVar = "a power that others read too"
@@ -146,7 +160,7 @@ class GemmPower(AroundRule):
 
 
 @dataclass(frozen=True, slots=True)
-class GemmInputWorth(AroundRule):
+class GemmInputWorth(AroundRule[Candidate]):
     id: ClassVar = "gf-input-worth"
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND,)
     title: ClassVar = "fusing it into the matrix multiplication saves nothing"
@@ -210,7 +224,7 @@ class GemmInputWorth(AroundRule):
 
 
 @dataclass(frozen=True, slots=True)
-class GemmOtherInputs(AroundRule):
+class GemmOtherInputs(AroundRule[Candidate]):
     id: ClassVar = "gf-other-inputs"
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.USER,)
     title: ClassVar = "what reads the dot reads something else too"
@@ -242,7 +256,7 @@ class GemmOtherInputs(AroundRule):
 
 
 @dataclass(frozen=True, slots=True)
-class GemmOutputWorth(AroundRule):
+class GemmOutputWorth(AroundRule[Candidate]):
     id: ClassVar = "gf-output-worth"
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.USER,)
     title: ClassVar = "fusing the matrix multiplication into it saves nothing"

@@ -6,7 +6,6 @@ Source of all: xla/service/gpu/triton_tiling_propagation.cc.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +23,7 @@ from fusionscope.rules.gpu.dimension_order import (
 from fusionscope.rules.gpu.gemm import (
     PASS_NAME,
     PROFIT_SOURCE,
+    AroundRule,
     Candidate,
     GemmInputWorth,
     GemmOtherInputs,
@@ -66,17 +66,6 @@ class OrderedCandidate(Candidate):
 
 
 @dataclass(frozen=True, slots=True)
-class OrderedRule(Rule):
-    """A rule about what is around the fusion as it has become."""
-
-    neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND, Neighbour.USER)
-
-    @abstractmethod
-    def check(self, candidate: OrderedCandidate, state: GemmState) -> Decision | None:
-        """A refusal, or None where the rule has nothing against the candidate."""
-
-
-@dataclass(frozen=True, slots=True)
 class SideParameters(Rule):
     id: ClassVar = "gf-side-parameters"
     title: ClassVar = "one side of the dot reads many arrays"
@@ -92,7 +81,7 @@ class SideParameters(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class OrderedOpcode(OrderedRule):
+class OrderedOpcode(AroundRule[OrderedCandidate]):
     id: ClassVar = "gf-opcode"
     title: ClassVar = "fusions of dots do not have such operations"
     what: ClassVar = "The candidate is a reduction, a pad, a dynamic-slice or a tuple."
@@ -120,7 +109,7 @@ class OrderedPower(GemmPower):
 
 
 @dataclass(frozen=True, slots=True)
-class OrderedSupport(OrderedRule):
+class OrderedSupport(AroundRule[OrderedCandidate]):
     id: ClassVar = "gf-operation"
     title: ClassVar = "the emitter for dots does not know it"
     what: ClassVar = (
@@ -181,7 +170,7 @@ def _is_known(element_type: str, device: Device) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderedDimensions(OrderedRule):
+class OrderedDimensions(AroundRule[OrderedCandidate]):
     id: ClassVar = "gf-dimensions"
     title: ClassVar = "dimensions of the dot out of order"
     what: ClassVar = (

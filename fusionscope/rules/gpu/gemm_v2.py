@@ -19,6 +19,7 @@ from fusionscope.rules.gpu.cost.coalescing import transposes_minor_dimension
 from fusionscope.rules.gpu.gemm import (
     PASS_NAME,
     SOURCE,
+    AroundRule,
     Candidate,
     GemmInputWorth,
     GemmOtherInputs,
@@ -122,17 +123,6 @@ class SpaceRule(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class TileRule(Rule):
-    """A rule about what is around the fusion as it has become."""
-
-    neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND, Neighbour.USER)
-
-    @abstractmethod
-    def check(self, candidate: TileCandidate, state: GemmState) -> Decision | None:
-        """A refusal, or None where the rule has nothing against the candidate."""
-
-
-@dataclass(frozen=True, slots=True)
 class GemmFusible(SpaceRule):
     id: ClassVar = "gf-fusible"
     title: ClassVar = "it cannot be fused with a dot"
@@ -170,7 +160,7 @@ class GemmTriton(SpaceRule):
 
 
 @dataclass(frozen=True, slots=True)
-class GemmParameters(TileRule):
+class GemmParameters(AroundRule[TileCandidate]):
     id: ClassVar = "gf-parameters"
     neighbours: ClassVar = (Neighbour.OPERAND,)
     title: ClassVar = "the fusion would read too many arrays"
@@ -190,7 +180,7 @@ class GemmParameters(TileRule):
 
 
 @dataclass(frozen=True, slots=True)
-class GemmConcatenate(TileRule):
+class GemmConcatenate(AroundRule[TileCandidate]):
     id: ClassVar = "gf-concatenate"
     title: ClassVar = "its parts are no parts of the dot"
     what: ClassVar = (
@@ -230,7 +220,7 @@ class GemmConcatenate(TileRule):
 
 
 @dataclass(frozen=True, slots=True)
-class GemmTranspose(TileRule):
+class GemmTranspose(AroundRule[TileCandidate]):
     id: ClassVar = "gf-transpose"
     neighbours: ClassVar = (Neighbour.OPERAND,)
     title: ClassVar = "a transpose takes the dot's dimensions apart"
@@ -277,7 +267,7 @@ class GemmTranspose(TileRule):
 
 
 @dataclass(frozen=True, slots=True)
-class GemmTransposeBefore(TileRule):
+class GemmTransposeBefore(AroundRule[TileCandidate]):
     id: ClassVar = "gf-transpose-before"
     neighbours: ClassVar = (Neighbour.OPERAND,)
     title: ClassVar = "a transpose that its producer can do"
@@ -317,7 +307,7 @@ class GemmTransposeBefore(TileRule):
 
 
 @dataclass(frozen=True, slots=True)
-class GemmTransposeBehind(TileRule):
+class GemmTransposeBehind(AroundRule[TileCandidate]):
     id: ClassVar = "gf-transpose-behind"
     neighbours: ClassVar = (Neighbour.USER,)
     title: ClassVar = "a transpose of what the matrix multiplication computes"
@@ -368,7 +358,7 @@ def _fits_behind(transpose: MutableInstruction) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class GemmTiling(TileRule):
+class GemmTiling(AroundRule[TileCandidate]):
     id: ClassVar = "gf-tiling"
     title: ClassVar = "the dot and it have no common tiles"
     what: ClassVar = (
@@ -388,7 +378,7 @@ class GemmTiling(TileRule):
 
 
 @dataclass(frozen=True, slots=True)
-class GemmBlocks(TileRule):
+class GemmBlocks(AroundRule[TileCandidate]):
     id: ClassVar = "gf-blocks"
     title: ClassVar = "no tiles that Triton would try fit"
     what: ClassVar = (
