@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fusionscope.hlo.shape import TUPLE, Shape
 from fusionscope.replay.plan import Considered, FusionPlan
+from fusionscope.rules.fusing import add_element
 from fusionscope.rules.gpu.copies import CopiedFusion, CopyOutputs
 from fusionscope.rules.gpu.fusion import GpuPairRule
 from fusionscope.rules.gpu.state import GpuState
@@ -127,15 +128,14 @@ def _take_in(fusion: MutableInstruction, ways: list[_Way]) -> None:
             if each.opcode == "get-tuple-element":
                 inner = root.operands[int(each.attributes["index"])]
             else:
-                inner = _add(fused, each.opcode, each.shape, [inner], each.attributes_text)
+                inner = fused.make(each.opcode, each.shape, [inner], each.attributes_text)
         results.append(inner)
-    shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
-    fused.root = _add(fused, "tuple", shape, results)
-    fusion.shape = shape
+    fusion.shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
+    fused.root = fused.make("tuple", fusion.shape, results)
     if is_tuple:
         fused.remove(root)
     else:
-        element = _add_element(fusion, 0)
+        element = add_element(fusion, 0)
         begun = {way[0] for way in ways}
         for user in list(fusion.users):
             if user is not element and user not in begun:
@@ -143,23 +143,7 @@ def _take_in(fusion: MutableInstruction, ways: list[_Way]) -> None:
         if fusion.is_root:
             computation.root = element
     for index, way in enumerate(ways, first):
-        computation.replace(way[-1], _add_element(fusion, index))
+        computation.replace(way[-1], add_element(fusion, index))
         for unused in reversed(way[:-1]):
             if not (unused.users or unused.is_root or has_side_effect(unused)):
                 computation.remove(unused)
-
-
-def _add_element(fusion: MutableInstruction, index: int) -> MutableInstruction:
-    shape = fusion.shape.elements[index]
-    return _add(fusion.computation, "get-tuple-element", shape, [fusion], f", index={index}")
-
-
-def _add(
-    computation: MutableComputation,
-    opcode: str,
-    shape: Shape,
-    operands: list[MutableInstruction],
-    attributes_text: str = "",
-) -> MutableInstruction:
-    name = computation.module.instruction_name(opcode)
-    return computation.add(MutableInstruction(name, opcode, shape, operands, attributes_text))

@@ -111,7 +111,7 @@ class GemmFusion(ABC):
             self._decide(computation, *ends, asked.decision, made)
         result = fusion
         if output.shape != fusion.shape:
-            result = computation.add(make_bitcast(computation, output.shape, fusion))
+            result = computation.make("bitcast", output.shape, [fusion])
         computation.replace_uses(output, result)
         remove_unused(output)
 
@@ -142,13 +142,6 @@ def add_gemm_fusion(
     fusion.fusion_kind, fusion.backend_kind = "kCustom", _KIND
     fusion.called = [fused]
     return dot.computation.add(fusion)
-
-
-def make_bitcast(
-    computation: MutableComputation, shape: Shape, operand: MutableInstruction
-) -> MutableInstruction:
-    name = computation.module.instruction_name("bitcast")
-    return MutableInstruction(name, "bitcast", shape, [operand])
 
 
 def copy_with(

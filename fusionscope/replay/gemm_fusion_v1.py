@@ -212,9 +212,5 @@ class _Growth:
         return self.fused.add(copy_with(self.fused, original, original.shape, operands))
 
     def _parameter(self, original: MutableInstruction) -> MutableInstruction:
-        number = str(len(self.inputs))
         self.inputs.append(original)
-        name = self.fused.module.instruction_name(f"parameter_{number}")
-        return self.fused.add(
-            MutableInstruction(name, "parameter", original.shape, [], inside=number)
-        )
+        return self.fused.make_parameter(original.shape)

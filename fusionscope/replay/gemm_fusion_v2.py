@@ -15,7 +15,6 @@ from fusionscope.replay.gemm_fusion import (
     Grown,
     add_gemm_fusion,
     copy_with,
-    make_bitcast,
 )
 from fusionscope.rules.fusing import create_fusion, fuse_instruction, merge_fusion
 from fusionscope.rules.gpu.bitcasts import (
@@ -97,7 +96,7 @@ class _SearchSpace:
             if refusal is not None:
                 pending.pop()
                 self._left_out[current] = refusal
-                self._keep(current, self._parameter(current.shape))
+                self._keep(current, self._entry.make_parameter(current.shape))
                 continue
             missing = [each for each in reversed(current.operands) if each not in self._clones]
             if missing:
@@ -113,11 +112,6 @@ class _SearchSpace:
     def _keep(self, original: MutableInstruction, clone: MutableInstruction) -> None:
         self._clones[original] = clone
         self._originals[clone] = original
-
-    def _parameter(self, shape: Shape) -> MutableInstruction:
-        number = str(len(self._entry.parameters))
-        name = self._entry.module.instruction_name(f"parameter_{number}")
-        return self._entry.add(MutableInstruction(name, "parameter", shape, [], inside=number))
 
     def fuse(self) -> MutableInstruction:
         """Makes the fusion; returns what it computes in the end, in the module that is compiled."""
@@ -367,7 +361,7 @@ class _SearchSpace:
     def _add_bitcast(
         self, computation: MutableComputation, shape: Shape, operand: MutableInstruction
     ) -> MutableInstruction:
-        return computation.add(make_bitcast(computation, shape, operand))
+        return computation.make("bitcast", shape, [operand])
 
     def _stands_for(self, made: MutableInstruction, old: MutableInstruction) -> None:
         original = self._originals.get(old)
@@ -406,9 +400,9 @@ class _SearchSpace:
         if known is not None:
             if known.shape == shape:
                 return known
-            return computation.add(make_bitcast(computation, shape, known))
+            return computation.make("bitcast", shape, [known])
         source = self._original(operand.operands[0], shape)
-        made = computation.add(make_bitcast(computation, shape, source))
+        made = computation.make("bitcast", shape, [source])
         self._keep(made, operand)
         return made
 

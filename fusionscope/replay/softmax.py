@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fusionscope.replay.plan import Considered, FusionPlan
 from fusionscope.replay.triton_fusion import give_to_triton
 from fusionscope.replay.unfused import time_unfused
+from fusionscope.rules.fusing import clone_into
 from fusionscope.rules.gpu.body import FusionBody
 from fusionscope.rules.gpu.emitters import TRITON
 from fusionscope.rules.gpu.softmax import (
@@ -27,7 +28,7 @@ from fusionscope.rules.gpu.tiling.indexing import IndexPropagation
 from fusionscope.rules.gpu.tiling.kernel import Tiling
 from fusionscope.rules.gpu.tiling.propagation import TilePropagation
 from fusionscope.rules.gpu.tiling.search import Untileable, find_best_tiling
-from fusionscope.rules.graph import CONTROL, MutableInstruction, MutableModule, remove_unused
+from fusionscope.rules.graph import MutableInstruction, MutableModule, remove_unused
 from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 
 _NAME = "triton_softmax"
@@ -125,22 +126,11 @@ class SoftmaxRewriter:
         operands: list[MutableInstruction] = []
         for each in diamond.body():
             if each is diamond.producer or each.opcode == "parameter":
-                number = str(len(operands))
-                name = self.graph.instruction_name(f"parameter_{number}")
-                copy = MutableInstruction(name, "parameter", each.shape, [], inside=number)
+                copies[each] = fused.make_parameter(each.shape)
                 operands.append(each)
             else:
-                copy = MutableInstruction(
-                    self.graph.instruction_name(each.name),
-                    each.opcode,
-                    each.shape,
-                    [copies[operand] for operand in each.operands],
-                    CONTROL.sub("", each.attributes_text),
-                    each.inside,
-                )
-                copy.origin = each.origin
-                copy.called = list(each.called)
-            copies[each] = fused.add(copy)
+                inner = [copies[operand] for operand in each.operands]
+                copies[each] = clone_into(each, fused, inner)
         fused.root = copies[diamond.root]
         name = self.graph.instruction_name(_NAME)
         fusion = MutableInstruction(name, "fusion", fused.root.shape, operands)

@@ -60,12 +60,6 @@ def _join(concatenate: MutableInstruction, group: list[MutableInstruction]) -> M
     computation, (dimension,) = concatenate.computation, concatenate.attribute("dimensions")
     sizes = list(concatenate.shape.dimensions)
     sizes[dimension] = sum(each.shape.dimensions[dimension] or 1 for each in group)
-    return computation.add(
-        MutableInstruction(
-            computation.module.instruction_name(concatenate.name),
-            "concatenate",
-            replace(concatenate.shape, dimensions=tuple(sizes)),
-            group,
-            concatenate.attributes_text,
-        )
-    )
+    shape = replace(concatenate.shape, dimensions=tuple(sizes))
+    text = concatenate.attributes_text
+    return computation.make("concatenate", shape, group, text, name=concatenate.name)

@@ -48,7 +48,7 @@ def fuse_instruction(
     fused = fusion.fused
     slot = fusion.operands.index(producer)
     parameter = fused.parameters[slot]
-    clone = _clone(producer, fused)
+    clone = clone_into(producer, fused)
     fused.replace_uses(parameter, clone)
     fused.remove(parameter)
     for number, later in enumerate(fused.parameters[slot:], slot):
@@ -60,16 +60,17 @@ def fuse_instruction(
 
 
 def _add_clone(fusion: MutableInstruction, original: MutableInstruction) -> MutableInstruction:
-    clone = _clone(original, fusion.fused)
+    clone = clone_into(original, fusion.fused)
     _adopt_operands(fusion, clone)
     return clone
 
 
-def _clone(
+def clone_into(
     original: MutableInstruction,
     target: MutableComputation,
     operands: list[MutableInstruction] | None = None,
 ) -> MutableInstruction:
+    """Adds a clone to ``target``, which reads what the original does where ``operands`` is None."""
     clone = MutableInstruction(
         target.module.instruction_name(original.name),
         original.opcode,
@@ -134,36 +135,22 @@ def add_output(fusion: MutableInstruction, instruction: MutableInstruction) -> N
     root = fused.root
     if root.opcode == "tuple" and clone in root.operands:
         index = root.operands.index(clone)
-        computation.replace_uses(instruction, _element(fusion, index))
+        computation.replace_uses(instruction, add_element(fusion, index))
         return
     elements = [*(root.operands if root.opcode == "tuple" else [root]), clone]
-    fused.root = fused.add(
-        MutableInstruction(
-            fused.module.instruction_name("tuple"),
-            "tuple",
-            Shape(TUPLE, elements=tuple(each.shape for each in elements)),
-            elements,
-        )
-    )
-    fusion.shape = fused.root.shape
+    fusion.shape = Shape(TUPLE, elements=tuple(each.shape for each in elements))
+    fused.root = fused.make("tuple", fusion.shape, elements)
     if root.opcode == "tuple":
         fused.remove(root)
     else:
-        computation.replace_uses(fusion, _element(fusion, 0))
-    computation.replace_uses(instruction, _element(fusion, len(elements) - 1))
+        computation.replace_uses(fusion, add_element(fusion, 0))
+    computation.replace_uses(instruction, add_element(fusion, len(elements) - 1))
 
 
-def _element(fusion: MutableInstruction, index: int) -> MutableInstruction:
-    computation = fusion.computation
-    return computation.add(
-        MutableInstruction(
-            computation.module.instruction_name("get-tuple-element"),
-            "get-tuple-element",
-            fusion.shape.elements[index],
-            [fusion],
-            f", index={index}",
-        )
-    )
+def add_element(fusion: MutableInstruction, index: int) -> MutableInstruction:
+    """Adds what takes one result of ``fusion`` out of its tuple."""
+    shape = fusion.shape.elements[index]
+    return fusion.computation.make("get-tuple-element", shape, [fusion], f", index={index}")
 
 
 def merge_fusion(fusion: MutableInstruction, producer: MutableInstruction) -> None:
@@ -220,7 +207,7 @@ def _unpack(fusion: MutableInstruction) -> list[MutableInstruction]:
             outside[inner] = fusion.operands[inner.parameter_number]
         else:
             operands = [outside[operand] for operand in inner.operands]
-            outside[inner] = _clone(inner, fusion.computation, operands)
+            outside[inner] = clone_into(inner, fusion.computation, operands)
             clones.append(outside[inner])
     return clones
 
@@ -239,7 +226,7 @@ def fuse_consumer(fusion: MutableInstruction, consumer: MutableInstruction) -> N
             operands.append(fused.parameters[fusion.operands.index(operand)])
         else:
             operands.append(add_fusion_operand(fusion, operand))
-    fused.root = _clone(consumer, fused, operands)
+    fused.root = clone_into(consumer, fused, operands)
     fusion.shape = consumer.shape
     fusion.computation.replace(consumer, fusion)
 
@@ -247,7 +234,7 @@ def fuse_consumer(fusion: MutableInstruction, consumer: MutableInstruction) -> N
 def take_out_root(fusion: MutableInstruction) -> None:
     """Makes what the root of ``fusion`` reads the root; a clone of the old one reads the fusion."""
     computation, root = fusion.computation, fusion.fused.root
-    clone = _clone(root, computation, [fusion])
+    clone = clone_into(root, computation, [fusion])
     computation.replace_uses(fusion, clone)
     fusion.fused.root = root.operands[0]
     fusion.shape = fusion.fused.root.shape

@@ -223,6 +223,25 @@ class MutableComputation:
             called.callers[instruction] = None
         return instruction
 
+    def make(
+        self,
+        opcode: str,
+        shape: Shape,
+        operands: list[MutableInstruction],
+        attributes_text: str = "",
+        *,
+        name: str = "",
+    ) -> MutableInstruction:
+        """Adds a new instruction; ``name`` is the one wanted for it, its opcode where empty."""
+        name = self.module.instruction_name(name or opcode)
+        return self.add(MutableInstruction(name, opcode, shape, operands, attributes_text))
+
+    def make_parameter(self, shape: Shape) -> MutableInstruction:
+        """Adds the next parameter."""
+        number = str(len(self.parameters))
+        name = self.module.instruction_name(f"parameter_{number}")
+        return self.add(MutableInstruction(name, "parameter", shape, [], inside=number))
+
     def remove(self, instruction: MutableInstruction) -> None:
         """Takes out an instruction that nothing reads; what waited for it waits for what it
         waited for."""
