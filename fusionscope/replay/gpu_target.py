@@ -13,8 +13,7 @@ from fusionscope.replay.priority_fusion import RecordedOrder
 from fusionscope.rules.books import GPU_BOOKS, Books
 from fusionscope.rules.gpu.gemm_v1 import GPU_GEMM_V1
 from fusionscope.rules.gpu.gemm_v2 import GPU_GEMM_V2
-from fusionscope.rules.gpu.state import GpuSettings
-from fusionscope.rules.gpu.triton_support import TRITON_0_10, TRITON_0_11, TRITON_0_12
+from fusionscope.rules.gpu.state import GPU_SETTINGS, GpuSettings
 
 # An early stage that only one version has: its pipeline, the pass behind it and the next one.
 _ONLY_IN = {
@@ -24,7 +23,6 @@ _ONLY_IN = {
     ): "gpu-0.11",
 }  # fmt: skip
 _NEWEST = "gpu-0.12"
-_TRITON = {"gpu-0.10": TRITON_0_10, "gpu-0.11": TRITON_0_11, "gpu-0.12": TRITON_0_12}
 
 _GEMM = GPU_GEMM_V2.pass_name
 _GEMM_V2 = "xla_gpu_experimental_gemm_fusion_v2"
@@ -86,15 +84,16 @@ def read_device(module: DumpedModule, device: Device | None = None) -> Device:
 
 def read_gpu_settings(module: DumpedModule, flags: DebugOptions | None) -> GpuSettings:
     values = _values(flags)
-    default = GpuSettings()
-    triton = _TRITON[_version_of(module)]
+    default = GPU_SETTINGS[_version_of(module)]
+    triton = default.triton
     if _TILES in values:
         triton = replace(triton, propagates_tiles=values[_TILES][-1] == "true")
-    return GpuSettings(
-        _number(values, _MAX_UNROLL, default.max_unroll),
-        values.get(_HEROLESS, ("false",))[-1] == "true",
-        _number(values, _GEMM_THRESHOLD, default.gemm_threshold),
-        triton,
+    return replace(
+        default,
+        max_unroll=_number(values, _MAX_UNROLL, default.max_unroll),
+        has_heroless_triton=values.get(_HEROLESS, ("false",))[-1] == "true",
+        gemm_threshold=_number(values, _GEMM_THRESHOLD, default.gemm_threshold),
+        triton=triton,
     )
 
 

@@ -113,7 +113,7 @@ class SoftmaxRewriter:
         rule = self.book.find(FasterUnfused.id)
         if not isinstance(rule, FasterUnfused):
             return None
-        unfused = time_unfused(fusion.fused, self.state.device, self.state.settings.triton)
+        unfused = time_unfused(fusion.fused, self.state.device, self.state.settings)
         return rule.check(tiling.total, unfused)
 
     def _make_fusion(self, diamond: Diamond) -> MutableInstruction:

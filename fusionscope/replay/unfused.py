@@ -18,7 +18,6 @@ from fusionscope.rules.gpu.fusion import GPU_FUSION
 from fusionscope.rules.gpu.multi_output import GPU_MULTI_OUTPUT
 from fusionscope.rules.gpu.reductions import has_reduction_emitter
 from fusionscope.rules.gpu.state import GpuSettings, GpuState
-from fusionscope.rules.gpu.triton_support import TritonVersion
 from fusionscope.rules.graph import (
     MutableComputation,
     MutableInstruction,
@@ -31,14 +30,15 @@ _LONGEST_ROW = 16 * 1024
 
 
 def time_unfused(
-    computation: MutableComputation, device: Device, triton: TritonVersion
+    computation: MutableComputation, device: Device, settings: GpuSettings
 ) -> Duration:
     """The times of the kernels that would be made of it, without their launches.
 
     It has one reduction, of the last dimension, in the default layout. The flags that the compiler
     was given do not matter, it takes its defaults here.
     """
-    graph, settings = extract(computation), GpuSettings(triton=triton)
+    graph = extract(computation)
+    settings = GpuSettings(triton=settings.triton, rounds_products=settings.rounds_products)
     fuse(graph, device, settings)
     model = GpuState(device, settings).model
     return sum(model.time(each).total for each in graph.entry.instructions)

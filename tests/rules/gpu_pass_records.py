@@ -22,7 +22,6 @@ from unittest import mock
 from compiling import version_of
 from gpu_compiling import run_all
 from test_gpu_examples import H100
-from test_gpu_pass_examples import TRITON
 
 from fusionscope.hlo import Module, parse
 from fusionscope.replay import copy_fusion
@@ -31,7 +30,7 @@ from fusionscope.replay.gpu_passes import replay_gpu
 from fusionscope.replay.gpu_target import GpuTarget
 from fusionscope.replay.plan import FusionPlan
 from fusionscope.rules.books import GPU_BOOKS, find_book
-from fusionscope.rules.gpu.state import GpuSettings
+from fusionscope.rules.gpu.state import GPU_SETTINGS
 from fusionscope.rules.gpu.tiling.search import BlockLevelConfig, block_level_config
 from fusionscope.rules.graph import MutableModule
 from fusionscope.rules.rule import RuleBook
@@ -65,7 +64,7 @@ def read_records(file: Path) -> list[Record]:
 
 def replay(book: RuleBook[Any], version: str, before: Module) -> FusionPlan:
     """For an H100."""
-    target = GpuTarget(H100, GpuSettings(triton=TRITON[version]))
+    target = GpuTarget(H100, GPU_SETTINGS[version])
     with mock.patch.object(copy_fusion, "_order_users"):  # no copy insertion ran before
         return replay_gpu(book.pass_name, MutableModule(before), target, (book,))
 

@@ -1,12 +1,13 @@
 """Keeps what the real compiler recorded of the modules in ``gpu_records/``, for the tests.
 
-    PYTHONPATH=. python tests/rules/gpu_records.py --python PATH [--check]
+    PYTHONPATH=. python tests/rules/gpu_records.py --python 0.12=PATH --python 0.11=PATH [--check]
 
-``PATH`` is a Python that has jax and its plugin for CUDA; no GPU is needed. Each file ``NAME.hlo``
-holds modules; a first line ``// targets: h100 b200`` says for which devices of ``samples/devices``
-they are recorded, ``// flags: --xla_...`` with which flags. ``NAME.TARGET.txt`` is what priority
-fusion did with each of them, a line a step. So are the examples of the rules, for an H100. With
-``--check`` the files are compared with what the compiler records instead of written.
+Each ``PATH`` is a Python that has that jax and its plugin for CUDA; no GPU is needed. Each file
+``NAME.hlo`` holds modules; a first line ``// targets: h100 b200`` says for which devices of
+``samples/devices`` they are recorded, ``// flags: --xla_...`` with which flags,
+``// version: 0.11`` by another jaxlib than 0.12. ``NAME.TARGET.txt`` is what priority fusion did
+with each of them, a line a step. So are the examples of the rules, for an H100. With ``--check``
+the files are compared with what the compiler records instead of written.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fusionscope.rules.gpu.fusion import GPU_FUSION
 
 DIRECTORY = Path(__file__).parent / "gpu_records"
 EXAMPLES = "examples"
+_NEWEST = "0.12"
 _HEADING = re.compile(r"^// (\w+): (.+)$", re.MULTILINE)
 _MODULE = re.compile(r"^HloModule ([\w.\-]+)", re.MULTILINE)
 
@@ -35,6 +37,7 @@ class Programs:
     name: str
     targets: tuple[str, ...]
     flags: str
+    version: str
     texts: dict[str, str]
 
     def record(self, target: str) -> Path:
@@ -53,14 +56,18 @@ def all_programs() -> Iterator[Programs]:
         }
         assert len(texts) == len(starts), f"two modules of {file.name} have the same name"
         yield Programs(
-            file.stem, tuple(options["targets"].split()), options.get("flags", ""), texts
+            file.stem,
+            tuple(options["targets"].split()),
+            options.get("flags", ""),
+            options.get("version", _NEWEST),
+            texts,
         )
     examples = {}
     for rule in GPU_FUSION:
         for id in (rule.id, f"{rule.id}-gpu"):
             for index, example in enumerate(read_examples(id)):
                 examples[f"{id}.{index}"] = example.text
-    yield Programs(EXAMPLES, ("h100",), "", examples)
+    yield Programs(EXAMPLES, ("h100",), "", _NEWEST, examples)
 
 
 def written(step: Step) -> str:
@@ -99,17 +106,18 @@ def main() -> None:
     from gpu_compiling import record_all
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--python", required=True, help="a Python that has jax, with CUDA")
+    parser.add_argument("--python", action="append", default=[], metavar="VERSION=PATH")
     parser.add_argument("--check", action="store_true", help="compare and do not write")
     parser.add_argument("--only", help="the name of one file")
     options = parser.parse_args()
+    pythons = dict(entry.split("=", 1) for entry in options.python)
     wrong = 0
     for programs in all_programs():
-        if options.only not in (None, programs.name):
+        if options.only not in (None, programs.name) or programs.version not in pythons:
             continue
         for target in programs.targets:
             texts = list(programs.texts.values())
-            records = record_all(options.python, texts, target, programs.flags)
+            records = record_all(pythons[programs.version], texts, target, programs.flags)
             lines: list[str] = []
             count = 0
             for name, found in zip(programs.texts, records, strict=True):

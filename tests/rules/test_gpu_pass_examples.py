@@ -14,12 +14,10 @@ from fusionscope.replay.gpu_target import GpuTarget
 from fusionscope.replay.plan import FusionPlan
 from fusionscope.rules.books import GPU_BOOKS
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.rules.gpu.state import GpuSettings
-from fusionscope.rules.gpu.triton_support import TRITON_0_10, TRITON_0_11, TRITON_0_12
+from fusionscope.rules.gpu.state import GPU_SETTINGS
 from fusionscope.rules.graph import MutableModule
 from fusionscope.rules.rule import RuleBook
 
-TRITON = {"gpu-0.12": TRITON_0_12, "gpu-0.11": TRITON_0_11, "gpu-0.10": TRITON_0_10}
 # Each rule with the book that it is in, by the newest version that has it.
 RULES: dict[str, tuple[str, RuleBook[Any]]] = {}
 for version, books in GPU_BOOKS.items():
@@ -39,7 +37,7 @@ def plan_of(id: str, example: Example, changed: RuleBook[Any] | None = None) -> 
     version, own = RULES[id]
     book = changed or own
     graph = MutableModule(parse(example.text))
-    target = GpuTarget(H100, GpuSettings(triton=TRITON[version]))
+    target = GpuTarget(H100, GPU_SETTINGS[version])
     return replay_gpu(book.pass_name, graph, target, (book,))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -16,7 +17,7 @@ from fusionscope.replay.priority_fusion import PriorityFusion
 from fusionscope.replay.priority_record import compare_with_record, recorded_order
 from fusionscope.rules.gpu.emitters import is_generic_triton
 from fusionscope.rules.gpu.fusion import GPU_FUSION
-from fusionscope.rules.gpu.state import GpuSettings, GpuState
+from fusionscope.rules.gpu.state import GPU_SETTINGS, GpuSettings, GpuState
 from fusionscope.rules.graph import MutableModule
 from fusionscope.rules.rule import Rule, RuleBook
 
@@ -39,7 +40,8 @@ steps_of = lru_cache(read_steps)
 
 def settings_of(programs: Programs) -> GpuSettings:
     unroll = re.search(r"max_unroll_factor=(\d+)", programs.flags)
-    return GpuSettings(
+    return replace(
+        GPU_SETTINGS[f"gpu-{programs.version}"],
         max_unroll=int(unroll[1]) if unroll else 32,
         has_heroless_triton="heroless_priority_fusion=true" in programs.flags,
     )

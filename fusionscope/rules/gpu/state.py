@@ -11,7 +11,12 @@ from fusionscope.rules.gpu.emitters import is_generic_triton
 from fusionscope.rules.gpu.reductions import has_reduction_emitter, normal_reduction
 from fusionscope.rules.gpu.transposes import tiled_transpose
 from fusionscope.rules.gpu.triton import Triton
-from fusionscope.rules.gpu.triton_support import TRITON_0_12, TritonVersion
+from fusionscope.rules.gpu.triton_support import (
+    TRITON_0_10,
+    TRITON_0_11,
+    TRITON_0_12,
+    TritonVersion,
+)
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.properties import is_elementwise, is_fusible
 
@@ -26,8 +31,9 @@ _FUSIBLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GpuSettings:
-    """The flags of the compiler that its rules for GPUs depend on, as they are by default, and what
-    its version can do with Triton.
+    """The flags of the compiler that its rules for GPUs depend on, as they are by default, what its
+    version can do with Triton, and whether it rounds a product before it adds it to something:
+    since 0.12 it is built for processors that do both in one step.
 
     ``max_unroll`` is xla_gpu_experimental_max_unroll_factor, ``has_heroless_triton``
     xla_gpu_experimental_enable_triton_heroless_priority_fusion, ``gemm_threshold``
@@ -38,6 +44,15 @@ class GpuSettings:
     has_heroless_triton: bool = False
     gemm_threshold: int = 100
     triton: TritonVersion = TRITON_0_12
+    rounds_products: bool = False
+
+
+# By the name of a version's books, with the flags as they are by default.
+GPU_SETTINGS = {
+    "gpu-0.12": GpuSettings(),
+    "gpu-0.11": GpuSettings(triton=TRITON_0_11, rounds_products=True),
+    "gpu-0.10": GpuSettings(triton=TRITON_0_10, rounds_products=True),
+}
 
 
 class GpuState:
@@ -47,7 +62,9 @@ class GpuState:
         self.device = device
         self.settings = settings
         self.triton = Triton(device, settings.triton)
-        self.model = CostModel(device, settings.max_unroll, self.triton)
+        self.model = CostModel(
+            device, settings.max_unroll, self.triton, rounds_products=settings.rounds_products
+        )
         self._facts: dict[MutableInstruction, Facts] = {}
 
     def facts(self, instruction: MutableInstruction) -> Facts:

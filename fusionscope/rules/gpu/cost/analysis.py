@@ -13,7 +13,7 @@ from functools import lru_cache
 from fusionscope.hlo.shape import Shape
 from fusionscope.hlo.window import WindowDimension, read_window
 from fusionscope.rules.gpu.cost.cycles import cycles_of
-from fusionscope.rules.gpu.cost.duration import f32
+from fusionscope.rules.gpu.cost.duration import add_product, f32
 from fusionscope.rules.graph import MutableComputation, MutableInstruction
 from fusionscope.rules.layouts import transpose_is_bitcast
 from fusionscope.rules.properties import BINARY, UNARY, is_elementwise, leaves, same_but_for_type
@@ -66,9 +66,10 @@ class FusionCosts(Costs):
 class CostAnalysis:
     """Costs of instructions, each computed once until it changes."""
 
-    def __init__(self, architecture: str) -> None:
+    def __init__(self, architecture: str, *, rounds_products: bool = False) -> None:
         """``architecture`` is that whose cycles count, such as ``sm_90``."""
         self._architecture = architecture
+        self._rounds_products = rounds_products
         self._known: dict[MutableInstruction, Costs] = {}
 
     def of(self, instruction: MutableInstruction) -> Costs:
@@ -200,7 +201,9 @@ class CostAnalysis:
             used[current] = share
             costs.emitted[current] = emitted
             own = self.of(current)
-            costs.flops = f32(costs.flops + f32(share * own.flops))
+            costs.flops = add_product(
+                costs.flops, share, own.flops, rounds_product=self._rounds_products
+            )
             costs.ir_size = f32(costs.ir_size + emitted)
             if _passes_elements_on(current):
                 for operand in current.operands:

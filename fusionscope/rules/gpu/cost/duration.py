@@ -24,6 +24,12 @@ def f32(number: float) -> float:
     return c_float(number).value
 
 
+def add_product(total: float, one: float, other: float, *, rounds_product: bool) -> float:
+    """``total + one * other`` of 32-bit floats, rounded once, or after each of the two steps."""
+    product = one * other  # exact: twice 24 bits
+    return f32(total + (f32(product) if rounds_product else product))
+
+
 def from_seconds(seconds: float) -> Duration:
     """Source: absl::Seconds of a floating point number, for 0 and more."""
     if seconds >= _LONGEST:

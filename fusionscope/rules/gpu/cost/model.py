@@ -15,7 +15,7 @@ from fusionscope.rules.gpu.body import FusionBody, part_roots
 from fusionscope.rules.gpu.cost.analysis import CostAnalysis, shape_bytes
 from fusionscope.rules.gpu.cost.coalescing import spoils_coalescing
 from fusionscope.rules.gpu.cost.cycles import architecture_of
-from fusionscope.rules.gpu.cost.duration import INFINITE, Duration, f32
+from fusionscope.rules.gpu.cost.duration import INFINITE, Duration, add_product, f32
 from fusionscope.rules.gpu.cost.launch import Launch, launch_of
 from fusionscope.rules.gpu.cost.memory import (
     KERNEL_LAUNCH,
@@ -93,9 +93,12 @@ class CostModel:
         device: Device,
         max_unroll: int,
         triton: Triton,
+        *,
+        rounds_products: bool = False,
     ) -> None:
         self.device = device
-        self.costs = CostAnalysis(architecture_of(device))
+        self.costs = CostAnalysis(architecture_of(device), rounds_products=rounds_products)
+        self._rounds_products = rounds_products
         self._max_unroll = max_unroll
         self._triton = triton
         self._times: dict[MutableInstruction, RunTime] = {}
@@ -237,7 +240,11 @@ class CostModel:
         for slot, operand in enumerate(consumer.operands):
             if operand is producer or _is_element_of(operand, producer):
                 used = f32(used + costs.utilization[slot])
-        flops = int(f32(f32(f32(first.flops) * used) + f32(second.flops)))
+        flops = int(
+            add_product(
+                f32(second.flops), f32(first.flops), used, rounds_product=self._rounds_products
+            )
+        )
         emission = self.emission(producer, consumer)
         launch = self._launch(emission)
         coalesced = self._is_coalesced(emission, producer, consumer)
