@@ -2,31 +2,44 @@
 
 An instruction becomes the last user of what it reads when it is made, and where a user goes the
 last one takes its place (HloInstruction::Users in xla/hlo/ir/hlo_instruction.cc). Of what passes
-did between two stages only the result shows, so this is likely and not certain: that instructions
-were made in the order of their ids, each before the one went that it stands for. The first stage
-was read from a proto, which has the order of the text.
+did between two stages only the result shows, so this is likely and not certain: that they went
+through instructions in the order of the text, made new ones in the order of their ids, and removed
+an instruction when the last one that had read it went. What inlining calls does is replayed. The
+first stage was read from a proto, which has the order of the text.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Module
+from fusionscope.replay.call_inliner import inline_calls
+from fusionscope.replay.comparison import find_names
+from fusionscope.rules.graph import MutableModule, to_module
+
+_INLINER = "call-inliner"
+_Users = Mapping[str, Sequence[str]]
 
 
-def find_user_order(module: DumpedModule, until: Stage) -> dict[str, list[str]]:
+def find_user_order(module: DumpedModule, until: Stage) -> _Users:
     """The users of the instructions of ``until`` by name, of those that have several, in their
     order; nothing where a stage cannot be read."""
     stages = [stage for stage in module.stages if stage.name.counter is not None]
-    users: dict[str, list[str]] = {}
-    earlier: _Graph | None = None
+    first, *others = stages[: stages.index(until) + 1]
     try:
-        for stage in stages[: stages.index(until) + 1]:
+        earlier = _read(module, first)
+        users: _Users = earlier.users
+        for before, stage in pairwise([first, *others]):
             later = _read(module, stage)
-            users = later.users if earlier is None else _follow(users, earlier, later)
-            earlier = later
+            followed = _Change(earlier, later, users).follow()
+            if stage.name.after == _INLINER:
+                followed |= _inline(module.read(before), module.read(stage), users)
+            earlier, users = later, followed
     except UnusableInput:
         return {}
     return {name: each for name, each in users.items() if len(each) > 1}
@@ -59,78 +72,124 @@ def _read(module: DumpedModule, stage: Stage) -> _Graph:
     return graph
 
 
-def _follow(users: dict[str, list[str]], earlier: _Graph, later: _Graph) -> dict[str, list[str]]:
-    if earlier.places == later.places:  # other names at most
-        names = dict(zip(earlier.rank, later.rank, strict=True))
-        return {names[name]: [names[user] for user in each] for name, each in users.items()}
+def _inline(before: Module, after: Module, users: _Users) -> dict[str, list[str]]:
+    """The users behind the inlining of calls, as far as a replay comes to what is there then."""
+    graph = MutableModule(before)
+    for instruction in graph.walk():
+        instruction.users.reorder(users[instruction.name])
+    inline_calls(graph)
+    names = find_names(to_module(graph), after)
+    theirs = {ours: name for name, ours in names.items()}
     return {
-        name: _changed(users[name], readers, earlier, later)
-        if name in users
-        else _taken_over(readers, users, earlier, later)
-        for name, readers in later.users.items()
+        theirs[each.name]: [theirs[user.name] for user in each.users]
+        for each in graph.walk()
+        if each.name in theirs and all(user.name in theirs for user in each.users)
     }
 
 
-def _changed(order: list[str], readers: list[str], earlier: _Graph, later: _Graph) -> list[str]:
-    """``order`` when its members have become ``readers``."""
-    before, after = set(order), set(readers)
-    if before == after:
-        return order
-    gone = sorted(before - after, key=earlier.rank.__getitem__)
-    order = list(order)
-    made = sorted(after - before, key=later.rank.__getitem__)
-    replaced = _pair(made, gone, earlier, later)
-    for each in made:
-        order.append(each)
-        if each in replaced:
-            _drop(order, replaced[each])
-    for each in gone:
-        if each not in replaced.values():
-            _drop(order, each)
-    return order
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What one pass did, between two stages; ``users`` are those before it."""
+
+    earlier: _Graph
+    later: _Graph
+    users: _Users
+
+    def follow(self) -> dict[str, Sequence[str]]:
+        """The users behind it."""
+        earlier, later, users = self.earlier, self.later, self.users
+        if earlier.places == later.places:  # other names at most
+            names = dict(zip(earlier.rank, later.rank, strict=True))
+            return {names[name]: [names[user] for user in each] for name, each in users.items()}
+        return {
+            name: self._changed(users[name], readers)
+            if name in users
+            else self._taken_over(readers)
+            for name, readers in later.users.items()
+        }
+
+    def _changed(self, order: Sequence[str], readers: list[str]) -> Sequence[str]:
+        """``order`` when its members have become ``readers``."""
+        before, after = set(order), set(readers)
+        if before == after:
+            return order
+        gone = sorted(before - after, key=self._place)
+        moved = sorted(after - before & self.earlier.rank.keys(), key=self._left)
+        made = sorted(after - self.earlier.rank.keys(), key=self.later.rank.__getitem__)
+        changed = list(order)
+        for each, replaced in self._replaced([*moved, *made], gone).items():
+            changed.append(each)
+            for old in replaced:
+                _drop(changed, old)
+                gone.remove(old)
+        for old in gone:
+            _drop(changed, old)
+        return changed
+
+    def _place(self, name: str) -> int:
+        return self.earlier.rank[name][1]
+
+    def _left(self, user: str) -> tuple[int, int]:
+        """When an instruction that was there before left what it read: a pass goes through values
+        in the order of the text, and through the users of each in theirs."""
+        kept = self.later.operands[user]
+        left = [value for value in self.earlier.operands[user] if value not in kept]
+        if not left:
+            return self._place(user), 0
+        value = min(left, key=self._place)
+        return self._place(value), self.users[value].index(user)
+
+    def _replaced(self, made: list[str], gone: list[str]) -> dict[str, list[str]]:
+        """Of each new user those that go right behind it: what read them has come to read it, or
+        those before it. Where as many are left of both, each stands for the one in its place."""
+        free = {old: set(_lasting_users(old, self.earlier, self.later)) for old in gone}
+        taken: set[str] = set()
+        replaced: dict[str, list[str]] = {}
+        for each in made:
+            taken.update(_lasting_users(each, self.later, self.earlier))
+            replaced[each] = [old for old, users in free.items() if users and users <= taken]
+            for old in replaced[each]:
+                del free[old]
+        alone = [each for each in made if not replaced[each]]
+        if len(alone) == len(free):
+            replaced |= {each: [old] for each, old in zip(alone, free, strict=True)}
+        return replaced
+
+    def _taken_over(self, readers: list[str]) -> list[str]:
+        """The users of a new value: those made with it, and behind them those of the value that it
+        stands for, in the order that they had there."""
+        earlier, later = self.earlier, self.later
+        made = [each for each in readers if each not in earlier.rank]
+        others = [each for each in readers if each in earlier.rank]
+        read = Counter(
+            operand
+            for each in others
+            for operand in dict.fromkeys(earlier.operands[each])
+            if operand not in later.operands[each]
+        )
+        places: dict[str, int] = {}
+        if read:
+            ((source, _),) = read.most_common(1)
+            places = {user: place for place, user in enumerate(self.users[source])}
+        made.sort(key=later.rank.__getitem__)
+        others.sort(key=lambda each: (places.get(each, len(places)), later.rank[each]))
+        return made + others
 
 
-def _pair(made: list[str], gone: list[str], earlier: _Graph, later: _Graph) -> dict[str, str]:
-    """Which instruction each new one stands for: one that the same instruction read, or, where as
-    many are left of both, the one in its place."""
-    by_user = {user: each for each in reversed(gone) for user in earlier.users[each]}
-    pairs: dict[str, str] = {}
-    free = dict.fromkeys(gone)
-    for each in made:
-        found = (by_user.get(user) for user in later.users[each])
-        match = next((old for old in found if old in free), None)
-        if match is not None:
-            pairs[each] = match
-            del free[match]
-    alone = [each for each in made if each not in pairs]
-    if len(alone) == len(free):
-        pairs.update(zip(alone, free, strict=True))
-    return pairs
+def _lasting_users(name: str, graph: _Graph, other: _Graph) -> Iterator[str]:
+    """What reads it in ``graph``, directly or through others that ``other`` lacks, of what it
+    has."""
+    waiting, seen = deque(graph.users[name]), set[str]()
+    while waiting:
+        user = waiting.popleft()
+        if user in other.rank:
+            yield user
+        elif user not in seen:
+            seen.add(user)
+            waiting.extend(graph.users[user])
 
 
 def _drop(order: list[str], user: str) -> None:
     place, last = order.index(user), order.pop()
     if last != user:
         order[place] = last
-
-
-def _taken_over(
-    readers: list[str], users: dict[str, list[str]], earlier: _Graph, later: _Graph
-) -> list[str]:
-    """The users of a new value: those made with it, and behind them those of the value that it
-    stands for, in the order that they had there."""
-    made = [each for each in readers if each not in earlier.rank]
-    others = [each for each in readers if each in earlier.rank]
-    read = Counter(
-        operand
-        for each in others
-        for operand in dict.fromkeys(earlier.operands[each])
-        if operand not in later.operands[each]
-    )
-    places: dict[str, int] = {}
-    if read:
-        ((source, _),) = read.most_common(1)
-        places = {user: place for place, user in enumerate(users[source])}
-    made.sort(key=later.rank.__getitem__)
-    others.sort(key=lambda each: (places.get(each, len(places)), later.rank[each]))
-    return made + others

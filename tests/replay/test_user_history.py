@@ -66,3 +66,110 @@ def test_a_stage_that_cannot_be_read_leaves_nothing_known(tmp_path: Path) -> Non
         (tmp_path / name).write_text(text)
     (module,) = open_dump(tmp_path).modules
     assert find_user_order(module, module.stages[-1]) == {}
+
+
+# Values that are equal, and what reads them, in another order.
+EQUAL = """
+HloModule m
+
+ENTRY main {
+  x = f32[8]{0} parameter(0)
+  a = f32[8]{0} negate(x)
+  b = f32[8]{0} negate(x)
+  g = f32[8]{0} negate(x)
+  c = f32[8]{0} exponential(g)
+  d = f32[8]{0} cosine(a)
+  e = f32[8]{0} tanh(b)
+  ROOT f = (f32[8]{0}, f32[8]{0}, f32[8]{0}) tuple(c, d, e)
+}
+"""
+# An instruction that is read twice, for each of which a pass makes another one.
+REPLACED_TWICE = """
+HloModule m
+
+ENTRY main {
+  x = f32[8]{0} parameter(0)
+  a = f32[8]{0} negate(x)
+  b = f32[8]{0} exponential(x)
+  c = f32[8]{0} cosine(x)
+  d = f32[8]{0} tanh(a)
+  e = f32[8]{0} sine(a)
+  ROOT f = (f32[8]{0}, f32[8]{0}, f32[8]{0}, f32[8]{0}) tuple(d, e, b, c)
+}
+"""
+# x goes to two calls of which the second reads the result of the first.
+CALLS = """
+HloModule m
+
+first {
+  p = f32[8]{0} parameter(0)
+  s = f32[8]{0} sine(p)
+  ROOT t = f32[8]{0} add(s, p)
+}
+
+second {
+  q = f32[8]{0} parameter(0)
+  r = f32[8]{0} parameter(1)
+  n = f32[8]{0} negate(q)
+  ROOT u = f32[8]{0} multiply(n, r)
+}
+
+ENTRY main {
+  x = f32[8]{0} parameter(0)
+  one = f32[8]{0} call(x), to_apply=first
+  ROOT two = f32[8]{0} call(x, one), to_apply=second
+}
+"""
+INLINED = """
+HloModule m
+
+ENTRY main {
+  x = f32[8]{0} parameter(0)
+  n.1 = f32[8]{0} negate(x)
+  s.1 = f32[8]{0} sine(x)
+  t.1 = f32[8]{0} add(s.1, x)
+  ROOT u.1 = f32[8]{0} multiply(n.1, t.1)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "after", "value", "expected"),
+    [
+        # The users of values that are gone come last, those of the first of these at first.
+        (
+            EQUAL,
+            "cse",
+            EQUAL.replace("  b = f32[8]{0} negate(x)\n  g = f32[8]{0} negate(x)\n", "")
+            .replace("(b)", "(a)")
+            .replace("(g)", "(a)"),
+            "a",
+            ["d", "e", "c"],
+        ),
+        # What goes does so when the last one that had read it reads something else.
+        (
+            REPLACED_TWICE,
+            "algsimp",
+            REPLACED_TWICE.replace(
+                "  a = f32[8]{0} negate(x)\n",
+                "  g = f32[8]{0} abs(x)\n  h = f32[8]{0} floor(x)\n",
+            )
+            .replace("tanh(a)", "tanh(g)")
+            .replace("sine(a)", "sine(h)"),
+            "x",
+            ["h", "b", "c", "g"],
+        ),
+        # x is read by one, two; then by two, s, t without one, which t takes the place of; then n
+        # comes and two goes, whose place n takes.
+        (CALLS, "call-inliner", INLINED, "x", ["t.1", "n.1", "s.1"]),
+    ],
+    ids=["moved", "replaced-twice", "inlined"],
+)
+def test_users_stand_where_a_pass_leaves_them(
+    before: str, name: str, after: str, value: str, expected: list[str], tmp_path: Path
+) -> None:
+    passes = (f"pipeline-start.before_{name}", f"{name}.before_variadic-op-splitter")
+    for number, (text, stage) in enumerate(zip((before, after), passes, strict=True)):
+        (tmp_path / f"module_0001.m.{number:04}.fusion.after_{stage}.txt").write_text(text)
+    (module,) = open_dump(tmp_path).modules
+    assert find_user_order(module, module.stages[-1])[value] == expected
