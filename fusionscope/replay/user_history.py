@@ -23,6 +23,8 @@ from fusionscope.replay.comparison import find_names
 from fusionscope.rules.graph import MutableModule, to_module
 
 _INLINER = "call-inliner"
+_CLONE = ".clone"
+_NEAR = 64  # how far in the text the original of a clone is looked for
 _Users = Mapping[str, Sequence[str]]
 
 
@@ -48,20 +50,24 @@ def find_user_order(module: DumpedModule, until: Stage) -> _Users:
 @dataclass(frozen=True, slots=True)
 class _Graph:
     """A stage: what is read by and reads what, by names in the order of the text. ``rank`` is an
-    instruction's id with its place in the text, ``places`` are those of all operands in order."""
+    instruction's id with its place in the text, ``places`` are those of all operands in order,
+    ``computations`` the instructions of each, with what tells them apart but for their names."""
 
     rank: dict[str, tuple[int, int]]
     operands: dict[str, list[str]]
     users: dict[str, list[str]]
     places: list[tuple[int, ...]]
+    computations: dict[str, list[tuple[str, str]]]
 
 
 def _read(module: DumpedModule, stage: Stage) -> _Graph:
-    graph = _Graph({}, {}, {}, [])
+    graph = _Graph({}, {}, {}, [], {})
     ids = module.instruction_ids(stage) or {}
     for computation in module.read(stage).reachable():
         known = ids.get(computation.name, {})
         names = [instruction.name for instruction in computation.instructions]
+        kinds = [f"{each.shape} {each.opcode}" for each in computation.instructions]
+        graph.computations[computation.name] = list(zip(names, kinds, strict=True))
         for name, places in zip(names, computation.graph.operands, strict=True):
             graph.rank[name] = known.get(name, 0), len(graph.rank)
             graph.operands[name] = [names[place] for place in places]
@@ -101,12 +107,41 @@ class _Change:
         if earlier.places == later.places:  # other names at most
             names = dict(zip(earlier.rank, later.rank, strict=True))
             return {names[name]: [names[user] for user in each] for name, each in users.items()}
+        originals = self._originals()
         return {
             name: self._changed(users[name], readers)
             if name in users
+            else self._cloned(originals[name], readers, originals)
+            if name in originals
             else self._taken_over(readers)
             for name, readers in later.users.items()
         }
+
+    def _originals(self) -> dict[str, str]:
+        """What is in new computations that are clones of others by their names, and what it is a
+        clone of there: a pass may have left out some of it."""
+        originals: dict[str, str] = {}
+        for name, clones in self.later.computations.items():
+            source, suffix, _ = name.rpartition(_CLONE)
+            if not suffix or name in self.earlier.computations:
+                continue
+            rest = self.earlier.computations.get(source, [])
+            place = 0
+            for clone, kind in clones:
+                for index in range(place, min(place + _NEAR, len(rest))):
+                    if rest[index][1] == kind:
+                        originals[clone] = rest[index][0]
+                        place = index + 1
+                        break
+        return originals
+
+    def _cloned(self, original: str, readers: list[str], originals: dict[str, str]) -> list[str]:
+        """The users of a clone, in the order in which their originals read its own.
+
+        Source: xla/hlo/ir/hlo_computation.cc, SortClonedInstructionUsersAndControlLists.
+        """
+        places = {user: place for place, user in enumerate(self.users[original])}
+        return sorted(readers, key=lambda each: places.get(originals.get(each, ""), len(places)))
 
     def _changed(self, order: Sequence[str], readers: list[str]) -> Sequence[str]:
         """``order`` when its members have become ``readers``."""

@@ -132,6 +132,44 @@ ENTRY main {
 }
 """
 
+# A loop whose body one pass changes, and the next makes anew without what does nothing in it.
+LOOP = """
+HloModule m
+
+condition {
+  q = (f32[8]{0}) parameter(0)
+  ROOT t = pred[] constant(true)
+}
+
+body {
+  p = (f32[8]{0}) parameter(0)
+  x = f32[8]{0} get-tuple-element(p), index=0
+  a = f32[8]{0} negate(x)
+  b = f32[8]{0} exponential(x)
+  c = f32[8]{0} cosine(x)
+  z = f32[8]{0} copy(c)
+  d = f32[8]{0} add(a, b)
+  e = f32[8]{0} add(d, z)
+  ROOT r = (f32[8]{0}) tuple(e)
+}
+
+ENTRY main {
+  i = (f32[8]{0}) parameter(0)
+  ROOT w = (f32[8]{0}) while(i), condition=condition, body=body
+}
+"""
+MADE_ANEW = """
+body.clone {
+  p.9 = (f32[8]{0}) parameter(0)
+  x.9 = f32[8]{0} get-tuple-element(p.9), index=0
+  b.9 = f32[8]{0} exponential(x.9)
+  c.9 = f32[8]{0} cosine(x.9)
+  d.9 = f32[8]{0} add(c.9, b.9)
+  e.9 = f32[8]{0} add(d.9, c.9)
+  ROOT r.9 = (f32[8]{0}) tuple(e.9)
+}
+"""
+
 
 @pytest.mark.parametrize(
     ("before", "name", "after", "value", "expected"),
@@ -173,3 +211,20 @@ def test_users_stand_where_a_pass_leaves_them(
         (tmp_path / f"module_0001.m.{number:04}.fusion.after_{stage}.txt").write_text(text)
     (module,) = open_dump(tmp_path).modules
     assert find_user_order(module, module.stages[-1])[value] == expected
+
+
+def test_a_clone_has_the_users_of_its_original_in_their_order(tmp_path: Path) -> None:
+    # When a goes, the last one takes its place.
+    changed = LOOP.replace("  a = f32[8]{0} negate(x)\n", "").replace("add(a, b)", "add(c, b)")
+    start, end = changed.index("\nbody {"), changed.index("\nENTRY")
+    cloned = changed[:start] + MADE_ANEW + changed[end:].replace("body=body", "body=body.clone")
+    passes = (
+        ("pipeline-start.before_algsimp", LOOP),
+        ("algsimp.before_simplify-while-loops", changed),
+        ("simplify-while-loops.before_variadic-op-splitter", cloned),
+    )
+    for number, (stage, text) in enumerate(passes):
+        (tmp_path / f"module_0001.m.{number:04}.fusion.after_{stage}.txt").write_text(text)
+    (module,) = open_dump(tmp_path).modules
+    assert find_user_order(module, module.stages[-2])["x"] == ["c", "b"]
+    assert find_user_order(module, module.stages[-1])["x.9"] == ["c.9", "b.9"]
