@@ -13,7 +13,8 @@ from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Step
 from fusionscope.hlo import Module
 from fusionscope.replay.plan import Event, Merged, Refused
 from fusionscope.replay.priority_fusion import RecordedOrder, grown
-from fusionscope.rules.gpu.cost.duration import f32, microseconds
+from fusionscope.rules.gpu.cost.duration import microseconds
+from fusionscope.rules.gpu.cost.numbers import f32
 
 
 class Agreement(NamedTuple):

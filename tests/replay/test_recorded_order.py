@@ -10,7 +10,8 @@ from fusionscope.hlo import parse
 from fusionscope.replay.plan import Scored
 from fusionscope.replay.priority_fusion import PriorityFusion, RecordedOrder
 from fusionscope.replay.priority_record import undecided_order
-from fusionscope.rules.gpu.cost.duration import Duration, f32, microseconds
+from fusionscope.rules.gpu.cost.duration import Duration, microseconds
+from fusionscope.rules.gpu.cost.numbers import f32
 from fusionscope.rules.gpu.fusion import GPU_FUSION
 from fusionscope.rules.gpu.state import GpuSettings, GpuState
 from fusionscope.rules.graph import MutableModule

@@ -55,9 +55,9 @@ _GPU = "fusionscope.rules.gpu."
 MODULES = tuple(
     _GPU + name
     for name in """fusion state emitters body reductions transposes inplace_emitter identity triton
-    triton_support cost.model cost.coalescing cost.launch cost.memory cost.duration cost.analysis
-    cost.cycles tiling.search tiling.kernel tiling.computation tiling.tile tiling.propagation
-    tiling.expression""".split()
+    triton_support cost.model cost.coalescing cost.launch cost.memory cost.duration cost.numbers
+    cost.analysis cost.cycles tiling.search tiling.kernel tiling.computation tiling.tile
+    tiling.propagation tiling.expression""".split()
 )
 
 # What is recorded for other devices than the H100 takes long, and is asked where it matters.

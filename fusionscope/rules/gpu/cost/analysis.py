@@ -13,7 +13,7 @@ from functools import lru_cache
 from fusionscope.hlo.shape import Shape
 from fusionscope.hlo.window import WindowDimension, read_window
 from fusionscope.rules.gpu.cost.cycles import cycles_of
-from fusionscope.rules.gpu.cost.duration import add_product, f32
+from fusionscope.rules.gpu.cost.numbers import add_product, f32, round_to_int64, to_int64
 from fusionscope.rules.graph import MutableComputation, MutableInstruction
 from fusionscope.rules.layouts import transpose_is_bitcast
 from fusionscope.rules.properties import BINARY, UNARY, is_elementwise, leaves, same_but_for_type
@@ -219,14 +219,16 @@ class CostAnalysis:
                     elements = _elements(operand.shape)
                     read = 0.0
                     if elements:
-                        read = f32(math.ceil(f32(f32(share * part) * f32(elements))) / elements)
+                        read = f32(f32(share * part) * f32(elements))
+                        if math.isfinite(read):
+                            read = f32(math.ceil(read) / elements)
                     utilization[operand] = f32(utilization.get(operand, 0.0) + read)
-                    sizes[operand] = int(f32(f32(sizes.get(operand, 0)) + emitted))
+                    sizes[operand] = to_int64(f32(f32(sizes.get(operand, 0)) + emitted))
         for parameter in fused.parameters:
             share = used[parameter]
             costs.utilization.append(share)
             size = shape_bytes(parameter.shape)
-            costs.operand_bytes.append(f32(_half_away(f32(f32(size) * share))))
+            costs.operand_bytes.append(f32(round_to_int64(f32(f32(size) * share))))
         costs._roots, costs._root_utilization = roots, utilization
         return costs
 
@@ -247,11 +249,6 @@ def _elements(shape: Shape) -> int:
 
 def _ratio(part: int, whole: int) -> float:
     return f32(part / whole) if whole else 0.0
-
-
-def _half_away(number: float) -> int:
-    floor = math.floor(number)
-    return floor + (number - floor >= 0.5)
 
 
 def _concatenate_cycles(instruction: MutableInstruction) -> int:

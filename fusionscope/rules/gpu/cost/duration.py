@@ -6,8 +6,9 @@ They round as absl::Duration does; sums and differences of ticks are exact.
 from __future__ import annotations
 
 import math
-from ctypes import c_float
 from typing import Final, TypeAlias
+
+from fusionscope.rules.gpu.cost.numbers import f32, round_to_int64
 
 Duration: TypeAlias = float
 """A whole number of ticks, an int, or INFINITE."""
@@ -19,32 +20,23 @@ TICKS_PER_SECOND: Final = 4_000_000_000
 _LONGEST = 2.0**63  # seconds from which on a time is infinite
 
 
-def f32(number: float) -> float:
-    """The closest 32-bit float."""
-    return c_float(number).value
-
-
-def add_product(total: float, one: float, other: float, *, rounds_product: bool) -> float:
-    """``total + one * other`` of 32-bit floats, rounded once, or after each of the two steps."""
-    product = one * other  # exact: twice 24 bits
-    return f32(total + (f32(product) if rounds_product else product))
-
-
 def from_seconds(seconds: float) -> Duration:
-    """Source: absl::Seconds of a floating point number, for 0 and more."""
+    """Source: absl::Seconds of a floating point number."""
+    if seconds < 0:
+        return -from_seconds(-seconds)
     if seconds >= _LONGEST:
         return INFINITE
     whole = int(seconds)
-    return whole * TICKS_PER_SECOND + _rounded((seconds - whole) * TICKS_PER_SECOND)
+    return whole * TICKS_PER_SECOND + round_to_int64((seconds - whole) * TICKS_PER_SECOND)
 
 
 def from_nanoseconds(nanoseconds: float) -> Duration:
-    """Source: absl::Nanoseconds of a floating point number, for 0 and more."""
+    """Source: absl::Nanoseconds of a floating point number."""
     return scaled(TICKS_PER_NANOSECOND, nanoseconds)
 
 
 def scaled(duration: Duration, factor: float) -> Duration:
-    """Source: absl::Duration times a floating point number, for 0 and more.
+    """Source: absl::Duration times a floating point number.
 
     Whole seconds and the ticks above them are scaled one by one, and what is left rounded once.
     """
@@ -55,15 +47,9 @@ def scaled(duration: Duration, factor: float) -> Duration:
     rest, more = math.modf(ticks * factor / TICKS_PER_SECOND + rest)
     if whole + more >= _LONGEST:
         return INFINITE
-    return int(whole + more) * TICKS_PER_SECOND + _rounded(rest * TICKS_PER_SECOND)
+    return int(whole + more) * TICKS_PER_SECOND + round_to_int64(rest * TICKS_PER_SECOND)
 
 
 def microseconds(duration: Duration) -> float:
     """As the compiler's record prints it, which is a 32-bit float."""
     return f32(duration / TICKS_PER_MICROSECOND)
-
-
-def _rounded(number: float) -> int:
-    """Half away from zero, for 0 and more."""
-    floor = int(number)
-    return floor + (number - floor >= 0.5)

@@ -15,11 +15,11 @@ from fusionscope.rules.gpu.cost.duration import (
     INFINITE,
     TICKS_PER_MICROSECOND,
     Duration,
-    f32,
     from_nanoseconds,
     from_seconds,
     scaled,
 )
+from fusionscope.rules.gpu.cost.numbers import f32
 
 KERNEL_LAUNCH: Final = TICKS_PER_MICROSECOND
 _L2_SPEEDUP = 2.5

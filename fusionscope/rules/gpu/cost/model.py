@@ -15,7 +15,7 @@ from fusionscope.rules.gpu.body import FusionBody, part_roots
 from fusionscope.rules.gpu.cost.analysis import CostAnalysis, shape_bytes
 from fusionscope.rules.gpu.cost.coalescing import spoils_coalescing
 from fusionscope.rules.gpu.cost.cycles import architecture_of
-from fusionscope.rules.gpu.cost.duration import INFINITE, Duration, add_product, f32
+from fusionscope.rules.gpu.cost.duration import INFINITE, Duration
 from fusionscope.rules.gpu.cost.launch import Launch, launch_of
 from fusionscope.rules.gpu.cost.memory import (
     KERNEL_LAUNCH,
@@ -24,6 +24,14 @@ from fusionscope.rules.gpu.cost.memory import (
     compute_time,
     read_time,
     write_time,
+)
+from fusionscope.rules.gpu.cost.numbers import (
+    add_product,
+    f32,
+    round_to_int64,
+    saturated,
+    to_int64,
+    wrap_int64,
 )
 from fusionscope.rules.gpu.emitters import (
     Emission,
@@ -203,12 +211,12 @@ class CostModel:
         read: Duration = 0
         bytes_read = 0
         for operand in instruction.operands:
-            total = int(costs.operand_bytes[slots[operand]])
+            total = saturated(costs.operand_bytes[slots[operand]])
             bytes_read += total
             read += self._read(operand, total, launch, coalesced=coalesced)
-        written = int(costs.output_bytes)
+        written = saturated(costs.output_bytes)
         write = write_time(self.device, written)
-        return self._run_time(int(costs.flops), bytes_read, written, read, write, launch)
+        return self._run_time(saturated(costs.flops), bytes_read, written, read, write, launch)
 
     def _launch(self, emission: Emission) -> Launch:
         """What is for Triton has a block for each of its tiles, also where they are not those of
@@ -240,7 +248,7 @@ class CostModel:
         for slot, operand in enumerate(consumer.operands):
             if operand is producer or _is_element_of(operand, producer):
                 used = f32(used + costs.utilization[slot])
-        flops = int(
+        flops = to_int64(
             add_product(
                 f32(second.flops), f32(first.flops), used, rounds_product=self._rounds_products
             )
@@ -352,13 +360,13 @@ class _Shared:
         slot, place = self._by_producer.get(operand), self._by_consumer.get(operand)
         by_producer = common = 0
         if slot is not None:
-            own = int(self._own.operand_bytes[slot])
-            by_producer = _rounded(f32(f32(own) * self._used))
+            own = saturated(self._own.operand_bytes[slot])
+            by_producer = round_to_int64(f32(f32(own) * self._used))
             if place is not None:
                 share = self._common_utilization(slot, place)
-                common = _rounded(f32(f32(shape_bytes(operand.shape)) * share))
-        by_consumer = int(self._other.operand_bytes[place]) if place is not None else 0
-        return by_producer + by_consumer - common
+                common = round_to_int64(f32(f32(shape_bytes(operand.shape)) * share))
+        by_consumer = saturated(self._other.operand_bytes[place]) if place is not None else 0
+        return wrap_int64(by_producer + by_consumer - common)
 
     def _common_utilization(self, slot: int, place: int) -> float:
         """How much of an operand of both, in these slots, is read by both at once.
@@ -399,12 +407,6 @@ def is_input_reduction(instruction: MutableInstruction, device: Device) -> bool:
 
 def _is_element_of(operand: MutableInstruction, producer: MutableInstruction) -> bool:
     return operand.opcode == "get-tuple-element" and operand.operands[0] is producer
-
-
-def _rounded(number: float) -> int:
-    """Half away from zero."""
-    floor = math.floor(number)
-    return floor + (number - floor >= 0.5)
 
 
 def _of_tiling(tiling: Tiling | None) -> RunTime:
