@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope.dump import open_dump
+from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.replay.user_history import find_user_order
 
 START = """
@@ -50,21 +50,28 @@ CASES = {
 }
 
 
+def dumped(directory: Path, *stages: tuple[str, str]) -> DumpedModule:
+    """A module of these stages, each the passes that its file is named by, and its text."""
+    for number, (passes, text) in enumerate(stages):
+        (directory / f"module_0001.m.{number:04}.fusion.after_{passes}.txt").write_text(text)
+    (module,) = open_dump(directory).modules
+    return module
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_users_keep_the_order_that_passes_leave(case: str, tmp_path: Path) -> None:
     later, expected = CASES[case]
-    passes = ("pipeline-start.before_algsimp", "algsimp.before_variadic-op-splitter")
-    for number, (text, name) in enumerate(zip((START, later), passes, strict=True)):
-        (tmp_path / f"module_0001.m.{number:04}.fusion.after_{name}.txt").write_text(text)
-    (module,) = open_dump(tmp_path).modules
+    module = dumped(
+        tmp_path,
+        ("pipeline-start.before_algsimp", START),
+        ("algsimp.before_variadic-op-splitter", later),
+    )
     assert find_user_order(module, module.stages[-1])["x"] == expected
 
 
 def test_a_stage_that_cannot_be_read_leaves_nothing_known(tmp_path: Path) -> None:
-    for number, text in enumerate(("HloModule m\n\nENTRY main {", START)):
-        name = f"module_0001.m.{number:04}.fusion.after_pipeline-start.before_algsimp.txt"
-        (tmp_path / name).write_text(text)
-    (module,) = open_dump(tmp_path).modules
+    passes = "pipeline-start.before_algsimp"
+    module = dumped(tmp_path, (passes, "HloModule m\n\nENTRY main {"), (passes, START))
     assert find_user_order(module, module.stages[-1]) == {}
 
 
@@ -206,10 +213,11 @@ body.clone {
 def test_users_stand_where_a_pass_leaves_them(
     before: str, name: str, after: str, value: str, expected: list[str], tmp_path: Path
 ) -> None:
-    passes = (f"pipeline-start.before_{name}", f"{name}.before_variadic-op-splitter")
-    for number, (text, stage) in enumerate(zip((before, after), passes, strict=True)):
-        (tmp_path / f"module_0001.m.{number:04}.fusion.after_{stage}.txt").write_text(text)
-    (module,) = open_dump(tmp_path).modules
+    module = dumped(
+        tmp_path,
+        (f"pipeline-start.before_{name}", before),
+        (f"{name}.before_variadic-op-splitter", after),
+    )
     assert find_user_order(module, module.stages[-1])[value] == expected
 
 
@@ -218,13 +226,11 @@ def test_a_clone_has_the_users_of_its_original_in_their_order(tmp_path: Path) ->
     changed = LOOP.replace("  a = f32[8]{0} negate(x)\n", "").replace("add(a, b)", "add(c, b)")
     start, end = changed.index("\nbody {"), changed.index("\nENTRY")
     cloned = changed[:start] + MADE_ANEW + changed[end:].replace("body=body", "body=body.clone")
-    passes = (
+    module = dumped(
+        tmp_path,
         ("pipeline-start.before_algsimp", LOOP),
         ("algsimp.before_simplify-while-loops", changed),
         ("simplify-while-loops.before_variadic-op-splitter", cloned),
     )
-    for number, (stage, text) in enumerate(passes):
-        (tmp_path / f"module_0001.m.{number:04}.fusion.after_{stage}.txt").write_text(text)
-    (module,) = open_dump(tmp_path).modules
     assert find_user_order(module, module.stages[-2])["x"] == ["c", "b"]
     assert find_user_order(module, module.stages[-1])["x.9"] == ["c.9", "b.9"]
