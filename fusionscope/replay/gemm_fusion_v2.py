@@ -221,7 +221,7 @@ class _SearchSpace:
                 operand.opcode == "reshape"
                 and reshape_is_bitcast(operand.operands[0].shape, operand.shape)
             ):
-                merged = self._add_bitcast(bitcast.computation, shape, operand.operands[0])
+                merged = bitcast.computation.make("bitcast", shape, [operand.operands[0]])
                 self._stands_for(merged, operand)
                 self._replace(bitcast, merged)
                 bitcast = merged
@@ -276,12 +276,12 @@ class _SearchSpace:
             if found is None:
                 return None
             source = operand.operands[0]
-            inner = self._add_bitcast(computation, with_type_of(found.shape, source.shape), source)
+            inner = computation.make("bitcast", with_type_of(found.shape, source.shape), [source])
             return self._add_moved(computation, operand, Exchanged(shape, found.dimensions), inner)
         if not is_elementwise(operand):
             return None
         operands = [
-            self._add_bitcast(computation, with_type_of(shape, each.shape), each)
+            computation.make("bitcast", with_type_of(shape, each.shape), [each])
             for each in operand.operands
         ]
         return computation.add(copy_with(computation, operand, shape, operands))
@@ -317,7 +317,7 @@ class _SearchSpace:
             if user.opcode == "bitcast" or (
                 user.opcode == "reshape" and reshape_is_bitcast(bitcast.shape, user.shape)
             ):
-                merged = self._add_bitcast(computation, user.shape, operand)
+                merged = computation.make("bitcast", user.shape, [operand])
                 self._stands_for(merged, user)
                 self._replace(user, merged)
                 bitcast = merged
@@ -325,7 +325,7 @@ class _SearchSpace:
             made = self._after(bitcast, user)
             if made is None:
                 return bitcast
-            last = self._add_bitcast(computation, user.shape, made)
+            last = computation.make("bitcast", user.shape, [made])
             self._stands_for(last, user)
             self._stands_for(made, user)
             self._replace(user, last)
@@ -352,16 +352,11 @@ class _SearchSpace:
         operands = [
             operand
             if each is bitcast
-            else self._add_bitcast(computation, with_type_of(shape, each.shape), each)
+            else computation.make("bitcast", with_type_of(shape, each.shape), [each])
             for each in user.operands
         ]
         made = copy_with(computation, user, with_type_of(shape, user.shape), operands)
         return computation.add(made)
-
-    def _add_bitcast(
-        self, computation: MutableComputation, shape: Shape, operand: MutableInstruction
-    ) -> MutableInstruction:
-        return computation.make("bitcast", shape, [operand])
 
     def _stands_for(self, made: MutableInstruction, old: MutableInstruction) -> None:
         original = self._originals.get(old)
