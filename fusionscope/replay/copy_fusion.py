@@ -18,6 +18,7 @@ from fusionscope.rules.graph import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
+    reorder_users,
     replace_operand,
 )
 from fusionscope.rules.properties import has_side_effect
@@ -83,7 +84,7 @@ def _order_users(computation: MutableComputation) -> None:
         in_place = sorted(last.values(), key=_number)
         others = [user for user in value.users if user.opcode != "copy"]
         added = sorted(set(copies).difference(in_place), key=_number)
-        value.users.reorder([each.name for each in (*others, *in_place, *added)])
+        reorder_users(value, [each.name for each in (*others, *in_place, *added)])
 
 
 def _number(instruction: MutableInstruction) -> int:

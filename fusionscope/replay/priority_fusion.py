@@ -26,7 +26,12 @@ from fusionscope.rules.gpu.fusion import (
     TritonHeroless,
 )
 from fusionscope.rules.gpu.state import GpuState, is_fusible_bitcast
-from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.rules.graph import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    reorder_users,
+)
 from fusionscope.rules.inplace import InPlaceRule, check_in_place
 from fusionscope.rules.properties import is_fusible
 from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
@@ -162,7 +167,7 @@ class PriorityFusion:
         for computation in fusible_computations(self.graph):
             for instruction in computation.instructions:
                 if instruction.name in self.users:
-                    instruction.users.reorder(self.users[instruction.name])
+                    reorder_users(instruction, self.users[instruction.name])
             run = _Run(self, computation)
             run.run()
             events += run.events

@@ -35,7 +35,7 @@ from fusionscope.replay.priority_record import (
 from fusionscope.replay.user_history import find_user_order
 from fusionscope.rules.books import Books, find_book
 from fusionscope.rules.gpu.emitters import is_generic_triton
-from fusionscope.rules.graph import MutableModule
+from fusionscope.rules.graph import MutableModule, reorder_users
 
 _FUSED = "fused"
 _RECORDED_PASSES = ("fusion", PRIORITY_FUSION)
@@ -301,7 +301,7 @@ def _with_known_users(module: Module, earlier: FusionPlan, theirs: Module | None
         name = names.get(instruction.name, instruction.name)
         if len(instruction.users) > 1 and name in known:
             users = known[name].users
-            instruction.users.reorder([called.get(user.name, user.name) for user in users])
+            reorder_users(instruction, [called.get(user.name, user.name) for user in users])
     return graph
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
 
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Computation, Module, parse
@@ -22,8 +22,10 @@ _NUMBERED = re.compile(r"(.*)\.(\d+)")
 _KIND = re.compile(r"(, kind=)\w+")
 CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")
 
+_User = TypeVar("_User", bound=Hashable)
 
-class Users:
+
+class Users(Generic[_User]):
     """The instructions that read one, each once, in the compiler's order: where one goes, the last
     one takes its place.
 
@@ -33,11 +35,11 @@ class Users:
     __slots__ = ("_order", "_place", "_slots")
 
     def __init__(self) -> None:
-        self._order: list[MutableInstruction] = []
-        self._place: dict[MutableInstruction, int] = {}
-        self._slots: dict[MutableInstruction, int] = {}
+        self._order: list[_User] = []
+        self._place: dict[_User, int] = {}
+        self._slots: dict[_User, int] = {}
 
-    def __iter__(self) -> Iterator[MutableInstruction]:
+    def __iter__(self) -> Iterator[_User]:
         return iter(self._order)
 
     def __len__(self) -> int:
@@ -46,27 +48,24 @@ class Users:
     def __contains__(self, user: object) -> bool:
         return user in self._place
 
-    def add(self, user: MutableInstruction) -> None:
+    def add(self, user: _User) -> None:
         """``user`` reads it in one slot more."""
         if user not in self._place:
             self._place[user] = len(self._order)
             self._order.append(user)
         self._slots[user] = self._slots.get(user, 0) + 1
 
-    def reorder(self, names: Sequence[str]) -> None:
-        """Brings them into the order in which ``names`` has them, where it has all of them."""
-        places = {name: place for place, name in enumerate(names)}
-        if all(user.name in places for user in self._order):
-            self._order.sort(key=lambda user: places[user.name])
-            self._place = {user: place for place, user in enumerate(self._order)}
+    def sort(self, key: Callable[[_User], int]) -> None:
+        self._order.sort(key=key)
+        self._place = {user: place for place, user in enumerate(self._order)}
 
-    def drop(self, user: MutableInstruction) -> None:
+    def drop(self, user: _User) -> None:
         """``user`` reads it in one slot less."""
         self._slots[user] -= 1
         if self._slots[user] == 0:
             del self._slots[user]
             place, last = self._place.pop(user), self._order.pop()
-            if last is not user:
+            if last != user:
                 self._order[place] = last
                 self._place[last] = place
 
@@ -114,7 +113,7 @@ class MutableInstruction:
         self.operands = operands
         self.attributes_text = attributes_text
         self.inside = inside
-        self.users = Users()
+        self.users: Users[MutableInstruction] = Users()
         self.called: list[MutableComputation] = []
         self.parent: MutableComputation | None = None
         self.predecessors: list[MutableInstruction] = []
@@ -425,6 +424,13 @@ class _Names:
             self._next[stem] = number + 1
         self._taken.add(name)
         return name
+
+
+def reorder_users(value: MutableInstruction, names: Iterable[str]) -> None:
+    """Brings the users of ``value`` into the order of ``names``, where these are all of them."""
+    places = {name: place for place, name in enumerate(names)}
+    if all(user.name in places for user in value.users):
+        value.users.sort(lambda user: places[user.name])
 
 
 def replace_operand(

@@ -1,0 +1,136 @@
+"""What a pass did to the order of the users of each value, told from the stages before and behind
+it.
+
+Only the result shows, so this is likely and not certain: that the pass went through instructions
+in the order of the text, put another one, made then, in the place of each that is gone behind it,
+and removed what nothing read any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusionscope.hlo import Computation
+from fusionscope.rules.graph import Users
+
+UserOrder = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class StageGraph:
+    """What reads what in a stage, by names in the order of the text. ``rank`` is an instruction's
+    id with its place in the text, ``places`` are those of all operands in order, ``roots`` those
+    of the computations by their names."""
+
+    rank: dict[str, tuple[int, int]]
+    operands: dict[str, list[str]]
+    users: dict[str, list[str]]
+    places: list[tuple[int, ...]]
+    roots: dict[str, str]
+    computations: dict[str, Computation]
+
+
+def retrace(before: StageGraph, after: StageGraph, users: UserOrder) -> dict[str, list[str]]:
+    """The users that the values of ``after`` have, where those of ``before`` had ``users``."""
+    retracing = _Retracing(before, after, users)
+    retracing.run()
+    return {name: list(retracing.users[name]) for name in after.rank}
+
+
+class _Retracing:
+    def __init__(self, before: StageGraph, after: StageGraph, users: UserOrder) -> None:
+        self._before = before
+        self._after = after
+        self._operands = {name: list(each) for name, each in before.operands.items()}
+        self._roots = {
+            root: after.roots[computation]
+            for computation, root in before.roots.items()
+            if computation in after.roots
+        }
+        self._gone: set[str] = set()
+        self.users: dict[str, Users[str]] = {}
+        for name in [*before.rank, *after.rank]:
+            self.users[name] = Users()
+        for name, order in users.items():
+            for user in order:
+                for _ in range(before.operands[user].count(name)):
+                    self.users[name].add(user)
+
+    def run(self) -> None:
+        after = self._after
+        for name in self._before.rank:
+            if name in after.rank:
+                self._correct(name)
+            elif name not in self._gone:
+                self._replace(name)
+        self._make(name for name in after.rank if name not in self._operands)
+
+    def _correct(self, name: str) -> None:
+        """Lets an instruction that stays read what it reads then."""
+        ours, theirs = self._operands[name], self._after.operands[name]
+        if ours == theirs:
+            return
+        self._make(theirs)
+        is_slot_by_slot = len(ours) == len(theirs)
+        self._operands[name] = list(theirs)
+        for slot, old in enumerate(ours):
+            if not is_slot_by_slot or old != theirs[slot]:
+                self.users[old].drop(name)
+        for slot, new in enumerate(theirs):
+            if not is_slot_by_slot or new != ours[slot]:
+                self.users[new].add(name)
+        for old in ours:
+            self._remove_unused(old)
+
+    def _replace(self, old: str) -> None:
+        """Puts what its readers read then in its place."""
+        new = self._replacement(old)
+        if new is not None:
+            self._make([new])
+            for user in list(self.users[old]):
+                if user != new:
+                    operands = self._operands[user]
+                    for slot, each in enumerate(operands):
+                        if each == old:
+                            operands[slot] = new
+                            self.users[old].drop(user)
+                            self.users[new].add(user)
+        self._remove_unused(old)
+
+    def _replacement(self, old: str) -> str | None:
+        """None where its readers read different ones, or are gone too."""
+        if old in self._roots:
+            return self._roots[old]
+        found: set[str] = set()
+        for user in self.users[old]:
+            theirs = self._after.operands.get(user, [])
+            ours = self._operands[user]
+            if len(ours) == len(theirs):
+                found.update(new for each, new in zip(ours, theirs, strict=True) if each == old)
+        return next(iter(found)) if len(found) == 1 else None
+
+    def _make(self, wanted: Iterable[str]) -> None:
+        """Those that are not there yet and what they read, in the order of their ids."""
+        missing = {name for name in wanted if name not in self._operands}
+        pending = list(missing)
+        while pending:
+            for operand in self._after.operands[pending.pop()]:
+                if operand not in self._operands and operand not in missing:
+                    missing.add(operand)
+                    pending.append(operand)
+        for name in sorted(missing, key=self._after.rank.__getitem__):
+            self._operands[name] = list(self._after.operands[name])
+            for operand in self._operands[name]:
+                self.users[operand].add(name)
+
+    def _remove_unused(self, name: str) -> None:
+        pending = deque([name])
+        while pending:
+            each = pending.popleft()
+            if not self.users[each] and each not in self._after.rank and each not in self._gone:
+                self._gone.add(each)
+                for operand in self._operands[each]:
+                    self.users[operand].drop(each)
+                pending.extend(self._operands[each])
