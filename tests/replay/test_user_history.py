@@ -50,6 +50,20 @@ CASES = {
 }
 
 
+RECORDS = sorted(each for each in (Path(__file__).parent / "users").iterdir() if each.is_dir())
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
+def test_users_have_the_order_that_the_compiler_recorded(record: Path) -> None:
+    (module,) = open_dump(record).modules
+    found = find_user_order(module, module.stages[-1])
+    lines = (record / "users.txt").read_text(encoding="utf-8").splitlines()
+    assert lines
+    for line in lines:
+        value, users = line.split(": ")
+        assert list(found[value]) == users.split()
+
+
 def dumped(directory: Path, *stages: tuple[str, str]) -> DumpedModule:
     """A module of these stages, each the passes that its file is named by, and its text."""
     for number, (passes, text) in enumerate(stages):

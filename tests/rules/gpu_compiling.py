@@ -55,7 +55,7 @@ from jax.experimental import topologies
 from jaxlib import _hlo, _jax, _xla
 from jaxlib.mlir import ir
 
-texts, carriers, target, is_stopped = json.load(open(sys.argv[1]))
+texts, carriers, target, is_stopped, is_put = json.load(open(sys.argv[1]))
 devices = topologies.get_topology_desc(
     topology_name="gpu", platform="cuda", target_config=target, topology="1x1x1"
 ).devices[:1]
@@ -66,7 +66,7 @@ def proto(text):
 def stop(module):
     raise RuntimeError("far enough")
 
-has_hooks = hasattr(_jax, "get_pjrt_plugin")
+has_hooks = is_put and hasattr(_jax, "get_pjrt_plugin")
 if has_hooks:
     plugin = _jax.get_pjrt_plugin("cuda")
     _xla.register_xla_transform_c_api(plugin, "put", 0, lambda carrier: proto(text))
@@ -163,8 +163,30 @@ def _number(file: Path) -> int:
     return int(numbers[-1])  # the compiler's own number stands before
 
 
+def dump_stages(
+    python: str, text: str, passes: Sequence[str], directory: Path, *, is_put: bool
+) -> list[Path]:
+    """Runs ``passes`` and priority fusion on a module, and dumps all stages into ``directory``.
+
+    It goes through StableHLO unless ``is_put``. Returns the files of the stages up to that before
+    priority fusion, and its record.
+    """
+    flags = f"--xla_enable_hlo_passes_only={','.join(passes)} --xla_dump_hlo_pass_re=.*"
+    _compile(python, "priority-fusion", [text], "h100", flags, directory, is_put=is_put)
+    stages = sorted(directory.glob("dump/*.after_*.before_*.txt"))
+    (last,) = (each for each in stages if ".before_variadic-op-splitter." in each.name)
+    return [*stages[: stages.index(last) + 1], *directory.glob("dump/*.priority_fusion_dump.txt")]
+
+
 def _compile(
-    python: str, name: str, texts: Sequence[str], target: str, more_flags: str, directory: Path
+    python: str,
+    name: str,
+    texts: Sequence[str],
+    target: str,
+    more_flags: str,
+    directory: Path,
+    *,
+    is_put: bool = True,
 ) -> tuple[list[str], str]:
     """What went wrong with each module, and the log. Dumps into ``directory/dump``."""
     description = (DEVICES / f"{target}.txtpb").read_text(encoding="utf-8")
@@ -172,8 +194,9 @@ def _compile(
         description = _NEWER_FIELDS.sub("", description)
     texts = [_named(text, f"module_{index}") for index, text in enumerate(texts)]
     file = directory / "modules.json"
+    carriers = list(map(carrier_of, texts)) if is_put else [""] * len(texts)
     is_stopped = name not in _AFTER_SCHEDULING
-    file.write_text(json.dumps([texts, list(map(carrier_of, texts)), description, is_stopped]))
+    file.write_text(json.dumps([texts, carriers, description, is_stopped, is_put]))
     # Each pass that runs a hook has a number of its own.
     hooks = "".join(f",apply-xla-transforms-{number}" for number in range(2 * len(texts) + 2))
     flags = _FLAGS.format(name=name, hooks=hooks, directory=directory / "dump", more=more_flags)
