@@ -15,10 +15,8 @@ from fusionscope.rules.gpu.copies import CopiedFusion, CopyOutputs
 from fusionscope.rules.gpu.fusion import GpuPairRule
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.graph import (
-    MutableComputation,
     MutableInstruction,
     MutableModule,
-    reorder_users,
     replace_operand,
 )
 from fusionscope.rules.properties import has_side_effect
@@ -33,9 +31,7 @@ _Way = list[MutableInstruction]
 class CopyFusion:
     """The pass, as it runs over the entry computation of ``graph`` under the rules of ``book``.
 
-    In which order a fusion takes in its copies depends on that of its users, of which no text tells
-    more than where they stand: they are taken to be as copy insertion, which ran before, leaves
-    them.
+    A fusion takes in its copies in the order of its users.
     """
 
     graph: MutableModule
@@ -48,7 +44,6 @@ class CopyFusion:
             rules.insert(0, CopiedFusion())
         limits = [rule for rule in self.book if isinstance(rule, CopyOutputs)]
         decisions: list[Considered] = []
-        _order_users(self.graph.entry)
         for producer in self.graph.entry.post_order():
             taken: list[_Way] = []
             for way in list(_ways_to_copies(producer)):
@@ -69,28 +64,6 @@ class CopyFusion:
                 if refusal is None:
                     _take_in(producer, taken)
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
-
-
-def _order_users(computation: MutableComputation) -> None:
-    """Copies were put in one by one, in the order of their numbers and behind all other users of a
-    value, for a reader that then read it no more: the last copy for a reader took its place."""
-    for value in computation.instructions:
-        copies = [user for user in value.users if user.opcode == "copy"]
-        if not copies:
-            continue
-        last: dict[MutableInstruction | None, MutableInstruction] = {}
-        for copy in sorted(copies, key=_number):
-            last[next(iter(copy.users), None)] = copy
-        in_place = sorted(last.values(), key=_number)
-        others = [user for user in value.users if user.opcode != "copy"]
-        added = sorted(set(copies).difference(in_place), key=_number)
-        reorder_users(value, [each.name for each in (*others, *in_place, *added)])
-
-
-def _number(instruction: MutableInstruction) -> int:
-    """The one in its name, which grows as instructions are made."""
-    _, _, number = instruction.name.rpartition(".")
-    return int(number) if number.isdecimal() else 0
 
 
 def _considered(

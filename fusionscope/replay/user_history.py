@@ -34,11 +34,24 @@ _NEAR = 64  # how far in the text the next clone of an instruction is looked for
 def find_user_order(module: DumpedModule, until: Stage) -> UserOrder:
     """The users of the instructions of ``until`` by name, of those that have several, in their
     order; nothing where a stage cannot be read."""
-    stages = [stage for stage in module.stages if stage.name.counter is not None]
-    first, *others = stages[: stages.index(until) + 1]
+    first = _stages(module)[0]
+    try:
+        users = _read(module, first).users
+    except UnusableInput:
+        return {}
+    return follow_users(module, first, until, users)
+
+
+def follow_users(
+    module: DumpedModule, since: Stage, until: Stage, users: UserOrder
+) -> dict[str, Sequence[str]]:
+    """The same, where the users of ``since`` have that order; those that are not among ``users``
+    have that of the text there."""
+    stages = _stages(module)
+    first, *others = stages[stages.index(since) : stages.index(until) + 1]
     try:
         before = _read(module, first)
-        users: UserOrder = before.users
+        users = _with_all(users, before)
         for stage_before, stage in pairwise([first, *others]):
             after = _read(module, stage)
             if before.places == after.places:  # other names at most
@@ -53,6 +66,10 @@ def find_user_order(module: DumpedModule, until: Stage) -> UserOrder:
     except UnusableInput:
         return {}
     return {name: each for name, each in users.items() if len(each) > 1}
+
+
+def _stages(module: DumpedModule) -> list[Stage]:
+    return [stage for stage in module.stages if stage.name.counter is not None]
 
 
 def _read(module: DumpedModule, stage: Stage) -> StageGraph:
@@ -82,7 +99,7 @@ def _renamed(users: UserOrder, before: StageGraph, after: StageGraph) -> UserOrd
 def _with_all(users: UserOrder, after: StageGraph) -> UserOrder:
     """In the order of the text where it is not known of all users."""
     return {
-        name: users[name] if set(users[name]) == set(each) else each
+        name: known if set(known := users.get(name, ())) == set(each) else each
         for name, each in after.users.items()
     }
 

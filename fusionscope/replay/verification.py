@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
-from fusionscope.dump import Dump, DumpedModule
+from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_explorer import FusionExplorerRecord, Kind, with_fused
 from fusionscope.dump.priority_fusion import PriorityFusionRecord
@@ -32,7 +32,7 @@ from fusionscope.replay.priority_record import (
     recorded_order,
     steps_within,
 )
-from fusionscope.replay.user_history import find_user_order
+from fusionscope.replay.user_history import find_user_order, follow_users
 from fusionscope.rules.books import Books, find_book
 from fusionscope.rules.gpu.emitters import is_generic_triton
 from fusionscope.rules.graph import MutableModule, reorder_users
@@ -186,7 +186,7 @@ def _verify_passes(
         settings = replace(settings, gpu=_with_earlier_users(settings.gpu, module, runs))
     books = books or pick_books(module)
     plan: FusionPlan | None = None
-    after: Module | None = None
+    behind: tuple[Stage, FusionPlan, Module] | None = None
     for run in runs:
         theirs: list[list[_Told]] = []
         record: PriorityFusionRecord | None = None
@@ -197,8 +197,7 @@ def _verify_passes(
                 record = module.priority_fusion
         except UnusableInput as error:
             problems.append(str(error))
-        last, plan = plan, None
-        last_after, after = after, None
+        last, behind = behind, None
         try:
             before = module.read(run.before)
             after = before if run.after is None else module.read(run.after)
@@ -206,14 +205,14 @@ def _verify_passes(
             # siblings; the names in a record are those of the text.
             graph: MutableModule | None = None
             if last is not None and run.pass_name not in _RECORDED_PASSES:
-                carries_on = find_divergence(last.module, before) is None
-                graph = last.graph if carries_on else _with_known_users(before, last, last_after)
+                graph = _carried_on(module, *last, run.before)
             plan = replay(run.pass_name, before, settings, books, graph)
             backend = "cpu" if settings.gpu is None else "gpu"
             book = find_book(books, run.pass_name, backend).name
             compared = _compare(run, book, plan, before, after, theirs)
             if record is not None:
                 compared, plan = _with_steps(compared, plan, before, record, settings, books)
+            behind = run.after or run.before, plan, after
             yield compared
         except UnusableInput as error:
             problems.append(str(error))
@@ -289,19 +288,25 @@ def _with_earlier_users(
     return target
 
 
-def _with_known_users(module: Module, earlier: FusionPlan, theirs: Module | None) -> MutableModule:
-    """``module`` with the users of instructions in the order that they had after ``earlier``. Other
-    passes changed it since, and ``theirs`` is what they started from, which tells the names: the
-    number of a fusion says nothing."""
-    graph = MutableModule(module)
-    names = find_names(earlier.module, theirs) if theirs is not None else {}
-    known = {each.name: each for each in earlier.graph.walk()}
-    called = {ours: name for name, ours in names.items()}
+def _carried_on(
+    module: DumpedModule, since: Stage, plan: FusionPlan, theirs: Module, until: Stage
+) -> MutableModule:
+    """``until`` with the users of instructions in their order, where ``plan`` led to ``since``."""
+    before = module.read(until)
+    if find_divergence(plan.module, before) is None:
+        return plan.graph
+    # The number of a fusion says nothing.
+    names = {ours: name for name, ours in find_names(plan.module, theirs).items()}
+    users = {
+        names[each.name]: [names[user.name] for user in each.users]
+        for each in plan.graph.walk()
+        if each.name in names and all(user.name in names for user in each.users)
+    }
+    found = follow_users(module, since, until, users)
+    graph = MutableModule(before)
     for instruction in graph.walk():
-        name = names.get(instruction.name, instruction.name)
-        if len(instruction.users) > 1 and name in known:
-            users = known[name].users
-            reorder_users(instruction, [called.get(user.name, user.name) for user in users])
+        if instruction.name in found:
+            reorder_users(instruction, found[instruction.name])
     return graph
 
 

@@ -4,10 +4,10 @@
 
 ``PATH`` is a Python that has jax 0.12 and its plugin for CUDA; no GPU is needed. Each file
 ``users/NAME.hlo`` is a module, of which a first line ``// passes: a b`` says what runs on it before
-priority fusion, which scores each producer with its users in their order. Where a second line says
-``// layouts: as written``, it is put in before layouts are assigned; else it goes through StableHLO,
-from the start on. ``users/NAME`` holds the stages that differ from those before them, and in
-``users.txt`` the orders.
+priority fusion, which scores each producer with its users in their order. Where a second line
+``// layouts: as written`` stands, it is put in before layouts are assigned; else it goes through
+StableHLO, from the start on. ``users/NAME`` holds the stages that differ from those before them,
+and in ``users.txt`` the orders.
 """
 
 from __future__ import annotations
