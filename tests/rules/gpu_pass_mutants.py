@@ -39,7 +39,6 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "softmax.Diamond.body: without current not in order",
     ),
     "only a figure that is told of a pair": (
-        "softmax._in_microseconds: duration / TICKS_PER_MICROSECOND, Mult",
         "gemm.GemmInputWorth.check: without added_bytes(original)",
         "gemm.GemmInputWorth.check: without 0",
         "gemm.GemmOutputWorth.check: without added",

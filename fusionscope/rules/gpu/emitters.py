@@ -121,10 +121,10 @@ def _find_only(
     """
     found: list[MutableInstruction] = []
 
-    def look(current: MutableInstruction) -> bool | None:
+    def look(current: MutableInstruction) -> bool:
         if is_wanted(current):
             found.append(current)
-            return None if len(found) > 1 else False
+            return False
         return is_intermediate(current, 3)
 
     body.search([start], look)
@@ -186,7 +186,7 @@ def _common_transpose(
         elif not found.is_like(transpose):
             return None
     if source is not None and all(
-        root.shape.is_array and same_elements_in_memory(root.shape, source.shape) for root in others
+        same_elements_in_memory(root.shape, source.shape) for root in others
     ):
         return found
     return None

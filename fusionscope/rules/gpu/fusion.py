@@ -13,9 +13,9 @@ from typing import ClassVar
 from fusionscope.hlo.shape import Shape
 from fusionscope.rules.base import ONE_CONSUMER
 from fusionscope.rules.gpu.cost.duration import (
-    TICKS_PER_MICROSECOND,
     TICKS_PER_NANOSECOND,
     Duration,
+    written,
 )
 from fusionscope.rules.gpu.cost.model import PairCost
 from fusionscope.rules.gpu.emitters import EmitterKind, is_generic_triton
@@ -403,15 +403,11 @@ class NegativeBenefit(Rule):
 
     def refuse_by(self, cost: PairCost) -> Decision:
         return self.refuse(
-            f"Negative benefit ({_in_microseconds(cost.benefit)})",
-            benefit=_in_microseconds(cost.benefit),
-            unfused=_in_microseconds(cost.estimate.unfused),
-            fused=_in_microseconds(cost.estimate.fused),
+            f"Negative benefit ({written(cost.benefit)})",
+            benefit=written(cost.benefit),
+            unfused=written(cost.estimate.unfused),
+            fused=written(cost.estimate.fused),
         )
-
-
-def _in_microseconds(duration: Duration) -> str:
-    return f"{duration / TICKS_PER_MICROSECOND:.6g} us"
 
 
 def merged_size(producer: MutableInstruction, consumer: MutableInstruction, state: GpuState) -> int:

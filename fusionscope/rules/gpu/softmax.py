@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar
 
-from fusionscope.rules.gpu.cost.duration import TICKS_PER_MICROSECOND, Duration
+from fusionscope.rules.gpu.cost.duration import Duration, written
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.gpu.tiling.computation import TiledBody
 from fusionscope.rules.gpu.tiling.search import Untileable
@@ -463,11 +463,7 @@ class FasterUnfused(DiamondFusionRule):
     def check(self, fused: Duration, unfused: Duration) -> Decision | None:
         if unfused >= fused:
             return None
-        return self.refuse(unfused=_in_microseconds(unfused), fused=_in_microseconds(fused))
-
-
-def _in_microseconds(duration: Duration) -> str:
-    return f"{duration / TICKS_PER_MICROSECOND:.6g} us"
+        return self.refuse(unfused=written(unfused), fused=written(fused))
 
 
 GPU_SOFTMAX: RuleBook[Rule] = RuleBook(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fusionscope.dump.device import Device
+from fusionscope.hlo.shape import Shape
 from fusionscope.rules.gpu.cost.model import CostModel
 from fusionscope.rules.gpu.emitters import is_generic_triton
 from fusionscope.rules.gpu.reductions import has_reduction_emitter, normal_reduction
@@ -23,9 +24,10 @@ from fusionscope.rules.properties import is_elementwise, is_fusible
 _BANKS = 32
 _WIDEST_VECTOR = 4
 
+# Beside what is elementwise.
 _FUSIBLE = frozenset(
-    """broadcast concatenate constant copy dynamic-slice dynamic-update-slice gather iota pad reduce
-    reduce-window reshape reverse scatter slice transpose""".split()
+    """broadcast concatenate dynamic-slice dynamic-update-slice gather iota pad reduce reduce-window
+    reshape reverse scatter slice transpose""".split()
 )
 
 
@@ -133,14 +135,15 @@ def is_priority_fusible(instruction: MutableInstruction) -> bool:
 
 
 def is_fusible_bitcast(instruction: MutableInstruction) -> bool:
-    """Whether it is a bitcast between elements of the same size (IsFusibleBitcast).
+    """Whether it is a bitcast between elements of the same size (IsFusibleBitcast)."""
+    return instruction.opcode == "bitcast" and (
+        _bits(instruction.shape) == _bits(instruction.operands[0].shape)
+    )
 
-    Truth values are elements of one bit here, whatever they take in memory.
-    """
-    if instruction.opcode != "bitcast":
-        return False
-    shapes = instruction.shape, instruction.operands[0].shape
-    return len({(each.bits, each.element_type == "pred") for each in shapes}) == 1
+
+def _bits(shape: Shape) -> int:
+    """Truth values are elements of one bit here, whatever they take in memory."""
+    return 1 if shape.element_type == "pred" else shape.bits
 
 
 def is_scatter(instruction: MutableInstruction) -> bool:

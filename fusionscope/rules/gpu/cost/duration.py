@@ -53,3 +53,7 @@ def scaled(duration: Duration, factor: float) -> Duration:
 def microseconds(duration: Duration) -> float:
     """As the compiler's record prints it, which is a 32-bit float."""
     return f32(duration / TICKS_PER_MICROSECOND)
+
+
+def written(duration: Duration) -> str:
+    return f"{microseconds(duration):.6g} us"
