@@ -69,6 +69,7 @@ HELD_OUT = (
     "optimisation",
     "distributed",
     "learned",
+    "assembled",
 )
 HELD_OUT_MODELS = ("reinforcement", "probabilistic", "networks", "differential")
 CARDS = ("a100", "h200", "b200")  # each held-out program is compiled for the h100 and one of these
