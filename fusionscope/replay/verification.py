@@ -23,7 +23,6 @@ from fusionscope.replay.comparison import (
     has_same_kernels,
 )
 from fusionscope.replay.gpu_passes import PRIORITY_FUSION
-from fusionscope.replay.gpu_target import GpuTarget
 from fusionscope.replay.passes import Settings, find_runs, pick_books, read_settings, replay
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.priority_record import (
@@ -32,13 +31,13 @@ from fusionscope.replay.priority_record import (
     recorded_order,
     steps_within,
 )
+from fusionscope.replay.retracing import UserOrder
 from fusionscope.replay.user_history import find_user_order, follow_users
 from fusionscope.rules.books import Books, find_book
 from fusionscope.rules.gpu.emitters import is_generic_triton
 from fusionscope.rules.graph import MutableModule, reorder_users
 
 _FUSED = "fused"
-_RECORDED_PASSES = ("fusion", PRIORITY_FUSION)
 # What the pass adds to the reason of a pair that it cannot fuse with several outputs either.
 _NO_MULTI_OUTPUT = " ; multi-output fusion not supported by this pass"
 
@@ -182,8 +181,6 @@ def _verify_passes(
             file=str(module.stages[0].file),
         )
     settings = read_settings(module, device)
-    if settings.gpu is not None:
-        settings = replace(settings, gpu=_with_earlier_users(settings.gpu, module, runs))
     books = books or pick_books(module)
     plan: FusionPlan | None = None
     behind: tuple[Stage, FusionPlan, Module] | None = None
@@ -201,17 +198,16 @@ def _verify_passes(
         try:
             before = module.read(run.before)
             after = before if run.after is None else module.read(run.after)
-            # The order of an instruction's users, which only the graph knows, decides about
-            # siblings; the names in a record are those of the text.
-            graph: MutableModule | None = None
-            if last is not None and run.pass_name not in _RECORDED_PASSES:
-                graph = _carried_on(module, *last, run.before)
-            plan = replay(run.pass_name, before, settings, books, graph)
+            if last is None:
+                users = find_user_order(module, run.before)
+            else:
+                users = _carry_on(module, *last, run.before)
+            plan = replay(run.pass_name, before, settings, books, _arranged(before, users))
             backend = "cpu" if settings.gpu is None else "gpu"
             book = find_book(books, run.pass_name, backend).name
             compared = _compare(run, book, plan, before, after, theirs)
             if record is not None:
-                compared, plan = _with_steps(compared, plan, before, record, settings, books)
+                compared, plan = _with_steps(compared, plan, before, record, settings, books, users)
             behind = run.after or run.before, plan, after
             yield compared
         except UnusableInput as error:
@@ -255,6 +251,7 @@ def _with_steps(
     record: PriorityFusionRecord,
     settings: Settings,
     books: Books,
+    users: UserOrder,
 ) -> tuple[PassVerification, FusionPlan]:
     """With the plan of which the steps are. Of those of a record that the replay has others of,
     some follow from the order of equals, which no dump shows: such a record is followed in that,
@@ -264,7 +261,8 @@ def _with_steps(
     steps = compare_with_record(plan.events, recorded, triton)
     if steps.first is not None and settings.gpu is not None:
         gpu = replace(settings.gpu, recorded=recorded_order(recorded))
-        plan = replay(plan.pass_name, before, replace(settings, gpu=gpu), books)
+        settings = replace(settings, gpu=gpu)
+        plan = replay(plan.pass_name, before, settings, books, _arranged(before, users))
         steps = compare_with_record(plan.events, recorded, triton)
     kinds = (steps.native, steps.with_triton, steps.reasons, steps.fusions)
     compared = replace(
@@ -277,24 +275,19 @@ def _with_steps(
     return compared, plan
 
 
-def _with_earlier_users(
-    target: GpuTarget, module: DumpedModule, runs: Iterable[PassRun]
-) -> GpuTarget:
-    """With the users of what no record scores, as far as the stages before tell."""
-    for run in runs:
-        if run.pass_name == PRIORITY_FUSION:
-            users = find_user_order(module, run.before)
-            return replace(target, users={**users, **target.users})
-    return target
+def _arranged(module: Module, users: UserOrder) -> MutableModule:
+    """With the users of instructions in an order that no text shows, and that passes go by."""
+    graph = MutableModule(module)
+    for instruction in graph.walk():
+        if instruction.name in users:
+            reorder_users(instruction, users[instruction.name])
+    return graph
 
 
-def _carried_on(
+def _carry_on(
     module: DumpedModule, since: Stage, plan: FusionPlan, theirs: Module, until: Stage
-) -> MutableModule:
-    """``until`` with the users of instructions in their order, where ``plan`` led to ``since``."""
-    before = module.read(until)
-    if find_divergence(plan.module, before) is None:
-        return plan.graph
+) -> UserOrder:
+    """The users of ``until``, where ``plan`` led to ``since``, which is ``theirs``."""
     # The number of a fusion says nothing.
     names = {ours: name for name, ours in find_names(plan.module, theirs).items()}
     users = {
@@ -302,12 +295,7 @@ def _carried_on(
         for each in plan.graph.walk()
         if each.name in names and all(user.name in names for user in each.users)
     }
-    found = follow_users(module, since, until, users)
-    graph = MutableModule(before)
-    for instruction in graph.walk():
-        if instruction.name in found:
-            reorder_users(instruction, found[instruction.name])
-    return graph
+    return follow_users(module, since, until, users)
 
 
 class _Teller:
