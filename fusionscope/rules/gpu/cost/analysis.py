@@ -227,10 +227,39 @@ class CostAnalysis:
         for parameter in fused.parameters:
             share = used[parameter]
             costs.utilization.append(share)
-            size = shape_bytes(parameter.shape)
-            costs.operand_bytes.append(f32(round_to_int64(f32(f32(size) * share))))
+            read = sum(_bytes_inside(each, used[each]) for each in _elements_read(parameter))
+            costs.operand_bytes.append(f32(read))
         costs._roots, costs._root_utilization = roots, utilization
         return costs
+
+
+def _elements_read(parameter: MutableInstruction) -> list[MutableInstruction]:
+    """What reads each array of a parameter of a fusion, the parameter where that is one array; of
+    an array that nobody reads, what reads the tuple that it is in.
+
+    Source: HloCostAnalysis::FusionProcessOperandBytesRead.
+    """
+    found: list[MutableInstruction] = []
+    pending = [(parameter, parameter.shape)]
+    while pending:
+        reader, shape = pending.pop()
+        if not shape.is_tuple:
+            found.append(reader)
+        for index, element in enumerate(shape.elements):
+            pending.append((_element_of(reader, index) or reader, element))
+    return found
+
+
+def _element_of(reader: MutableInstruction, index: int) -> MutableInstruction | None:
+    for user in reader.users:
+        if user.opcode == "get-tuple-element" and int(user.attributes["index"]) == index:
+            return user
+    return None
+
+
+def _bytes_inside(instruction: MutableInstruction, share: float) -> int:
+    """Source: GpuHloCostAnalysis::FusionParameterReadBytes."""
+    return round_to_int64(f32(f32(shape_bytes(instruction.shape)) * share))
 
 
 @lru_cache(maxsize=4096)
