@@ -82,15 +82,6 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "cost.model.CostModel.estimate_multi_output: 2 * KERNEL_LAUNCH, Add",
         "cost.model.CostModel.estimate_multi_output: known is None, IsNot",
     ),
-    "the passes around ask so, and notice": (
-        "body.FusionBody.parameters: len(self.parts) == 1, 0",
-        "body.FusionBody.roots: len(self.parts) == 1, 0",
-        "body.FusionBody.roots: len(self.parts) == 1, 2",
-        "body.FusionBody.roots: len(self.parts) == 1, NotEq",
-    ),
-    "what is inside leads to the root, and on to the same readers": (
-        "body.FusionBody.users: without instruction.is_root",
-    ),
     "refused before, as Triton knows no tuple": (
         "tiling.search.find_best_tiling: if not version.propagates_tiles",
         "tiling.search.find_best_tiling: len(body.roots) > 1, 2",

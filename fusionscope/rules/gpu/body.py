@@ -46,11 +46,8 @@ class FusionBody:
     @property
     def roots(self) -> list[MutableInstruction]:
         """What the kernel writes. Source: HloFusionAdaptor::GetRoots."""
-        consumer = self.parts[-1]
+        producer, consumer = self.parts[0], self.parts[-1]
         roots = part_roots(consumer)
-        if len(self.parts) == 1:
-            return roots
-        producer = self.parts[0]
         for index, root in enumerate(roots):
             if root.opcode == "parameter":
                 operand, element = consumer.operands[root.parameter_number], 0
@@ -66,10 +63,7 @@ class FusionBody:
 
         Source: HloFusionAdaptor::GetParameters.
         """
-        consumer = self.parts[-1]
-        if len(self.parts) == 1:
-            return list(consumer.operands)
-        producer = self.parts[0]
+        producer, consumer = self.parts[0], self.parts[-1]
         found = [each for each in consumer.operands if _through_element(each) is not producer]
         known = set(found)
         skipped = {
@@ -86,8 +80,7 @@ class FusionBody:
     def operands(self, instruction: MutableInstruction) -> list[MutableInstruction]:
         """Source: HloInstructionAdaptor::GetOperands."""
         if instruction.opcode == "parameter":
-            operand = self.resolve(instruction)
-            return [operand] if operand is not instruction else []
+            return [self.resolve(instruction)]
         return [self.resolve(operand) for operand in instruction.operands]
 
     def resolve(self, operand: MutableInstruction) -> MutableInstruction:
@@ -101,10 +94,9 @@ class FusionBody:
                 if operand.opcode == "fusion" and operand.fused in self._fusions:
                     return operand.fused.root
                 return operand
-            fusion = self._fusions.get(operand.computation)
-            if operand.opcode != "parameter" or fusion is None:
+            if operand.opcode != "parameter":
                 return operand
-            operand = fusion.operands[operand.parameter_number]
+            operand = self._fusions[operand.computation].operands[operand.parameter_number]
 
     def users(self, instruction: MutableInstruction) -> list[MutableInstruction]:
         """The users of an instruction inside, in the body.
