@@ -122,11 +122,11 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     "rounds to the same": ("cost.launch._SCATTER_BITS +1",),
     "passes before split such a reduction, and the compiler ends without them": (
         "cost.launch._LONGEST_ROW_THREADS +1",
-        "reductions._COLUMN_TILE +1",
-        "reductions._LONGEST_ROW +1",
-        "reductions._MOST_ROWS_IN_BATCH +1",
-        "reductions.is_reduction_hero: without reduction.major <= _MOST_ROWS_IN_BATCH",
-        "reductions.is_reduction_hero: without reduction.minor <= _LONGEST_ROW",
+    ),
+    "passes before remove what has no elements, and the compiler divides by zero without them": (
+        "reductions._is_faster_than_loop: reduction.minor > 0, -1",
+        "reductions._is_faster_than_loop: reduction.minor > 0, GtE",
+        "reductions._is_faster_than_loop: without reduction.minor > 0",
     ),
     "the least that is unrolled is as much": ("cost.launch._PAD_UNROLL -1",),
 }
