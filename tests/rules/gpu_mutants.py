@@ -79,8 +79,15 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "fusion.ParameterBudget.check_both: without grows_consumer",
         "cost.model.CostModel.estimate_multi_output: 2 * KERNEL_LAUNCH + "
         "self.time(producer).total + self.time(consumer).total, Sub",
+        "cost.model.CostModel.estimate_multi_output: 2 * KERNEL_LAUNCH + "
+        "self.time(producer).total, Sub",
         "cost.model.CostModel.estimate_multi_output: 2 * KERNEL_LAUNCH, Add",
+        "cost.model.CostModel.estimate_multi_output: KERNEL_LAUNCH + known, Sub",
         "cost.model.CostModel.estimate_multi_output: known is None, IsNot",
+    ),
+    "the passes around ask so, and notice": (
+        "body.FusionBody.parameters: len(self.parts) == 1, 0",
+        "body.FusionBody.roots: len(self.parts) == 1, 0",
     ),
     "refused before, as Triton knows no tuple": (
         "tiling.search.find_best_tiling: if not version.propagates_tiles",
@@ -119,7 +126,15 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     "no element that is a power of two of bits makes 65 bits with others": (
         "transposes._WIDEST_MINOR_BITS +1",
     ),
-    "rounds to the same": ("cost.launch._SCATTER_BITS +1",),
+    "rounds to the same": (
+        "cost.launch._SCATTER_BITS +1",
+        "cost.model._OPAQUE_BITS -1",
+        "cost.numbers._LIMIT -1",
+        "cost.numbers.saturated: _LIMIT - 1, Add",
+    ),
+    "what is below zero is so long that a tick of it is not told": (
+        "cost.numbers.round_to_int64: whole - number >= 0.5, Gt",
+    ),
     "passes before split such a reduction, and the compiler ends without them": (
         "cost.launch._LONGEST_ROW_THREADS +1",
     ),

@@ -88,7 +88,8 @@ H100 = read_card("h100")
         (0.124e-9, 0),
         (0.375e-9, 2),  # 1.5 ticks: half away from zero
         (1.5, 6_000_000_000),
-        (1e30, INFINITE),
+        (-0.375e-9, -2),
+        (2.0**63, INFINITE),
     ],
 )
 def test_seconds_become_ticks_of_a_quarter_nanosecond(seconds: float, ticks: Duration) -> None:
@@ -98,6 +99,8 @@ def test_seconds_become_ticks_of_a_quarter_nanosecond(seconds: float, ticks: Dur
 def test_other_durations() -> None:
     assert from_nanoseconds(0.375) == 2
     assert from_nanoseconds(math.inf) == INFINITE
+    assert from_nanoseconds(1e28) == INFINITE
+    assert scaled(from_seconds(2.0**62), 2.0) == INFINITE
     assert scaled(10, 0.25) == 3  # 2.5 ticks
     assert scaled(6_000_000_001, 0.5) == 3_000_000_001  # a second and a half, and half a tick
     assert scaled(INFINITE, 0.95) == INFINITE

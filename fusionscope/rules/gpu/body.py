@@ -46,8 +46,11 @@ class FusionBody:
     @property
     def roots(self) -> list[MutableInstruction]:
         """What the kernel writes. Source: HloFusionAdaptor::GetRoots."""
-        producer, consumer = self.parts[0], self.parts[-1]
+        consumer = self.parts[-1]
         roots = part_roots(consumer)
+        if len(self.parts) == 1:
+            return roots
+        producer = self.parts[0]
         for index, root in enumerate(roots):
             if root.opcode == "parameter":
                 operand, element = consumer.operands[root.parameter_number], 0
@@ -63,7 +66,10 @@ class FusionBody:
 
         Source: HloFusionAdaptor::GetParameters.
         """
-        producer, consumer = self.parts[0], self.parts[-1]
+        consumer = self.parts[-1]
+        if len(self.parts) == 1:
+            return list(consumer.operands)
+        producer = self.parts[0]
         found = [each for each in consumer.operands if _through_element(each) is not producer]
         known = set(found)
         skipped = {

@@ -13,7 +13,13 @@ from functools import lru_cache
 from fusionscope.hlo.shape import Shape
 from fusionscope.hlo.window import WindowDimension, read_window
 from fusionscope.rules.gpu.cost.cycles import cycles_of
-from fusionscope.rules.gpu.cost.numbers import add_product, f32, round_to_int64, to_int64
+from fusionscope.rules.gpu.cost.numbers import (
+    add_product,
+    f32,
+    round_to_int64,
+    to_int64,
+    wrap_int64,
+)
 from fusionscope.rules.graph import MutableComputation, MutableInstruction
 from fusionscope.rules.layouts import transpose_is_bitcast
 from fusionscope.rules.properties import BINARY, UNARY, is_elementwise, leaves, same_but_for_type
@@ -157,14 +163,14 @@ class CostAnalysis:
         results = leaves(instruction.shape)[0].element_count
         source = instruction.operands[0].shape
         elements = math.prod(dimension.size for dimension in window)
-        reductions = (elements - 1) * results
+        reductions = wrap_int64((elements - 1) * results)
         whole = _whole_dimension(instruction, window)
         if whole is not None:
             elements = whole
             reductions = results // elements + elements - 1
         costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(reductions))
         costs.utilization[0] = _ratio(results * elements, source.element_count)
-        costs.operand_bytes[0] = f32(results * elements * -(-source.bits // 8))
+        costs.operand_bytes[0] = f32(wrap_int64(results * elements * -(-source.bits // 8)))
 
     def _scatter(self, instruction: MutableInstruction, costs: Costs) -> None:
         count = len(instruction.operands) // 2
