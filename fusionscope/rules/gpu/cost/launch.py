@@ -7,6 +7,7 @@ xla/backends/gpu/codegen/emitters.
 from __future__ import annotations
 
 import math
+import re
 from typing import NamedTuple
 
 from fusionscope.dump.device import CudaCapability, Device, RocmCapability
@@ -18,13 +19,12 @@ from fusionscope.rules.gpu.inplace_emitter import in_place_updates
 from fusionscope.rules.gpu.reductions import Reduction, is_reduction_hero, normal_reduction
 from fusionscope.rules.gpu.transposes import tiled_transpose
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.layouts import normal_transpose
+from fusionscope.rules.layouts import normal_transpose, sizes
 from fusionscope.rules.properties import COMPLEX, leaves
 
 _WARPS = 4  # in a block, one for each scheduler of a core
 _UNROLL = 4
-_LEAST_BLACKWELL_UNROLL = 8
-_PAD_UNROLL = 8
+_BLACKWELL_UNROLL = 8  # at least
 _MOST_CONCATENATED = 10  # operands with which a concatenate is unrolled
 _LARGEST_WINDOW = 8  # elements of a window with which a reduce-window is unrolled
 _TILE = 32
@@ -51,8 +51,7 @@ def launch_of(emission: Emission, device: Device, max_unroll: int) -> Launch:
             update = updates[0].operands[1].shape
             return _loop(update, device, _unroll(emission, update, device, max_unroll))
         shape = _first_leaf(emission.roots[0].shape)
-        launch = _loop(shape, device, _unroll(emission, shape, device, max_unroll))
-        return Launch(_split(launch.blocks, launch.threads, device), launch.threads)
+        return _loop(shape, device, _unroll(emission, shape, device, max_unroll))
     if kind is EmitterKind.REDUCTION:
         return _reduction(emission, device)
     if kind is EmitterKind.TRANSPOSE:
@@ -77,37 +76,9 @@ def _first_leaf(shape: Shape) -> Shape:
 
 def _loop(shape: Shape, device: Device, unroll: int) -> Launch:
     """Source: CalculateLaunchDimensions."""
-    elements = shape.element_count
-    if elements <= 1:
-        return Launch(1, 1)
-    items = _ceil(elements, unroll)
+    items = _ceil(shape.element_count, unroll) or 1
     threads = min(device.threads_per_warp * _WARPS, items)
-    blocks = _ceil(items, threads)
-    rows = _ceil(blocks, device.block_dim_limit_x)
-    return Launch(_ceil(blocks, rows) * rows, threads)
-
-
-def _split(blocks: int, threads: int, device: Device) -> int:
-    """Blocks when they are laid out in two dimensions, if there are too many for one.
-
-    Source: MlirKernelEmitter::MaybeSplitGridDimensionX.
-    """
-    limit = 2**32 - 1
-    is_rocm = isinstance(device.capability, RocmCapability)
-
-    def fits(count: int) -> bool:
-        within = count <= device.block_dim_limit_x
-        return within and (not is_rocm or count * threads <= limit)
-
-    if fits(blocks):
-        return blocks
-    rows = 2
-    while rows <= device.block_dim_limit_y:
-        if fits(_ceil(blocks, rows)):
-            return _ceil(blocks, rows) * rows
-        rows *= 2
-    rows = device.block_dim_limit_y
-    return _ceil(blocks, rows) * rows
+    return Launch(_ceil(items, threads), threads)
 
 
 def _unroll(emission: Emission, shape: Shape, device: Device, max_unroll: int) -> int:
@@ -130,7 +101,7 @@ def _gets_slower_unrolled(instruction: MutableInstruction) -> bool:
     if opcode == "concatenate":
         return len(instruction.operands) > _MOST_CONCATENATED
     if opcode == "reduce":
-        return len(instruction.shape.elements) > 1
+        return instruction.shape.is_tuple
     return opcode in ("sort", "dot")
 
 
@@ -140,8 +111,7 @@ def _is_blackwell(device: Device) -> bool:
 
 
 def _toolkit(device: Device) -> tuple[int, ...]:
-    numbers = device.compile_time_toolkit_version.split(".")
-    return tuple(int(number) for number in numbers if number.isdecimal())
+    return tuple(map(int, re.findall(r"\d+", device.compile_time_toolkit_version)))
 
 
 def _max_unroll(emission: Emission, device: Device, max_unroll: int) -> int:
@@ -149,38 +119,36 @@ def _max_unroll(emission: Emission, device: Device, max_unroll: int) -> int:
     if not _is_blackwell(device):
         return _UNROLL
     vector_bits = 256 if _toolkit(device) >= (12, 9) else 128
+    opcodes = {each.opcode for each in emission.body.instructions()}
     if (
-        emission.kind not in (EmitterKind.LOOP, EmitterKind.TRANSPOSE, EmitterKind.CONCATENATE)
+        emission.kind not in (EmitterKind.LOOP, EmitterKind.CONCATENATE)
         or emission.output_bits >= vector_bits // _UNROLL
         or len(emission.roots) > 1
-        or any(each.opcode == "reduce" for each in emission.body.instructions())
+        or "reduce" in opcodes
     ):
         return _UNROLL
+    if "pad" in opcodes:
+        return _BLACKWELL_UNROLL
     values = [*emission.body.parameters(), *emission.roots]
     widest = max(8, *(each.shape.bits for each in values))
-    unroll = min(max(1, max_unroll), vector_bits // widest)
-    unroll = 1 << (unroll.bit_length() - 1)
-    if any(each.opcode == "pad" for each in emission.body.instructions()):
-        unroll = min(unroll, _PAD_UNROLL)
     transposes = [each for each in emission.body.instructions() if each.opcode == "transpose"]
-    while unroll > _UNROLL and any(_minor_size(each) < unroll for each in transposes):
-        unroll //= 2
-    return max(unroll, _LEAST_BLACKWELL_UNROLL)
+    unroll = min(max_unroll, vector_bits // widest, *map(_minor_size, transposes))
+    return max(1 << unroll.bit_length() >> 1, _BLACKWELL_UNROLL)
 
 
 def _minor_size(transpose: MutableInstruction) -> int:
     form = normal_transpose(
         transpose.operands[0].shape, transpose.shape, transpose.attribute("dimensions")
     )
-    sizes = form.sizes if form is not None else transpose.shape.dimensions
-    return (sizes[-1] if sizes else 1) or 1
+    extents = form.sizes if form is not None else sizes(transpose.shape)
+    return extents[-1] if extents else 1
 
 
 def _concatenate(emission: Emission, device: Device, max_unroll: int) -> Launch:
     """Source: ConcatenateFusion."""
     hero = emission.heroes[0]
     dimension = hero.attribute("dimensions")[0]
-    extents = [operand.shape.dimensions[dimension] or 1 for operand in hero.operands]
+    extents = [sizes(operand.shape)[dimension] for operand in hero.operands]
     largest = hero.operands[extents.index(max(extents))].shape
     unroll = math.gcd(_unroll(emission, largest, device, max_unroll), *extents)
     return _loop(largest, device, unroll)
@@ -193,15 +161,15 @@ def _scatter(emission: Emission, device: Device, max_unroll: int) -> Launch:
     indices = scatter.operands[count].shape
     updates = scatter.operands[count + 1].shape
     warp = device.threads_per_warp
-    slices, index_size = (*(size or 1 for size in indices.dimensions), 1, 1)[:2]
-    slice_sizes = [size or 1 for size in updates.dimensions[1:]]
+    slices, index_size = (*sizes(indices), 1, 1)[:2]
+    slice_sizes = sizes(updates)[1:]
     most_warps = _SCATTER_WARPS * device.core_count
     if (
         scatter.attribute("indices_are_sorted") is True
         and scatter.attribute("unique_indices") is not True
         and slices > most_warps
     ):
-        target = [size or 1 for size in scatter.operands[0].shape.dimensions]
+        target = sizes(scatter.operands[0].shape)
         places = math.prod(target[i] - slice_sizes[i] + 1 for i in range(index_size))
         per_warp = _ceil(slices, max(most_warps, places))
         vector = _SCATTER_BITS // indices.bits
@@ -220,41 +188,33 @@ def _transpose(emission: Emission, device: Device) -> Launch:
     is_rocm = isinstance(device.capability, RocmCapability)
     threads = _TILE * (8 if is_rocm else 4)
     if transpose.packed_tile is not None:
-        sizes, tile = transpose.packed_tile
-        return Launch(math.prod(map(_ceil, sizes, tile)), threads)
-    form = transpose.form
-    source = form.source_sizes
-    keeps_minor = form.permutation[-1] == len(source) - 1
-    widths = [
-        hero.shape.bits // 8 * (source[-1] if keeps_minor else 1)
-        for hero in emission.heroes
-        if tiled_transpose(hero) is not None
-    ]
+        return Launch(math.prod(map(_ceil, *transpose.packed_tile)), threads)
+    source, permutation = transpose.form.source_sizes, transpose.form.permutation
 
-    def blocks(vector: int) -> int:
-        sizes = [1] * len(source)
-        if keeps_minor:
-            sizes[-1] = vector
-            sizes[-2] = sizes[form.permutation[-2]] = _TILE
-        else:
-            sizes[-1] = sizes[form.permutation[-1]] = _TILE * vector
-        return math.prod(map(_ceil, source, sizes))
+    def blocks(minor: int, others: int, *places: int) -> int:
+        """For tiles of ``others`` elements in ``places``, and of ``minor`` in the last one."""
+        tile = [1] * len(source)
+        tile[-1] = minor
+        for place in places:
+            tile[place] = others
+        return math.prod(map(_ceil, source, tile))
 
-    if keeps_minor:
-        return Launch(blocks(source[-1]), threads)
-    plain = blocks(1)
-    shared_memory = sum(_TILE * (_TILE + 1) * width for width in widths)
-    vector = (16 if is_rocm else 4) // max(widths)
-    while vector > 1:
+    if permutation[-1] == len(source) - 1:
+        return Launch(blocks(source[-1], _TILE, -2, permutation[-2]), threads)
+    plain = blocks(_TILE, _TILE, permutation[-1])
+    size = transpose.bits // 8
+    count = sum(tiled_transpose(hero) is not None for hero in emission.heroes)
+    shared_memory = _TILE * (_TILE + 1) * size * count
+    for vector in (16, 8, 4, 2):
         per_thread = vector * vector
         if (
-            plain * threads >= per_thread * device.core_count * device.threads_per_core_limit
+            vector * size <= (16 if is_rocm else 4)
+            and plain * threads >= per_thread * device.core_count * device.threads_per_core_limit
             and shared_memory * per_thread <= device.shared_memory_per_block
             and source[-1] % vector == 0
-            and source[form.permutation[-1]] % vector == 0
+            and source[permutation[-1]] % vector == 0
         ):
-            return Launch(blocks(vector), threads)
-        vector //= 2
+            return Launch(blocks(_TILE * vector, _TILE * vector, permutation[-1]), threads)
     return Launch(plain, threads)
 
 
@@ -270,7 +230,7 @@ def _reduction(emission: Emission, device: Device) -> Launch:
     else:
         vector = _vector(emission, form.minor, _TILE)
         blocks, threads = form.major * _ceil(form.minor, _TILE * vector), _TILE * _TILE
-    return Launch(_split(blocks, threads, device) * _count_groups(emission, device), threads)
+    return Launch(blocks * _count_groups(emission, device), threads)
 
 
 def _rows_together(kept: int, per_row: int) -> int:
@@ -354,8 +314,6 @@ def _count_groups(emission: Emission, device: Device) -> int:
     Source: reduction_base.cc, GroupDisjointReductions.
     """
     roots, body = emission.roots, emission.body
-    if len(roots) == 1:
-        return 1
     is_reduced = {
         root: is_reduction_hero(root, hero, device)
         for root, hero in zip(roots, emission.heroes, strict=True)
