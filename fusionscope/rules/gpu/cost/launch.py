@@ -17,7 +17,7 @@ from fusionscope.rules.gpu.body import FusionBody
 from fusionscope.rules.gpu.emitters import Emission, EmitterKind
 from fusionscope.rules.gpu.inplace_emitter import in_place_updates
 from fusionscope.rules.gpu.reductions import Reduction, is_reduction_hero, normal_reduction
-from fusionscope.rules.gpu.transposes import tiled_transpose
+from fusionscope.rules.gpu.transposes import TiledTranspose, tiled_transpose
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.layouts import normal_transpose, sizes
 from fusionscope.rules.properties import COMPLEX, leaves
@@ -51,7 +51,8 @@ def launch_of(emission: Emission, device: Device, max_unroll: int) -> Launch:
             update = updates[0].operands[1].shape
             return _loop(update, device, _unroll(emission, update, device, max_unroll))
         shape = _first_leaf(emission.roots[0].shape)
-        return _loop(shape, device, _unroll(emission, shape, device, max_unroll))
+        launch = _loop(shape, device, _unroll(emission, shape, device, max_unroll))
+        return Launch(_split(launch.blocks, launch.threads, device), launch.threads)
     if kind is EmitterKind.REDUCTION:
         return _reduction(emission, device)
     if kind is EmitterKind.TRANSPOSE:
@@ -78,7 +79,32 @@ def _loop(shape: Shape, device: Device, unroll: int) -> Launch:
     """Source: CalculateLaunchDimensions."""
     items = _ceil(shape.element_count, unroll) or 1
     threads = min(device.threads_per_warp * _WARPS, items)
-    return Launch(_ceil(items, threads), threads)
+    blocks = _ceil(items, threads)
+    rows = _ceil(blocks, device.block_dim_limit_x)
+    return Launch(_ceil(blocks, rows) * rows, threads)
+
+
+def _split(blocks: int, threads: int, device: Device) -> int:
+    """Blocks when they are laid out in two dimensions, if there are too many for one.
+
+    Source: MlirKernelEmitter::MaybeSplitGridDimensionX.
+    """
+    limit = 2**32 - 1
+    is_rocm = isinstance(device.capability, RocmCapability)
+
+    def fits(count: int) -> bool:
+        within = count <= device.block_dim_limit_x
+        return within and (not is_rocm or count * threads <= limit)
+
+    if fits(blocks):
+        return blocks
+    rows = 2
+    while rows <= device.block_dim_limit_y:
+        if fits(_ceil(blocks, rows)):
+            return _ceil(blocks, rows) * rows
+        rows *= 2
+    rows = device.block_dim_limit_y
+    return _ceil(blocks, rows) * rows
 
 
 def _unroll(emission: Emission, shape: Shape, device: Device, max_unroll: int) -> int:
@@ -190,32 +216,40 @@ def _transpose(emission: Emission, device: Device) -> Launch:
     if transpose.packed_tile is not None:
         return Launch(math.prod(map(_ceil, *transpose.packed_tile)), threads)
     source, permutation = transpose.form.source_sizes, transpose.form.permutation
-
-    def blocks(minor: int, others: int, *places: int) -> int:
-        """For tiles of ``others`` elements in ``places``, and of ``minor`` in the last one."""
-        tile = [1] * len(source)
-        tile[-1] = minor
-        for place in places:
-            tile[place] = others
-        return math.prod(map(_ceil, source, tile))
-
+    tile = [1] * len(source)
     if permutation[-1] == len(source) - 1:
-        return Launch(blocks(source[-1], _TILE, -2, permutation[-2]), threads)
-    plain = blocks(_TILE, _TILE, permutation[-1])
+        tile[-1] = source[-1]
+        tile[-2] = tile[permutation[-2]] = _TILE
+        return Launch(math.prod(map(_ceil, source, tile)), threads)
+    tile[-1] = tile[permutation[-1]] = _TILE
+    launch = Launch(math.prod(map(_ceil, source, tile)), threads)
+    tiles = sum(tiled_transpose(hero) is not None for hero in emission.heroes)
+    vector = _vector_of_transpose(transpose, tiles, launch, device)
+    tile[-1] = tile[permutation[-1]] = _TILE * vector
+    return Launch(math.prod(map(_ceil, source, tile)), threads)
+
+
+def _vector_of_transpose(
+    transpose: TiledTranspose, tiles: int, launch: Launch, device: Device
+) -> int:
+    """Elements that a thread moves at once. ``launch`` is that where it is one, and ``tiles`` how
+    many tiles are held at once."""
+    source, permutation = transpose.form.source_sizes, transpose.form.permutation
     size = transpose.bits // 8
-    count = sum(tiled_transpose(hero) is not None for hero in emission.heroes)
-    shared_memory = _TILE * (_TILE + 1) * size * count
-    for vector in (16, 8, 4, 2):
+    shared_memory = _TILE * (_TILE + 1) * size * tiles
+    vector = (16 if isinstance(device.capability, RocmCapability) else 4) // size
+    while vector > 1:
         per_thread = vector * vector
         if (
-            vector * size <= (16 if is_rocm else 4)
-            and plain * threads >= per_thread * device.core_count * device.threads_per_core_limit
+            launch.blocks * launch.threads
+            >= per_thread * device.core_count * device.threads_per_core_limit
             and shared_memory * per_thread <= device.shared_memory_per_block
             and source[-1] % vector == 0
             and source[permutation[-1]] % vector == 0
         ):
-            return Launch(blocks(_TILE * vector, _TILE * vector, permutation[-1]), threads)
-    return Launch(plain, threads)
+            return vector
+        vector //= 2
+    return 1
 
 
 def _reduction(emission: Emission, device: Device) -> Launch:
@@ -230,7 +264,7 @@ def _reduction(emission: Emission, device: Device) -> Launch:
     else:
         vector = _vector(emission, form.minor, _TILE)
         blocks, threads = form.major * _ceil(form.minor, _TILE * vector), _TILE * _TILE
-    return Launch(blocks * _count_groups(emission, device), threads)
+    return Launch(_split(blocks, threads, device) * _count_groups(emission, device), threads)
 
 
 def _rows_together(kept: int, per_row: int) -> int:
