@@ -67,6 +67,7 @@ ALSO = {
     ("concatenates", "b200"),
     ("transposes", "b200"),
     ("unsupported", "a100"),
+    ("unrolled", "b200-12.9"),
 }
 
 # Mutants that behave as the original does, by the reason for it; a function and a colon are all
@@ -96,15 +97,34 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "triton.Triton.find_tiling_problem: _ERROR + found.message, Sub",
     ),
     "there are more blocks than run at once, and their number is only told": (
+        "cost.launch._BLACKWELL_UNROLL +1",
+        "cost.launch._BLACKWELL_UNROLL -1",
+        "cost.launch._max_unroll: emission.output_bits >= vector_bits // _UNROLL, Gt",
+        "cost.launch._max_unroll: vector_bits // _UNROLL, Mult",
+        "cost.launch._max_unroll: without emission.output_bits >= vector_bits // _UNROLL",
+        "cost.launch._several_rows: largest >= 32, 33",
+        "cost.launch._several_rows: largest >= 32, Gt",
+        "cost.launch._several_rows: size > device.threads_per_warp * vector, GtE",
         "cost.launch._split:",
         "cost.launch._transpose: tiled_transpose(hero) is not None, Is",
         "cost.launch._vector_of_transpose:",
     ),
+    "no more than 128 threads of a block run at once": (
+        "cost.launch._COLUMN_THREADS +1",
+        "cost.launch._transpose: if not is_rocm",
+    ),
+    "no element has such a number of bits": (
+        "cost.launch._several_rows: largest >= 32, 31",
+        "cost.launch._vector: emission.input_bits >= 32, 31",
+        "cost.launch._vector: emission.input_bits >= 64, 63",
+    ),
+    "a version has three numbers": ("cost.launch._max_unroll: _toolkit(device) >= (12, 9), Gt",),
     "only a figure that is told of a pair": (
         "cost.model.CostModel.pair_cost: tiling is None, IsNot",
     ),
     "only says that there is none": ("emitters._UNKNOWN_BITS -1",),
     "no compiler for ROCm can be asked": (
+        "cost.launch._is_blackwell: without isinstance(capability, CudaCapability)",
         "triton_support._Support.__init__: if not self._is_rocm",
         "triton_support._Support._is_before_ada: without isinstance(capability, CudaCapability)",
     ),
@@ -133,15 +153,13 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     ),
     "rounds to the same": (
         "cost.launch._SCATTER_BITS +1",
+        "cost.launch._scatter: per_warp > vector, GtE",
         "cost.model._OPAQUE_BITS -1",
         "cost.numbers._LIMIT -1",
         "cost.numbers.saturated: _LIMIT - 1, Add",
     ),
     "what is below zero is so long that a tick of it is not told": (
         "cost.numbers.round_to_int64: whole - number >= 0.5, Gt",
-    ),
-    "passes before split such a reduction, and the compiler ends without them": (
-        "cost.launch._LONGEST_ROW_THREADS +1",
     ),
     "passes before remove what has no elements, and the compiler divides by zero without them": (
         "reductions._is_faster_than_loop: reduction.minor > 0, -1",

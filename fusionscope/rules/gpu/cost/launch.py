@@ -29,7 +29,6 @@ _MOST_CONCATENATED = 10  # operands with which a concatenate is unrolled
 _LARGEST_WINDOW = 8  # elements of a window with which a reduce-window is unrolled
 _TILE = 32
 _THREADS_PER_BLOCK = 256  # aimed at by row reductions
-_LONGEST_ROW_THREADS = 1024
 _ELEMENTS_PER_THREAD = 16
 _COLUMN_THREADS = 128
 _SCATTER_WARPS = 4
@@ -258,20 +257,17 @@ def _reduction(emission: Emission, device: Device) -> Launch:
     hero = next(hero for root, hero in pairs if is_reduction_hero(root, hero, device))
     form = normal_reduction(hero)
     if form.is_row:
-        blocks, threads = _several_rows(emission, form, device) or _row(emission, form, device)
+        blocks, threads = _several_rows(emission, form, device) or _row(form, device)
     elif device.threads_per_warp % form.minor == 0:
-        blocks, threads = _small_column(emission, form)
+        blocks, threads = _small_column(form)
     else:
-        vector = _vector(emission, form.minor, _TILE)
-        blocks, threads = form.major * _ceil(form.minor, _TILE * vector), _TILE * _TILE
+        blocks, threads = _column(emission, form)
     return Launch(_split(blocks, threads, device) * _count_groups(emission, device), threads)
 
 
 def _rows_together(kept: int, per_row: int) -> int:
     """How many rows a block takes on so that it has enough threads."""
-    if kept * per_row <= _THREADS_PER_BLOCK:
-        return kept
-    return _THREADS_PER_BLOCK // per_row
+    return max(1, min(kept, _THREADS_PER_BLOCK // per_row))
 
 
 def _several_rows(emission: Emission, form: Reduction, device: Device) -> Launch | None:
@@ -302,42 +298,38 @@ def _several_rows(emission: Emission, form: Reduction, device: Device) -> Launch
     return None if size > device.threads_per_warp * vector else launch()
 
 
-def _row(emission: Emission, form: Reduction, device: Device) -> Launch:
-    """Source: RowReductionFusion."""
+def _row(form: Reduction, device: Device) -> Launch:
+    """Each thread reads all of its elements of a row, at most 16, as longer rows are split before.
+
+    Source: RowReductionFusion.
+    """
     warp = device.threads_per_warp
-    per_row = min(_LONGEST_ROW_THREADS, _ceil(_ceil(form.minor, _ELEMENTS_PER_THREAD), warp) * warp)
-    rows = 1
-    if per_row * 2 <= _THREADS_PER_BLOCK:
-        rows = _rows_together(form.middle, per_row)
-    vector = _vector(emission, form.minor, per_row)
-    length = form.minor // vector
-    tile = min(_ELEMENTS_PER_THREAD // vector, _ceil(length, per_row))
-    return Launch(_ceil(form.middle, rows) * _ceil(length, tile * per_row), rows * per_row)
+    per_row = _ceil(_ceil(form.minor, _ELEMENTS_PER_THREAD), warp) * warp
+    rows = _rows_together(form.middle, per_row)
+    return Launch(_ceil(form.middle, rows), rows * per_row)
 
 
-def _small_column(emission: Emission, form: Reduction) -> Launch:
+def _small_column(form: Reduction) -> Launch:
     """Source: SmallColumnReductionFusion."""
-    threads = _COLUMN_THREADS
-    vector = _vector(emission, form.middle * form.minor, _TILE)
-    rows = vector * threads // form.minor
-    while rows > _TILE and vector > 1:
-        vector //= 2
-        rows //= 2
-    if rows > _TILE:
-        threads //= rows // _TILE
-    return Launch(form.major, threads)
+    return Launch(form.major, min(_COLUMN_THREADS, _TILE * form.minor))
 
 
-def _vector(emission: Emission, minor: int, threads: int) -> int:
-    """Elements read at once. Source: reduction_base.cc, GetVectorSizeForMlir."""
-    if minor % 2 or threads * 2 > minor:
+def _column(emission: Emission, form: Reduction) -> Launch:
+    """Source: ColumnReductionFusion."""
+    vector = _vector(emission, form.minor)
+    return Launch(form.major * _ceil(form.minor, _TILE * vector), _TILE * _TILE)
+
+
+def _vector(emission: Emission, minor: int) -> int:
+    """Elements that a thread reads at once. Source: reduction_base.cc, GetVectorSizeForMlir."""
+    if minor % 2 or minor < _TILE * 2:
         return 1
     for hero in emission.heroes:
         if any(operand.shape.element_type in COMPLEX for operand in emission.body.operands(hero)):
             return 1
     if emission.input_bits >= 64:
         return 1
-    if emission.input_bits >= 32 or threads * 4 > minor:
+    if emission.input_bits >= 32 or minor < _TILE * 4:
         return 2
     return 4 if minor % 4 == 0 else 2
 
