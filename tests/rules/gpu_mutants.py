@@ -97,11 +97,6 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "triton.Triton.find_tiling_problem: _ERROR + found.message, Sub",
     ),
     "there are more blocks than run at once, and their number is only told": (
-        "cost.launch._BLACKWELL_UNROLL +1",
-        "cost.launch._BLACKWELL_UNROLL -1",
-        "cost.launch._max_unroll: emission.output_bits >= vector_bits // _UNROLL, Gt",
-        "cost.launch._max_unroll: vector_bits // _UNROLL, Mult",
-        "cost.launch._max_unroll: without emission.output_bits >= vector_bits // _UNROLL",
         "cost.launch._several_rows: largest >= 32, 33",
         "cost.launch._several_rows: largest >= 32, Gt",
         "cost.launch._several_rows: size > device.threads_per_warp * vector, GtE",
