@@ -90,6 +90,7 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     "the passes around ask so, and notice": (
         "body.FusionBody.parameters: len(self.parts) == 1, 0",
         "body.FusionBody.roots: len(self.parts) == 1, 0",
+        "cost.analysis._NOTHING without parameter",
     ),
     "refused before, as Triton knows no tuple": (
         "tiling.search.find_best_tiling: if not version.propagates_tiles",

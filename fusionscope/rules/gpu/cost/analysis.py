@@ -25,7 +25,7 @@ from fusionscope.rules.layouts import sizes, transpose_is_bitcast
 from fusionscope.rules.properties import BINARY, UNARY, is_elementwise, leaves, same_but_for_type
 
 _COUNTED = (UNARY | BINARY | {"clamp", "select"}) - {"copy"}
-_NOTHING = frozenset({"bitcast", "constant", "get-tuple-element", "parameter"})
+_NOTHING = frozenset({"bitcast", "parameter"})
 _POINTER = 8  # bytes
 
 # A branch for each element, and both branches where a warp crosses from one operand to the next.
