@@ -154,9 +154,6 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "cost.numbers._LIMIT -1",
         "cost.numbers.saturated: _LIMIT - 1, Add",
     ),
-    "what is below zero is so long that a tick of it is not told": (
-        "cost.numbers.round_to_int64: whole - number >= 0.5, Gt",
-    ),
     "passes before remove what has no elements, and the compiler divides by zero without them": (
         "reductions._is_faster_than_loop: reduction.minor > 0, -1",
         "reductions._is_faster_than_loop: reduction.minor > 0, GtE",
