@@ -118,7 +118,6 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     "only a figure that is told of a pair": (
         "cost.model.CostModel.pair_cost: tiling is None, IsNot",
     ),
-    "only says that there is none": ("emitters._UNKNOWN_BITS -1",),
     "no compiler for ROCm can be asked": (
         "cost.launch._is_blackwell: without isinstance(capability, CudaCapability)",
         "triton_support._Support.__init__: if not self._is_rocm",
