@@ -68,9 +68,11 @@ ALSO = {
     ("concatenates", "b200"),
     ("transposes", "b200"),
     ("unsupported", "a100"),
+    ("unrolled", "b200-12.9"),
 }
 
-# Mutants that behave as the original does, by the reason for it.
+# Mutants that behave as the original does, by the reason for it; a function and a colon are all
+# changes of it.
 EQUIVALENT: dict[str, tuple[str, ...]] = {
     "the two are asked at different stages": (
         "pf-is-fusible behind tri-heroless",
@@ -97,27 +99,45 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "fusion.ParameterBudget.check_both: without grows_consumer",
         "cost.model.CostModel.estimate_multi_output: 2 * KERNEL_LAUNCH + "
         "self.time(producer).total + self.time(consumer).total, Sub",
+        "cost.model.CostModel.estimate_multi_output: 2 * KERNEL_LAUNCH + "
+        "self.time(producer).total, Sub",
         "cost.model.CostModel.estimate_multi_output: 2 * KERNEL_LAUNCH, Add",
+        "cost.model.CostModel.estimate_multi_output: KERNEL_LAUNCH + known, Sub",
         "cost.model.CostModel.estimate_multi_output: known is None, IsNot",
     ),
     "the passes around ask so, and notice": (
         "body.FusionBody.parameters: len(self.parts) == 1, 0",
         "body.FusionBody.roots: len(self.parts) == 1, 0",
-        "body.FusionBody.roots: len(self.parts) == 1, 2",
-        "body.FusionBody.roots: len(self.parts) == 1, NotEq",
-    ),
-    "what is inside leads to the root, and on to the same readers": (
-        "body.FusionBody.users: without instruction.is_root",
+        "cost.analysis._NOTHING without parameter",
     ),
     "refused before, as Triton knows no tuple": (
         "tiling.search.find_best_tiling: if not version.propagates_tiles",
         "tiling.search.find_best_tiling: len(body.roots) > 1, 2",
         "triton.Triton.find_tiling_problem: _ERROR + found.message, Sub",
     ),
+    "there are more blocks than run at once, and their number is only told": (
+        "cost.launch._several_rows: largest >= 32, 33",
+        "cost.launch._several_rows: largest >= 32, Gt",
+        "cost.launch._several_rows: size > device.threads_per_warp * vector, GtE",
+        "cost.launch._split:",
+        "cost.launch._transpose: tiled_transpose(hero) is not None, Is",
+        "cost.launch._vector_of_transpose:",
+    ),
+    "no more than 128 threads of a block run at once": (
+        "cost.launch._COLUMN_THREADS +1",
+        "cost.launch._transpose: if not is_rocm",
+    ),
+    "no element has such a number of bits": (
+        "cost.launch._several_rows: largest >= 32, 31",
+        "cost.launch._vector: emission.input_bits >= 32, 31",
+        "cost.launch._vector: emission.input_bits >= 64, 63",
+    ),
+    "a version has three numbers": ("cost.launch._max_unroll: _toolkit(device) >= (12, 9), Gt",),
     "only a figure that is told of a pair": (
         "cost.model.CostModel.pair_cost: tiling is None, IsNot",
     ),
     "no compiler for ROCm can be asked": (
+        "cost.launch._is_blackwell: without isinstance(capability, CudaCapability)",
         "triton_support._Support.__init__: if not self._is_rocm",
         "triton_support._Support._is_before_ada: without isinstance(capability, CudaCapability)",
     ),
@@ -137,23 +157,24 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     ),
     "only saves time": (
         "cost.coalescing._minor_dimension: without order",
-        "cost.launch._loop: elements <= 1, Lt",
         "reductions._is_faster_than_loop: reduction.minor >= warp, Gt",
     ),
     "no two numbers of 8 or more make 8191": ("transposes._SMALLEST_AREA -1",),
     "no element that is a power of two of bits makes 65 bits with others": (
         "transposes._WIDEST_MINOR_BITS +1",
     ),
-    "rounds to the same": ("cost.launch._SCATTER_BITS +1",),
-    "passes before split such a reduction, and the compiler ends without them": (
-        "cost.launch._LONGEST_ROW_THREADS +1",
-        "reductions._COLUMN_TILE +1",
-        "reductions._LONGEST_ROW +1",
-        "reductions._MOST_ROWS_IN_BATCH +1",
-        "reductions.is_reduction_hero: without reduction.major <= _MOST_ROWS_IN_BATCH",
-        "reductions.is_reduction_hero: without reduction.minor <= _LONGEST_ROW",
+    "rounds to the same": (
+        "cost.launch._SCATTER_BITS +1",
+        "cost.launch._scatter: per_warp > vector, GtE",
+        "cost.model._OPAQUE_BITS -1",
+        "cost.numbers._LIMIT -1",
+        "cost.numbers.saturated: _LIMIT - 1, Add",
     ),
-    "the least that is unrolled is as much": ("cost.launch._PAD_UNROLL -1",),
+    "passes before remove what has no elements, and the compiler divides by zero without them": (
+        "reductions._is_faster_than_loop: reduction.minor > 0, -1",
+        "reductions._is_faster_than_loop: reduction.minor > 0, GtE",
+        "reductions._is_faster_than_loop: without reduction.minor > 0",
+    ),
 }
 
 _LONGEST = 10  # seconds of computation for one judge of a mutant: it may loop for ever
@@ -485,10 +506,12 @@ def try_all(
         if only in (None, name.removeprefix(_GPU)):
             sources.append(of_module(importlib.import_module(name)))
     for mutant in chain(*sources):
-        names.add(mutant.name)
+        function = mutant.name.partition(" ")[0]
+        name = function if function in equivalent else mutant.name
+        names.add(name)
         if survives(mutant, known):
-            survivors.add(mutant.name)
-            is_known = mutant.name in equivalent
+            survivors.add(name)
+            is_known = name in equivalent
             print("equivalent" if is_known else "SURVIVED  ", mutant.name, flush=True)
     left = survivors - equivalent
     stale = (equivalent & names) - survivors

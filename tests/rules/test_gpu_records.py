@@ -31,7 +31,6 @@ RECORDS = [
 DIFFERENT = {
     "complex_logarithms": "the table of cycles has none of them, as passes before write them anew",
     "scales": "Triton moves elements of f8e8m0fnu since 0.12",
-    "tuples": "a fusion that reads a tuple takes longer than to read its pointers",
     "infinite_times": "a priority that was infinite becomes none, when it should stay what it is",
 }
 card = lru_cache(read_card)

@@ -86,8 +86,7 @@ class FusionBody:
     def operands(self, instruction: MutableInstruction) -> list[MutableInstruction]:
         """Source: HloInstructionAdaptor::GetOperands."""
         if instruction.opcode == "parameter":
-            operand = self.resolve(instruction)
-            return [operand] if operand is not instruction else []
+            return [self.resolve(instruction)]
         return [self.resolve(operand) for operand in instruction.operands]
 
     def resolve(self, operand: MutableInstruction) -> MutableInstruction:
@@ -101,10 +100,9 @@ class FusionBody:
                 if operand.opcode == "fusion" and operand.fused in self._fusions:
                     return operand.fused.root
                 return operand
-            fusion = self._fusions.get(operand.computation)
-            if operand.opcode != "parameter" or fusion is None:
+            if operand.opcode != "parameter":
                 return operand
-            operand = fusion.operands[operand.parameter_number]
+            operand = self._fusions[operand.computation].operands[operand.parameter_number]
 
     def users(self, instruction: MutableInstruction) -> list[MutableInstruction]:
         """The users of an instruction inside, in the body.

@@ -52,9 +52,8 @@ def _is_in_place(body: FusionBody, update: MutableInstruction, shape: object) ->
             ):
                 if user.shape.element_count != 1 and user.operands[1:] != update.operands[2:]:
                     return False
-            elif user is not update and (
-                user.opcode == "dynamic-update-slice"
-                or not (is_elementwise(user) or user.opcode in ("bitcast", "tuple"))
+            elif user is not update and not (
+                is_elementwise(user) or user.opcode in ("bitcast", "tuple")
             ):
                 return False
             if user not in seen:

@@ -13,13 +13,19 @@ from functools import lru_cache
 from fusionscope.hlo.shape import Shape
 from fusionscope.hlo.window import WindowDimension, read_window
 from fusionscope.rules.gpu.cost.cycles import cycles_of
-from fusionscope.rules.gpu.cost.numbers import add_product, f32, round_to_int64, to_int64
+from fusionscope.rules.gpu.cost.numbers import (
+    add_product,
+    f32,
+    round_to_int64,
+    to_int64,
+    wrap_int64,
+)
 from fusionscope.rules.graph import MutableComputation, MutableInstruction
-from fusionscope.rules.layouts import transpose_is_bitcast
+from fusionscope.rules.layouts import sizes, transpose_is_bitcast
 from fusionscope.rules.properties import BINARY, UNARY, is_elementwise, leaves, same_but_for_type
 
 _COUNTED = (UNARY | BINARY | {"clamp", "select"}) - {"copy"}
-_NOTHING = frozenset({"bitcast", "constant", "get-tuple-element", "parameter"})
+_NOTHING = frozenset({"bitcast", "parameter"})
 _POINTER = 8  # bytes
 
 # A branch for each element, and both branches where a warp crosses from one operand to the next.
@@ -100,7 +106,7 @@ class CostAnalysis:
             [1.0] * len(operands),
         )
         if opcode in _COUNTED:
-            elements = _elements(shape)
+            elements = shape.element_count
             costs.flops = f32(cycles_of(self._architecture, opcode, shape.element_type) * elements)
         elif opcode in _NOTHING or (
             opcode == "transpose"
@@ -110,21 +116,21 @@ class CostAnalysis:
             costs.operand_bytes = [0.0] * len(operands)
         elif opcode in ("slice", "dynamic-slice", "gather", "broadcast"):
             costs.operand_bytes[0] = f32(shape_bytes(shape))
-            costs.utilization[0] = _ratio(_elements(shape), _elements(operands[0].shape))
+            costs.utilization[0] = _ratio(shape.element_count, operands[0].shape.element_count)
         elif opcode == "dynamic-update-slice":
             update = f32(shape_bytes(operands[1].shape))
-            elements = _elements(shape)
+            elements = shape.element_count
             costs.output_bytes = costs.operand_bytes[1] = update
             costs.operand_bytes[0] = 0.0
-            costs.utilization[0] = _ratio(elements - _elements(operands[1].shape), elements)
+            costs.utilization[0] = _ratio(elements - operands[1].shape.element_count, elements)
         elif opcode == "concatenate":
-            costs.flops = f32(_concatenate_cycles(instruction) * _elements(shape))
+            costs.flops = f32(_concatenate_cycles(instruction) * shape.element_count)
         elif opcode == "tuple":
             costs.output_bytes = f32(shape_bytes(shape))
             costs.operand_bytes = [0.0] * len(operands)
         elif opcode == "sort":
-            elements = _elements(operands[0].shape)
-            costs.flops = f32(elements * max(0, (elements - 1).bit_length()))
+            elements = operands[0].shape.element_count
+            costs.flops = f32(elements * (elements - 1).bit_length())
         elif opcode == "reduce":
             self._reduce(instruction, costs)
         elif opcode == "reduce-window":
@@ -132,7 +138,7 @@ class CostAnalysis:
         elif opcode == "scatter":
             self._scatter(instruction, costs)
         elif opcode == "map":
-            costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(_elements(shape)))
+            costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(shape.element_count))
         return costs
 
     def _flops_inside(self, called: MutableComputation) -> float:
@@ -157,14 +163,14 @@ class CostAnalysis:
         results = leaves(instruction.shape)[0].element_count
         source = instruction.operands[0].shape
         elements = math.prod(dimension.size for dimension in window)
-        reductions = (elements - 1) * results
+        reductions = wrap_int64((elements - 1) * results)
         whole = _whole_dimension(instruction, window)
         if whole is not None:
             elements = whole
             reductions = results // elements + elements - 1
         costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(reductions))
         costs.utilization[0] = _ratio(results * elements, source.element_count)
-        costs.operand_bytes[0] = f32(results * elements * -(-source.bits // 8))
+        costs.operand_bytes[0] = f32(wrap_int64(results * elements * -(-source.bits // 8)))
 
     def _scatter(self, instruction: MutableInstruction, costs: Costs) -> None:
         count = len(instruction.operands) // 2
@@ -216,7 +222,7 @@ class CostAnalysis:
                 for slot, operand in enumerate(current.operands):
                     roots[operand] = roots.get(operand, nobody) | {operand: None}
                     part = 0.0 if slot == 0 and current in in_place else own.utilization[slot]
-                    elements = _elements(operand.shape)
+                    elements = operand.shape.element_count
                     read = 0.0
                     if elements:
                         read = f32(f32(share * part) * f32(elements))
@@ -227,10 +233,39 @@ class CostAnalysis:
         for parameter in fused.parameters:
             share = used[parameter]
             costs.utilization.append(share)
-            size = shape_bytes(parameter.shape)
-            costs.operand_bytes.append(f32(round_to_int64(f32(f32(size) * share))))
+            read = sum(_bytes_inside(each, used[each]) for each in _elements_read(parameter))
+            costs.operand_bytes.append(f32(read))
         costs._roots, costs._root_utilization = roots, utilization
         return costs
+
+
+def _elements_read(parameter: MutableInstruction) -> list[MutableInstruction]:
+    """What reads each array of a parameter of a fusion, the parameter where that is one array; of
+    an array that nobody reads, what reads the tuple that it is in.
+
+    Source: HloCostAnalysis::FusionProcessOperandBytesRead.
+    """
+    found: list[MutableInstruction] = []
+    pending = [(parameter, parameter.shape)]
+    while pending:
+        reader, shape = pending.pop()
+        if not shape.is_tuple:
+            found.append(reader)
+        for index, element in enumerate(shape.elements):
+            pending.append((_element_of(reader, index) or reader, element))
+    return found
+
+
+def _element_of(reader: MutableInstruction, index: int) -> MutableInstruction | None:
+    for user in reader.users:
+        if user.opcode == "get-tuple-element" and int(user.attributes["index"]) == index:
+            return user
+    return None
+
+
+def _bytes_inside(instruction: MutableInstruction, share: float) -> int:
+    """Source: GpuHloCostAnalysis::FusionParameterReadBytes."""
+    return round_to_int64(f32(f32(shape_bytes(instruction.shape)) * share))
 
 
 @lru_cache(maxsize=4096)
@@ -241,12 +276,6 @@ def shape_bytes(shape: Shape) -> int:
     return shape.byte_size
 
 
-def _elements(shape: Shape) -> int:
-    if shape.elements:
-        return sum(leaf.element_count for leaf in leaves(shape))
-    return shape.element_count
-
-
 def _ratio(part: int, whole: int) -> float:
     return f32(part / whole) if whole else 0.0
 
@@ -254,7 +283,7 @@ def _ratio(part: int, whole: int) -> float:
 def _concatenate_cycles(instruction: MutableInstruction) -> int:
     """Source: GpuHloCostAnalysis::HandleConcatenate."""
     dimension = instruction.attribute("dimensions")[0]
-    first = instruction.operands[0].shape.dimensions[dimension] or 0
+    first = sizes(instruction.operands[0].shape)[dimension]
     return _CROSSED_CONCATENATE_CYCLES if dimension > 0 and first & 31 else _CONCATENATE_CYCLES
 
 
@@ -275,6 +304,6 @@ def _whole_dimension(
     padded = [each for each in window if each.low != 0 or each.high != 0]
     if len(reduced) != 1 or len(padded) != 1 or not instruction.shape.is_array:
         return None
-    one, size = window[reduced[0]], instruction.shape.dimensions[reduced[0]]
+    one, size = window[reduced[0]], sizes(instruction.shape)[reduced[0]]
     is_whole = one.low == one.high != 0 and one.size == 2 * one.low + 1
-    return size if is_whole and size is not None and one.low == size - 1 else None
+    return size if is_whole and one.low == size - 1 else None

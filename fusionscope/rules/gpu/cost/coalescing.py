@@ -26,7 +26,7 @@ def transposes_minor_dimension(instruction: MutableInstruction) -> bool:
     """
     if instruction.opcode == "copy":
         source, result = instruction.operands[0].shape, instruction.shape
-        return source.is_array and _minor_dimension(source) != _minor_dimension(result)
+        return _minor_dimension(source) != _minor_dimension(result)
     if instruction.opcode != "transpose":
         return False
     source = instruction.operands[0].shape

@@ -22,8 +22,6 @@ _LONGEST = 2.0**63  # seconds from which on a time is infinite
 
 def from_seconds(seconds: float) -> Duration:
     """Source: absl::Seconds of a floating point number."""
-    if seconds < 0:
-        return -from_seconds(-seconds)
     if seconds >= _LONGEST:
         return INFINITE
     whole = int(seconds)

@@ -7,6 +7,7 @@ xla/backends/gpu/codegen/emitters.
 from __future__ import annotations
 
 import math
+import re
 from typing import NamedTuple
 
 from fusionscope.dump.device import CudaCapability, Device, RocmCapability
@@ -16,20 +17,18 @@ from fusionscope.rules.gpu.body import FusionBody
 from fusionscope.rules.gpu.emitters import Emission, EmitterKind
 from fusionscope.rules.gpu.inplace_emitter import in_place_updates
 from fusionscope.rules.gpu.reductions import Reduction, is_reduction_hero, normal_reduction
-from fusionscope.rules.gpu.transposes import tiled_transpose
+from fusionscope.rules.gpu.transposes import TiledTranspose, tiled_transpose
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.layouts import normal_transpose
+from fusionscope.rules.layouts import normal_transpose, sizes
 from fusionscope.rules.properties import COMPLEX, leaves
 
 _WARPS = 4  # in a block, one for each scheduler of a core
 _UNROLL = 4
-_LEAST_BLACKWELL_UNROLL = 8
-_PAD_UNROLL = 8
+_BLACKWELL_UNROLL = 8  # at least
 _MOST_CONCATENATED = 10  # operands with which a concatenate is unrolled
 _LARGEST_WINDOW = 8  # elements of a window with which a reduce-window is unrolled
 _TILE = 32
 _THREADS_PER_BLOCK = 256  # aimed at by row reductions
-_LONGEST_ROW_THREADS = 1024
 _ELEMENTS_PER_THREAD = 16
 _COLUMN_THREADS = 128
 _SCATTER_WARPS = 4
@@ -77,10 +76,7 @@ def _first_leaf(shape: Shape) -> Shape:
 
 def _loop(shape: Shape, device: Device, unroll: int) -> Launch:
     """Source: CalculateLaunchDimensions."""
-    elements = shape.element_count
-    if elements <= 1:
-        return Launch(1, 1)
-    items = _ceil(elements, unroll)
+    items = _ceil(shape.element_count, unroll) or 1
     threads = min(device.threads_per_warp * _WARPS, items)
     blocks = _ceil(items, threads)
     rows = _ceil(blocks, device.block_dim_limit_x)
@@ -130,7 +126,7 @@ def _gets_slower_unrolled(instruction: MutableInstruction) -> bool:
     if opcode == "concatenate":
         return len(instruction.operands) > _MOST_CONCATENATED
     if opcode == "reduce":
-        return len(instruction.shape.elements) > 1
+        return instruction.shape.is_tuple
     return opcode in ("sort", "dot")
 
 
@@ -140,8 +136,7 @@ def _is_blackwell(device: Device) -> bool:
 
 
 def _toolkit(device: Device) -> tuple[int, ...]:
-    numbers = device.compile_time_toolkit_version.split(".")
-    return tuple(int(number) for number in numbers if number.isdecimal())
+    return tuple(map(int, re.findall(r"\d+", device.compile_time_toolkit_version)))
 
 
 def _max_unroll(emission: Emission, device: Device, max_unroll: int) -> int:
@@ -149,38 +144,36 @@ def _max_unroll(emission: Emission, device: Device, max_unroll: int) -> int:
     if not _is_blackwell(device):
         return _UNROLL
     vector_bits = 256 if _toolkit(device) >= (12, 9) else 128
+    opcodes = {each.opcode for each in emission.body.instructions()}
     if (
-        emission.kind not in (EmitterKind.LOOP, EmitterKind.TRANSPOSE, EmitterKind.CONCATENATE)
+        emission.kind not in (EmitterKind.LOOP, EmitterKind.CONCATENATE)
         or emission.output_bits >= vector_bits // _UNROLL
         or len(emission.roots) > 1
-        or any(each.opcode == "reduce" for each in emission.body.instructions())
+        or "reduce" in opcodes
     ):
         return _UNROLL
+    if "pad" in opcodes:
+        return _BLACKWELL_UNROLL
     values = [*emission.body.parameters(), *emission.roots]
     widest = max(8, *(each.shape.bits for each in values))
-    unroll = min(max(1, max_unroll), vector_bits // widest)
-    unroll = 1 << (unroll.bit_length() - 1)
-    if any(each.opcode == "pad" for each in emission.body.instructions()):
-        unroll = min(unroll, _PAD_UNROLL)
     transposes = [each for each in emission.body.instructions() if each.opcode == "transpose"]
-    while unroll > _UNROLL and any(_minor_size(each) < unroll for each in transposes):
-        unroll //= 2
-    return max(unroll, _LEAST_BLACKWELL_UNROLL)
+    unroll = min(max_unroll, vector_bits // widest, *map(_minor_size, transposes))
+    return max(1 << unroll.bit_length() >> 1, _BLACKWELL_UNROLL)
 
 
 def _minor_size(transpose: MutableInstruction) -> int:
     form = normal_transpose(
         transpose.operands[0].shape, transpose.shape, transpose.attribute("dimensions")
     )
-    sizes = form.sizes if form is not None else transpose.shape.dimensions
-    return (sizes[-1] if sizes else 1) or 1
+    extents = form.sizes if form is not None else sizes(transpose.shape)
+    return extents[-1] if extents else 1
 
 
 def _concatenate(emission: Emission, device: Device, max_unroll: int) -> Launch:
     """Source: ConcatenateFusion."""
     hero = emission.heroes[0]
     dimension = hero.attribute("dimensions")[0]
-    extents = [operand.shape.dimensions[dimension] or 1 for operand in hero.operands]
+    extents = [sizes(operand.shape)[dimension] for operand in hero.operands]
     largest = hero.operands[extents.index(max(extents))].shape
     unroll = math.gcd(_unroll(emission, largest, device, max_unroll), *extents)
     return _loop(largest, device, unroll)
@@ -193,15 +186,15 @@ def _scatter(emission: Emission, device: Device, max_unroll: int) -> Launch:
     indices = scatter.operands[count].shape
     updates = scatter.operands[count + 1].shape
     warp = device.threads_per_warp
-    slices, index_size = (*(size or 1 for size in indices.dimensions), 1, 1)[:2]
-    slice_sizes = [size or 1 for size in updates.dimensions[1:]]
+    slices, index_size = (*sizes(indices), 1, 1)[:2]
+    slice_sizes = sizes(updates)[1:]
     most_warps = _SCATTER_WARPS * device.core_count
     if (
         scatter.attribute("indices_are_sorted") is True
         and scatter.attribute("unique_indices") is not True
         and slices > most_warps
     ):
-        target = [size or 1 for size in scatter.operands[0].shape.dimensions]
+        target = sizes(scatter.operands[0].shape)
         places = math.prod(target[i] - slice_sizes[i] + 1 for i in range(index_size))
         per_warp = _ceil(slices, max(most_warps, places))
         vector = _SCATTER_BITS // indices.bits
@@ -220,42 +213,42 @@ def _transpose(emission: Emission, device: Device) -> Launch:
     is_rocm = isinstance(device.capability, RocmCapability)
     threads = _TILE * (8 if is_rocm else 4)
     if transpose.packed_tile is not None:
-        sizes, tile = transpose.packed_tile
-        return Launch(math.prod(map(_ceil, sizes, tile)), threads)
-    form = transpose.form
-    source = form.source_sizes
-    keeps_minor = form.permutation[-1] == len(source) - 1
-    widths = [
-        hero.shape.bits // 8 * (source[-1] if keeps_minor else 1)
-        for hero in emission.heroes
-        if tiled_transpose(hero) is not None
-    ]
+        return Launch(math.prod(map(_ceil, *transpose.packed_tile)), threads)
+    source, permutation = transpose.form.source_sizes, transpose.form.permutation
+    tile = [1] * len(source)
+    if permutation[-1] == len(source) - 1:
+        tile[-1] = source[-1]
+        tile[-2] = tile[permutation[-2]] = _TILE
+        return Launch(math.prod(map(_ceil, source, tile)), threads)
+    tile[-1] = tile[permutation[-1]] = _TILE
+    launch = Launch(math.prod(map(_ceil, source, tile)), threads)
+    tiles = sum(tiled_transpose(hero) is not None for hero in emission.heroes)
+    vector = _vector_of_transpose(transpose, tiles, launch, device)
+    tile[-1] = tile[permutation[-1]] = _TILE * vector
+    return Launch(math.prod(map(_ceil, source, tile)), threads)
 
-    def blocks(vector: int) -> int:
-        sizes = [1] * len(source)
-        if keeps_minor:
-            sizes[-1] = vector
-            sizes[-2] = sizes[form.permutation[-2]] = _TILE
-        else:
-            sizes[-1] = sizes[form.permutation[-1]] = _TILE * vector
-        return math.prod(map(_ceil, source, sizes))
 
-    if keeps_minor:
-        return Launch(blocks(source[-1]), threads)
-    plain = blocks(1)
-    shared_memory = sum(_TILE * (_TILE + 1) * width for width in widths)
-    vector = (16 if is_rocm else 4) // max(widths)
+def _vector_of_transpose(
+    transpose: TiledTranspose, tiles: int, launch: Launch, device: Device
+) -> int:
+    """Elements that a thread moves at once. ``launch`` is that where it is one, and ``tiles`` how
+    many tiles are held at once."""
+    source, permutation = transpose.form.source_sizes, transpose.form.permutation
+    size = transpose.bits // 8
+    shared_memory = _TILE * (_TILE + 1) * size * tiles
+    vector = (16 if isinstance(device.capability, RocmCapability) else 4) // size
     while vector > 1:
         per_thread = vector * vector
         if (
-            plain * threads >= per_thread * device.core_count * device.threads_per_core_limit
+            launch.blocks * launch.threads
+            >= per_thread * device.core_count * device.threads_per_core_limit
             and shared_memory * per_thread <= device.shared_memory_per_block
             and source[-1] % vector == 0
-            and source[form.permutation[-1]] % vector == 0
+            and source[permutation[-1]] % vector == 0
         ):
-            return Launch(blocks(vector), threads)
+            return vector
         vector //= 2
-    return Launch(plain, threads)
+    return 1
 
 
 def _reduction(emission: Emission, device: Device) -> Launch:
@@ -264,20 +257,17 @@ def _reduction(emission: Emission, device: Device) -> Launch:
     hero = next(hero for root, hero in pairs if is_reduction_hero(root, hero, device))
     form = normal_reduction(hero)
     if form.is_row:
-        blocks, threads = _several_rows(emission, form, device) or _row(emission, form, device)
+        blocks, threads = _several_rows(emission, form, device) or _row(form, device)
     elif device.threads_per_warp % form.minor == 0:
-        blocks, threads = _small_column(emission, form)
+        blocks, threads = _small_column(form)
     else:
-        vector = _vector(emission, form.minor, _TILE)
-        blocks, threads = form.major * _ceil(form.minor, _TILE * vector), _TILE * _TILE
+        blocks, threads = _column(emission, form)
     return Launch(_split(blocks, threads, device) * _count_groups(emission, device), threads)
 
 
 def _rows_together(kept: int, per_row: int) -> int:
     """How many rows a block takes on so that it has enough threads."""
-    if kept * per_row <= _THREADS_PER_BLOCK:
-        return kept
-    return _THREADS_PER_BLOCK // per_row
+    return max(1, min(kept, _THREADS_PER_BLOCK // per_row))
 
 
 def _several_rows(emission: Emission, form: Reduction, device: Device) -> Launch | None:
@@ -308,42 +298,38 @@ def _several_rows(emission: Emission, form: Reduction, device: Device) -> Launch
     return None if size > device.threads_per_warp * vector else launch()
 
 
-def _row(emission: Emission, form: Reduction, device: Device) -> Launch:
-    """Source: RowReductionFusion."""
+def _row(form: Reduction, device: Device) -> Launch:
+    """Each thread reads all of its elements of a row, at most 16, as longer rows are split before.
+
+    Source: RowReductionFusion.
+    """
     warp = device.threads_per_warp
-    per_row = min(_LONGEST_ROW_THREADS, _ceil(_ceil(form.minor, _ELEMENTS_PER_THREAD), warp) * warp)
-    rows = 1
-    if per_row * 2 <= _THREADS_PER_BLOCK:
-        rows = _rows_together(form.middle, per_row)
-    vector = _vector(emission, form.minor, per_row)
-    length = form.minor // vector
-    tile = min(_ELEMENTS_PER_THREAD // vector, _ceil(length, per_row))
-    return Launch(_ceil(form.middle, rows) * _ceil(length, tile * per_row), rows * per_row)
+    per_row = _ceil(_ceil(form.minor, _ELEMENTS_PER_THREAD), warp) * warp
+    rows = _rows_together(form.middle, per_row)
+    return Launch(_ceil(form.middle, rows), rows * per_row)
 
 
-def _small_column(emission: Emission, form: Reduction) -> Launch:
+def _small_column(form: Reduction) -> Launch:
     """Source: SmallColumnReductionFusion."""
-    threads = _COLUMN_THREADS
-    vector = _vector(emission, form.middle * form.minor, _TILE)
-    rows = vector * threads // form.minor
-    while rows > _TILE and vector > 1:
-        vector //= 2
-        rows //= 2
-    if rows > _TILE:
-        threads //= rows // _TILE
-    return Launch(form.major, threads)
+    return Launch(form.major, min(_COLUMN_THREADS, _TILE * form.minor))
 
 
-def _vector(emission: Emission, minor: int, threads: int) -> int:
-    """Elements read at once. Source: reduction_base.cc, GetVectorSizeForMlir."""
-    if minor % 2 or threads * 2 > minor:
+def _column(emission: Emission, form: Reduction) -> Launch:
+    """Source: ColumnReductionFusion."""
+    vector = _vector(emission, form.minor)
+    return Launch(form.major * _ceil(form.minor, _TILE * vector), _TILE * _TILE)
+
+
+def _vector(emission: Emission, minor: int) -> int:
+    """Elements that a thread reads at once. Source: reduction_base.cc, GetVectorSizeForMlir."""
+    if minor % 2 or minor < _TILE * 2:
         return 1
     for hero in emission.heroes:
         if any(operand.shape.element_type in COMPLEX for operand in emission.body.operands(hero)):
             return 1
     if emission.input_bits >= 64:
         return 1
-    if emission.input_bits >= 32 or threads * 4 > minor:
+    if emission.input_bits >= 32 or minor < _TILE * 4:
         return 2
     return 4 if minor % 4 == 0 else 2
 
@@ -354,8 +340,6 @@ def _count_groups(emission: Emission, device: Device) -> int:
     Source: reduction_base.cc, GroupDisjointReductions.
     """
     roots, body = emission.roots, emission.body
-    if len(roots) == 1:
-        return 1
     is_reduced = {
         root: is_reduction_hero(root, hero, device)
         for root, hero in zip(roots, emission.heroes, strict=True)

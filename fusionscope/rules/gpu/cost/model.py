@@ -246,7 +246,7 @@ class CostModel:
         costs = self.costs.of(consumer)
         used = 0.0
         for slot, operand in enumerate(consumer.operands):
-            if operand is producer or _is_element_of(operand, producer):
+            if operand is producer:
                 used = f32(used + costs.utilization[slot])
         flops = to_int64(
             add_product(
@@ -343,14 +343,9 @@ class _Shared:
         self._producer, self._consumer = producer, consumer
         self._by_producer, self._by_consumer = _slots(producer), _slots(consumer)
         self._own, self._other = costs.of(producer), costs.of(consumer)
-        # The slots of the consumer that read the producer, or one of its outputs.
-        self._places = [self._by_consumer[producer]] if producer in self._by_consumer else []
-        if producer.is_multi_output:
-            self._places = [
-                slot
-                for slot, each in enumerate(consumer.operands)
-                if _is_element_of(each, producer)
-            ]
+        # The slots of the consumer that count: of several results only their elements do, and no
+        # producer of these is fused, as their elements are not.
+        self._places = [] if producer.is_multi_output else [self._by_consumer[producer]]
         self._used = 0.0
         for place in self._places:
             self._used = f32(self._used + self._other.utilization[place])
@@ -403,10 +398,6 @@ def is_input_reduction(instruction: MutableInstruction, device: Device) -> bool:
         if is_reduction_hero(root, find_hero(body, root), device):
             return True
     return False
-
-
-def _is_element_of(operand: MutableInstruction, producer: MutableInstruction) -> bool:
-    return operand.opcode == "get-tuple-element" and operand.operands[0] is producer
 
 
 def _of_tiling(tiling: Tiling | None) -> RunTime:

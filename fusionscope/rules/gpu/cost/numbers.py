@@ -7,7 +7,7 @@ the compiler does not look: a fusion that reads the same over and over has fewer
 from __future__ import annotations
 
 import math
-from ctypes import c_float
+from ctypes import c_float, c_int64
 
 _LIMIT = 2**63
 
@@ -45,5 +45,5 @@ def round_to_int64(number: float) -> int:
 
 
 def wrap_int64(number: int) -> int:
-    """What is left of a sum of integers that does not fit."""
-    return (number + _LIMIT) % (2 * _LIMIT) - _LIMIT
+    """What is left of a sum or product of integers that does not fit."""
+    return c_int64(number).value
