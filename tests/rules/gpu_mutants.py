@@ -154,6 +154,27 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "reductions.is_reduction_hero: without reduction.minor <= _LONGEST_ROW",
     ),
     "the least that is unrolled is as much": ("cost.launch._PAD_UNROLL -1",),
+    "the compiler ends where a fusion for Triton has no tiles, or several results": (
+        "tiling.search.block_level_config: without found.get('output_tiles')",
+        "tiling.search.estimate_run_time: len(body.roots) > 1, 2",
+    ),
+    "the passes around ask for the tiles of others than Triton's, and for warps, and notice": (
+        "tiling.search.block_level_config: without isinstance(config, dict)",
+        "tiling.kernel._MOST_WARPS -1",
+        "tiling.kernel._MOST_WARPS +1",
+    ),
+    "no number below 0 is a place": ("tiling.computation._NO_TILE -1",),
+    "tiles have powers of two of elements, and no limit but that for Triton is one": (
+        "tiling.kernel._MOST_ELEMENTS +1",
+        "tiling.kernel._REGISTER_SHARE * 1.1",
+        "tiling.kernel.Kernel.tiling: prod(map(power_of_two, tile_sizes)) > self._most_registers, "
+        "GtE",
+        "tiling.kernel.Kernel._work: elements * content.transposed > "
+        "self._device.shared_memory_per_block_optin, GtE",
+    ),
+    "what takes longer to read and write takes longer in all": (
+        "tiling.kernel.Kernel.tiling: read + write, Sub",
+    ),
 }
 
 _LONGEST = 10  # seconds of computation for one judge of a mutant: it may loop for ever
