@@ -172,6 +172,14 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "tiling.kernel.Kernel._work: elements * content.transposed > "
         "self._device.shared_memory_per_block_optin, GtE",
     ),
+    "the fewest dimensions are the same, whichever of the two comes first": (
+        "tiling.propagation._reshaped: size <= target_size, Lt",
+    ),
+    "1 and 2 are powers of two": (
+        "tiling.tile.power_of_two: number > 1, GtE",
+        "tiling.tile.power_of_two: number > 1, 0",
+        "tiling.tile.power_of_two: number > 1, 2",
+    ),
     "what takes longer to read and write takes longer in all": (
         "tiling.kernel.Kernel.tiling: read + write, Sub",
     ),
