@@ -270,7 +270,7 @@ def _has_one_partial(
     for place in reversed(range(first + 1, len(tiles))):
         tile = tiles[place]
         if extents[place] in (tile.size, tile.size * tile.stride):
-            all_single = all_single and tile.size == 1
+            all_single = tile.size == 1
         elif not (collapses and tile.size == 1 and all_single):
             return False
     return True
