@@ -175,6 +175,35 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "reductions._is_faster_than_loop: reduction.minor > 0, GtE",
         "reductions._is_faster_than_loop: without reduction.minor > 0",
     ),
+    "the compiler ends where a fusion for Triton has no tiles, or several results": (
+        "tiling.search.block_level_config: without found.get('output_tiles')",
+        "tiling.search.estimate_run_time: len(body.roots) > 1, 2",
+    ),
+    "the passes around ask for the tiles of others than Triton's, and for warps, and notice": (
+        "tiling.search.block_level_config: without isinstance(config, dict)",
+        "tiling.kernel._MOST_WARPS -1",
+        "tiling.kernel._MOST_WARPS +1",
+    ),
+    "no number below 0 is a place": ("tiling.computation._NO_TILE -1",),
+    "tiles have powers of two of elements, and no limit but that for Triton is one": (
+        "tiling.kernel._MOST_ELEMENTS +1",
+        "tiling.kernel._REGISTER_SHARE * 1.1",
+        "tiling.kernel.Kernel.tiling: prod(map(power_of_two, tile_sizes)) > self._most_registers, "
+        "GtE",
+        "tiling.kernel.Kernel._work: elements * content.transposed > "
+        "self._device.shared_memory_per_block_optin, GtE",
+    ),
+    "the fewest dimensions are the same, whichever of the two comes first": (
+        "tiling.propagation._reshaped: size <= target_size, Lt",
+    ),
+    "1 and 2 are powers of two": (
+        "tiling.tile.power_of_two: number > 1, GtE",
+        "tiling.tile.power_of_two: number > 1, 0",
+        "tiling.tile.power_of_two: number > 1, 2",
+    ),
+    "what takes longer to read and write takes longer in all": (
+        "tiling.kernel.Kernel.tiling: read + write, Sub",
+    ),
 }
 
 _LONGEST = 10  # seconds of computation for one judge of a mutant: it may loop for ever

@@ -329,6 +329,16 @@ ENTRY main {
   ROOT consumer = f32[8] fusion(producer), calls=kernel, KERNEL
 }
 """,
+    "equally fast": """kernel {
+  x = f32[] parameter(0)
+  ROOT root = f32[16] broadcast(x), dimensions={}
+}
+ENTRY main {
+  p = f32[] parameter(0)
+  producer = f32[] negate(p)
+  ROOT consumer = f32[16] fusion(producer), calls=kernel, KERNEL
+}
+""",
 }
 LOGGED = {
     "normalized": (Logged((1, 256), 853, 63, 486_633), ((1, 200), 853)),
@@ -347,6 +357,7 @@ LOGGED = {
     "turned": (Logged((32,), 348, 9, 7_564), ((32,), 348)),
     "twice": (Logged((1,), 4019, 7, 148_644), ((1,), 4019)),
     "summed": (Logged((1,), 251, 4, 3_758), ((1,), 251)),
+    "equally fast": (Logged((4,), 0, 5, 2), ((4,), 0)),
 }
 
 

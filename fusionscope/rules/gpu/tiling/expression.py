@@ -17,10 +17,10 @@ ADD: Final = 0
 MULTIPLY: Final = 1
 MODULO: Final = 2
 DIVIDE: Final = 3  # rounded down
-MAXIMUM: Final = 5
-MINIMUM: Final = 6
-VARIABLE: Final = 7
-CONSTANT: Final = 8
+MAXIMUM: Final = 4
+MINIMUM: Final = 5
+VARIABLE: Final = 6
+CONSTANT: Final = 7
 
 
 class Expression(NamedTuple):
@@ -131,6 +131,12 @@ def substitute(expression: Expression, values: Callable[[int], Expression]) -> E
     if left is expression.left and right is expression.right:
         return expression
     return _binary(expression.kind, left, right)
+
+
+def value_at_zero(expression: Expression) -> int:
+    """The number that an expression is where all variables are 0."""
+    number: int = substitute(expression, lambda _: ZERO).left
+    return number
 
 
 def variables(expression: Expression) -> Iterator[int]:

@@ -34,7 +34,7 @@ from fusionscope.rules.gpu.tiling.expression import (
     subtract,
     terms,
     text,
-    value_of,
+    value_at_zero,
     variable,
     variables,
 )
@@ -247,7 +247,7 @@ class Aligned(Source):
     def tile(self, inputs: Sequence[DimensionTile], grid: Grid) -> DimensionTile | None:
         result = inputs[0]
         size = power_of_two(result.size)
-        begins = value_of(substitute(result.offset, lambda _: ZERO)) == 0
+        begins = value_at_zero(result.offset) == 0
         is_aligned = all(extent % size == 0 for extent in self.extents[:-1])
         return result if begins and is_aligned and result.stride == 1 else None
 

@@ -27,10 +27,6 @@ _REGISTER_SHARE = 0.4  # of all registers of a block, for one tile
 _ELEMENTS_BY_WARPS = ((256, 1), (1024, 2), (4096, 4))
 _MOST_WARPS = 8
 
-_MOVES = frozenset(
-    """bitcast broadcast constant dynamic-slice dynamic-update-slice gather iota pad parameter
-    reshape slice transpose tuple""".split()
-)
 _CONCATENATE_CYCLES, _CROSSED_CONCATENATE_CYCLES = 6, 400
 
 
@@ -266,7 +262,7 @@ class Kernel:
 
     def _count_flops(self, instruction: MutableInstruction) -> int:
         opcode = instruction.opcode
-        if opcode in _MOVES or (opcode == "copy" and not self._version.counts_copies):
+        if opcode == "constant" or (opcode == "copy" and not self._version.counts_copies):
             return 0
         if opcode == "concatenate":
             place = instruction.attribute("dimensions")[0]

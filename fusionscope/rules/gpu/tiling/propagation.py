@@ -115,7 +115,7 @@ def _operand_tiles(
     """For each operand; None where the compiler has no way to tell."""
     opcode = instruction.opcode
     operands = instruction.operands
-    if opcode in ("map", "all-reduce") or is_elementwise(instruction):
+    if opcode == "all-reduce" or is_elementwise(instruction):
         return [result] * len(operands)
     if opcode == "broadcast":
         kept: Numbers = instruction.attribute("dimensions")
@@ -232,7 +232,7 @@ def _reshaped(
     wanted = [extent for extent in target if extent != 1]
     found: list[int] = []
     start = end = 0
-    while end < len(kept) or len(found) < len(wanted):
+    while end < len(kept):
         # The fewest dimensions with as many elements as the fewest of the target.
         size, target_size, target_end = 1, 1, len(found)
         while size != target_size or end == start:

@@ -26,8 +26,8 @@ from fusionscope.rules.gpu.tiling.expression import (
     minimum,
     multiply,
     strides,
-    substitute,
     subtract,
+    value_at_zero,
     value_of,
     variable,
 )
@@ -177,7 +177,7 @@ class Collapsed(Source):
             if tile.size != 1:
                 step = tile.stride * stride
                 break
-        simplify = Simplifier(grid.ranges).simplify
+        simplify = Simplifier(grid.ranges, replaces_points=True).simplify
         size = prod(tile.size for tile in inputs)
         return DimensionTile(simplify(offset), size, step, simplify(add(last, 1)))
 
@@ -192,7 +192,7 @@ class Expanded(Source):
 
     def tile(self, inputs: Sequence[DimensionTile], grid: Grid) -> DimensionTile | None:
         source = inputs[0]
-        simplify = Simplifier(grid.ranges).simplify
+        simplify = Simplifier(grid.ranges, replaces_points=True).simplify
         last = add(source.offset, (source.size - 1) * source.stride)
         tiles = []
         for first, end in zip(
@@ -218,15 +218,12 @@ def _is_aligned(tile: DimensionTile, extents: Sequence[int]) -> bool:
     Tiles that lie before it, where another one reads it, have to be aligned as well; that is newer
     than the source. Source: VerifyConcatenateAlignment.
     """
-    first = value_of(substitute(tile.offset, lambda _: ZERO))
-    if first is None or not is_multiple(
-        canonical(subtract(tile.offset, constant(first))), tile.size
-    ):
+    offset = value_at_zero(tile.offset)
+    if not is_multiple(canonical(subtract(tile.offset, constant(offset))), tile.size):
         return False
-    if first < 0:
-        if first % tile.size:
-            return False
-        first = 0
+    first = max(offset, 0)
+    if (first - offset) % tile.size:
+        return False
     ends = list(accumulate(extents))
     slot = bisect_right(ends, first)
     if slot == len(ends):
@@ -268,15 +265,12 @@ def _has_one_partial(
     tiles: Sequence[DimensionTile], extents: Sequence[int], *, collapses: bool
 ) -> bool:
     """Whether at most one dimension is in parts, those before it single and those after whole."""
-    first = 0
-    while first < len(tiles) and tiles[first].size == 1:
-        first += 1
-    last, all_single = len(tiles) - 1, True
-    while last >= 0:
-        tile = tiles[last]
-        if extents[last] in (tile.size, tile.size * tile.stride):
-            all_single = all_single and tile.size == 1
+    first = next((place for place, tile in enumerate(tiles) if tile.size != 1), len(tiles))
+    all_single = True
+    for place in reversed(range(first + 1, len(tiles))):
+        tile = tiles[place]
+        if extents[place] in (tile.size, tile.size * tile.stride):
+            all_single = tile.size == 1
         elif not (collapses and tile.size == 1 and all_single):
-            break
-        last -= 1
-    return first >= last
+            return False
+    return True
