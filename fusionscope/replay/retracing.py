@@ -2,8 +2,8 @@
 it.
 
 Only the result shows, so this is likely and not certain: that the pass went through instructions
-in the order of the text, put another one, made then, in the place of each that is gone behind it,
-and removed what nothing read any more.
+in the order of the text, put another one, made then, in the place of each that is gone behind it or
+read by nothing, and removed what nothing read any more.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ class StageGraph:
     computations: dict[str, Computation]
 
 
-def retrace(before: StageGraph, after: StageGraph, users: UserOrder) -> dict[str, list[str]]:
-    """The users that the values of ``after`` have, where those of ``before`` had ``users``."""
+def retrace(
+    before: StageGraph, after: StageGraph, users: UserOrder, *, removes_last: bool = False
+) -> dict[str, list[str]]:
+    """The users that the values of ``after`` have, where those of ``before`` had ``users``.
+    ``removes_last`` is whether the pass removed nothing before all that is new was there."""
     retracing = _Retracing(before, after, users)
-    retracing.run()
+    retracing.run(removes_last)
     return {name: list(retracing.users[name]) for name in after.rank}
 
 
@@ -50,6 +53,7 @@ class _Retracing:
             if computation in after.roots
         }
         self._gone: set[str] = set()
+        self._removes = True
         self.users: dict[str, Users[str]] = {}
         for name in [*before.rank, *after.rank]:
             self.users[name] = Users()
@@ -58,14 +62,20 @@ class _Retracing:
                 for _ in range(before.operands[user].count(name)):
                     self.users[name].add(user)
 
-    def run(self) -> None:
+    def run(self, removes_last: bool) -> None:
         after = self._after
+        if removes_last:
+            self._make(after.rank)
+            self._removes = False
         for name in self._before.rank:
             if name in after.rank:
                 self._correct(name)
-            elif name not in self._gone:
+            if name not in self._gone:
                 self._replace(name)
-        self._make(name for name in after.rank if name not in self._operands)
+        self._make(after.rank)
+        self._removes = True
+        for name in sorted(self._before.rank, key=self._before.rank.__getitem__):
+            self._remove_unused(name)
 
     def _correct(self, name: str) -> None:
         """Lets an instruction that stays read what it reads then."""
@@ -87,7 +97,7 @@ class _Retracing:
     def _replace(self, old: str) -> None:
         """Puts what its readers read then in its place."""
         new = self._replacement(old)
-        if new is not None:
+        if new is not None and new != old:
             self._make([new])
             for user in list(self.users[old]):
                 if user != new:
@@ -126,7 +136,7 @@ class _Retracing:
                 self.users[operand].add(name)
 
     def _remove_unused(self, name: str) -> None:
-        pending = deque([name])
+        pending = deque([name] if self._removes else [])
         while pending:
             each = pending.popleft()
             if not self.users[each] and each not in self._after.rank and each not in self._gone:

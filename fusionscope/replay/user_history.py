@@ -26,6 +26,8 @@ _REPLAYED: Mapping[str, Callable[[MutableModule], None]] = {
     "degenerate-dimension-rewriter": drop_degenerate_dimensions,
     "layout_normalization": normalize_layouts,
 }
+# Those that remove what they replaced when they are through (MergeDots in dot_merger.cc).
+_REMOVING_LAST = frozenset({"dot-merger"})
 # What is added to the names of computations that are cloned, once or more, and made unique.
 _ADDED = re.compile(r"(.+)\.(?:clone|sunk|\d+)|wide\.(.+)")
 _NEAR = 64  # how far in the text the next clone of an instruction is looked for
@@ -57,8 +59,10 @@ def follow_users(
             if before.places == after.places:  # other names at most
                 users = _renamed(users, before, after)
             else:
-                pass_ = _REPLAYED.get(stage.name.after)
-                followed = retrace(before, after, users) | _cloned(before, after, users)
+                name = stage.name.after
+                pass_ = _REPLAYED.get(name)
+                followed = retrace(before, after, users, removes_last=name in _REMOVING_LAST)
+                followed |= _cloned(before, after, users)
                 if pass_ is not None:
                     followed |= _replayed(pass_, module.read(stage_before), after, users)
                 users = _with_all(followed, after)
