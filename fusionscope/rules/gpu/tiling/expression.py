@@ -128,8 +128,6 @@ def substitute(expression: Expression, values: Callable[[int], Expression]) -> E
         return expression
     left = substitute(expression.left, values)
     right = substitute(expression.right, values)
-    if left is expression.left and right is expression.right:
-        return expression
     return _binary(expression.kind, left, right)
 
 
@@ -290,8 +288,6 @@ def _canonical_product(left: Expression, factor: int) -> Expression:
 
 
 def _canonical_quotient(left: Expression, divisor: int) -> Expression:
-    if divisor == 1:
-        return left
     if left.kind == MULTIPLY:
         common = gcd(left.right.left, divisor)
         if common > 1:
@@ -321,7 +317,7 @@ def _last_factor(term: Expression) -> tuple[Expression | None, int]:
 
 
 def _canonical_rest(left: Expression, divisor: int) -> Expression:
-    if divisor == 1 or is_multiple(left, divisor):
+    if is_multiple(left, divisor):
         return ZERO
     if left.kind == MULTIPLY:
         common = gcd(left.right.left, divisor)
