@@ -296,7 +296,7 @@ def _canonical_quotient(left: Expression, divisor: int) -> Expression:
         # (x + c) // d is x // d + c // d where c % d cannot lift x over the next multiple of d.
         known = largest_divisor(left.left)
         whole, rest = divmod(left.right.left, divisor)
-        if known > 1 and rest < gcd(known, divisor):
+        if rest < gcd(known, divisor):
             return canonical(add(divide(left.left, divisor), whole))
     if left.kind == ADD:
         for one, other in ((left.left, left.right), (left.right, left.left)):
