@@ -201,6 +201,16 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "tiling.tile.power_of_two: number > 1, 0",
         "tiling.tile.power_of_two: number > 1, 2",
     ),
+    "simplified later": ("tiling.expression.modulo: divisor == 1, 0",),
+    "what is less by nothing is the same": (
+        "tiling.expression.canonical: difference.left <= 0, Lt",
+        "tiling.expression.canonical: difference.left <= 0, -1",
+    ),
+    "a factor of 0 adds nothing, and 1 is no multiple": (
+        "tiling.expression.Simplifier._join: factor <= 0, Lt",
+        "tiling.expression.Simplifier._join: factor <= 0, -1",
+        "tiling.expression.Simplifier._join: factor <= 0, 1",
+    ),
     "what takes longer to read and write takes longer in all": (
         "tiling.kernel.Kernel.tiling: read + write, Sub",
     ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -49,6 +50,9 @@ from fusionscope.rules.gpu.tiling.expression import (
     canonical,
     constant,
     divide,
+    largest_divisor,
+    maximum,
+    minimum,
     modulo,
     multiply,
     subtract,
@@ -582,6 +586,42 @@ def test_what_is_simplified_has_the_same_values(
         expected = value(expression, indices)
         assert value(canonical(expression), indices) == expected
         assert value(simple, indices) == expected
+
+
+def drawn(random: Random, depth: int) -> Expression:
+    """Of those expressions that are likely to be simplified: with few numbers."""
+    kind = random.choice(["variable", "constant"] if depth == 0 else OPERATIONS)
+    if kind == "variable":
+        return variable(random.randrange(len(COUNTS)))
+    if kind == "constant":
+        return constant(random.randint(-9, 9))
+    left = drawn(random, depth - 1)
+    if kind in ("multiply", "divide", "modulo"):
+        number = random.choice([1, 2, 3, 4, 6, 8, 12])
+        if kind == "multiply":
+            return multiply(left, random.choice([number, -number]))
+        return (divide if kind == "divide" else modulo)(left, number)
+    right = drawn(random, depth - 1)
+    return {"add": add, "minimum": minimum, "maximum": maximum}[kind](left, right)
+
+
+OPERATIONS = ["add", "add", "multiply", "divide", "modulo", "minimum", "maximum", "variable"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_simplified_keeps_its_values(seed: int) -> None:
+    """As above, with the same expressions each time."""
+    random = Random(seed)
+    ranges = [(0, count - 1) for count in COUNTS]
+    for _ in range(400):
+        expression = drawn(random, random.choice([2, 3, 4]))
+        simple = Simplifier(ranges, replaces_points=random.random() < 0.5).simplify(expression)
+        divisor = largest_divisor(expression)
+        for indices in product(*map(range, COUNTS)):
+            expected = value(expression, indices)
+            assert value(canonical(expression), indices) == expected
+            assert value(simple, indices) == expected
+            assert expected % divisor == 0 if divisor else expected == 0
 
 
 def elements(tile: DimensionTile, indices: tuple[int, ...], extent: int) -> set[int]:

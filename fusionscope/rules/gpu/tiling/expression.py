@@ -128,8 +128,6 @@ def substitute(expression: Expression, values: Callable[[int], Expression]) -> E
         return expression
     left = substitute(expression.left, values)
     right = substitute(expression.right, values)
-    if left is expression.left and right is expression.right:
-        return expression
     return _binary(expression.kind, left, right)
 
 
@@ -215,8 +213,6 @@ def canonical(expression: Expression) -> Expression:
     if kind in (VARIABLE, CONSTANT):
         return expression
     left, right = canonical(expression.left), canonical(expression.right)
-    if left.kind == CONSTANT and right.kind == CONSTANT:
-        return _binary(kind, left, right)
     if kind in (ADD, MINIMUM, MAXIMUM) and right < left:
         left, right = right, left
     if kind == ADD:
@@ -264,14 +260,14 @@ def _canonical_sum(left: Expression, right: Expression) -> Expression:
     merged = False
     for base in sorted(factors):  # x // c * (c * y) + x % c * y is x * y
         factor = factors[base]
-        if base.kind == DIVIDE and factor and factor % base.right.left == 0:
+        if base.kind == DIVIDE and factor % base.right.left == 0:
             rest = canonical(modulo(base.left, base.right.left))
             share = factor // base.right.left
             if factors.get(rest) == share:
                 factors[base] = factors[rest] = 0
                 found.append(canonical(multiply(base.left, share)))
                 merged = True
-    found += [canonical(multiply(base, factor)) for base, factor in factors.items() if factor]
+    found += [canonical(multiply(base, factor)) for base, factor in factors.items()]
     if number:
         found.append(constant(number))
     total = ZERO
@@ -290,8 +286,6 @@ def _canonical_product(left: Expression, factor: int) -> Expression:
 
 
 def _canonical_quotient(left: Expression, divisor: int) -> Expression:
-    if divisor == 1:
-        return left
     if left.kind == MULTIPLY:
         common = gcd(left.right.left, divisor)
         if common > 1:
@@ -302,26 +296,18 @@ def _canonical_quotient(left: Expression, divisor: int) -> Expression:
         # (x + c) // d is x // d + c // d where c % d cannot lift x over the next multiple of d.
         known = largest_divisor(left.left)
         whole, rest = divmod(left.right.left, divisor)
-        if known > 1 and rest < gcd(known, divisor):
+        if rest < gcd(known, divisor):
             return canonical(add(divide(left.left, divisor), whole))
     if left.kind == ADD:
         for one, other in ((left.left, left.right), (left.right, left.left)):
-            base, factor = _last_factor(one)
-            if base is not None and factor % divisor == 0:
+            base, factor = _one_factor(one)
+            if factor % divisor == 0:
                 return canonical(add(multiply(base, factor // divisor), divide(other, divisor)))
     return divide(left, divisor)
 
 
-def _last_factor(term: Expression) -> tuple[Expression | None, int]:
-    if term.kind == MULTIPLY:
-        return term.left, term.right.left
-    if term.kind == CONSTANT:
-        return constant(1), term.left
-    return None, 1
-
-
 def _canonical_rest(left: Expression, divisor: int) -> Expression:
-    if divisor == 1 or is_multiple(left, divisor):
+    if is_multiple(left, divisor):
         return ZERO
     if left.kind == MULTIPLY:
         common = gcd(left.right.left, divisor)
@@ -397,7 +383,7 @@ class Simplifier:
             other: Expression = expression.right
             low, high = self._range(one)
             other_low, other_high = self._range(other)
-            if high <= other_low or one == other:
+            if high <= other_low:
                 return one if kind == MINIMUM else other
             if other_high <= low:
                 return other if kind == MINIMUM else one
@@ -462,8 +448,6 @@ class Simplifier:
         offset = low // divisor * -divisor
         if high + offset < divisor:  # it never wraps around
             return add(left, offset)
-        if left.kind == MULTIPLY and left.right.left > 0 and divisor % left.right.left == 0:
-            return multiply(modulo(left.left, divisor // left.right.left), left.right.left)
         number = 0
 
         def extract(term: Expression) -> Expression:
@@ -531,6 +515,9 @@ class Simplifier:
 
 
 def _one_factor(term: Expression) -> tuple[Expression, int]:
+    """What a term is a multiple of, and how often."""
+    if term.kind == CONSTANT:
+        return constant(1), term.left
     return (term.left, term.right.left) if term.kind == MULTIPLY else (term, 1)
 
 
