@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
@@ -33,15 +34,17 @@ _ADDED = re.compile(r"(.+)\.(?:clone|sunk|\d+)|wide\.(.+)")
 _NEAR = 64  # how far in the text the next clone of an instruction is looked for
 
 
+class _History(NamedTuple):
+    """What is known of a stage: the users of its instructions in their order, and these."""
+
+    users: UserOrder
+    graph: StageGraph
+
+
 def find_user_order(module: DumpedModule, until: Stage) -> UserOrder:
     """The users of the instructions of ``until`` by name, of those that have several, in their
     order; nothing where a stage cannot be read."""
-    first = _stages(module)[0]
-    try:
-        users = _read(module, first).users
-    except UnusableInput:
-        return {}
-    return follow_users(module, first, until, users)
+    return follow_users(module, _stages(module)[0], until, {})
 
 
 def follow_users(
@@ -49,38 +52,73 @@ def follow_users(
 ) -> dict[str, Sequence[str]]:
     """The same, where the users of ``since`` have that order; those that are not among ``users``
     have that of the text there."""
-    stages = _stages(module)
-    first, *others = stages[stages.index(since) : stages.index(until) + 1]
     try:
-        before = _read(module, first)
-        users = _with_all(users, before)
-        for stage_before, stage in pairwise([first, *others]):
-            after = _read(module, stage)
-            if before.places == after.places:  # other names at most
-                users = _renamed(users, before, after)
-            else:
-                name = stage.name.after
-                pass_ = _REPLAYED.get(name)
-                followed = retrace(before, after, users, removes_last=name in _REMOVING_LAST)
-                followed |= _cloned(before, after, users)
-                if pass_ is not None:
-                    followed |= _replayed(pass_, module.read(stage_before), after, users)
-                users = _with_all(followed, after)
-            before = after
+        found = _follow(module, since, until, users).users
     except UnusableInput:
         return {}
-    return {name: each for name, each in users.items() if len(each) > 1}
+    return {name: each for name, each in found.items() if len(each) > 1}
+
+
+def find_ages(module: DumpedModule, until: Stage) -> dict[str, dict[str, int]]:
+    """The order in which the instructions of ``until`` were made, by computation and name, as far
+    as the stages before tell; their ids, where the dump has them. Nothing where a stage cannot be
+    read."""
+    try:
+        graph = _follow(module, _stages(module)[0], until, {}).graph
+    except UnusableInput:
+        return {}
+    return {
+        name: {each.name: graph.rank[each.name][0] for each in computation.instructions}
+        for name, computation in graph.computations.items()
+    }
+
+
+def _follow(module: DumpedModule, since: Stage, until: Stage, users: UserOrder) -> _History:
+    stages = _stages(module)
+    first, *others = stages[stages.index(since) : stages.index(until) + 1]
+    before = _read(module, first)
+    users = _with_all(users, before)
+    for stage_before, stage in pairwise([first, *others]):
+        after = _read(module, stage, before)
+        if before.places == after.places:  # other names at most
+            users = _renamed(users, before, after)
+        else:
+            name = stage.name.after
+            pass_ = _REPLAYED.get(name)
+            followed = retrace(before, after, users, removes_last=name in _REMOVING_LAST)
+            followed |= _cloned(before, after, users)
+            if pass_ is not None:
+                graph = arrange(module.read(stage_before), users)
+                pass_(graph)
+                names = _find_names(graph, after)
+                followed |= _users_of(names)
+                if module.instruction_ids(stage) is None:
+                    _number(after, before, [names[each] for each in graph.walk() if each in names])
+            users = _with_all(followed, after)
+        before = after
+    return _History(users, before)
+
+
+def arrange(module: Module, users: UserOrder) -> MutableModule:
+    """``module`` with the users of instructions in an order that no text shows and that passes go
+    by."""
+    graph = MutableModule(module)
+    for instruction in graph.walk():
+        if instruction.name in users:
+            reorder_users(instruction, users[instruction.name])
+    return graph
 
 
 def _stages(module: DumpedModule) -> list[Stage]:
     return [stage for stage in module.stages if stage.name.counter is not None]
 
 
-def _read(module: DumpedModule, stage: Stage) -> StageGraph:
+def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) -> StageGraph:
+    """Where the dump has no ids, those of ``before`` are kept, and what is new comes behind."""
     graph = StageGraph({}, {}, {}, [], {}, {})
-    ids = module.instruction_ids(stage) or {}
+    ids = module.instruction_ids(stage)
     for computation in module.read(stage).reachable():
-        known = ids.get(computation.name, {})
+        known = {} if ids is None else ids.get(computation.name, {})
         statements = computation.graph.statements
         graph.computations[computation.name] = computation
         graph.roots[computation.name] = statements[computation.graph.root].name
@@ -92,7 +130,27 @@ def _read(module: DumpedModule, stage: Stage) -> StageGraph:
             graph.places.append(places)
             for operand in dict.fromkeys(graph.operands[name]):
                 graph.users[operand].append(name)
+    if ids is None:
+        _number(graph, before)
     return graph
+
+
+def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = ()) -> None:
+    """Instead of ids that no dump has: what was there before first, then what is known to have been
+    ``made`` in that order, then the rest in that of the text."""
+    ages: dict[str, int] = {}
+    if before is not None and before.places == graph.places:
+        ranks = before.rank.values()
+        ages = {name: age for name, (age, _) in zip(graph.rank, ranks, strict=True)}
+    elif before is not None:
+        ages = {name: age for name, (age, _) in before.rank.items() if name in graph.rank}
+    newest = max(ages.values(), default=0)
+    for name in dict.fromkeys([*made, *graph.rank]):
+        if name not in ages:
+            newest += 1
+            ages[name] = newest
+    for name, (_, place) in graph.rank.items():
+        graph.rank[name] = ages[name], place
 
 
 def _renamed(users: UserOrder, before: StageGraph, after: StageGraph) -> UserOrder:
@@ -108,15 +166,8 @@ def _with_all(users: UserOrder, after: StageGraph) -> UserOrder:
     }
 
 
-def _replayed(
-    pass_: Callable[[MutableModule], None], before: Module, after: StageGraph, users: UserOrder
-) -> dict[str, list[str]]:
-    """The users behind a pass that is replayed, as far as that comes to what is there then."""
-    graph = MutableModule(before)
-    for instruction in graph.walk():
-        reorder_users(instruction, users[instruction.name])
-    pass_(graph)
-    names = _find_names(graph, after)
+def _users_of(names: Mapping[MutableInstruction, str]) -> dict[str, list[str]]:
+    """By their ``names``, of those all users of which have one."""
     return {
         name: [names[user] for user in instruction.users]
         for instruction, name in names.items()

@@ -32,10 +32,15 @@ from fusionscope.replay.priority_record import (
     steps_within,
 )
 from fusionscope.replay.retracing import UserOrder
-from fusionscope.replay.user_history import find_user_order, follow_users
+from fusionscope.replay.user_history import (
+    arrange,
+    find_ages,
+    find_user_order,
+    follow_users,
+)
 from fusionscope.rules.books import Books, find_book
 from fusionscope.rules.gpu.emitters import is_generic_triton
-from fusionscope.rules.graph import MutableModule, reorder_users
+from fusionscope.rules.graph import MutableModule
 
 _FUSED = "fused"
 # What the pass adds to the reason of a pair that it cannot fuse with several outputs either.
@@ -202,7 +207,10 @@ def _verify_passes(
                 users = find_user_order(module, run.before)
             else:
                 users = _carry_on(module, *last, run.before)
-            plan = replay(run.pass_name, before, settings, books, _arranged(before, users))
+            if run.pass_name == PRIORITY_FUSION and settings.gpu is not None:
+                ids = settings.gpu.ids or find_ages(module, run.before)
+                settings = replace(settings, gpu=replace(settings.gpu, ids=ids))
+            plan = replay(run.pass_name, before, settings, books, arrange(before, users))
             backend = "cpu" if settings.gpu is None else "gpu"
             book = find_book(books, run.pass_name, backend).name
             compared = _compare(run, book, plan, before, after, theirs)
@@ -262,7 +270,7 @@ def _with_steps(
     if steps.first is not None and settings.gpu is not None:
         gpu = replace(settings.gpu, recorded=recorded_order(recorded))
         settings = replace(settings, gpu=gpu)
-        plan = replay(plan.pass_name, before, settings, books, _arranged(before, users))
+        plan = replay(plan.pass_name, before, settings, books, arrange(before, users))
         steps = compare_with_record(plan.events, recorded, triton)
     kinds = (steps.native, steps.with_triton, steps.reasons, steps.fusions)
     compared = replace(
@@ -273,15 +281,6 @@ def _with_steps(
         steps=steps,
     )
     return compared, plan
-
-
-def _arranged(module: Module, users: UserOrder) -> MutableModule:
-    """With the users of instructions in an order that no text shows, and that passes go by."""
-    graph = MutableModule(module)
-    for instruction in graph.walk():
-        if instruction.name in users:
-            reorder_users(instruction, users[instruction.name])
-    return graph
 
 
 def _carry_on(

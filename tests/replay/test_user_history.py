@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.replay.user_history import find_user_order
+from fusionscope.replay.user_history import find_ages, find_user_order
 
 START = """
 HloModule m
@@ -233,6 +233,30 @@ def test_users_stand_where_a_pass_leaves_them(
         (f"{name}.before_variadic-op-splitter", after),
     )
     assert find_user_order(module, module.stages[-1])[value] == expected
+
+
+def test_without_ids_instructions_are_as_old_as_the_stages_before_tell(tmp_path: Path) -> None:
+    # What a pass made is younger than all that was there, wherever it stands in the text.
+    changed = START.replace("  b = ", "  f = f32[8]{0} cosine(x)\n  b = ").replace(
+        "add(d, c)", "subtract(d, f)"
+    )
+    module = dumped(
+        tmp_path,
+        ("pipeline-start.before_algsimp", START),
+        ("algsimp.before_variadic-op-splitter", changed),
+    )
+    ages = find_ages(module, module.stages[-1])["main"]
+    assert sorted(ages, key=ages.__getitem__) == ["x", "a", "b", "c", "d", "e", "f"]
+
+
+def test_without_ids_what_is_inlined_is_made_call_by_call(tmp_path: Path) -> None:
+    module = dumped(
+        tmp_path,
+        ("pipeline-start.before_call-inliner", CALLS),
+        ("call-inliner.before_variadic-op-splitter", INLINED),
+    )
+    ages = find_ages(module, module.stages[-1])["main"]
+    assert sorted(ages, key=ages.__getitem__) == ["x", "s.1", "t.1", "n.1", "u.1"]
 
 
 def test_a_clone_has_the_users_of_its_original_in_their_order(tmp_path: Path) -> None:
