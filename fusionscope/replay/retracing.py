@@ -73,9 +73,10 @@ class _Retracing:
             if name not in self._gone:
                 self._replace(name)
         self._make(after.rank)
-        self._removes = True
-        for name in sorted(self._before.rank, key=self._before.rank.__getitem__):
-            self._remove_unused(name)
+        if removes_last:
+            self._removes = True
+            for name in sorted(self._before.rank, key=self._before.rank.__getitem__):
+                self._remove_unused(name)
 
     def _correct(self, name: str) -> None:
         """Lets an instruction that stays read what it reads then."""

@@ -91,7 +91,7 @@ def _follow(module: DumpedModule, since: Stage, until: Stage, users: UserOrder) 
                 graph = arrange(module.read(stage_before), users)
                 pass_(graph)
                 names = _find_names(graph, after)
-                followed |= _users_of(names)
+                followed |= users_by_name(names)
                 if module.instruction_ids(stage) is None:
                     _number(after, before, [names[each] for each in graph.walk() if each in names])
             users = _with_all(followed, after)
@@ -107,6 +107,15 @@ def arrange(module: Module, users: UserOrder) -> MutableModule:
         if instruction.name in users:
             reorder_users(instruction, users[instruction.name])
     return graph
+
+
+def users_by_name(names: Mapping[MutableInstruction, str]) -> dict[str, list[str]]:
+    """By their ``names``, of those all users of which have one."""
+    return {
+        name: [names[user] for user in instruction.users]
+        for instruction, name in names.items()
+        if all(user in names for user in instruction.users)
+    }
 
 
 def _stages(module: DumpedModule) -> list[Stage]:
@@ -163,15 +172,6 @@ def _with_all(users: UserOrder, after: StageGraph) -> UserOrder:
     return {
         name: known if set(known := users.get(name, ())) == set(each) else each
         for name, each in after.users.items()
-    }
-
-
-def _users_of(names: Mapping[MutableInstruction, str]) -> dict[str, list[str]]:
-    """By their ``names``, of those all users of which have one."""
-    return {
-        name: [names[user] for user in instruction.users]
-        for instruction, name in names.items()
-        if all(user in names for user in instruction.users)
     }
 
 

@@ -37,6 +37,7 @@ from fusionscope.replay.user_history import (
     find_ages,
     find_user_order,
     follow_users,
+    users_by_name,
 )
 from fusionscope.rules.books import Books, find_book
 from fusionscope.rules.gpu.emitters import is_generic_triton
@@ -187,7 +188,6 @@ def _verify_passes(
         )
     settings = read_settings(module, device)
     books = books or pick_books(module)
-    plan: FusionPlan | None = None
     behind: tuple[Stage, FusionPlan, Module] | None = None
     for run in runs:
         theirs: list[list[_Told]] = []
@@ -289,12 +289,8 @@ def _carry_on(
     """The users of ``until``, where ``plan`` led to ``since``, which is ``theirs``."""
     # The number of a fusion says nothing.
     names = {ours: name for name, ours in find_names(plan.module, theirs).items()}
-    users = {
-        names[each.name]: [names[user.name] for user in each.users]
-        for each in plan.graph.walk()
-        if each.name in names and all(user.name in names for user in each.users)
-    }
-    return follow_users(module, since, until, users)
+    called = {each: names[each.name] for each in plan.graph.walk() if each.name in names}
+    return follow_users(module, since, until, users_by_name(called))
 
 
 class _Teller:
