@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusionscope.hlo.shape import Shape
-from fusionscope.rules.graph import MutableInstruction, MutableModule, remove_unused
+from fusionscope.rules.graph import MutableInstruction, MutableModule, supersede
 from fusionscope.rules.properties import is_elementwise
 
 _NOT_TRIVIAL = frozenset("constant copy fusion iota rng".split())
@@ -32,8 +32,7 @@ def drop_degenerate_dimensions(graph: MutableModule) -> None:
                 reshape = computation.make(
                     "reshape", instruction.shape, [_without_ones(instruction)]
                 )
-                computation.replace_uses(instruction, reshape)
-                remove_unused(instruction)
+                supersede(instruction, reshape)
 
 
 def _is_rewritten(instruction: MutableInstruction) -> bool:

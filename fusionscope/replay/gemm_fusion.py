@@ -17,7 +17,7 @@ from fusionscope.rules.graph import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
-    remove_unused,
+    supersede,
 )
 from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 
@@ -112,8 +112,7 @@ class GemmFusion(ABC):
         result = fusion
         if output.shape != fusion.shape:
             result = computation.make("bitcast", output.shape, [fusion])
-        computation.replace_uses(output, result)
-        remove_unused(output)
+        supersede(output, result)
 
     def _decide(
         self,

@@ -33,6 +33,7 @@ from fusionscope.rules.graph import (
     MutableInstruction,
     empty_module,
     remove_unused,
+    supersede,
 )
 from fusionscope.rules.layouts import reshape_is_bitcast
 from fusionscope.rules.properties import is_elementwise
@@ -223,14 +224,14 @@ class _SearchSpace:
             ):
                 merged = bitcast.computation.make("bitcast", shape, [operand.operands[0]])
                 self._stands_for(merged, operand)
-                self._replace(bitcast, merged)
+                supersede(bitcast, merged)
                 bitcast = merged
                 continue
             made = self._before(bitcast, operand)
             if made is None:
                 return bitcast
             self._stands_for(made, operand)
-            self._replace(bitcast, made)
+            supersede(bitcast, made)
             return made
 
     def _give_shape(
@@ -251,7 +252,7 @@ class _SearchSpace:
                 return bitcast
         parameter.shape = bitcast.shape
         for user in list(parameter.users):
-            self._replace(user, parameter)
+            supersede(user, parameter)
         return parameter
 
     def _before(
@@ -319,7 +320,7 @@ class _SearchSpace:
             ):
                 merged = computation.make("bitcast", user.shape, [operand])
                 self._stands_for(merged, user)
-                self._replace(user, merged)
+                supersede(user, merged)
                 bitcast = merged
                 continue
             made = self._after(bitcast, user)
@@ -328,7 +329,7 @@ class _SearchSpace:
             last = computation.make("bitcast", user.shape, [made])
             self._stands_for(last, user)
             self._stands_for(made, user)
-            self._replace(user, last)
+            supersede(user, last)
             if last.is_root:
                 computation.root = made
                 remove_unused(last)
@@ -362,10 +363,6 @@ class _SearchSpace:
         original = self._originals.get(old)
         if original is not None:
             self._keep(original, made)
-
-    def _replace(self, old: MutableInstruction, new: MutableInstruction) -> None:
-        old.computation.replace_uses(old, new)
-        remove_unused(old)
 
     def bring_back(self, name: str) -> MutableInstruction:
         """Puts the fusion into the module that is compiled, where nothing reads it yet."""

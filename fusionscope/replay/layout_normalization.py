@@ -15,8 +15,8 @@ from fusionscope.rules.graph import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
-    remove_unused,
     replace_operand,
+    supersede,
 )
 from fusionscope.rules.layouts import minor_to_major
 from fusionscope.rules.properties import BINARY, UNARY
@@ -92,7 +92,7 @@ class _Normalizer:
             opcode = "transpose" if instruction.opcode == "copy" else instruction.opcode
             normal = self._computation.make(opcode, shape, operands)
             self._visited.add(normal)
-        self._replace(instruction, self._as(normal, instruction.shape))
+        supersede(instruction, self._as(normal, instruction.shape))
 
     def _surround(self, instruction: MutableInstruction) -> None:
         """Leaves it, and makes bitcasts to the normalized layout and back behind it."""
@@ -121,16 +121,12 @@ class _Normalizer:
             for result in results
         ]
         self._visited.add(elements[0])
-        self._replace(convolution, make("tuple", convolution.shape, elements))
+        supersede(convolution, make("tuple", convolution.shape, elements))
 
     def _as(self, instruction: MutableInstruction, shape: Shape) -> MutableInstruction:
         if instruction.shape == shape:
             return instruction
         return self._computation.make("bitcast", shape, [instruction])
-
-    def _replace(self, old: MutableInstruction, new: MutableInstruction) -> None:
-        self._computation.replace_uses(old, new)
-        remove_unused(old)
 
 
 def _around(instruction: MutableInstruction) -> list[MutableInstruction]:

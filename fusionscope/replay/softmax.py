@@ -28,7 +28,7 @@ from fusionscope.rules.gpu.tiling.indexing import IndexPropagation
 from fusionscope.rules.gpu.tiling.kernel import Tiling
 from fusionscope.rules.gpu.tiling.propagation import TilePropagation
 from fusionscope.rules.gpu.tiling.search import Untileable, find_best_tiling
-from fusionscope.rules.graph import MutableInstruction, MutableModule, remove_unused
+from fusionscope.rules.graph import MutableInstruction, MutableModule, supersede
 from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 
 _NAME = "triton_softmax"
@@ -105,8 +105,7 @@ class SoftmaxRewriter:
             return
         self._tell(diamond.inside, NO_OBJECTION, fusion)
         root.computation.add(fusion)
-        root.computation.replace_uses(root, fusion)
-        remove_unused(root)
+        supersede(root, fusion)
 
     def _refusal_by_cost(self, fusion: MutableInstruction, tiling: Tiling) -> Decision | None:
         """Source: DecideIfShouldFuseAndMaybeSetBlockLevelParameters."""

@@ -462,6 +462,15 @@ def remove_unused(instruction: MutableInstruction) -> None:
             current.computation.remove(current)
 
 
+def supersede(old: MutableInstruction, new: MutableInstruction) -> None:
+    """``new`` takes the place of ``old``, which goes with all that only it read.
+
+    Source: xla/hlo/ir/hlo_computation.cc, ReplaceInstruction that removes unused operands.
+    """
+    old.computation.replace_uses(old, new)
+    remove_unused(old)
+
+
 def backend_kind(instruction: MutableInstruction) -> str | None:
     """Which backend's own kind of fusion it is, such as ``__ynn_fusion``; None for plain ones."""
     config = instruction.attribute("backend_config")
