@@ -7,7 +7,7 @@ passes go by. Source: xla/service/call_inliner.cc.
 from __future__ import annotations
 
 from fusionscope.rules.fusing import clone_into
-from fusionscope.rules.graph import MutableInstruction, MutableModule, remove_unused
+from fusionscope.rules.graph import MutableInstruction, MutableModule, remove_dead
 
 
 def inline_calls(graph: MutableModule) -> None:
@@ -16,9 +16,7 @@ def inline_calls(graph: MutableModule) -> None:
         for instruction in computation.post_order():
             if instruction.opcode == "call":
                 _inline(instruction)
-    for computation in graph.post_order():
-        for instruction in [each for each in computation.instructions if not each.users]:
-            remove_unused(instruction)
+    remove_dead(graph)
 
 
 def _inline(call: MutableInstruction) -> None:

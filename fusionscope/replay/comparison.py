@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
 from fusionscope.hlo import Module
+from fusionscope.hlo.shape import Shape
 from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.rules.properties import has_side_effect
 
@@ -48,12 +50,25 @@ def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
 
 
 def find_names(ours: Module, theirs: Module) -> dict[str, str]:
-    """What the instructions of ``theirs`` are called in ``ours``, up to the first difference."""
-    return {
+    """What the instructions of ``theirs`` are called in ``ours``, up to the first difference, and
+    what reads these and is read by nothing."""
+    names = {
         place.theirs.name: place.ours.name
         for place in _side_by_side(ours, theirs)
         if place.what is None and place.ours is not None and place.theirs is not None
     }
+    known = set(names.values())
+    unread: dict[tuple[str, Shape, tuple[str, ...]], list[str]] = defaultdict(list)
+    for each in MutableModule(ours).walk():
+        if each.operands and not each.users and each.name not in known:
+            reads = tuple(operand.name for operand in each.operands)
+            unread[each.opcode, each.shape, reads].append(each.name)
+    for each in MutableModule(theirs).walk():
+        if each.operands and not each.users and each.name not in names:
+            reads = tuple(names.get(operand.name, "") for operand in each.operands)
+            if candidates := unread[each.opcode, each.shape, reads]:
+                names[each.name] = candidates.pop(0)
+    return names
 
 
 class _Place(NamedTuple):

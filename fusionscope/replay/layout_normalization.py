@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusionscope.hlo.shape import Shape
+from fusionscope.replay.visiting import visit
 from fusionscope.rules.graph import (
     MutableComputation,
     MutableInstruction,
@@ -38,30 +39,14 @@ def normalize_layouts(graph: MutableModule) -> None:
 
 
 class _Normalizer:
-    """Source: LayoutNormalizationVisitor, and PostOrderDFS in xla/hlo/ir/hlo_instruction.cc."""
+    """Source: LayoutNormalizationVisitor."""
 
     def __init__(self, computation: MutableComputation) -> None:
         self._computation = computation
         self._visited: set[MutableInstruction] = set()
 
     def run(self) -> None:
-        """What replaces an instruction is visited only where something that comes later reads
-        it."""
-        computation, visited = self._computation, self._visited
-        root = computation.root
-        starts = [each for each in computation.instructions if not each.users and each is not root]
-        open_: set[MutableInstruction] = set()
-        pending = [root, *reversed(starts)]
-        while pending:
-            current = pending[-1]
-            if current in visited or current in open_:
-                pending.pop()
-                if current not in visited:
-                    self._visit(current)
-                    visited.add(current)
-                continue
-            open_.add(current)
-            pending.extend(each for each in reversed(current.operands) if each not in visited)
+        visit(self._computation, self._visit, self._visited)
 
     def _visit(self, instruction: MutableInstruction) -> None:
         if instruction.parent is None or all(map(_is_normal, _around(instruction))):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,11 +19,14 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.replay.call_inliner import inline_calls
 from fusionscope.replay.degenerate_dimensions import drop_degenerate_dimensions
+from fusionscope.replay.float_normalization import normalize_floats
 from fusionscope.replay.layout_normalization import normalize_layouts
 from fusionscope.replay.retracing import StageGraph, UserOrder, retrace
 from fusionscope.rules.graph import MutableInstruction, MutableModule, reorder_users
 
-_REPLAYED: Mapping[str, Callable[[MutableModule], None]] = {
+_Replay = Callable[[MutableModule], None]
+
+_REPLAYED: Mapping[str, _Replay] = {
     "call-inliner": inline_calls,
     "degenerate-dimension-rewriter": drop_degenerate_dimensions,
     "layout_normalization": normalize_layouts,
@@ -84,12 +88,12 @@ def _follow(module: DumpedModule, since: Stage, until: Stage, users: UserOrder) 
             users = _renamed(users, before, after)
         else:
             name = stage.name.after
-            pass_ = _REPLAYED.get(name)
+            replay = _find_replay(name, module.read(stage))
             followed = retrace(before, after, users, removes_last=name in _REMOVING_LAST)
             followed |= _cloned(before, after, users)
-            if pass_ is not None:
+            if replay is not None:
                 graph = arrange(module.read(stage_before), users)
-                pass_(graph)
+                replay(graph)
                 names = _find_names(graph, after)
                 followed |= users_by_name(names)
                 if module.instruction_ids(stage) is None:
@@ -97,6 +101,13 @@ def _follow(module: DumpedModule, since: Stage, until: Stage, users: UserOrder) 
             users = _with_all(followed, after)
         before = after
     return _History(users, before)
+
+
+def _find_replay(name: str, result: Module) -> _Replay | None:
+    """Of the pass of that name that leads to ``result``."""
+    if name.startswith("float-normalization"):  # and the narrow type behind it
+        return partial(normalize_floats, result=result)
+    return _REPLAYED.get(name)
 
 
 def arrange(module: Module, users: UserOrder) -> MutableModule:

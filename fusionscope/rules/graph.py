@@ -462,6 +462,17 @@ def remove_unused(instruction: MutableInstruction) -> None:
             current.computation.remove(current)
 
 
+def remove_dead(graph: MutableModule) -> None:
+    """Removes all that no result needs, what was added last first.
+
+    Source: xla/hlo/transforms/simplifiers/hlo_dce.cc.
+    """
+    for computation in graph.post_order():
+        dead = [each for each in computation.instructions if not each.users]
+        for instruction in reversed(dead):
+            remove_unused(instruction)
+
+
 def supersede(old: MutableInstruction, new: MutableInstruction) -> None:
     """``new`` takes the place of ``old``, which goes with all that only it read.
 

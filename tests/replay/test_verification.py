@@ -133,6 +133,21 @@ def test_names_are_told_up_to_the_first_difference():
     }
 
 
+def test_names_are_told_of_what_nothing_reads():
+    def with_unread(*lines: str) -> str:
+        return BASE.replace(
+            "  ROOT kernel", "".join(f"  {line}\n" for line in lines) + "  ROOT kernel"
+        )
+
+    ours = with_unread("x = f32[8]{0} negate(a)", "y = f32[8]{0} negate(b)")
+    theirs = with_unread(
+        "u = f32[8]{0} negate(a)", "v = f32[8]{0} tanh(a)", "w = f32[8]{0} negate(b)"
+    )
+    names = find_names(parse(ours), parse(theirs))
+    assert (names["u"], names["w"]) == ("x", "y")
+    assert "v" not in names
+
+
 def test_a_replayed_module_can_be_printed_and_read():
     for path in CPU[:4]:
         for module in open_dump(path).modules:
