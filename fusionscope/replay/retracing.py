@@ -21,13 +21,13 @@ UserOrder = Mapping[str, Sequence[str]]
 @dataclass(frozen=True, slots=True)
 class StageGraph:
     """What reads what in a stage, by names in the order of the text. ``rank`` is an instruction's
-    id with its place in the text, ``places`` are those of all operands in order, ``roots`` those
-    of the computations by their names."""
+    id with its place in the text, ``lines`` are all opcodes in order, with the places of what each
+    reads, ``roots`` those of the computations by their names."""
 
     rank: dict[str, tuple[int, int]]
     operands: dict[str, list[str]]
     users: dict[str, list[str]]
-    places: list[tuple[int, ...]]
+    lines: list[tuple[str, tuple[int, ...]]]
     roots: dict[str, str]
     computations: dict[str, Computation]
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.replay.ages import first_ages, later_ages
 from fusionscope.replay.call_inliner import inline_calls
 from fusionscope.replay.degenerate_dimensions import drop_degenerate_dimensions
 from fusionscope.replay.float_normalization import normalize_floats
@@ -84,7 +85,7 @@ def _follow(module: DumpedModule, since: Stage, until: Stage, users: UserOrder) 
     users = _with_all(users, before)
     for stage_before, stage in pairwise([first, *others]):
         after = _read(module, stage, before)
-        if before.places == after.places:  # other names at most
+        if before.lines == after.lines:  # other names at most
             users = _renamed(users, before, after)
         else:
             name = stage.name.after
@@ -147,7 +148,7 @@ def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) 
             graph.rank[name] = known.get(name, 0), len(graph.rank)
             graph.operands[name] = [statements[place].name for place in places]
             graph.users[name] = []
-            graph.places.append(places)
+            graph.lines.append((statement.opcode, places))
             for operand in dict.fromkeys(graph.operands[name]):
                 graph.users[operand].append(name)
     if ids is None:
@@ -157,15 +158,23 @@ def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) 
 
 def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = ()) -> None:
     """Instead of ids that no dump has: what was there before first, then what is known to have been
-    ``made`` in that order, then the rest in that of the text."""
+    ``made`` in that order, then the rest as names and text tell."""
     ages: dict[str, int] = {}
-    if before is not None and before.places == graph.places:
+    if before is not None and before.lines == graph.lines:
         ranks = before.rank.values()
         ages = {name: age for name, (age, _) in zip(graph.rank, ranks, strict=True)}
     elif before is not None:
         ages = {name: age for name, (age, _) in before.rank.items() if name in graph.rank}
     newest = max(ages.values(), default=0)
-    for name in dict.fromkeys([*made, *graph.rank]):
+    known = {*ages, *made}
+    rest: list[str] = []
+    for computation in graph.computations.values():
+        if before is None:
+            rest += first_ages(computation)
+        else:
+            new = [each for each in computation.instructions if each.name not in known]
+            rest += later_ages(new)
+    for name in [*made, *rest]:
         if name not in ages:
             newest += 1
             ages[name] = newest

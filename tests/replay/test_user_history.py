@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.replay.user_history import find_ages, find_user_order
 
+DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 START = """
 HloModule m
 
@@ -247,6 +249,51 @@ def test_without_ids_instructions_are_as_old_as_the_stages_before_tell(tmp_path:
     )
     ages = find_ages(module, module.stages[-1])["main"]
     assert sorted(ages, key=ages.__getitem__) == ["x", "a", "b", "c", "d", "e", "f"]
+
+
+def test_without_ids_names_and_places_in_the_code_tell_what_is_older(tmp_path: Path) -> None:
+    program = """
+HloModule m
+
+ENTRY main {
+  p = f32[8]{0} parameter(1)
+  x.1 = f32[8]{0} parameter(0)
+  constant.2 = f32[] constant(0)
+  zeros = f32[8]{0} broadcast(constant.2), dimensions={}, metadata={stack_frame_id=1}
+  constant.1 = f32[] constant(1)
+  ones = f32[8]{0} broadcast(constant.1), dimensions={}, metadata={stack_frame_id=1}
+  add.2 = f32[8]{0} add(p, zeros), metadata={stack_frame_id=1}
+  add.10 = f32[8]{0} add(add.2, ones), metadata={stack_frame_id=1}
+  add.3 = f32[8]{0} add(x.1, ones), metadata={stack_frame_id=3}
+  sub.1 = f32[8]{0} subtract(p, x.1), metadata={stack_frame_id=2}
+  ROOT sum.1 = f32[8]{0} add(add.10, sub.1), metadata={stack_frame_id=2}
+}
+"""
+    module = dumped(tmp_path, ("pipeline-start.before_variadic-op-splitter", program))
+    ages = find_ages(module, module.stages[-1])["main"]
+    expected = "x.1 p constant.1 ones constant.2 zeros add.2 sub.1 add.3 add.10 sum.1"
+    assert sorted(ages, key=ages.__getitem__) == expected.split()
+
+
+def test_without_ids_ages_are_mostly_those_that_the_compiler_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pairs = wrong = 0
+    for file in sorted(DUMPS.glob("*/*/*.before_variadic-op-splitter.hlo.pb")):
+        (module,) = [each for each in open_dump(file.parent).modules if each.priority_fusion]
+        stage = next(each for each in module.stages if each.name.before == "variadic-op-splitter")
+        ids = module.instruction_ids(stage)
+        assert ids is not None
+        with monkeypatch.context() as without_ids:
+            without_ids.setattr(DumpedModule, "instruction_ids", lambda *_: None)
+            ages = find_ages(module, stage)
+        for computation, known in ids.items():
+            for one, other in combinations(known.keys() & ages[computation].keys(), 2):
+                pairs += 1
+                is_older = known[one] < known[other]
+                wrong += is_older != (ages[computation][one] < ages[computation][other])
+    assert pairs > 50_000
+    assert wrong < pairs / 100
 
 
 def test_without_ids_what_is_inlined_is_made_call_by_call(tmp_path: Path) -> None:
