@@ -15,7 +15,7 @@ from itertools import pairwise
 from fusionscope.hlo import Computation, Instruction
 
 _NUMBERED = re.compile(r"(.+)\.(\d+)")
-_PARAMETER, _CONSTANT, _OTHER = range(3)
+_PARAMETER, _CONSTANT, _FORWARD, _BACKWARD = range(4)
 
 Key = tuple[int, ...]
 
@@ -24,7 +24,8 @@ def first_ages(computation: Computation) -> list[str]:
     """The names in a program as it came to the compiler, oldest first.
 
     Parameters come first in it, then constants, each with the array that is full of it. The other
-    operations have the places in the user's code numbered as they come.
+    operations have the places in the user's code numbered as they come, and those of a gradient
+    come behind what they are the gradient of, in the opposite order.
     """
 
     def key(instruction: Instruction) -> Key:
@@ -34,8 +35,12 @@ def first_ages(computation: Computation) -> list[str]:
         constant = _constant(instruction)
         if constant is not None:
             return _CONSTANT, _number(constant.name)[1], instruction.index
-        frame = instruction.metadata.get("stack_frame_id", "0")
-        return _OTHER, int(frame), instruction.index
+        metadata = instruction.metadata
+        frame = int(metadata.get("stack_frame_id", "0"))
+        scope = metadata.get("op_name", "")
+        if "transpose(" in scope and "rematted_computation" not in scope:
+            return _BACKWARD, -frame, instruction.index
+        return _FORWARD, frame, instruction.index
 
     return _sorted(computation.instructions, key)
 
