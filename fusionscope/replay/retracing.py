@@ -8,9 +8,10 @@ read by nothing, and removed what nothing read any more.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusionscope.hlo import Computation
 from fusionscope.rules.graph import Users
@@ -37,15 +38,65 @@ def retrace(
 ) -> dict[str, list[str]]:
     """The users that the values of ``after`` have, where those of ``before`` had ``users``.
     ``removes_last`` is whether the pass removed nothing before all that is new was there."""
-    retracing = _Retracing(before, after, users)
+    gone = {name: f"{name} before" for name in _find_replaced(before, after)}  # no name has a space
+    names = {name: gone.get(name, name) for name in before.rank}
+    before = replace(
+        before,
+        rank={names[name]: rank for name, rank in before.rank.items()},
+        operands={
+            names[name]: [names[operand] for operand in each]
+            for name, each in before.operands.items()
+        },
+        roots={computation: names[root] for computation, root in before.roots.items()},
+    )
+    users = {names[name]: [names[user] for user in each] for name, each in users.items()}
+    retracing = _Retracing(before, after, users, {gone[name]: name for name in gone})
     retracing.run(removes_last)
     return {name: list(retracing.users[name]) for name in after.rank}
 
 
+def _find_replaced(before: StageGraph, after: StageGraph) -> set[str]:
+    """Those instead of which there are others by the same names: these have come behind what had
+    been made after the old ones."""
+    replaced: set[str] = set()
+    for computation in after.computations.values():
+        names = [each.name for each in computation.instructions]
+        ages = {name: before.rank[name][0] for name in names if name in before.rank}
+        known = [name for name in names if ages.get(name)]  # elements of tuples have no ids
+        known.sort(key=after.rank.__getitem__)
+        replaced.update(known)
+        replaced -= _in_order(known, ages)
+    return replaced
+
+
+def _in_order(names: Sequence[str], ages: Mapping[str, int]) -> set[str]:
+    """As many of them as can be that go from old to young, early ones rather than late ones."""
+    # Of the rows of each length, from the end on, the one that begins youngest.
+    begins: list[tuple[int, str]] = []
+    follows: dict[str, str | None] = {}
+    for name in reversed(names):
+        length = bisect_left(begins, (-ages[name], ""))
+        follows[name] = begins[length - 1][1] if length else None
+        begins[length : length + 1] = [(-ages[name], name)]
+    kept: set[str] = set()
+    current = begins[-1][1] if begins else None
+    while current is not None:
+        kept.add(current)
+        current = follows[current]
+    return kept
+
+
 class _Retracing:
-    def __init__(self, before: StageGraph, after: StageGraph, users: UserOrder) -> None:
+    def __init__(
+        self,
+        before: StageGraph,
+        after: StageGraph,
+        users: UserOrder,
+        replaced: Mapping[str, str],
+    ) -> None:
         self._before = before
         self._after = after
+        self._replaced = replaced
         self._operands = {name: list(each) for name, each in before.operands.items()}
         self._roots = {
             root: after.roots[computation]
@@ -114,6 +165,8 @@ class _Retracing:
         """None where its readers read different ones, or are gone too."""
         if old in self._roots:
             return self._roots[old]
+        if not self.users[old]:
+            return self._replaced.get(old)
         found: set[str] = set()
         for user in self.users[old]:
             theirs = self._after.operands.get(user, [])

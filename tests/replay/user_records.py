@@ -7,7 +7,7 @@
 priority fusion, which scores each producer with its users in their order. Where a second line
 ``// layouts: as written`` stands, it is put in before layouts are assigned; else it goes through
 StableHLO, from the start on. ``users/NAME`` holds the stages that differ from those before them,
-and in ``users.txt`` the orders.
+with its ids, and in ``users.txt`` the orders.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def _record(python: str, file: Path) -> None:
             module = stage.read_text(encoding="utf-8")
             if module != last or stage is stages[-1]:
                 (kept / stage.name).write_text(module, encoding="utf-8")
+                shutil.copy(stage.with_suffix(".hlo.pb"), kept)
             last = module
         users = recorded_users(read_priority_fusion(record.read_bytes(), record.name).steps)
     here = {
@@ -64,7 +65,7 @@ def _record(python: str, file: Path) -> None:
         for value, each in users.items()
         if len(each) > 1 and here.issuperset((value, *each))
     ]
-    (kept / "users.txt").write_text("".join(lines), encoding="utf-8")
+    (kept / "users.txt").write_text("".join(sorted(lines)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -172,6 +172,7 @@ def dump_stages(
     priority fusion, and its record.
     """
     flags = f"--xla_enable_hlo_passes_only={','.join(passes)} --xla_dump_hlo_pass_re=.*"
+    flags += " --xla_dump_hlo_as_proto"
     _compile(python, "priority-fusion", [text], "h100", flags, directory, is_put=is_put)
     stages = sorted(directory.glob("dump/*.after_*.before_*.txt"))
     (last,) = (each for each in stages if ".before_variadic-op-splitter." in each.name)
