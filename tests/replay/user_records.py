@@ -7,7 +7,7 @@
 priority fusion, which scores each producer with its users in their order. Where a second line
 ``// layouts: as written`` stands, it is put in before layouts are assigned; else it goes through
 StableHLO, from the start on. ``users/NAME`` holds the stages that differ from those before them,
-with its ids, and in ``users.txt`` the orders.
+with their ids, and in ``users.txt`` the orders.
 """
 
 from __future__ import annotations
