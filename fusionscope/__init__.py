@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fusionscope.capture.capture import Captured
+    from fusionscope.capture.functions import capture_dump, capturing
     from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
     from fusionscope.errors import UnusableInput
     from fusionscope.explain import Explanation, ModuleFacts, PairFacts, Selection
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Captured",
     "Changes",
     "Computation",
     "Difference",
@@ -41,6 +44,8 @@ __all__ = [
     "UnusableInput",
     "Verification",
     "__version__",
+    "capture_dump",
+    "capturing",
     "compare",
     "explain_dump",
     "open_dump",
@@ -52,6 +57,8 @@ __all__ = [
 
 # Where each name is defined.
 _FOLDERS = {
+    "fusionscope.capture.capture": ("Captured",),
+    "fusionscope.capture.functions": ("capture_dump", "capturing"),
     "fusionscope.dump": ("Dump", "DumpedModule", "Stage", "open_dump"),
     "fusionscope.errors": ("UnusableInput",),
     "fusionscope.explain": ("Explanation", "ModuleFacts", "PairFacts", "Selection", "explain_dump"),

@@ -21,7 +21,7 @@ from fusionscope.dump.text_proto import Message, parse
 from fusionscope.errors import UnusableInput
 
 # xla_data.proto PrimitiveType, the numbers that key the rates of the execution units.
-_ELEMENT_TYPES = {
+ELEMENT_TYPES = {
     1: "pred",
     2: "s8",
     3: "s16",
@@ -199,7 +199,7 @@ def _unit_rates(description: Message | None) -> tuple[UnitRate, ...]:
         rate = entry.message("value") or Message([], entry.file)
         rates.append(
             UnitRate(
-                _ELEMENT_TYPES.get(key, f"type {key}"),
+                ELEMENT_TYPES.get(key, f"type {key}"),
                 round(rate.number("clock_rate_ghz"), 6),  # some versions print digits of no meaning
                 rate.integer("units_per_core"),
                 rate.integer("ops_per_clock"),
@@ -238,7 +238,7 @@ def _card(figures: dict[str, Any]) -> _Card:
 def _named_unit_rates(by_types: Mapping[str, Sequence[Any]]) -> tuple[UnitRate, ...]:
     """In the order in which the compiler writes them."""
     rates = {each: rate for types, rate in by_types.items() for each in types.split()}
-    return tuple(UnitRate(each, *rates[each]) for each in _ELEMENT_TYPES.values() if each in rates)
+    return tuple(UnitRate(each, *rates[each]) for each in ELEMENT_TYPES.values() if each in rates)
 
 
 def _named_capability(name: str) -> CudaCapability | RocmCapability | OneApiCapability:

@@ -1,0 +1,249 @@
+"""Compiles a program in a child process and leaves its dump in a directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fusionscope import __version__
+from fusionscope.capture.targets import Program, ProgramKind, Target
+from fusionscope.errors import UnusableInput
+
+MANIFEST = "fusionscope-capture.json"
+_SCHEMA = "fusionscope.capture/1"
+_CHILD = Path(__file__).parent / "child.py"
+_STAGES = (
+    "--xla_dump_hlo_as_text",
+    "--xla_dump_hlo_pass_re=.*",
+    "--xla_dump_module_metadata",
+)
+_GPU = ("--xla_dump_hlo_as_proto",)  # the ids of instructions are in the protos alone
+_ABSENT = ("--xla_gpu_autotune_level=0",)  # nothing can be timed on a card that is not here
+_FLAG = re.compile(r"--[a-z]\w*(=.*)?")
+_BACKEND_MISSING = re.compile("Unable to initialize backend|not found|topology not implemented")
+_NUMBER = re.compile(r"\bmodule_(\d+)\.")
+_LIBRARY_MISSING = ("libdevice", "ptxas", "No supported config found")
+_NEEDED = {
+    "cuda": "pip install jax-cuda13-plugin jax-cuda13-pjrt nvidia-cuda-nvcc nvidia-nvvm",
+    "rocm": "pip install jax-rocm7-plugin jax-rocm7-pjrt",
+    "tpu": "pip install 'jax[tpu]'",
+    "cpu": "pip install 'fusionscope[jax]'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A dump in ``directory``.
+
+    ``arguments`` are shapes, ``versions`` those of the packages that compiled it by name.
+    ``problem`` says in one line why the compiler did not get to the end, and is empty where it did;
+    the stages that it reached are there.
+    """
+
+    directory: Path
+    program: str
+    target: str
+    flags: tuple[str, ...]
+    arguments: tuple[str, ...]
+    python: str
+    versions: Mapping[str, str]
+    problem: str
+
+    @property
+    def has_stages(self) -> bool:
+        return any(self.directory.glob("module_*.txt"))
+
+
+def capture(
+    program: Program,
+    target: Target,
+    directory: Path,
+    *,
+    flags: Sequence[str] = (),
+    python: str = sys.executable,
+    limit_s: float = 600.0,
+) -> Captured:
+    """Compiles ``program`` for ``target`` and dumps every stage into ``directory``, which has to be
+    empty or new.
+
+    ``flags`` are more of XLA's, such as ``--xla_gpu_enable_triton_gemm=false``; ``python`` is one
+    that has jax. A compiler that dies is told in the result. Raises ``UnusableInput`` where there
+    is nothing to compile, or nothing to compile it with.
+    """
+    for flag in flags:
+        if not _FLAG.fullmatch(flag):
+            raise UnusableInput(f"{flag!r} is no flag, expected --xla_name=value")
+    _make_empty(directory)
+    with TemporaryDirectory() as scratch:
+        request, result = Path(scratch) / "request.json", Path(scratch) / "result.json"
+        request.write_text(json.dumps(_request(program, target)), encoding="utf-8")
+        command = [python, str(_CHILD), str(request), str(result)]
+        try:
+            done = subprocess.run(
+                command,
+                env=_environment(target, directory, flags),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=limit_s,
+            )
+            errors, code = done.stderr, done.returncode
+        except subprocess.TimeoutExpired:
+            errors, code = f"stopped, it took longer than {limit_s:g} s", 1
+        except OSError as error:
+            raise UnusableInput(f"{python} cannot be run: {error.strerror or error}") from None
+        told = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
+    problem = _problem(told, errors, code)
+    module = told.get("module", "")
+    _remove_others(directory, module)
+    if problem and not module:
+        raise UnusableInput(problem, hint=_hint(problem, target))
+    captured = Captured(
+        directory,
+        _words(program),
+        target.name,
+        tuple(flags),
+        tuple(told.get("arguments", ())),
+        told.get("python", ""),
+        told.get("versions", {}),
+        _with_hint(problem, target),
+    )
+    _write_manifest(captured)
+    return captured
+
+
+def _make_empty(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(directory.iterdir())
+    except OSError as error:
+        problem = f"cannot be written: {error.strerror or error}"
+        raise UnusableInput(problem, file=str(directory)) from None
+    if not is_empty:
+        raise UnusableInput(
+            "is not empty, and two dumps in one directory cannot be told apart",
+            file=str(directory),
+            hint="name another one with --output",
+        )
+
+
+def _remove_others(directory: Path, module: str) -> None:
+    """Leaves what was dumped of the last module of that name: what a program computes while it is
+    imported is compiled, too."""
+    numbers = {
+        path: int(found[1])
+        for path in directory.iterdir()
+        if (found := _NUMBER.search(path.name)) is not None
+    }
+    named = [number for path, number in numbers.items() if f".{module}." in f"{path.name}."]
+    for path, number in numbers.items():
+        if number == max(named, default=None) and module:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _request(program: Program, target: Target) -> dict[str, Any]:
+    content = {
+        "program": {**asdict(program), "kind": program.kind.value},
+        "device": {**asdict(target), "is_here": target.is_here},
+    }
+    if program.file is not None:
+        content["program"]["file"] = str(program.file.resolve())
+    return content
+
+
+def _environment(target: Target, directory: Path, flags: Iterable[str]) -> dict[str, str]:
+    own = [_quoted(f"--xla_dump_to={directory.resolve()}"), *_STAGES]
+    if target.platform in ("cuda", "rocm", "gpu"):
+        own += _GPU
+    if target.description is not None:
+        own += _ABSENT
+    # What a program computes while it is imported, it computes on what is here.
+    environment = os.environ | {
+        "XLA_FLAGS": " ".join(
+            [os.environ.get("XLA_FLAGS", ""), *own, *map(_quoted, flags)]
+        ).strip(),
+        "JAX_PLATFORMS": "" if target.platform == "gpu" else "cpu",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",  # a cache hit dumps nothing
+        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # nothing runs on it, so nothing is locked
+    }
+    return environment
+
+
+def _quoted(flag: str) -> str:
+    """As XLA_FLAGS, which are parted at spaces, hold it."""
+    name, equals, value = flag.partition("=")
+    if '"' in value:
+        raise UnusableInput(f"{flag}: XLA takes no quotation mark in a flag")
+    return f'{name}="{value}"' if equals else name
+
+
+def _problem(told: Mapping[str, Any], errors: str, code: int) -> str:
+    """One line, empty where all went well."""
+    if told.get("problem"):
+        return _line(told["problem"])
+    if code == 0:
+        return ""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    words = next((line for line in lines if "Check failed" in line), lines[-1] if lines else "")
+    if code < 0:
+        return _line(f"the compiler died of {signal.Signals(-code).name}: {words}")
+    return _line(words or f"the compiler ended with {code}")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:500]
+
+
+def _with_hint(problem: str, target: Target) -> str:
+    hint = _hint(problem, target) if problem else None
+    return f"{problem}; {hint}" if hint else problem
+
+
+def _hint(problem: str, target: Target) -> str | None:
+    if "no jax" in problem:
+        return f"{_NEEDED['cpu']}, or name one that has it with --python"
+    if "ptxas too old" in problem:
+        return "CUDA's tools make no code for that card any more; all stages up to there are dumped"
+    if any(words in problem for words in _LIBRARY_MISSING):
+        return f"code for it needs CUDA's own tools: {_NEEDED['cuda']}"
+    if _BACKEND_MISSING.search(problem):
+        return _NEEDED.get(target.platform)
+    return None
+
+
+def _words(program: Program) -> str:
+    if program.kind is ProgramKind.FUNCTION:
+        return f"{program.module or program.file}:{program.name}"
+    return str(program.file)
+
+
+def _write_manifest(captured: Captured) -> None:
+    content = {
+        "schema": _SCHEMA,
+        "fusionscope": __version__,
+        "program": captured.program,
+        "target": captured.target,
+        "flags": list(captured.flags),
+        "arguments": list(captured.arguments),
+        "python": captured.python,
+        "versions": dict(captured.versions),
+        "problem": captured.problem,
+    }
+    text = json.dumps(content, indent=1) + "\n"
+    (captured.directory / MANIFEST).write_text(text, encoding="utf-8")

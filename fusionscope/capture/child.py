@@ -1,0 +1,321 @@
+"""Compiles one program, in a process of its own: XLA reads its flags once, and may die.
+
+    PYTHON child.py REQUEST RESULT
+
+``REQUEST`` is JSON that ``capture.py`` writes; what was compiled, and by what, goes as JSON to
+``RESULT``. This is the only file of the folder that imports jax, and it imports nothing else of
+fusionscope, so that any Python that has jax can run it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = (
+    "jax",
+    "jaxlib",
+    "jax-cuda12-plugin",
+    "jax-cuda13-plugin",
+    "jax-rocm7-plugin",
+    "libtpu",
+    "torch",
+    "torchax",
+)
+_DTYPES = {"pred": "bool", "bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn"}
+_KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex"}
+_NEWER_FIELDS = re.compile(
+    r"^ *(collective_memory_granularity|max_blocks_per_multiprocessor|mem_clock_ghz"
+    r"|reserved_shared_memory_per_block).*\n",
+    re.MULTILINE,
+)
+
+
+class Unusable(Exception):
+    """What the user can mend, in one line."""
+
+
+def main() -> None:
+    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    result = Path(sys.argv[2])
+    told: dict[str, Any] = {
+        "python": platform.python_version(),
+        "versions": _versions(),
+        "arguments": [],
+        "module": "",
+        "problem": "",
+    }
+    try:
+        _compile(request, told, result)
+    except Unusable as problem:
+        told["problem"] = str(problem)
+        told["is_unusable"] = True
+    except Exception as error:
+        told["problem"] = f"{type(error).__name__}: {error}"
+        _write(told, result)
+        raise
+    _write(told, result)
+
+
+def _write(told: dict[str, Any], result: Path) -> None:
+    result.write_text(json.dumps(told), encoding="utf-8")
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
+    """``told`` is written before the compiler runs, which may end the process."""
+    try:
+        import jax
+    except ImportError as error:
+        raise Unusable(f"{sys.executable} has no jax: {error}") from None
+    program = request["program"]
+    if any(each["dtype"] in ("s64", "u64", "f64", "c128") for each in program["arguments"] or ()):
+        jax.config.update("jax_enable_x64", True)
+    if program["kind"] == "function":
+        function, arguments = _function(program)
+        devices = _devices(request["device"], 1)
+        arguments = _described(arguments, devices[0], is_here=request["device"]["is_here"])
+        told["arguments"] = [_shape(each) for each in jax.tree.leaves(arguments)]
+        jitted = function if hasattr(function, "trace") else jax.jit(function)
+        lowered = jitted.trace(*arguments).lower()
+        told["module"] = _name(lowered.compiler_ir("stablehlo"))
+        _write(told, result)
+        lowered.compile()
+    else:
+        _compile_module(program, request["device"], told, result)
+
+
+def _devices(device: dict[str, Any], count: int) -> list[Any]:
+    import jax
+
+    name, description = device["name"], device["description"]
+    if device["is_here"]:
+        if name == "cpu" and count > 1:
+            jax.config.update("jax_num_cpu_devices", count)
+        try:
+            found = jax.devices("cpu" if name == "cpu" else None)
+        except RuntimeError as error:
+            raise Unusable(f"no device: {error}") from None
+        if name != "cpu" and found[0].platform != name:
+            raise Unusable(f"no {name} is here, jax finds {found[0].platform}")
+        if len(found) < count:
+            raise Unusable(f"the program is for {count} devices, here are {len(found)}")
+        return list(found[:count])
+    from jax.experimental import topologies
+
+    if device["platform"] == "tpu":
+        found = topologies.get_topology_desc(device["topology"], platform="tpu").devices
+        return list(found[:count])
+    if device["platform"] == "rocm":
+        _register_rocm()
+    return list(
+        topologies.get_topology_desc(
+            topology_name=name,
+            platform=device["platform"],
+            target_config=_readable(description),
+            topology=f"1x1x{count}",
+        ).devices
+    )
+
+
+def _readable(description: str) -> str:
+    """Without the fields that jaxlib before 0.11 refuses to read."""
+    import jax
+
+    return description if jax.__version_info__ >= (0, 11) else _NEWER_FIELDS.sub("", description)
+
+
+def _register_rocm() -> None:
+    """Its plugin does not register itself where there is no such GPU."""
+    import jax_plugins
+    from jax._src import xla_bridge
+
+    for place in jax_plugins.__path__:
+        for library in Path(place).glob("xla_rocm*/xla_rocm_plugin.so"):
+            xla_bridge.register_plugin("rocm", library_path=str(library))
+
+
+def _function(program: dict[str, Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    module = _module(program["module"], program["file"])
+    found: Any = module
+    for part in program["name"].split("."):
+        if not hasattr(found, part):
+            raise Unusable(f"{program['module'] or program['file']} has no {program['name']}")
+        found = getattr(found, part)
+    arguments = _arguments(program, found, module)
+    if _is_torch(found):
+        return _from_torch(found, arguments)
+    if not callable(found):
+        raise Unusable(f"{program['name']} is {type(found).__name__}, expected a function")
+    return found, arguments
+
+
+def _module(name: str | None, file: str | None) -> Any:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        if name is not None:
+            return importlib.import_module(name)
+        assert file is not None
+        sys.path.insert(0, str(Path(file).resolve().parent))
+        spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        return module
+    except Exception as error:
+        problem = f"cannot be imported: {type(error).__name__}: {error}"
+        raise Unusable(f"{name or file} {problem}") from error
+
+
+def _arguments(program: dict[str, Any], found: Any, module: Any) -> tuple[Any, ...]:
+    """Those of the command line, else the example of the function or of its module."""
+    if program["arguments"] is not None:
+        import jax
+
+        return tuple(
+            jax.ShapeDtypeStruct(tuple(each["dimensions"]), _dtype(each["dtype"]))
+            for each in program["arguments"]
+        )
+    example = getattr(found, "example_args", None) or getattr(module, "example_args", None)
+    if callable(example):
+        example = example()
+    if example is None:
+        hint = "give each as --arg 'f32[128,256]', or put example_args beside the function"
+        raise Unusable(f"{program['name']}: no arguments are known; {hint}")
+    return tuple(example) if isinstance(example, (list, tuple)) else (example,)
+
+
+def _dtype(name: str) -> Any:
+    import jax.numpy
+
+    full = _DTYPES.get(name) or name
+    if full == name and name[0] in _KINDS and name[1:].isdigit():
+        full = _KINDS[name[0]] + name[1:]
+    try:
+        return jax.numpy.dtype(full)
+    except TypeError:
+        raise Unusable(f"jax has no element type {name}") from None
+
+
+def _described(arguments: tuple[Any, ...], device: Any, *, is_here: bool) -> tuple[Any, ...]:
+    """Shapes instead of arrays. One that is not here has to be named by a sharding."""
+    import jax
+    from jax.sharding import SingleDeviceSharding
+
+    sharding = None if is_here else SingleDeviceSharding(device)
+
+    def describe(leaf: Any) -> Any:
+        array = (
+            leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else jax.numpy.asarray(leaf)
+        )
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
+
+    return tuple(jax.tree.map(describe, each) for each in arguments)
+
+
+def _shape(leaf: Any) -> str:
+    return f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
+
+
+def _is_torch(found: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(found, (torch.nn.Module, torch.export.ExportedProgram))
+
+
+def _from_torch(
+    found: Any, arguments: tuple[Any, ...]
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    import jax
+    import torch
+
+    try:
+        from torchax.export import exported_program_to_jax
+    except ImportError:
+        raise Unusable("a torch module needs torchax: pip install fusionscope[torch]") from None
+
+    def tensor(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf
+        return torch.zeros(leaf.shape, dtype=getattr(torch, str(leaf.dtype)))
+
+    if isinstance(found, torch.nn.Module):
+        found = torch.export.export(found.eval(), tuple(map(tensor, arguments)))
+    weights, function = exported_program_to_jax(found)
+    inputs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), weights)
+    given = tuple(
+        jax.ShapeDtypeStruct(each.shape, str(each.dtype).removeprefix("torch."))
+        for each in map(tensor, arguments)
+    )
+    return function, (inputs, given)
+
+
+def _compile_module(
+    program: dict[str, Any], device: dict[str, Any], told: dict[str, Any], result: Path
+) -> None:
+    """StableHLO, or HLO as text or proto."""
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+    from jaxlib import _jax
+    from jaxlib.mlir import ir
+
+    data = Path(program["file"]).read_bytes()
+    partitions = program["partitions"]
+    devices = _devices(device, partitions)
+    with mlir.make_ir_context():
+        try:
+            module = ir.Module.parse(_stable(data, program["kind"]))
+        except Exception as error:
+            first = str(error).strip().splitlines()[0]
+            raise Unusable(f"{program['file']}: the compiler cannot read it: {first}") from None
+        told["arguments"] = list(_parameters(module))
+        told["module"] = _name(module)
+        _write(told, result)
+        options = compiler.get_compile_options(1, partitions)
+        client = devices[0].client
+        if device["is_here"]:
+            client.compile_and_load(module, _jax.DeviceList(tuple(devices)), options)
+        else:
+            client.compile(module, _jax.DeviceList(tuple(devices)), options)
+
+
+def _stable(data: bytes, kind: str) -> bytes | str:
+    if kind == "stablehlo":
+        return data
+    from jaxlib import _hlo, _jax
+
+    if kind == "hlo":
+        data = _hlo.hlo_module_from_text(data.decode()).as_serialized_hlo_module_proto()
+    stable: bytes | str = _jax.mlir.hlo_to_stablehlo(data)
+    return stable
+
+
+def _name(module: Any) -> str:
+    return str(module.operation.attributes["sym_name"]).strip('"')
+
+
+def _parameters(module: Any) -> Iterator[str]:
+    for operation in module.body.operations:
+        if str(operation.attributes["sym_name"]) == '"main"':
+            yield from map(str, operation.type.inputs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""A GPU that need not be there, in the form in which the compiler reads its description.
+
+That form is the text of a GpuTargetConfigProto (xla/service/gpu_target_config.proto and
+xla/stream_executor/device_description.proto): what ``dump.device`` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from fusionscope.dump.device import (
+    ELEMENT_TYPES,
+    CudaCapability,
+    Device,
+    OneApiCapability,
+    RocmCapability,
+    UnitRate,
+)
+
+_NUMBERS = """threads_per_block_limit threads_per_warp shared_memory_per_block
+    shared_memory_per_block_optin shared_memory_per_core threads_per_core_limit core_count
+    fpus_per_core block_dim_limit_x block_dim_limit_y block_dim_limit_z memory_bandwidth
+    l2_cache_size clock_rate_ghz device_memory_size registers_per_core_limit
+    registers_per_block_limit""".split()
+_FEATURES = {"a": "ACCELERATED_FEATURES", "f": "FAMILY_COMPATIBLE_FEATURES"}
+
+
+def describe_target(device: Device) -> str:
+    """The text from which a compiler makes code for ``device``."""
+    info = [f"{name}: {getattr(device, name)}" for name in _NUMBERS if getattr(device, name)]
+    info.append(f"name: {_quoted(device.name)}")
+    if device.compile_time_toolkit_version:
+        info.append(f"compile_time_toolkit_version: {_quoted(device.compile_time_toolkit_version)}")
+    info += _capability(device.capability)
+    info += _units("scalar_unit_description", device.scalar_units)
+    info += _units("matrix_unit_description", device.matrix_units)
+    lines = [
+        *_block("gpu_device_info", info),
+        f"platform_name: {_quoted(device.platform_name)}",
+        f"device_description_str: {_quoted(device.name)}",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _capability(
+    capability: CudaCapability | RocmCapability | OneApiCapability | None,
+) -> Iterator[str]:
+    match capability:
+        case CudaCapability(major, minor, feature):
+            fields = [f"major: {major}", f"minor: {minor}"]
+            if feature:
+                fields.append(f"feature_extension: {_FEATURES[feature]}")
+            yield from _block("cuda_compute_capability", fields)
+        case RocmCapability(name):
+            yield from _block("rocm_compute_capability", [f"gcn_arch_name: {_quoted(name)}"])
+        case OneApiCapability(name):
+            yield from _block("oneapi_compute_capability", [f"architecture: {_quoted(name)}"])
+
+
+def _units(name: str, rates: Iterable[UnitRate]) -> Iterator[str]:
+    keys: Mapping[str, int] = {each: number for number, each in ELEMENT_TYPES.items()}
+    entries = [
+        f"rate_infos {{ key: {keys[each.element_type]} value {{ "
+        f"clock_rate_ghz: {each.clock_rate_ghz} units_per_core: {each.units_per_core} "
+        f"ops_per_clock: {each.ops_per_clock} }} }}"
+        for each in rates
+    ]
+    if entries:
+        yield from _block(name, entries)
+
+
+def _block(name: str, fields: Iterable[str]) -> Iterator[str]:
+    yield f"{name} {{"
+    yield from (f"  {field}" for field in fields)
+    yield "}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

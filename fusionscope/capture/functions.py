@@ -1,0 +1,79 @@
+"""Dumps of functions of the running process, which another one compiles: XLA reads its flags once
+in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fusionscope.capture.capture import Captured, capture
+from fusionscope.capture.targets import Target, read_program, read_target
+from fusionscope.errors import UnusableInput
+
+# How jax names a platform for which it lowers.
+_LOWERED_FOR = {"gpu": "cuda"}
+
+
+def capture_dump(
+    function: Callable[..., Any],
+    *arguments: Any,
+    device: str = "cpu",
+    directory: str | Path,
+    flags: Sequence[str] = (),
+) -> Captured:
+    """Compiles a jax function for ``device``, which need not be here, and dumps every stage into
+    ``directory``, which has to be empty or new.
+
+    ``arguments`` are arrays, or anything with a shape and a dtype, and trees of these; ``device``
+    and ``flags`` are as on the command line. Raises ``UnusableInput``, and what jax raises where
+    it cannot trace the function.
+    """
+    import jax
+
+    target = read_target(device)
+    jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
+    platform = _LOWERED_FOR.get(target.platform, target.platform)
+    lowered = jitted.trace(*arguments).lower(lowering_platforms=(platform,))
+    module = lowered.compiler_ir("stablehlo").operation
+    with TemporaryDirectory() as scratch:
+        file = Path(scratch) / "function.mlir"
+        file.write_text(module.get_asm(enable_debug_info=True), encoding="utf-8")
+        return capture(read_program(str(file)), target, Path(directory), flags=flags)
+
+
+@contextmanager
+def capturing(
+    directory: str | Path, *, device: str = "cpu", flags: Sequence[str] = ()
+) -> Iterator[list[Captured]]:
+    """What jax compiles inside is compiled once more at the end, for ``device``, and dumped into a
+    folder each of ``directory``; the list that this yields is filled then.
+
+    It has been lowered for the device on which it ran, whose own calls another one may not have:
+    the result says so. Raises ``UnusableInput``.
+    """
+    import jax
+
+    target = read_target(device)
+    captured: list[Captured] = []
+    with TemporaryDirectory() as scratch:
+        jax.clear_caches()  # what was compiled before is compiled again
+        jax.config.update("jax_dump_ir_to", scratch)
+        try:
+            yield captured
+        finally:
+            jax.config.update("jax_dump_ir_to", "")
+        files = sorted(Path(scratch).glob("*_compile.mlir"))
+        captured += _capture_all(files, target, Path(directory), flags)
+
+
+def _capture_all(
+    files: Sequence[Path], target: Target, directory: Path, flags: Sequence[str]
+) -> Iterator[Captured]:
+    if not files:
+        raise UnusableInput("jax compiled nothing in there")
+    for file in files:
+        program = read_program(str(file))
+        yield capture(program, target, directory / file.stem, flags=flags)

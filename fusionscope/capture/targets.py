@@ -1,0 +1,151 @@
+"""What to compile, and for what: the words of a user, read without jax."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from fusionscope.capture.description import describe_target
+from fusionscope.dump.device import CudaCapability, Device, RocmCapability, find_device
+from fusionscope.errors import UnusableInput
+
+_ARGUMENT = re.compile(r"([a-z]\w*)\[([\d,\s]*)\]")
+_PARTITIONS = re.compile(rb"num_partitions\s*=\s*(\d+)")
+_FUNCTION = re.compile(r"(.+):([A-Za-z_][\w.]*)")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_TPU = "v5e:1x1"
+_LONGEST = 80  # characters of a word that an error repeats
+
+
+class ProgramKind(Enum):
+    FUNCTION = "function"
+    STABLEHLO = "stablehlo"
+    HLO = "hlo"
+    HLO_PROTO = "hlo-proto"
+
+
+_SUFFIXES = {
+    ".mlir": ProgramKind.STABLEHLO,
+    ".mlirbc": ProgramKind.STABLEHLO,
+    ".stablehlo": ProgramKind.STABLEHLO,
+    ".hlo": ProgramKind.HLO,
+    ".txt": ProgramKind.HLO,
+    ".pb": ProgramKind.HLO_PROTO,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An array: the name of its element type as in HLO, and its dimensions in elements."""
+
+    dtype: str
+    dimensions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """``name`` is that of a function in ``module`` or in ``file``; other kinds are files.
+
+    ``arguments`` is None where the program has an example of its own. ``partitions`` is how many
+    devices it runs on.
+    """
+
+    kind: ProgramKind
+    file: Path | None = None
+    module: str | None = None
+    name: str = ""
+    arguments: tuple[Argument, ...] | None = None
+    partitions: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``description`` is the text of a GPU that need not be here, ``topology`` says which TPUs."""
+
+    name: str
+    platform: str
+    description: str | None = None
+    topology: str | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it has to be."""
+        return self.description is None and self.topology is None
+
+
+def read_program(words: str, arguments: Sequence[str] = ()) -> Program:
+    """Reads ``package.module:function``, ``file.py:function`` or the name of a file.
+
+    ``arguments`` are shapes such as ``f32[128,256]``. Raises ``UnusableInput``.
+    """
+    given = tuple(map(_read_argument, arguments)) or None
+    if found := _FUNCTION.fullmatch(words):
+        place, name = found.groups()
+        if place.endswith(".py"):
+            return Program(ProgramKind.FUNCTION, _existing(place), None, name, given)
+        if _MODULE.fullmatch(place):
+            return Program(ProgramKind.FUNCTION, None, place, name, given)
+    path = Path(words)
+    kind = _SUFFIXES.get(path.suffix)
+    if kind is None:
+        raise UnusableInput(
+            f"{words[:_LONGEST]!r} is no program, expected package.module:function, "
+            "file.py:function, or a file of StableHLO (.mlir) or HLO (.hlo, .txt, .pb)"
+        )
+    if given is not None:
+        raise UnusableInput(f"{path.name} has arguments of its own, --arg is for functions")
+    head = _existing(words).read_bytes()[:10_000]
+    partitions = _PARTITIONS.search(head)
+    return Program(kind, path, partitions=int(partitions[1]) if partitions else 1)
+
+
+def _existing(name: str) -> Path:
+    path = Path(name)
+    if not path.is_file():
+        raise UnusableInput("no such file", file=name[:_LONGEST])
+    return path
+
+
+def _read_argument(words: str) -> Argument:
+    found = _ARGUMENT.fullmatch(words.strip())
+    if found is None:
+        raise UnusableInput(f"--arg {words[:_LONGEST]!r}: expected a shape such as f32[128,256]")
+    sizes = [each.strip() for each in found[2].split(",")] if found[2].strip() else []
+    if not all(sizes):
+        raise UnusableInput(f"--arg {words[:_LONGEST]!r}: a dimension has no size")
+    return Argument(found[1], tuple(map(int, sizes)))
+
+
+def read_target(words: str) -> Target:
+    """Reads ``cpu``, ``gpu``, ``tpu:v5e:1x1``, a card's name, or a file that describes one.
+
+    Raises ``UnusableInput``.
+    """
+    if words in ("cpu", "gpu"):
+        return Target(words, words)
+    if words.partition(":")[0] == "tpu":
+        topology = words.partition(":")[2] or _TPU
+        if ":" not in topology:
+            topology += ":1x1"
+        return Target(words.replace(":", "-"), "tpu", topology=topology)
+    device = find_device(words)
+    name = Path(words).stem
+    return Target(name, _platform(device, words), description=_description(words, device))
+
+
+def _description(words: str, device: Device) -> str:
+    """Verbatim where it is a file's: it may say more than we read."""
+    path = Path(words)
+    return path.read_text(encoding="utf-8") if path.is_file() else describe_target(device)
+
+
+def _platform(device: Device, words: str) -> str:
+    match device.capability:
+        case CudaCapability():
+            return "cuda"
+        case RocmCapability():
+            return "rocm"
+    raise UnusableInput(f"no compiler of jax makes code for {words[:_LONGEST]!r}")

@@ -1,0 +1,141 @@
+"""``fusionscope capture TARGET``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fusionscope.cli.output import open_console, show_problem, show_progress, write_json
+from fusionscope.errors import UnusableInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_TOP = 5  # length of the explanation's lists
+
+
+@click.command(name="capture")
+@click.argument("program", metavar="TARGET")
+@click.option(
+    "--arg",
+    "arguments",
+    metavar="SHAPE",
+    multiple=True,
+    help="The shape of the next argument, such as 'f32[128,256]'.",
+)
+@click.option(
+    "--device",
+    "devices",
+    metavar="NAME|FILE",
+    multiple=True,
+    default=("cpu",),
+    show_default=True,
+    help="What to compile for: cpu, gpu, h100, b200, tpu:v5e, … or the file of a description.",
+)
+@click.option("--flag", "flags", metavar="NAME=VALUE", multiple=True, help="One more flag of XLA.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("fusionscope-dump"),
+    show_default=True,
+    help="Where the dumps go; with several devices into folders in it.",
+)
+@click.option(
+    "--python",
+    metavar="PATH",
+    default=sys.executable,
+    help="A Python that has jax, where this one has not.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    metavar="SECONDS",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long each compilation may take.",
+)
+@click.option("--no-explain", "is_silent", is_flag=True, help="Do not explain the dumps.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="How the result is written.",
+)
+def command(
+    program: str,
+    arguments: tuple[str, ...],
+    devices: tuple[str, ...],
+    flags: tuple[str, ...],
+    output: Path,
+    python: str,
+    limit_s: float,
+    is_silent: bool,
+    format_name: str,
+) -> int:
+    """Compile a program, also for a device that is not here, and explain its dump.
+
+    TARGET is package.module:function or file.py:function, jax or torch, or a file of StableHLO
+    (.mlir) or HLO (.hlo, .txt, .pb). The arguments of a function are those of --arg, else
+    example_args of the function or of its module. It is compiled in a process of its own, with
+    all that explain, diff and verify read. A compiler that dies on its way leaves the stages
+    that it reached.
+
+    \b
+    Examples:
+      fusionscope capture model.py:step --device h100
+      fusionscope capture package.model:loss --arg 'f32[128,256]' --arg 'bf16[256]'
+      fusionscope capture model.py:step --device h100 --device b200 --output dumps
+      fusionscope capture step.mlir --device tpu:v5e
+      fusionscope capture model.py:step --device a100 --flag xla_gpu_enable_triton_gemm=false
+    """
+    from fusionscope.capture.capture import Captured, capture
+    from fusionscope.capture.targets import read_program, read_target
+    from fusionscope.report.capture import print_captured, to_json
+
+    read = read_program(program, arguments)
+    targets = [read_target(each) for each in devices]
+    found: list[Captured] = []
+    problems: list[UnusableInput] = []
+    for target in show_progress(targets, "Compiling"):
+        try:
+            captured = capture(
+                read,
+                target,
+                output / target.name if len(targets) > 1 else output,
+                flags=[f"--{flag.removeprefix('--')}" for flag in flags],
+                python=python,
+                limit_s=limit_s,
+            )
+            found.append(captured)
+        except UnusableInput as error:
+            problems.append(error)
+    if not found:
+        raise problems[0]
+    for problem in problems:
+        show_problem(str(problem))
+    if format_name == "json":
+        write_json(to_json(found), None)
+    else:
+        with open_console(None) as console:
+            for captured in found:
+                print_captured(captured, console)
+                if not is_silent and captured.has_stages:
+                    _explain(captured.directory, console)
+    return 2 if problems else 0
+
+
+def _explain(directory: Path, console: Console) -> None:
+    from fusionscope.dump import open_dump
+    from fusionscope.explain import Selection, explain
+    from fusionscope.report.explanation import print_explanation
+
+    explanation = explain(open_dump(directory), Selection())
+    for problem in explanation.problems:
+        show_problem(problem)
+    print_explanation(explanation, console, top=_TOP, pairs=False)

@@ -1,0 +1,198 @@
+"""Programs compiled in a child process, where jax is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from fusionscope import UnusableInput, capture_dump, capturing, explain_dump, open_dump, verify
+from fusionscope.capture.capture import MANIFEST, Captured, capture
+from fusionscope.capture.targets import read_program, read_target
+
+with_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
+with_cuda = pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda13_plugin") is None, reason="needs jax's plugin for CUDA"
+)
+
+MODEL = Path(__file__).parent / "model.py"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A copy, which may lie in a directory with a space in its name."""
+    file = tmp_path / "a model.py"
+    shutil.copy(MODEL, file)
+    return file
+
+
+def captured(words: str, directory: Path, *arguments: str, device: str = "cpu") -> Captured:
+    return capture(read_program(words, arguments), read_target(device), directory)
+
+
+@with_jax
+def test_a_function_is_compiled_with_its_example(model: Path, tmp_path: Path) -> None:
+    found = captured(f"{model}:step", tmp_path / "dump")
+    assert found.problem == ""
+    assert found.arguments == ("float32[16,8]", "float32[4,16]")
+    # What the file computes while it is imported is not the program.
+    (module,) = open_dump(found.directory).modules
+    assert module.name == "jit_step"
+    assert len(module.stages) > 10
+    manifest = json.loads((found.directory / MANIFEST).read_text())
+    assert manifest["schema"] == "fusionscope.capture/1"
+    assert manifest["versions"]["jaxlib"] == found.versions["jaxlib"]
+    (facts,) = explain_dump(open_dump(found.directory)).modules
+    assert facts.pairs
+
+
+@with_jax
+@pytest.mark.parametrize(
+    ("function", "arguments", "expected"),
+    [
+        ("twice", ["f32[128,256]"], ("float32[128,256]",)),
+        ("twice", ["bf16[8]"], ("bfloat16[8]",)),
+        ("twice", ["f64[8]"], ("float64[8]",)),
+        ("twice", ["u8[]"], ("uint8[]",)),
+        ("jitted", ["f32[8]"], ("float32[8]",)),
+        ("Nested.inside", [], ("float32[8]",)),
+    ],
+)
+def test_arguments_are_those_that_were_asked_for(
+    model: Path, tmp_path: Path, function: str, arguments: list[str], expected: tuple[str, ...]
+) -> None:
+    found = captured(f"{model}:{function}", tmp_path / "dump", *arguments)
+    assert (found.problem, found.arguments) == ("", expected)
+
+
+@with_jax
+def test_stablehlo_and_hlo_compile_to_the_same(model: Path, tmp_path: Path) -> None:
+    import jax
+    import jax.numpy as jnp
+
+    lowered = jax.jit(lambda x, y: jnp.tanh(x @ y).sum(0)).lower(
+        jnp.ones((8, 16)), jnp.ones((16, 4))
+    )
+    (tmp_path / "step.mlir").write_text(lowered.as_text())
+    (tmp_path / "step.hlo").write_text(lowered.as_text("hlo"))
+    proto = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    (tmp_path / "step.pb").write_bytes(proto)
+    finals = []
+    for name in ("step.mlir", "step.hlo", "step.pb"):
+        found = captured(str(tmp_path / name), tmp_path / f"dump {name}")
+        assert found.problem == ""
+        (module,) = open_dump(found.directory).modules
+        finals.append([each.opcode for each in module.read(module.final).entry.instructions])
+    assert finals[0] == finals[1] == finals[2]
+
+
+@with_jax
+@with_cuda
+@pytest.mark.parametrize("device", ["h100", "b200"])
+def test_a_card_that_is_not_here_is_compiled_for(model: Path, tmp_path: Path, device: str) -> None:
+    found = captured(f"{model}:step", tmp_path / "dump", device=device)
+    assert len(found.arguments) == 2
+    dump = open_dump(found.directory)
+    (module,) = dump.modules
+    assert module.priority_fusion is not None  # whatever becomes of the code behind it
+    assert verify(dump, dump.modules).is_identical
+
+
+@with_jax
+def test_functions_and_all_that_is_compiled_in_between(tmp_path: Path) -> None:
+    import jax
+    import jax.numpy as jnp
+
+    found = capture_dump(jnp.tanh, jnp.ones(8), directory=tmp_path / "one")
+    assert (found.problem, found.arguments) == ("", ("tensor<8xf32>",))
+    square = jax.jit(lambda x: x @ x)
+    square(jnp.ones((4, 4)))
+    with capturing(tmp_path / "several") as several:
+        square(jnp.ones((4, 4))).sum()
+    names = [module.name for each in several for module in open_dump(each.directory).modules]
+    assert "jit__lambda" in names
+    assert "jit__reduce_sum" in names
+    with pytest.raises(UnusableInput, match="compiled nothing"), capturing(tmp_path / "none"):
+        pass
+
+
+@with_jax
+@pytest.mark.parametrize(
+    ("text", "words", "problem"),
+    [
+        ("import nowhere", "f", "cannot be imported: ModuleNotFoundError"),
+        ("def f(:", "f", "cannot be imported: SyntaxError"),
+        ("f = 7\nexample_args = ()", "f", "is int, expected a function"),
+        ("def g(): pass", "f", "has no f"),
+        ("def f(x): return x", "f", "no arguments are known"),
+        ("def f(): raise ValueError('mine')\nexample_args = ()", "f", "ValueError: mine"),
+        ("import os\nos.abort()", "f", "died of SIGABRT"),
+        ("import os\ndef f(): os._exit(3)\nexample_args = ()", "f", "ended with 3"),
+    ],
+)
+def test_a_program_that_cannot_be_compiled_is_an_error_of_one_line(
+    tmp_path: Path, text: str, words: str, problem: str
+) -> None:
+    (tmp_path / "model.py").write_text(text)
+    with pytest.raises(UnusableInput, match=problem) as error:
+        captured(f"{tmp_path / 'model.py'}:{words}", tmp_path / "dump")
+    assert "\n" not in str(error.value)
+
+
+@with_jax
+@pytest.mark.parametrize("name", ["step.mlir", "step.hlo", "step.pb"])
+def test_junk_is_an_error_of_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\x00\xff junk\n" * 9)
+    with pytest.raises(UnusableInput) as error:
+        captured(str(tmp_path / name), tmp_path / "dump")
+    assert "\n" not in str(error.value)
+
+
+@with_jax
+def test_no_compilation_takes_longer_than_it_may(tmp_path: Path) -> None:
+    text = "import time\ndef f(): time.sleep(60)\nexample_args = ()"
+    (tmp_path / "model.py").write_text(text)
+    program = read_program(f"{tmp_path / 'model.py'}:f")
+    with pytest.raises(UnusableInput, match="longer than 5 s"):
+        capture(program, read_target("cpu"), tmp_path / "dump", limit_s=5)
+
+
+def test_a_directory_with_something_in_it_is_left_alone(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "dump").mkdir()
+    (tmp_path / "dump" / "mine").touch()
+    with pytest.raises(UnusableInput, match="is not empty"):
+        captured(f"{model}:step", tmp_path / "dump")
+
+
+def test_a_python_without_jax_is_told(model: Path, tmp_path: Path) -> None:
+    # Isolated, it has neither this environment's packages nor the user's.
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys._base_executable} -I -S "$@"\n')  # type: ignore[attr-defined]
+    python.chmod(0o755)
+    with pytest.raises(UnusableInput, match=r"no jax.*pip install.*--python"):
+        capture(
+            read_program(f"{model}:step"),
+            read_target("cpu"),
+            tmp_path / "dump",
+            python=str(python),
+        )
+
+
+def test_a_python_that_is_none_is_told(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnusableInput, match="cannot be run"):
+        capture(
+            read_program(f"{model}:step"),
+            read_target("cpu"),
+            tmp_path / "dump",
+            python=str(tmp_path / "nothing"),
+        )
+
+
+@pytest.mark.parametrize("flag", ["xla_f=1", "--", "--xla f", "-x=1"])
+def test_what_is_no_flag_is_an_error(model: Path, tmp_path: Path, flag: str) -> None:
+    with pytest.raises(UnusableInput, match="is no flag"):
+        capture(read_program(f"{model}:step"), read_target("cpu"), tmp_path / "dump", flags=[flag])

@@ -1,0 +1,107 @@
+"""What a user names as program, argument and device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fusionscope import UnusableInput
+from fusionscope.capture.description import describe_target
+from fusionscope.capture.targets import Argument, ProgramKind, read_program, read_target
+from fusionscope.dump.device import known_device, read_device
+
+CARDS = "p100 v100 a100 a100-40gb a6000 h100 h200 b200 gb200 b300 gb300 mi250 mi300x mi350x".split()
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_description_says_all_that_the_table_does(name: str) -> None:
+    device = known_device(name)
+    assert read_device(describe_target(device).encode(), name) == device
+
+
+def test_a_name_may_hold_what_ends_a_text() -> None:
+    device = read_device(rb'gpu_device_info { name: "a \"b\\" } platform_name: "CUDA"', "x")
+    assert device.name == 'a "b\\'
+    assert read_device(describe_target(device).encode(), "x").name == device.name
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "platform", "is_here"),
+    [
+        ("cpu", "cpu", "cpu", True),
+        ("gpu", "gpu", "gpu", True),
+        ("h100", "h100", "cuda", False),
+        ("mi300x", "mi300x", "rocm", False),
+        ("tpu", "tpu", "tpu", False),
+        ("tpu:v5e", "tpu-v5e", "tpu", False),
+        ("tpu:v6e:2x2", "tpu-v6e-2x2", "tpu", False),
+    ],
+)
+def test_devices_are_named(words: str, name: str, platform: str, is_here: bool) -> None:
+    target = read_target(words)
+    assert (target.name, target.platform, target.is_here) == (name, platform, is_here)
+
+
+def test_a_topology_has_one_chip_where_it_names_none() -> None:
+    assert read_target("tpu").topology == "v5e:1x1"
+    assert read_target("tpu:v6e").topology == "v6e:1x1"
+    assert read_target("tpu:v6e:2x2").topology == "v6e:2x2"
+
+
+def test_a_description_of_the_users_own_is_taken_as_it_is(tmp_path: Path) -> None:
+    text = describe_target(known_device("h100")).replace(
+        "memory_bandwidth: 3", "memory_bandwidth: 9"
+    )
+    file = tmp_path / "faster.txtpb"
+    file.write_text("# mine\n" + text)
+    target = read_target(str(file))
+    assert (target.name, target.platform) == ("faster", "cuda")
+    assert target.description == file.read_text()
+
+
+@pytest.mark.parametrize("words", ["h9000", "", "nowhere.txtpb", "bmg"])
+def test_an_unknown_device_is_an_error_of_one_line(words: str) -> None:
+    with pytest.raises(UnusableInput) as error:
+        read_target(words)
+    assert "\n" not in str(error.value)
+
+
+def test_programs_are_named(tmp_path: Path) -> None:
+    python, text = tmp_path / "model.py", tmp_path / "step.mlir"
+    python.touch()
+    text.write_text("module @jit_f attributes {mhlo.num_partitions = 8 : i32} {}")
+    found = read_program(f"{python}:step", ["f32[128, 256]", "pred[]"])
+    assert (found.kind, found.file, found.name) == (ProgramKind.FUNCTION, python, "step")
+    assert found.arguments == (Argument("f32", (128, 256)), Argument("pred", ()))
+    found = read_program("package.model:Model.step")
+    assert (found.module, found.name, found.arguments) == ("package.model", "Model.step", None)
+    found = read_program(str(text))
+    assert (found.kind, found.partitions) == (ProgramKind.STABLEHLO, 8)
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        ("", []),
+        ("model", []),
+        ("nothing.py:f", []),
+        ("nothing.mlir", []),
+        ("1a.b:f", []),
+        ("a.b:f", ["f32"]),
+        ("a.b:f", ["f32[8,]"]),
+        ("a.b:f", ["f32[8,x]"]),
+        ("a.b:f", ["[8]"]),
+    ],
+)
+def test_what_is_no_program_is_an_error_of_one_line(words: str, arguments: list[str]) -> None:
+    with pytest.raises(UnusableInput) as error:
+        read_program(words, arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_has_arguments_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "step.hlo"
+    file.write_text("HloModule m")
+    with pytest.raises(UnusableInput, match="arguments of its own"):
+        read_program(str(file), ["f32[8]"])

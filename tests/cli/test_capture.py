@@ -1,0 +1,94 @@
+"""The `capture` command: what it says of what it compiles, and what it refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from sample_dumps import documented, keys
+
+with_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
+
+MODEL = """
+import jax.numpy as jnp
+
+
+def step(x):
+    return jnp.exp(x).sum(axis=0)
+
+
+example_args = (jnp.ones((64, 32)),)
+"""
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    (tmp_path / "model.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    return "model.py:step"
+
+
+@with_jax
+def test_text(run, model, tmp_path):
+    done = run(model, "--output", "dump")
+    assert done.code == 0
+    for part in (
+        "model.py:step for cpu",
+        "1 argument: float32[64,32]",
+        "jit_step on CPU",
+        "launches",
+    ):
+        assert part in done.out
+    assert (tmp_path / "dump" / "fusionscope-capture.json").exists()
+    assert "launches" not in run(model, "--output", "other", "--no-explain").out
+
+
+@with_jax
+def test_json_has_the_documented_fields(run, model):
+    done = run(
+        model, "--output", "dump", "--flag", "xla_cpu_enable_fast_math=true", "--format", "json"
+    )
+    document = json.loads(done.out)
+    documented_keys = {each.replace("<key>", "jaxlib") for each in documented("capture")}
+    found = {each for each in keys(document) if ".versions." not in each or "jaxlib" in each}
+    assert found - {"captures[].versions"} == documented_keys
+    assert document["captures"][0]["flags"] == ["--xla_cpu_enable_fast_math=true"]
+    kept = json.loads(Path("dump/fusionscope-capture.json").read_text())
+    entry = document["captures"][0]
+    assert {name: kept[name] for name in entry if name != "directory"} == {
+        name: value for name, value in entry.items() if name != "directory"
+    }
+
+
+@with_jax
+def test_one_device_that_is_missing_does_not_spoil_the_other(run, model):
+    done = run(model, "--device", "cpu", "--device", "gpu", "--output", "dumps", "--no-explain")
+    if done.code:  # no GPU is here
+        assert (done.code, done.errors.count("\n")) == (2, 1)
+        assert "no gpu is here" in done.errors
+    assert "model.py:step for cpu" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["nowhere.py:f"], "no such file"),
+        (["step"], "is no program"),
+        (["model.py:step", "--device", "h9000"], "no device is called 'h9000'"),
+        (["model.py:step", "--arg", "f32"], "expected a shape such as f32[128,256]"),
+        (["model.py:step", "--flag", "xla f"], "is no flag"),
+        (["model.py:step", "--python", "nothing"], "cannot be run"),
+    ],
+)
+def test_what_cannot_be_compiled_is_told_in_one_line(run, model, arguments, problem):
+    done = run(*arguments)
+    assert (done.code, done.out, done.errors.count("\n")) == (2, "", 1)
+    assert problem in done.errors
+
+
+def test_help_shows_examples(run):
+    done = run("--help")
+    assert done.code == 0
+    assert "fusionscope capture model.py:step --device h100" in done.out
