@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from fusionscope.errors import UnusableInput
 if TYPE_CHECKING:
     from rich.console import Console
 
+_NAME = re.compile(r"\w[\w.-]*")
 _TOP = 5  # length of the explanation's lists
 
 
@@ -37,11 +39,18 @@ _TOP = 5  # length of the explanation's lists
 )
 @click.option("--flag", "flags", metavar="NAME=VALUE", multiple=True, help="One more flag of XLA.")
 @click.option(
+    "--variant",
+    "variants",
+    metavar="'NAME: FLAGS'",
+    multiple=True,
+    help="One more dump for each device, with these flags too.",
+)
+@click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("fusionscope-dump"),
     show_default=True,
-    help="Where the dumps go; with several devices into folders in it.",
+    help="Where the dump goes; several go into folders in it.",
 )
 @click.option(
     "--python",
@@ -72,6 +81,7 @@ def command(
     arguments: tuple[str, ...],
     devices: tuple[str, ...],
     flags: tuple[str, ...],
+    variants: tuple[str, ...],
     output: Path,
     python: str,
     limit_s: float,
@@ -93,22 +103,28 @@ def command(
       fusionscope capture model.py:step --device h100 --device b200 --output dumps
       fusionscope capture step.mlir --device tpu:v5e
       fusionscope capture model.py:step --device a100 --flag xla_gpu_enable_triton_gemm=false
+      fusionscope capture model.py:step --variant 'plain-dots: xla_gpu_enable_triton_gemm=false'
     """
     from fusionscope.capture.capture import Captured, capture
     from fusionscope.capture.targets import read_program, read_target
     from fusionscope.report.capture import print_captured, to_json
 
     read = read_program(program, arguments)
-    targets = [read_target(each) for each in devices]
+    runs = [
+        (target, name, [*flags, *more])
+        for target in map(read_target, devices)
+        for name, more in [("", []), *map(_read_variant, variants)]
+    ]
     found: list[Captured] = []
     problems: list[UnusableInput] = []
-    for target in show_progress(targets, "Compiling"):
+    for target, name, all_flags in show_progress(runs, "Compiling"):
+        folder = f"{target.name}+{name}" if name else target.name
         try:
             captured = capture(
                 read,
                 target,
-                output / target.name if len(targets) > 1 else output,
-                flags=[f"--{flag.removeprefix('--')}" for flag in flags],
+                output / folder if len(runs) > 1 else output,
+                flags=[f"--{flag.removeprefix('--')}" for flag in all_flags],
                 python=python,
                 limit_s=limit_s,
             )
@@ -128,6 +144,13 @@ def command(
                 if not is_silent and captured.has_stages:
                     _explain(captured.directory, console)
     return 2 if problems else 0
+
+
+def _read_variant(words: str) -> tuple[str, list[str]]:
+    name, colon, flags = words.partition(":")
+    if not (colon and flags.split() and _NAME.fullmatch(name)):
+        raise UnusableInput(f"--variant {words!r}: expected 'NAME: FLAG=VALUE ...'")
+    return name, flags.split()
 
 
 def _explain(directory: Path, console: Console) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from sample_dumps import documented, keys
 
+from fusionscope import compare
+
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
 
 MODEL = """
@@ -16,7 +18,7 @@ import jax.numpy as jnp
 
 
 def step(x):
-    return jnp.exp(x).sum(axis=0)
+    return jnp.sin(x) * 2 + x
 
 
 example_args = (jnp.ones((64, 32)),)
@@ -63,6 +65,18 @@ def test_json_has_the_documented_fields(run, model):
 
 
 @with_jax
+def test_variants_can_be_compared(run, model):
+    variant = "loops: xla_cpu_multi_thread_eigen=false xla_disable_hlo_passes=dot-library-rewriter,fusion"
+    done = run(model, "--variant", variant, "--output", "dumps", "--format", "json")
+    plain, loops = json.loads(done.out)["captures"]
+    assert (plain["directory"], loops["directory"]) == ("dumps/cpu", "dumps/cpu+loops")
+    assert plain["flags"] == []
+    assert len(loops["flags"]) == 2
+    # Without these passes nothing is fused.
+    assert not compare("dumps/cpu", "dumps/cpu+loops").is_same
+
+
+@with_jax
 def test_one_device_that_is_missing_does_not_spoil_the_other(run, model):
     done = run(model, "--device", "cpu", "--device", "gpu", "--output", "dumps", "--no-explain")
     if done.code:  # no GPU is here
@@ -79,6 +93,8 @@ def test_one_device_that_is_missing_does_not_spoil_the_other(run, model):
         (["model.py:step", "--device", "h9000"], "no device is called 'h9000'"),
         (["model.py:step", "--arg", "f32"], "expected a shape such as f32[128,256]"),
         (["model.py:step", "--flag", "xla f"], "is no flag"),
+        (["model.py:step", "--variant", "xla_f=1"], "expected 'NAME: FLAG=VALUE ...'"),
+        (["model.py:step", "--variant", "a/b: xla_f=1"], "expected 'NAME: FLAG=VALUE ...'"),
         (["model.py:step", "--python", "nothing"], "cannot be run"),
     ],
 )
