@@ -58,7 +58,7 @@ MODULES = tuple(
     for name in """fusion state emitters body reductions transposes inplace_emitter identity triton
     triton_support cost.model cost.coalescing cost.launch cost.memory cost.duration cost.numbers
     cost.analysis cost.cycles tiling.search tiling.kernel tiling.computation tiling.tile
-    tiling.propagation tiling.expression""".split()
+    tiling.propagation tiling.indexing tiling.expression""".split()
 )
 
 # What is recorded for other devices than the H100 takes long, and is asked where it matters.

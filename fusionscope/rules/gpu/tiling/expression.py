@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import gcd, prod
-from typing import Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
 
 # In the order in which the compiler sorts the terms of a sum.
 ADD: Final = 0
@@ -21,6 +22,10 @@ MAXIMUM: Final = 4
 MINIMUM: Final = 5
 VARIABLE: Final = 6
 CONSTANT: Final = 7
+
+
+Range: TypeAlias = tuple[int, int]
+"""The least and the largest value."""
 
 
 class Expression(NamedTuple):
@@ -325,12 +330,20 @@ def _canonical_rest(left: Expression, divisor: int) -> Expression:
 
 class Simplifier:
     """Simplifies expressions whose variables have values in ``ranges``, from the least to the
-    largest. What has one value only becomes that value if it ``replaces_points``."""
+    largest; what else is known of such ranges is in ``limits``. What has one value only becomes
+    that value if it ``replaces_points``."""
 
-    __slots__ = ("_ranges", "_replaces_points")
+    __slots__ = ("_limits", "_ranges", "_replaces_points")
 
-    def __init__(self, ranges: Sequence[tuple[int, int]], *, replaces_points: bool = False) -> None:
+    def __init__(
+        self,
+        ranges: Sequence[Range],
+        limits: Mapping[Expression, Range] = MappingProxyType({}),
+        *,
+        replaces_points: bool = False,
+    ) -> None:
         self._ranges = ranges
+        self._limits = limits
         self._replaces_points = replaces_points
 
     def simplify(self, expression: Expression) -> Expression:
@@ -341,21 +354,28 @@ class Simplifier:
             if expression == before:
                 return before
 
-    def _range(self, expression: Expression) -> tuple[int, int]:
+    def range(self, expression: Expression) -> Range:
         """The least and the largest value (RangeEvaluator)."""
+        low, high = self._computed_range(expression)
+        if not self._limits or expression not in self._limits:
+            return low, high
+        least, largest = self._limits[expression]
+        return max(low, least), min(high, largest)
+
+    def _computed_range(self, expression: Expression) -> Range:
         kind = expression.kind
         if kind == CONSTANT:
             return expression.left, expression.left
         if kind == VARIABLE:
             low, high = self._ranges[expression.left]
             return low, high
-        low, high = self._range(expression.left)
+        low, high = self.range(expression.left)
         if kind == ADD:
-            other_low, other_high = self._range(expression.right)
+            other_low, other_high = self.range(expression.right)
             return low + other_low, high + other_high
         if kind in (MINIMUM, MAXIMUM):
             pick = min if kind == MINIMUM else max
-            other_low, other_high = self._range(expression.right)
+            other_low, other_high = self.range(expression.right)
             return pick(low, other_low), pick(high, other_high)
         number: int = expression.right.left
         if kind == MULTIPLY:
@@ -367,7 +387,7 @@ class Simplifier:
     def _once(self, expression: Expression) -> Expression:
         kind = expression.kind
         if self._replaces_points:
-            low, high = self._range(expression)
+            low, high = self.range(expression)
             if low == high:
                 return constant(low)
         if kind == ADD:
@@ -381,8 +401,8 @@ class Simplifier:
         if kind in (MINIMUM, MAXIMUM):
             one: Expression = expression.left
             other: Expression = expression.right
-            low, high = self._range(one)
-            other_low, other_high = self._range(other)
+            low, high = self.range(one)
+            other_low, other_high = self.range(other)
             if high <= other_low:
                 return one if kind == MINIMUM else other
             if other_high <= low:
@@ -422,9 +442,9 @@ class Simplifier:
             return term
 
         reduced = _map_terms(dividend, extract)
-        multiplied, factor, others = _split_by_factor(reduced)
+        multiplied, factor, others = split_by_factor(reduced)
         common = gcd(divisor, factor)
-        low, high = self._range(others)
+        low, high = self.range(others)
         if common != 1 and low >= 0 and high < common:
             reduced = multiply(multiplied, factor // common)
             divisor //= common
@@ -444,7 +464,7 @@ class Simplifier:
 
     def _rest(self, rest: Expression) -> Expression:
         left, divisor = self._once(rest.left), rest.right.left
-        low, high = self._range(left)
+        low, high = self.range(left)
         offset = low // divisor * -divisor
         if high + offset < divisor:  # it never wraps around
             return add(left, offset)
@@ -460,9 +480,9 @@ class Simplifier:
 
         reduced = _map_terms(left, extract)
         reduced = add(reduced, number % divisor)
-        multiplied, factor, others = _split_by_factor(reduced)
+        multiplied, factor, others = split_by_factor(reduced)
         if factor != 1 and divisor % factor == 0:
-            low, high = self._range(others)
+            low, high = self.range(others)
             if low == high == 0:
                 return multiply(modulo(multiplied, divisor // factor), factor)
             if low >= 0 and high < factor:
@@ -531,7 +551,7 @@ def _map_terms(total: Expression, change: Callable[[Expression], Expression]) ->
     return add(left, right)
 
 
-def _split_by_factor(total: Expression) -> tuple[Expression, int, Expression]:
+def split_by_factor(total: Expression) -> tuple[Expression, int, Expression]:
     """``a``, a number and ``b`` so that the sum is a times the number plus b (SplitSumByGcd)."""
     factor = 0
     for term in terms(total):

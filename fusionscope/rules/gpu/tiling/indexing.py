@@ -9,11 +9,11 @@ xla/hlo/analysis/indexing_analysis.cc.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, pairwise
 from math import prod
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from fusionscope.rules.gpu.body import FusionBody
 from fusionscope.rules.gpu.tiling.expression import (
@@ -25,11 +25,13 @@ from fusionscope.rules.gpu.tiling.expression import (
     VARIABLE,
     ZERO,
     Expression,
+    Range,
     Simplifier,
     add,
     delinearized,
     linearized,
     multiply,
+    split_by_factor,
     substitute,
     subtract,
     terms,
@@ -54,8 +56,6 @@ from fusionscope.rules.layouts import (
     sizes,
 )
 
-Range: TypeAlias = tuple[int, int]
-
 
 class Run(NamedTuple):
     """The values of an index on one tile: so many, in steps of ``stride``, if they are such."""
@@ -68,42 +68,65 @@ class Run(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexSpace:
     """What indices depend on: first those of the ``rank`` dimensions of the root, then those of
-    dimensions that are reduced, each with the least and the largest value that it has."""
+    dimensions that are reduced, each with the least and the largest value that it has. ``limits``
+    are those of what is computed of them. There are no indices at all where it ``is_empty``."""
 
     rank: int
     ranges: list[Range]
+    limits: Mapping[Expression, Range] = field(default_factory=dict)
+    is_empty: bool = False
 
-    def reduced(self, extent: int) -> Expression:
-        """The index of one more dimension, which is reduced."""
-        self.ranges.append((0, extent - 1))
-        return variable(len(self.ranges) - 1)
+    def reduced(
+        self, extents: Sequence[int], indices: Iterable[Expression]
+    ) -> tuple[IndexSpace, list[Expression]]:
+        """With more dimensions that are reduced, which come before those that there are, and what
+        indices are there."""
+        more = len(extents)
 
-    def limited(self, index: Expression, low: int, high: int) -> IndexSpace | None:
-        """Where an index is between two values; None where the compiler cannot tell where.
+        def moved(number: int) -> Expression:
+            return variable(number if number < self.rank else number + more)
 
-        Source: SymbolicExprSimplifier::SimplifyConstraintRange.
-        """
-        while index.kind != VARIABLE:
-            if index.kind == CONSTANT or index.right.kind != CONSTANT:
-                return None
-            number: int = index.right.left
-            if index.kind == ADD:
-                low, high = low - number, high - number
-            elif index.kind == MULTIPLY:
-                low, high = -(-low // number), high // number
-            elif index.kind == DIVIDE:
-                low, high = low * number, (high + 1) * number - 1
-            else:
-                return None
-            index = index.left
-        known_low, known_high = self.ranges[index.left]
         ranges = list(self.ranges)
-        ranges[index.left] = max(low, known_low), min(high, known_high)
-        return IndexSpace(self.rank, ranges)
+        ranges[self.rank : self.rank] = [(0, extent - 1) for extent in extents]
+        limits = {substitute(each, moved): ends for each, ends in self.limits.items()}
+        space = IndexSpace(self.rank, ranges, limits, self.is_empty)
+        return space, [substitute(index, moved) for index in indices]
+
+    def limited(self, index: Expression, low: int, high: int) -> IndexSpace:
+        """Where an index is between two values.
+
+        Source: IndexingMap::AddConstraint, SymbolicExprSimplifier::SimplifyConstraintExprs.
+        """
+        simplifier = Simplifier(self.ranges, replaces_points=True)
+        index = simplifier.simplify(index)
+        least, largest = simplifier.range(index)
+        if low <= least and largest <= high:
+            return self
+        index, low, high = _solved(index, low, high, simplifier)
+        ranges, limits = list(self.ranges), dict(self.limits)
+        if index.kind == VARIABLE:
+            least, largest = ranges[index.left]
+            low, high = max(low, least), min(high, largest)
+            ranges[index.left] = low, high
+        else:
+            least, largest = limits.get(index, (low, high))
+            low, high = max(low, least), min(high, largest)
+            limits[index] = low, high
+        if low > high or index.kind == CONSTANT:
+            return IndexSpace(self.rank, [(0, -1)] * len(ranges), is_empty=True)
+        return IndexSpace(self.rank, ranges, limits)
+
+    def hides_limits(self, indices: Sequence[Expression]) -> bool:
+        """Whether something is limited otherwise than some of these indices are at their end.
+
+        Source: IndexingMapConstraintsCanBeIgnored.
+        """
+        return any(low or index not in indices for index, (low, _) in self.limits.items())
 
     def map(self, indices: Sequence[Expression]) -> str:
         """As the compiler prints functions and where they are defined."""
-        reduced = sorted({each for index in indices for each in variables(index)})
+        used = [*indices, *self.limits]
+        reduced = sorted({each for index in used for each in variables(index)})
         names = [f"d{number}" for number in range(self.rank)]
         known = dict(enumerate(names))
         for number in reduced:
@@ -111,12 +134,14 @@ class IndexSpace:
                 known[number] = f"s{len(known) - self.rank}"
         symbols = [name for number, name in known.items() if number >= self.rank]
         written = ", ".join(text(index, known) for index in indices)
-        limits = ", ".join(
-            f"{name} in [{self.ranges[number][0]}, {self.ranges[number][1]}]"
-            for number, name in known.items()
-        )
+        limits = [
+            *(f"{name} in {list(self.ranges[number])}" for number, name in known.items()),
+            *sorted(
+                f"{text(index, known)} in {list(range)}" for index, range in self.limits.items()
+            ),
+        ]
         listed = f"[{', '.join(symbols)}]" if symbols else ""
-        domain = f", domain: {limits}" if limits else ""
+        domain = f", domain: {', '.join(limits)}" if limits else ""
         return f"({', '.join(names)}){listed} -> ({written}){domain}"
 
     def steps(self, index: Expression) -> Expression:
@@ -125,7 +150,10 @@ class IndexSpace:
         return self.simplify(subtract(index, first))
 
     def simplify(self, index: Expression, *, replaces_points: bool = False) -> Expression:
-        return Simplifier(self.ranges, replaces_points=replaces_points).simplify(index)
+        if self.is_empty:
+            return ZERO
+        simplifier = Simplifier(self.ranges, self.limits, replaces_points=replaces_points)
+        return simplifier.simplify(index)
 
     def run(self, steps: Expression, tile_sizes: Sequence[int]) -> Run | None:
         """None where it is no run whatever the tiles of the root are.
@@ -193,6 +221,32 @@ class IndexSpace:
         )
 
 
+def _solved(
+    index: Expression, low: int, high: int, simplifier: Simplifier
+) -> tuple[Expression, int, int]:
+    """What is limited where an index is between two values, as far as one can tell.
+
+    Source: SymbolicExprSimplifier::SimplifyConstraintRange.
+    """
+    while index.kind in (ADD, MULTIPLY, DIVIDE):
+        if index.kind == ADD and index.right.kind != CONSTANT:
+            multiplied, factor, others = split_by_factor(index)
+            least, largest = simplifier.range(others)
+            if low or factor == 1 or (high - least) // factor != (high - largest) // factor:
+                break
+            index, high = multiplied, high // factor
+            continue
+        number: int = index.right.left
+        if index.kind == ADD:
+            low, high = low - number, high - number
+        elif index.kind == MULTIPLY:
+            low, high = -(-low // number), high // number
+        else:
+            low, high = low * number, (high + 1) * number - 1
+        index = index.left
+    return index, low, high
+
+
 @dataclass(frozen=True, slots=True)
 class Indexed(Source):
     """A dimension whose index is a function of that into the root."""
@@ -207,6 +261,8 @@ class Indexed(Source):
         return frozenset(each for each in variables(self.index) if each < self.space.rank)
 
     def tile(self, inputs: Sequence[DimensionTile], grid: Grid) -> DimensionTile | None:
+        if self.space.is_empty:
+            return DimensionTile(ZERO, 0, 0, ZERO)
         run = self.space.run(self.steps, grid.sizes)
         if run is None or not run.is_one:
             return None
@@ -254,9 +310,10 @@ class Aligned(Source):
 
 class IndexPropagation(Propagation):
     """Tiles are found from the index into each array, and have all elements of a dimension or a
-    power of two of them."""
+    power of two of them. Of a tiling that ``is_given`` is not asked whether it can be emitted."""
 
-    def __init__(self, body: FusionBody) -> None:
+    def __init__(self, body: FusionBody, *, is_given: bool = False) -> None:
+        self._is_given = is_given
         self._replaces_points = not any(_keeps_points(each) for each in body.instructions())
         self._indexed: dict[int, Indexed] = {}
         self._space = IndexSpace(0, [])
@@ -295,9 +352,12 @@ class IndexPropagation(Propagation):
                     f"{own.map(indices)}"
                 )
         indexed = [self._indexed[number] for number in tile]
-        if all(each.space.run(each.steps, [1] * each.space.rank) for each in indexed):
+        space = indexed[0].space if indexed else self._space
+        indices = [each.index for each in indexed]
+        runs = [space.run(each.steps, [1] * space.rank) for each in indexed]
+        if all(runs) and not space.hides_limits(indices):
             return ""
-        written = indexed[0].space.map([each.index for each in indexed])
+        written = space.map(indices)
         return f"Failed to compute symbolic tile for {written} for HLO {_text(instruction)}"
 
     def operands(
@@ -322,11 +382,14 @@ class IndexPropagation(Propagation):
         if opcode == "transpose":
             return [registered(inverted(result, instruction.attribute("dimensions")))]
         if opcode == "reduce":
-            reduced, kept = instruction.attribute("dimensions"), iter(result)
+            extents = sizes(operands[0].shape)
+            reduced = instruction.attribute("dimensions")
+            space, result = space.reduced([extents[place] for place in reduced], result)
+            kept, added = iter(result), count(space.rank)
             inputs = len(operands) // 2
             indices = [
-                space.reduced(extent) if dimension in reduced else next(kept)
-                for dimension, extent in enumerate(sizes(operands[0].shape))
+                variable(next(added)) if dimension in reduced else next(kept)
+                for dimension in range(len(extents))
             ]
             return [registered(indices)] * inputs + [()] * inputs
         if opcode == "slice":
@@ -342,7 +405,7 @@ class IndexPropagation(Propagation):
         if opcode in ("bitcast", "reshape"):
             own, own_indices = _reinterpreted(instruction)
             steps = tuple(own.steps(index) for index in own_indices)
-            if is_outermost and any(each.kind not in (VARIABLE, CONSTANT) for each in steps):
+            if is_outermost and not self._is_given:
                 register(Reinterpreted(tile, steps, own))
             return [registered(substitute(index, result.__getitem__) for index in own_indices)]
         return [registered(result)] * len(operands)
@@ -357,19 +420,14 @@ class IndexPropagation(Propagation):
     ) -> list[Numbers] | str:
         place: int = instruction.attribute("dimensions")[0]
         extents = tuple(sizes(operand.shape)[place] for operand in instruction.operands)
-        if is_outermost:
+        if is_outermost and not self._is_given:
             register(Aligned((tile[place],), extents))
         space = self._indexed[tile[place]].space
         result = [self._indexed[number].index for number in tile]
         found, start = [], 0
-        for operand, extent in zip(instruction.operands, extents, strict=True):
+        for extent in extents:
             part = space.limited(result[place], start, start + extent - 1)
             indices = [*result[:place], add(result[place], -start), *result[place + 1 :]]
-            if part is None:
-                return (
-                    f"Failed to compute symbolic tile for {space.map(indices)} for HLO "
-                    f"{_text(operand)}"
-                )
             indices = [self._simple(index, part) for index in indices]
             self._parts.append((part, indices))
             found.append(tuple(self._register(index, part, register) for index in indices))

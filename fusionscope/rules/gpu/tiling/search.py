@@ -73,13 +73,17 @@ def estimate_run_time(
     body = FusionBody(fusion)
     if len(body.roots) > 1:
         return None
-    propagation = _propagation(body, version)
+    propagation = _propagation(body, version, is_given=True)
     kernel = Kernel(body, device, propagation, version)
     return kernel.tiling(propagation.given(config.tile_sizes), warps=config.warps)
 
 
-def _propagation(body: FusionBody, version: TritonVersion) -> Propagation:
-    return TilePropagation() if version.propagates_tiles else IndexPropagation(body)
+def _propagation(
+    body: FusionBody, version: TritonVersion, *, is_given: bool = False
+) -> Propagation:
+    if version.propagates_tiles:
+        return TilePropagation()
+    return IndexPropagation(body, is_given=is_given)
 
 
 @dataclass(frozen=True, slots=True)
