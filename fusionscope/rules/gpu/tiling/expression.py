@@ -166,7 +166,7 @@ def text(expression: Expression, names: Mapping[int, str]) -> str:
         written = text(operand, names)
         is_plain = operand.kind in (VARIABLE, CONSTANT) or expression.kind == ADD
         operands.append(written if is_plain else f"({written})")
-    if expression.kind == ADD and operands[1].startswith("-"):
+    if operands[1].startswith("-"):  # a number that is added: no factor is below 0 there
         return f"{operands[0]} - {operands[1][1:]}"
     return f" {_OPERATORS[expression.kind]} ".join(operands)
 
@@ -218,8 +218,6 @@ def canonical(expression: Expression) -> Expression:
     if kind in (VARIABLE, CONSTANT):
         return expression
     left, right = canonical(expression.left), canonical(expression.right)
-    if kind in (ADD, MINIMUM, MAXIMUM) and right < left:
-        left, right = right, left
     if kind == ADD:
         return _canonical_sum(left, right)
     if kind == MULTIPLY:
@@ -228,6 +226,7 @@ def canonical(expression: Expression) -> Expression:
         return _canonical_quotient(left, right.left)
     if kind == MODULO:
         return _canonical_rest(left, right.left)
+    left, right = sorted((left, right))
     difference = canonical(subtract(left, right))
     if difference.kind == CONSTANT:
         return left if (difference.left <= 0) == (kind == MINIMUM) else right
@@ -356,11 +355,10 @@ class Simplifier:
 
     def range(self, expression: Expression) -> Range:
         """The least and the largest value (RangeEvaluator)."""
-        low, high = self._computed_range(expression)
-        if not self._limits or expression not in self._limits:
-            return low, high
-        least, largest = self._limits[expression]
-        return max(low, least), min(high, largest)
+        for limited, ends in self._limits.items():
+            if limited == expression:
+                return ends
+        return self._computed_range(expression)
 
     def _computed_range(self, expression: Expression) -> Range:
         kind = expression.kind
@@ -399,14 +397,11 @@ class Simplifier:
         if kind == MODULO:
             return self._rest(expression)
         if kind in (MINIMUM, MAXIMUM):
-            one: Expression = expression.left
-            other: Expression = expression.right
-            low, high = self.range(one)
-            other_low, other_high = self.range(other)
-            if high <= other_low:
-                return one if kind == MINIMUM else other
-            if other_high <= low:
-                return other if kind == MINIMUM else one
+            left, right = expression.left, expression.right
+            for one, other in ((left, right), (right, left)):
+                if self.range(one)[1] <= self.range(other)[0]:
+                    found: Expression = one if kind == MINIMUM else other
+                    return found
         return expression
 
     def _product(self, product: Expression) -> Expression:
