@@ -156,7 +156,7 @@ _OPERATORS = {ADD: "+", MULTIPLY: "*", MODULO: "mod", DIVIDE: "/"}
 
 def text(expression: Expression, names: Mapping[int, str]) -> str:
     """As the compiler prints it: operands that are operations are in brackets, but for products and
-    quotients in sums."""
+    quotients in sums, and for what is the same operation."""
     if expression.kind == VARIABLE:
         return names[expression.left]
     if expression.kind == CONSTANT:
@@ -164,7 +164,7 @@ def text(expression: Expression, names: Mapping[int, str]) -> str:
     operands = []
     for operand in (expression.left, expression.right):
         written = text(operand, names)
-        is_plain = operand.kind in (VARIABLE, CONSTANT) or expression.kind == ADD
+        is_plain = operand.kind in (VARIABLE, CONSTANT, expression.kind) or expression.kind == ADD
         operands.append(written if is_plain else f"({written})")
     if operands[1].startswith("-"):  # a number that is added: no factor is below 0 there
         return f"{operands[0]} - {operands[1][1:]}"
@@ -476,7 +476,7 @@ class Simplifier:
         reduced = _map_terms(left, extract)
         reduced = add(reduced, number % divisor)
         multiplied, factor, others = split_by_factor(reduced)
-        if factor != 1 and divisor % factor == 0:
+        if divisor % factor == 0:
             low, high = self.range(others)
             if low == high == 0:
                 return multiply(modulo(multiplied, divisor // factor), factor)

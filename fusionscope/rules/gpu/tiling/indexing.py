@@ -108,20 +108,19 @@ class IndexSpace:
             least, largest = ranges[index.left]
             low, high = max(low, least), min(high, largest)
             ranges[index.left] = low, high
-        else:
-            least, largest = limits.get(index, (low, high))
-            low, high = max(low, least), min(high, largest)
+        else:  # in a part of a part these are less far apart
             limits[index] = low, high
         if low > high or index.kind == CONSTANT:
             return IndexSpace(self.rank, [(0, -1)] * len(ranges), is_empty=True)
         return IndexSpace(self.rank, ranges, limits)
 
     def hides_limits(self, indices: Sequence[Expression]) -> bool:
-        """Whether something is limited otherwise than some of these indices are at their end.
+        """Whether something is limited that is none of these indices, which may end early. What
+        does not begin at 0 is none of them.
 
         Source: IndexingMapConstraintsCanBeIgnored.
         """
-        return any(low or index not in indices for index, (low, _) in self.limits.items())
+        return any(index not in indices for index in self.limits)
 
     def map(self, indices: Sequence[Expression]) -> str:
         """As the compiler prints functions and where they are defined."""
@@ -155,7 +154,17 @@ class IndexSpace:
         simplifier = Simplifier(self.ranges, self.limits, replaces_points=replaces_points)
         return simplifier.simplify(index)
 
-    def run(self, steps: Expression, tile_sizes: Sequence[int]) -> Run | None:
+    def run(self, steps: Expression, tile_sizes: Sequence[int]) -> Run:
+        """Of what is a run with other tiles of the root."""
+        found = self.find_run(steps, tile_sizes)
+        assert found is not None
+        return found
+
+    def has_run(self, steps: Expression) -> bool:
+        """Whether it is a run with some tiles of the root."""
+        return self.find_run(steps, [1] * self.rank) is not None
+
+    def find_run(self, steps: Expression, tile_sizes: Sequence[int]) -> Run | None:
         """None where it is no run whatever the tiles of the root are.
 
         Source: ExtractSizeAndStride.
@@ -174,7 +183,7 @@ class IndexSpace:
         inner: Expression = steps.left
         factor: int = steps.right.left
         if kind == MULTIPLY:
-            run = self.run(inner, tile_sizes)
+            run = self.find_run(inner, tile_sizes)
             # Whether it is a run without the factor is forgotten, as the compiler does.
             return None if run is None else Run(run.size, run.stride * factor)
         if kind == DIVIDE and self._is_of_root(inner):
@@ -201,11 +210,10 @@ class IndexSpace:
         """
         parts: list[tuple[Run, int]] = []
         for term in terms(steps):
-            run = self.run(term, tile_sizes)
             base = term.left if term.kind == MULTIPLY else term
-            if run is None or base.kind != VARIABLE or self.ranges[base.left][0] != 0:
+            if base.kind != VARIABLE or self.ranges[base.left][0] != 0:
                 return None
-            parts.append((run, self.ranges[base.left][1] + 1))
+            parts.append((self.run(term, tile_sizes), self.ranges[base.left][1] + 1))
         parts.sort(key=lambda part: -abs(part[0].stride))
         for (before, _), (run, extent) in pairwise(parts):
             if extent * abs(run.stride) != abs(before.stride):
@@ -224,15 +232,16 @@ class IndexSpace:
 def _solved(
     index: Expression, low: int, high: int, simplifier: Simplifier
 ) -> tuple[Expression, int, int]:
-    """What is limited where an index is between two values, as far as one can tell.
+    """What is limited where an index, which is a run, is between two values, as far as one can
+    tell. What is added to multiples there is 0 at least.
 
     Source: SymbolicExprSimplifier::SimplifyConstraintRange.
     """
     while index.kind in (ADD, MULTIPLY, DIVIDE):
-        if index.kind == ADD and index.right.kind != CONSTANT:
+        if index.right.kind != CONSTANT:
             multiplied, factor, others = split_by_factor(index)
-            least, largest = simplifier.range(others)
-            if low or factor == 1 or (high - least) // factor != (high - largest) // factor:
+            _, largest = simplifier.range(others)
+            if low or high // factor != (high - largest) // factor:
                 break
             index, high = multiplied, high // factor
             continue
@@ -264,12 +273,12 @@ class Indexed(Source):
         if self.space.is_empty:
             return DimensionTile(ZERO, 0, 0, ZERO)
         run = self.space.run(self.steps, grid.sizes)
-        if run is None or not run.is_one:
+        if not run.is_one:
             return None
 
         def first(number: int) -> Expression:
             """That of a tile."""
-            if number >= self.space.rank or grid.counts[number] <= 1:
+            if number >= self.space.rank:
                 return ZERO
             return multiply(variable(number), grid.sizes[number])
 
@@ -290,7 +299,7 @@ class Reinterpreted(Source):
     def tile(self, inputs: Sequence[DimensionTile], grid: Grid) -> DimensionTile | None:
         tile_sizes = [power_of_two(each.size) for each in inputs]
         runs = [self.space.run(each, tile_sizes) for each in self.steps]
-        return inputs[0] if all(run is not None and run.is_one for run in runs) else None
+        return inputs[0] if all(run.is_one for run in runs) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +355,7 @@ class IndexPropagation(Propagation):
             return f"Bailing out on {_text(instruction)}"
         if is_inside and instruction.opcode in ("bitcast", "reshape"):
             own, indices = _reinterpreted(instruction)
-            if not all(own.run(own.steps(index), [1] * own.rank) for index in indices):
+            if not all(own.has_run(own.steps(index)) for index in indices):
                 return (
                     f"Bailing out on reshape {_text(instruction)} with indexing map "
                     f"{own.map(indices)}"
@@ -354,8 +363,7 @@ class IndexPropagation(Propagation):
         indexed = [self._indexed[number] for number in tile]
         space = indexed[0].space if indexed else self._space
         indices = [each.index for each in indexed]
-        runs = [space.run(each.steps, [1] * space.rank) for each in indexed]
-        if all(runs) and not space.hides_limits(indices):
+        if all(space.has_run(each.steps) for each in indexed) and not space.hides_limits(indices):
             return ""
         written = space.map(indices)
         return f"Failed to compute symbolic tile for {written} for HLO {_text(instruction)}"
@@ -463,11 +471,11 @@ def _reinterpreted(instruction: MutableInstruction) -> tuple[IndexSpace, list[Ex
     shape, target = instruction.shape, instruction.operands[0].shape
     space = IndexSpace(shape.rank, [(0, extent - 1) for extent in sizes(shape)])
     result = [variable(number) for number in range(shape.rank)]
-    permutation = permutation_of_bitcast(shape, target) if shape.rank else None
+    permutation = permutation_of_bitcast(shape, target)
     indices: Sequence[Expression]
-    if instruction.opcode == "bitcast" and permutation is not None:
-        indices = [result[place] for place in permutation]
-    elif instruction.opcode == "bitcast" and not reshape_is_bitcast(shape, target):
+    if instruction.opcode == "bitcast" and (
+        permutation is not None or not reshape_is_bitcast(shape, target)
+    ):
         order = tuple(reversed(minor_to_major(shape)))
         target_order = tuple(reversed(minor_to_major(target)))
         reshaped = _reshaped(
@@ -487,7 +495,7 @@ def _reshaped(
     """The index into a shape with the same elements. Source: ComputeReshapeIndexingMap."""
     found: list[Expression] = []
     start = end = 0
-    while end < len(extents) or len(found) < len(target):
+    while len(found) < len(target):
         # The fewest dimensions of the target with as many elements as the fewest of the other.
         target_end, size, target_size = len(found), 1, 1
         start = end
@@ -501,13 +509,7 @@ def _reshaped(
             else:
                 break
         parts = target[len(found) : target_end]
-        if len(parts) == end - start == 1:
-            found.append(indices[start])
-        elif len(parts) == 1:
-            found.append(linearized(extents[start:end], indices[start:end]))
-        else:
-            linear = linearized(extents[start:end], indices[start:end])
-            found += delinearized(parts, linear)
+        found += delinearized(parts, linearized(extents[start:end], indices[start:end]))
     return found
 
 
