@@ -500,7 +500,7 @@ def _reshaped(
         target_end, size, target_size = len(found), 1, 1
         start = end
         while True:
-            if target_end < len(target) and (target_end == len(found) or target_size < size):
+            if target_end == len(found) or target_size < size:
                 target_size *= target[target_end]
                 target_end += 1
             elif end < len(extents) and (end == start or size < target_size):
