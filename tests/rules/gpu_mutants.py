@@ -202,6 +202,10 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "tiling.tile.power_of_two: number > 1, 2",
     ),
     "simplified later": ("tiling.expression.modulo: divisor == 1, 0",),
+    "a rest that never wraps around is simplified away before its range is asked for": (
+        "tiling.expression.Simplifier._computed_range: low >= 0, Gt",
+        "tiling.expression.Simplifier._computed_range: low >= 0, 1",
+    ),
     "what is less by nothing is the same": (
         "tiling.expression.canonical: difference.left <= 0, Lt",
         "tiling.expression.canonical: difference.left <= 0, -1",
