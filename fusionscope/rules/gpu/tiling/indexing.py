@@ -413,7 +413,7 @@ class IndexPropagation(Propagation):
         if opcode in ("bitcast", "reshape"):
             own, own_indices = _reinterpreted(instruction)
             steps = tuple(own.steps(index) for index in own_indices)
-            if is_outermost and not self._is_given:
+            if is_outermost and tile and not self._is_given:
                 register(Reinterpreted(tile, steps, own))
             return [registered(substitute(index, result.__getitem__) for index in own_indices)]
         return [registered(result)] * len(operands)
