@@ -47,16 +47,16 @@ def find_best_tiling(
     kernel = Kernel(body, device, propagation, version)
     if kernel.problem:
         return Untileable(kernel.problem)
-    best = None
+    best, failed = None, None
     # From large tiles to small ones, as what is slow is sooner known to be slow then.
     for tile_sizes in product(*map(propagation.tile_sizes, kernel.extents)):
         error = propagation.error(tile_sizes)
         if error and kernel.has_tiles(tile_sizes):
-            return Untileable(error, True)
+            failed = Untileable(error, True)  # the compiler goes from small ones to large ones
         found = kernel.tiling(tile_sizes, limit=INFINITE if best is None else best.total)
         if found is not None and (best is None or found.total <= best.total):
             best = found
-    return best or Untileable(NONE_FOUND)
+    return failed or best or Untileable(NONE_FOUND)
 
 
 def estimate_run_time(
