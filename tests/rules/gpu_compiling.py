@@ -156,6 +156,12 @@ def run_all(
         return found
 
 
+def log_of(python: str, name: str, text: str, target: str = "h100") -> str:
+    """What the compiler logs of one module."""
+    with TemporaryDirectory() as scratch:
+        return _compile(python, name, [text], target, "", Path(scratch))[1]
+
+
 def _number(file: Path) -> int:
     """That of the module in a file of the dump."""
     numbers = re.findall(r"\.module_(\d+)(?=\.)", file.name)

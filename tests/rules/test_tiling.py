@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_gpu_examples import read_card
+from tile_records import given_tiles, read_modules, read_tiles
 
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import CudaCapability, Device
@@ -36,12 +37,14 @@ from fusionscope.rules.gpu.cost.memory import (
     write_time,
 )
 from fusionscope.rules.gpu.emitters import is_generic_triton
+from fusionscope.rules.gpu.tiling.computation import TiledBody
 from fusionscope.rules.gpu.tiling.expression import (
     ADD,
     CONSTANT,
     DIVIDE,
     MAXIMUM,
     MINIMUM,
+    MODULO,
     MULTIPLY,
     VARIABLE,
     Expression,
@@ -79,6 +82,8 @@ from fusionscope.rules.graph import MutableInstruction, MutableModule
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 H100 = read_card("h100")
+TILES = read_tiles()
+MODULES_WITH_TILES = read_modules()
 
 
 # Durations and bandwidths
@@ -622,6 +627,82 @@ def test_what_is_simplified_keeps_its_values(seed: int) -> None:
             assert value(canonical(expression), indices) == expected
             assert value(simple, indices) == expected
             assert expected % divisor == 0 if divisor else expected == 0
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        divide(add(divide(multiply(variable(0), -3), 4), multiply(variable(1), 6)), 9),
+        divide(add(divide(multiply(variable(0), -1), 4), multiply(variable(1), 6)), 9),
+        modulo(add(divide(multiply(variable(0), -1), 4), multiply(variable(1), 6)), 12),
+    ],
+)
+def test_what_is_added_can_be_below_zero(expression: Expression) -> None:
+    simple = Simplifier([(0, count - 1) for count in COUNTS]).simplify(expression)
+    for indices in product(*map(range, COUNTS)):
+        assert value(simple, indices) == value(expression, indices)
+
+
+# The tiles that the compiler logs
+
+
+INFIX = {ADD: "+", MULTIPLY: "*", DIVIDE: "/", MODULO: "mod"}
+
+
+def written(expression: Expression) -> str:
+    """As the compiler writes it."""
+    kind = expression.kind
+    if kind == CONSTANT:
+        return str(expression.left)
+    if kind == VARIABLE:
+        return f"tid_{expression.left}"
+    operands = [written(each) for each in (expression.left, expression.right)]
+    if kind in (MINIMUM, MAXIMUM):
+        return f"{'min' if kind == MINIMUM else 'max'}({', '.join(operands)})"
+    if kind != ADD:
+        parts = (expression.left, expression.right)
+        operands = [
+            text if part.kind in (CONSTANT, VARIABLE, MINIMUM, MAXIMUM, kind) else f"({text})"
+            for part, text in zip(parts, operands, strict=True)
+        ]
+    if kind == ADD and operands[1].startswith("-"):
+        return f"{operands[0]} - {operands[1][1:]}"
+    return f" {INFIX[kind]} ".join(operands)
+
+
+def tiles_of(text: str) -> list[str]:
+    """Those of the instructions of a kernel and of what it reads first, with the tiles that it was
+    given."""
+    kernel = MutableModule(parse(text)).entry.root
+    body = FusionBody(kernel.operands[0], kernel)
+    tiled = TiledBody(body, TilePropagation())
+    sizes = given_tiles(text)
+    counts = [-(-extent // size) for extent, size in zip(tiled.extents, sizes, strict=True)]
+    places = tiled.tiles(Grid(sizes, counts))
+    assert places is not None
+    found, regions = set(), [tiled.region]
+    for region in regions:
+        for numbers, instructions in region.instructions.items():
+            tile = [tiled.distinct[places[number]] for number in numbers]
+            line = " ".join(
+                f"{name} [{', '.join(map(str, values))}]"
+                for name, values in {
+                    "offsets": [written(each.offset) for each in tile],
+                    "sizes": [each.size for each in tile],
+                    "strides": [each.stride for each in tile],
+                    "upper bounds": [written(each.bound) for each in tile],
+                }.items()
+            )
+            for instruction, nested in instructions.items():
+                if instruction in body and instruction.operands:
+                    found.add(f"{instruction.name}: {line}")
+                regions += [inner.region for inner in nested]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_tiles_are_those_that_the_compiler_logged(name: str) -> None:
+    assert tiles_of(MODULES_WITH_TILES[name]) == TILES[name]
 
 
 def elements(tile: DimensionTile, indices: tuple[int, ...], extent: int) -> set[int]:

@@ -64,7 +64,7 @@ class TiledBody:
         self._numbers: dict[Source, int] = {}
         self.root_tile = propagation.root(self.extents, self._register)
         self.region = Region()
-        self.problem = self._fill()
+        self.problem = self._fill(self.region, self.root, self.root_tile)
 
     def tiles(self, grid: Grid) -> list[int] | None:
         """For each source the place of its tile in ``distinct``; None where one has none."""
@@ -98,42 +98,39 @@ class TiledBody:
             self._sources.append(_KnownSource(source, dimensions))
         return number
 
-    def _fill(self) -> str:
+    def _fill(self, region: Region, root: MutableInstruction, root_tile: Numbers) -> str:
         """Finds the tiles of all instructions, or the problem.
 
         Source: TiledHloComputation::CreateHloRegion; SymbolicTileAnalysis::AnalyzeFromInstruction.
         """
-        regions = [(self.region, self.root, self.root_tile)]
-        while regions:
-            region, root, root_tile = regions.pop()
-            pending = [(root, root_tile)]
-            while pending:
-                instruction, tile = pending.pop()
-                known = region.instructions.setdefault(tile, {})
-                if instruction in known:
-                    continue
-                known[instruction] = ()
-                is_inside = instruction in self.body
-                problem = self._propagation.problem(instruction, tile, is_inside=is_inside)
+        pending = [(root, root_tile)]
+        while pending:
+            instruction, tile = pending.pop()
+            known = region.instructions.setdefault(tile, {})
+            if instruction in known:
+                continue
+            known[instruction] = ()
+            is_inside = instruction in self.body
+            problem = self._propagation.problem(instruction, tile, is_inside=is_inside)
+            if problem:
+                return problem
+            if not is_inside or not instruction.operands:
+                continue
+            tiles = self._propagation.operands(
+                instruction, tile, self._register, is_outermost=region is self.region
+            )
+            if isinstance(tiles, str):
+                return tiles
+            operands = zip(self.body.operands(instruction), tiles, strict=True)
+            if instruction.opcode != "concatenate":
+                pending += operands
+                continue
+            nested = _nested(instruction)
+            known[instruction] = nested
+            for inner, operand in zip(nested, operands, strict=True):
+                problem = self._fill(inner.region, *operand)
                 if problem:
                     return problem
-                if not is_inside or not instruction.operands:
-                    continue
-                tiles = self._propagation.operands(
-                    instruction, tile, self._register, is_outermost=region is self.region
-                )
-                if isinstance(tiles, str):
-                    return tiles
-                operands = zip(self.body.operands(instruction), tiles, strict=True)
-                if instruction.opcode == "concatenate":
-                    nested = _nested(instruction)
-                    known[instruction] = nested
-                    regions += [
-                        (inner.region, *operand)
-                        for inner, operand in zip(nested, operands, strict=True)
-                    ]
-                else:
-                    pending += operands
         return ""
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import gcd, prod
-from typing import Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
 
 # In the order in which the compiler sorts the terms of a sum.
 ADD: Final = 0
@@ -21,6 +22,10 @@ MAXIMUM: Final = 4
 MINIMUM: Final = 5
 VARIABLE: Final = 6
 CONSTANT: Final = 7
+
+
+Range: TypeAlias = tuple[int, int]
+"""The least and the largest value."""
 
 
 class Expression(NamedTuple):
@@ -151,7 +156,7 @@ _OPERATORS = {ADD: "+", MULTIPLY: "*", MODULO: "mod", DIVIDE: "/"}
 
 def text(expression: Expression, names: Mapping[int, str]) -> str:
     """As the compiler prints it: operands that are operations are in brackets, but for products and
-    quotients in sums."""
+    quotients in sums, and for what is the same operation."""
     if expression.kind == VARIABLE:
         return names[expression.left]
     if expression.kind == CONSTANT:
@@ -159,9 +164,9 @@ def text(expression: Expression, names: Mapping[int, str]) -> str:
     operands = []
     for operand in (expression.left, expression.right):
         written = text(operand, names)
-        is_plain = operand.kind in (VARIABLE, CONSTANT) or expression.kind == ADD
+        is_plain = operand.kind in (VARIABLE, CONSTANT, expression.kind) or expression.kind == ADD
         operands.append(written if is_plain else f"({written})")
-    if expression.kind == ADD and operands[1].startswith("-"):
+    if operands[1].startswith("-"):  # a number that is added: no factor is below 0 there
         return f"{operands[0]} - {operands[1][1:]}"
     return f" {_OPERATORS[expression.kind]} ".join(operands)
 
@@ -213,8 +218,6 @@ def canonical(expression: Expression) -> Expression:
     if kind in (VARIABLE, CONSTANT):
         return expression
     left, right = canonical(expression.left), canonical(expression.right)
-    if kind in (ADD, MINIMUM, MAXIMUM) and right < left:
-        left, right = right, left
     if kind == ADD:
         return _canonical_sum(left, right)
     if kind == MULTIPLY:
@@ -223,6 +226,7 @@ def canonical(expression: Expression) -> Expression:
         return _canonical_quotient(left, right.left)
     if kind == MODULO:
         return _canonical_rest(left, right.left)
+    left, right = sorted((left, right))
     difference = canonical(subtract(left, right))
     if difference.kind == CONSTANT:
         return left if (difference.left <= 0) == (kind == MINIMUM) else right
@@ -325,12 +329,20 @@ def _canonical_rest(left: Expression, divisor: int) -> Expression:
 
 class Simplifier:
     """Simplifies expressions whose variables have values in ``ranges``, from the least to the
-    largest. What has one value only becomes that value if it ``replaces_points``."""
+    largest; what else is known of such ranges is in ``limits``. What has one value only becomes
+    that value if it ``replaces_points``."""
 
-    __slots__ = ("_ranges", "_replaces_points")
+    __slots__ = ("_limits", "_ranges", "_replaces_points")
 
-    def __init__(self, ranges: Sequence[tuple[int, int]], *, replaces_points: bool = False) -> None:
+    def __init__(
+        self,
+        ranges: Sequence[Range],
+        limits: Mapping[Expression, Range] = MappingProxyType({}),
+        *,
+        replaces_points: bool = False,
+    ) -> None:
         self._ranges = ranges
+        self._limits = limits
         self._replaces_points = replaces_points
 
     def simplify(self, expression: Expression) -> Expression:
@@ -341,21 +353,27 @@ class Simplifier:
             if expression == before:
                 return before
 
-    def _range(self, expression: Expression) -> tuple[int, int]:
+    def range(self, expression: Expression) -> Range:
         """The least and the largest value (RangeEvaluator)."""
+        for limited, ends in self._limits.items():
+            if limited == expression:
+                return ends
+        return self._computed_range(expression)
+
+    def _computed_range(self, expression: Expression) -> Range:
         kind = expression.kind
         if kind == CONSTANT:
             return expression.left, expression.left
         if kind == VARIABLE:
             low, high = self._ranges[expression.left]
             return low, high
-        low, high = self._range(expression.left)
+        low, high = self.range(expression.left)
         if kind == ADD:
-            other_low, other_high = self._range(expression.right)
+            other_low, other_high = self.range(expression.right)
             return low + other_low, high + other_high
         if kind in (MINIMUM, MAXIMUM):
             pick = min if kind == MINIMUM else max
-            other_low, other_high = self._range(expression.right)
+            other_low, other_high = self.range(expression.right)
             return pick(low, other_low), pick(high, other_high)
         number: int = expression.right.left
         if kind == MULTIPLY:
@@ -367,7 +385,7 @@ class Simplifier:
     def _once(self, expression: Expression) -> Expression:
         kind = expression.kind
         if self._replaces_points:
-            low, high = self._range(expression)
+            low, high = self.range(expression)
             if low == high:
                 return constant(low)
         if kind == ADD:
@@ -379,14 +397,11 @@ class Simplifier:
         if kind == MODULO:
             return self._rest(expression)
         if kind in (MINIMUM, MAXIMUM):
-            one: Expression = expression.left
-            other: Expression = expression.right
-            low, high = self._range(one)
-            other_low, other_high = self._range(other)
-            if high <= other_low:
-                return one if kind == MINIMUM else other
-            if other_high <= low:
-                return other if kind == MINIMUM else one
+            left, right = expression.left, expression.right
+            for one, other in ((left, right), (right, left)):
+                if self.range(one)[1] <= self.range(other)[0]:
+                    found: Expression = one if kind == MINIMUM else other
+                    return found
         return expression
 
     def _product(self, product: Expression) -> Expression:
@@ -422,9 +437,9 @@ class Simplifier:
             return term
 
         reduced = _map_terms(dividend, extract)
-        multiplied, factor, others = _split_by_factor(reduced)
+        multiplied, factor, others = split_by_factor(reduced)
         common = gcd(divisor, factor)
-        low, high = self._range(others)
+        low, high = self.range(others)
         if common != 1 and low >= 0 and high < common:
             reduced = multiply(multiplied, factor // common)
             divisor //= common
@@ -444,7 +459,7 @@ class Simplifier:
 
     def _rest(self, rest: Expression) -> Expression:
         left, divisor = self._once(rest.left), rest.right.left
-        low, high = self._range(left)
+        low, high = self.range(left)
         offset = low // divisor * -divisor
         if high + offset < divisor:  # it never wraps around
             return add(left, offset)
@@ -460,9 +475,9 @@ class Simplifier:
 
         reduced = _map_terms(left, extract)
         reduced = add(reduced, number % divisor)
-        multiplied, factor, others = _split_by_factor(reduced)
-        if factor != 1 and divisor % factor == 0:
-            low, high = self._range(others)
+        multiplied, factor, others = split_by_factor(reduced)
+        if divisor % factor == 0:
+            low, high = self.range(others)
             if low == high == 0:
                 return multiply(modulo(multiplied, divisor // factor), factor)
             if low >= 0 and high < factor:
@@ -531,7 +546,7 @@ def _map_terms(total: Expression, change: Callable[[Expression], Expression]) ->
     return add(left, right)
 
 
-def _split_by_factor(total: Expression) -> tuple[Expression, int, Expression]:
+def split_by_factor(total: Expression) -> tuple[Expression, int, Expression]:
     """``a``, a number and ``b`` so that the sum is a times the number plus b (SplitSumByGcd)."""
     factor = 0
     for term in terms(total):

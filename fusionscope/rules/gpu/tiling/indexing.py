@@ -9,11 +9,11 @@ xla/hlo/analysis/indexing_analysis.cc.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, pairwise
 from math import prod
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from fusionscope.rules.gpu.body import FusionBody
 from fusionscope.rules.gpu.tiling.expression import (
@@ -25,11 +25,13 @@ from fusionscope.rules.gpu.tiling.expression import (
     VARIABLE,
     ZERO,
     Expression,
+    Range,
     Simplifier,
     add,
     delinearized,
     linearized,
     multiply,
+    split_by_factor,
     substitute,
     subtract,
     terms,
@@ -54,8 +56,6 @@ from fusionscope.rules.layouts import (
     sizes,
 )
 
-Range: TypeAlias = tuple[int, int]
-
 
 class Run(NamedTuple):
     """The values of an index on one tile: so many, in steps of ``stride``, if they are such."""
@@ -68,42 +68,64 @@ class Run(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexSpace:
     """What indices depend on: first those of the ``rank`` dimensions of the root, then those of
-    dimensions that are reduced, each with the least and the largest value that it has."""
+    dimensions that are reduced, each with the least and the largest value that it has. ``limits``
+    are those of what is computed of them. There are no indices at all where it ``is_empty``."""
 
     rank: int
     ranges: list[Range]
+    limits: Mapping[Expression, Range] = field(default_factory=dict)
+    is_empty: bool = False
 
-    def reduced(self, extent: int) -> Expression:
-        """The index of one more dimension, which is reduced."""
-        self.ranges.append((0, extent - 1))
-        return variable(len(self.ranges) - 1)
+    def reduced(
+        self, extents: Sequence[int], indices: Iterable[Expression]
+    ) -> tuple[IndexSpace, list[Expression]]:
+        """With more dimensions that are reduced, which come before those that there are, and what
+        indices are there."""
+        more = len(extents)
 
-    def limited(self, index: Expression, low: int, high: int) -> IndexSpace | None:
-        """Where an index is between two values; None where the compiler cannot tell where.
+        def moved(number: int) -> Expression:
+            return variable(number if number < self.rank else number + more)
 
-        Source: SymbolicExprSimplifier::SimplifyConstraintRange.
-        """
-        while index.kind != VARIABLE:
-            if index.kind == CONSTANT or index.right.kind != CONSTANT:
-                return None
-            number: int = index.right.left
-            if index.kind == ADD:
-                low, high = low - number, high - number
-            elif index.kind == MULTIPLY:
-                low, high = -(-low // number), high // number
-            elif index.kind == DIVIDE:
-                low, high = low * number, (high + 1) * number - 1
-            else:
-                return None
-            index = index.left
-        known_low, known_high = self.ranges[index.left]
         ranges = list(self.ranges)
-        ranges[index.left] = max(low, known_low), min(high, known_high)
-        return IndexSpace(self.rank, ranges)
+        ranges[self.rank : self.rank] = [(0, extent - 1) for extent in extents]
+        limits = {substitute(each, moved): ends for each, ends in self.limits.items()}
+        space = IndexSpace(self.rank, ranges, limits, self.is_empty)
+        return space, [substitute(index, moved) for index in indices]
+
+    def limited(self, index: Expression, low: int, high: int) -> IndexSpace:
+        """Where an index is between two values.
+
+        Source: IndexingMap::AddConstraint, SymbolicExprSimplifier::SimplifyConstraintExprs.
+        """
+        simplifier = Simplifier(self.ranges, replaces_points=True)
+        index = simplifier.simplify(index)
+        least, largest = simplifier.range(index)
+        if low <= least and largest <= high:
+            return self
+        index, low, high = _solved(index, low, high, simplifier)
+        ranges, limits = list(self.ranges), dict(self.limits)
+        if index.kind == VARIABLE:
+            least, largest = ranges[index.left]
+            low, high = max(low, least), min(high, largest)
+            ranges[index.left] = low, high
+        else:  # in a part of a part these are less far apart
+            limits[index] = low, high
+        if low > high or index.kind == CONSTANT:
+            return IndexSpace(self.rank, [(0, -1)] * len(ranges), is_empty=True)
+        return IndexSpace(self.rank, ranges, limits)
+
+    def hides_limits(self, indices: Sequence[Expression]) -> bool:
+        """Whether something is limited that is none of these indices, which may end early. What
+        does not begin at 0 is none of them.
+
+        Source: IndexingMapConstraintsCanBeIgnored.
+        """
+        return any(index not in indices for index in self.limits)
 
     def map(self, indices: Sequence[Expression]) -> str:
         """As the compiler prints functions and where they are defined."""
-        reduced = sorted({each for index in indices for each in variables(index)})
+        used = [*indices, *self.limits]
+        reduced = sorted({each for index in used for each in variables(index)})
         names = [f"d{number}" for number in range(self.rank)]
         known = dict(enumerate(names))
         for number in reduced:
@@ -111,12 +133,14 @@ class IndexSpace:
                 known[number] = f"s{len(known) - self.rank}"
         symbols = [name for number, name in known.items() if number >= self.rank]
         written = ", ".join(text(index, known) for index in indices)
-        limits = ", ".join(
-            f"{name} in [{self.ranges[number][0]}, {self.ranges[number][1]}]"
-            for number, name in known.items()
-        )
+        limits = [
+            *(f"{name} in {list(self.ranges[number])}" for number, name in known.items()),
+            *sorted(
+                f"{text(index, known)} in {list(range)}" for index, range in self.limits.items()
+            ),
+        ]
         listed = f"[{', '.join(symbols)}]" if symbols else ""
-        domain = f", domain: {limits}" if limits else ""
+        domain = f", domain: {', '.join(limits)}" if limits else ""
         return f"({', '.join(names)}){listed} -> ({written}){domain}"
 
     def steps(self, index: Expression) -> Expression:
@@ -125,9 +149,22 @@ class IndexSpace:
         return self.simplify(subtract(index, first))
 
     def simplify(self, index: Expression, *, replaces_points: bool = False) -> Expression:
-        return Simplifier(self.ranges, replaces_points=replaces_points).simplify(index)
+        if self.is_empty:
+            return ZERO
+        simplifier = Simplifier(self.ranges, self.limits, replaces_points=replaces_points)
+        return simplifier.simplify(index)
 
-    def run(self, steps: Expression, tile_sizes: Sequence[int]) -> Run | None:
+    def run(self, steps: Expression, tile_sizes: Sequence[int]) -> Run:
+        """Of what is a run with other tiles of the root."""
+        found = self.find_run(steps, tile_sizes)
+        assert found is not None
+        return found
+
+    def has_run(self, steps: Expression) -> bool:
+        """Whether it is a run with some tiles of the root."""
+        return self.find_run(steps, [1] * self.rank) is not None
+
+    def find_run(self, steps: Expression, tile_sizes: Sequence[int]) -> Run | None:
         """None where it is no run whatever the tiles of the root are.
 
         Source: ExtractSizeAndStride.
@@ -146,7 +183,7 @@ class IndexSpace:
         inner: Expression = steps.left
         factor: int = steps.right.left
         if kind == MULTIPLY:
-            run = self.run(inner, tile_sizes)
+            run = self.find_run(inner, tile_sizes)
             # Whether it is a run without the factor is forgotten, as the compiler does.
             return None if run is None else Run(run.size, run.stride * factor)
         if kind == DIVIDE and self._is_of_root(inner):
@@ -173,11 +210,10 @@ class IndexSpace:
         """
         parts: list[tuple[Run, int]] = []
         for term in terms(steps):
-            run = self.run(term, tile_sizes)
             base = term.left if term.kind == MULTIPLY else term
-            if run is None or base.kind != VARIABLE or self.ranges[base.left][0] != 0:
+            if base.kind != VARIABLE or self.ranges[base.left][0] != 0:
                 return None
-            parts.append((run, self.ranges[base.left][1] + 1))
+            parts.append((self.run(term, tile_sizes), self.ranges[base.left][1] + 1))
         parts.sort(key=lambda part: -abs(part[0].stride))
         for (before, _), (run, extent) in pairwise(parts):
             if extent * abs(run.stride) != abs(before.stride):
@@ -191,6 +227,33 @@ class IndexSpace:
             parts[-1][0].stride if parts else 0,
             all(run.size == extent for run, extent in parts[1:]),
         )
+
+
+def _solved(
+    index: Expression, low: int, high: int, simplifier: Simplifier
+) -> tuple[Expression, int, int]:
+    """What is limited where an index, which is a run, is between two values, as far as one can
+    tell. What is added to multiples there is 0 at least.
+
+    Source: SymbolicExprSimplifier::SimplifyConstraintRange.
+    """
+    while index.kind in (ADD, MULTIPLY, DIVIDE):
+        if index.right.kind != CONSTANT:
+            multiplied, factor, others = split_by_factor(index)
+            _, largest = simplifier.range(others)
+            if low or high // factor != (high - largest) // factor:
+                break
+            index, high = multiplied, high // factor
+            continue
+        number: int = index.right.left
+        if index.kind == ADD:
+            low, high = low - number, high - number
+        elif index.kind == MULTIPLY:
+            low, high = -(-low // number), high // number
+        else:
+            low, high = low * number, (high + 1) * number - 1
+        index = index.left
+    return index, low, high
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +270,15 @@ class Indexed(Source):
         return frozenset(each for each in variables(self.index) if each < self.space.rank)
 
     def tile(self, inputs: Sequence[DimensionTile], grid: Grid) -> DimensionTile | None:
+        if self.space.is_empty:
+            return DimensionTile(ZERO, 0, 0, ZERO)
         run = self.space.run(self.steps, grid.sizes)
-        if run is None or not run.is_one:
+        if not run.is_one:
             return None
 
         def first(number: int) -> Expression:
             """That of a tile."""
-            if number >= self.space.rank or grid.counts[number] <= 1:
+            if number >= self.space.rank:
                 return ZERO
             return multiply(variable(number), grid.sizes[number])
 
@@ -234,7 +299,7 @@ class Reinterpreted(Source):
     def tile(self, inputs: Sequence[DimensionTile], grid: Grid) -> DimensionTile | None:
         tile_sizes = [power_of_two(each.size) for each in inputs]
         runs = [self.space.run(each, tile_sizes) for each in self.steps]
-        return inputs[0] if all(run is not None and run.is_one for run in runs) else None
+        return inputs[0] if all(run.is_one for run in runs) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +319,10 @@ class Aligned(Source):
 
 class IndexPropagation(Propagation):
     """Tiles are found from the index into each array, and have all elements of a dimension or a
-    power of two of them."""
+    power of two of them. Of a tiling that ``is_given`` is not asked whether it can be emitted."""
 
-    def __init__(self, body: FusionBody) -> None:
+    def __init__(self, body: FusionBody, *, is_given: bool = False) -> None:
+        self._is_given = is_given
         self._replaces_points = not any(_keeps_points(each) for each in body.instructions())
         self._indexed: dict[int, Indexed] = {}
         self._space = IndexSpace(0, [])
@@ -289,15 +355,17 @@ class IndexPropagation(Propagation):
             return f"Bailing out on {_text(instruction)}"
         if is_inside and instruction.opcode in ("bitcast", "reshape"):
             own, indices = _reinterpreted(instruction)
-            if not all(own.run(own.steps(index), [1] * own.rank) for index in indices):
+            if not all(own.has_run(own.steps(index)) for index in indices):
                 return (
                     f"Bailing out on reshape {_text(instruction)} with indexing map "
                     f"{own.map(indices)}"
                 )
         indexed = [self._indexed[number] for number in tile]
-        if all(each.space.run(each.steps, [1] * each.space.rank) for each in indexed):
+        space = indexed[0].space if indexed else self._space
+        indices = [each.index for each in indexed]
+        if all(space.has_run(each.steps) for each in indexed) and not space.hides_limits(indices):
             return ""
-        written = indexed[0].space.map([each.index for each in indexed])
+        written = space.map(indices)
         return f"Failed to compute symbolic tile for {written} for HLO {_text(instruction)}"
 
     def operands(
@@ -322,11 +390,14 @@ class IndexPropagation(Propagation):
         if opcode == "transpose":
             return [registered(inverted(result, instruction.attribute("dimensions")))]
         if opcode == "reduce":
-            reduced, kept = instruction.attribute("dimensions"), iter(result)
+            extents = sizes(operands[0].shape)
+            reduced = instruction.attribute("dimensions")
+            space, result = space.reduced([extents[place] for place in reduced], result)
+            kept, added = iter(result), count(space.rank)
             inputs = len(operands) // 2
             indices = [
-                space.reduced(extent) if dimension in reduced else next(kept)
-                for dimension, extent in enumerate(sizes(operands[0].shape))
+                variable(next(added)) if dimension in reduced else next(kept)
+                for dimension in range(len(extents))
             ]
             return [registered(indices)] * inputs + [()] * inputs
         if opcode == "slice":
@@ -342,7 +413,7 @@ class IndexPropagation(Propagation):
         if opcode in ("bitcast", "reshape"):
             own, own_indices = _reinterpreted(instruction)
             steps = tuple(own.steps(index) for index in own_indices)
-            if is_outermost and any(each.kind not in (VARIABLE, CONSTANT) for each in steps):
+            if is_outermost and tile and not self._is_given:
                 register(Reinterpreted(tile, steps, own))
             return [registered(substitute(index, result.__getitem__) for index in own_indices)]
         return [registered(result)] * len(operands)
@@ -357,19 +428,14 @@ class IndexPropagation(Propagation):
     ) -> list[Numbers] | str:
         place: int = instruction.attribute("dimensions")[0]
         extents = tuple(sizes(operand.shape)[place] for operand in instruction.operands)
-        if is_outermost:
+        if is_outermost and not self._is_given:
             register(Aligned((tile[place],), extents))
         space = self._indexed[tile[place]].space
         result = [self._indexed[number].index for number in tile]
         found, start = [], 0
-        for operand, extent in zip(instruction.operands, extents, strict=True):
+        for extent in extents:
             part = space.limited(result[place], start, start + extent - 1)
             indices = [*result[:place], add(result[place], -start), *result[place + 1 :]]
-            if part is None:
-                return (
-                    f"Failed to compute symbolic tile for {space.map(indices)} for HLO "
-                    f"{_text(operand)}"
-                )
             indices = [self._simple(index, part) for index in indices]
             self._parts.append((part, indices))
             found.append(tuple(self._register(index, part, register) for index in indices))
@@ -405,11 +471,11 @@ def _reinterpreted(instruction: MutableInstruction) -> tuple[IndexSpace, list[Ex
     shape, target = instruction.shape, instruction.operands[0].shape
     space = IndexSpace(shape.rank, [(0, extent - 1) for extent in sizes(shape)])
     result = [variable(number) for number in range(shape.rank)]
-    permutation = permutation_of_bitcast(shape, target) if shape.rank else None
+    permutation = permutation_of_bitcast(shape, target)
     indices: Sequence[Expression]
-    if instruction.opcode == "bitcast" and permutation is not None:
-        indices = [result[place] for place in permutation]
-    elif instruction.opcode == "bitcast" and not reshape_is_bitcast(shape, target):
+    if instruction.opcode == "bitcast" and (
+        permutation is not None or not reshape_is_bitcast(shape, target)
+    ):
         order = tuple(reversed(minor_to_major(shape)))
         target_order = tuple(reversed(minor_to_major(target)))
         reshaped = _reshaped(
@@ -429,12 +495,12 @@ def _reshaped(
     """The index into a shape with the same elements. Source: ComputeReshapeIndexingMap."""
     found: list[Expression] = []
     start = end = 0
-    while end < len(extents) or len(found) < len(target):
+    while len(found) < len(target):
         # The fewest dimensions of the target with as many elements as the fewest of the other.
         target_end, size, target_size = len(found), 1, 1
         start = end
         while True:
-            if target_end < len(target) and (target_end == len(found) or target_size < size):
+            if target_end == len(found) or target_size < size:
                 target_size *= target[target_end]
                 target_end += 1
             elif end < len(extents) and (end == start or size < target_size):
@@ -443,13 +509,7 @@ def _reshaped(
             else:
                 break
         parts = target[len(found) : target_end]
-        if len(parts) == end - start == 1:
-            found.append(indices[start])
-        elif len(parts) == 1:
-            found.append(linearized(extents[start:end], indices[start:end]))
-        else:
-            linear = linearized(extents[start:end], indices[start:end])
-            found += delinearized(parts, linear)
+        found += delinearized(parts, linearized(extents[start:end], indices[start:end]))
     return found
 
 

@@ -47,16 +47,16 @@ def find_best_tiling(
     kernel = Kernel(body, device, propagation, version)
     if kernel.problem:
         return Untileable(kernel.problem)
-    best = None
+    best, failed = None, None
     # From large tiles to small ones, as what is slow is sooner known to be slow then.
     for tile_sizes in product(*map(propagation.tile_sizes, kernel.extents)):
         error = propagation.error(tile_sizes)
         if error and kernel.has_tiles(tile_sizes):
-            return Untileable(error, True)
+            failed = Untileable(error, True)  # the compiler goes from small ones to large ones
         found = kernel.tiling(tile_sizes, limit=INFINITE if best is None else best.total)
         if found is not None and (best is None or found.total <= best.total):
             best = found
-    return best or Untileable(NONE_FOUND)
+    return failed or best or Untileable(NONE_FOUND)
 
 
 def estimate_run_time(
@@ -73,13 +73,17 @@ def estimate_run_time(
     body = FusionBody(fusion)
     if len(body.roots) > 1:
         return None
-    propagation = _propagation(body, version)
+    propagation = _propagation(body, version, is_given=True)
     kernel = Kernel(body, device, propagation, version)
     return kernel.tiling(propagation.given(config.tile_sizes), warps=config.warps)
 
 
-def _propagation(body: FusionBody, version: TritonVersion) -> Propagation:
-    return TilePropagation() if version.propagates_tiles else IndexPropagation(body)
+def _propagation(
+    body: FusionBody, version: TritonVersion, *, is_given: bool = False
+) -> Propagation:
+    if version.propagates_tiles:
+        return TilePropagation()
+    return IndexPropagation(body, is_given=is_given)
 
 
 @dataclass(frozen=True, slots=True)
