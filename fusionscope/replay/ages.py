@@ -9,13 +9,16 @@ from __future__ import annotations
 import heapq
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from fusionscope.hlo import Computation, Instruction
+from fusionscope.replay.comparison import NO_MEANING
 
 _NUMBERED = re.compile(r"(.+)\.(\d+)")
 _PARAMETER, _CONSTANT, _FORWARD, _BACKWARD = range(4)
+
+_MOVING = frozenset("bitcast reshape transpose".split())
 
 Key = tuple[int, ...]
 
@@ -48,6 +51,43 @@ def first_ages(computation: Computation) -> list[str]:
 def later_ages(made: Sequence[Instruction]) -> list[str]:
     """The names of what a pass ``made`` in a computation, oldest first."""
     return _sorted(made, lambda instruction: (instruction.index,))
+
+
+def find_made_again(before: Iterable[Computation], after: Iterable[Computation]) -> Iterator[str]:
+    """What most likely is another one, made later by the name of the one that it replaced. An
+    instruction that stays does what it did, but may read something else.
+
+    A reshape is nearly never given another operand, nor does an operation that moves elements read
+    what was read through another such, but where two became one.
+    """
+    old = {each.name: each for computation in before for each in computation.instructions}
+    for computation in after:
+        for new in computation.instructions:
+            known = old.get(new.name)
+            if known is not None and _is_made_again(known, new):
+                yield new.name
+
+
+def _is_made_again(old: Instruction, new: Instruction) -> bool:
+    if old.opcode != new.opcode:
+        return True
+    names = [[each.name for each in one.operands] for one in (old, new)]
+    if names[0] == names[1]:
+        return False
+    if old.opcode == "reshape" or _meaning(old) != _meaning(new):
+        return True
+    passed = old.operands[0]
+    return (
+        old.opcode in _MOVING
+        and passed.opcode in _MOVING
+        and passed.operands[0].name == names[1][0]
+        and passed.operands[0].shape != passed.shape
+    )
+
+
+def _meaning(instruction: Instruction) -> dict[str, str]:
+    attributes = instruction.attributes
+    return {key: value for key, value in attributes.items() if key not in NO_MEANING}
 
 
 def _constant(instruction: Instruction) -> Instruction | None:

@@ -15,7 +15,7 @@ from fusionscope.rules.properties import has_side_effect
 
 # Attributes that say what an instruction is called, where it comes from or whom it calls, not what
 # it does: that the computations are equal is looked at on its own.
-_NO_MEANING = frozenset(
+NO_MEANING = frozenset(
     """backend_config body branch_computations called_computations calls condition
     control-predecessors false_computation frontend_attributes kind metadata origin scatter select
     sharding statistics to_apply true_computation""".split()
@@ -202,7 +202,7 @@ def _difference(one: MutableInstruction, other: MutableInstruction) -> str | Non
 
 
 def _meaning(instruction: MutableInstruction) -> dict[str, str]:
-    return {k: v for k, v in instruction.attributes.items() if k not in _NO_MEANING}
+    return {k: v for k, v in instruction.attributes.items() if k not in NO_MEANING}
 
 
 def _words(instruction: MutableInstruction | None, what: str) -> str:

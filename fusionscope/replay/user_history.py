@@ -17,7 +17,7 @@ from typing import NamedTuple
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Computation, Instruction, Module
-from fusionscope.replay.ages import first_ages, later_ages
+from fusionscope.replay.ages import find_made_again, first_ages, later_ages
 from fusionscope.replay.call_inliner import inline_calls
 from fusionscope.replay.degenerate_dimensions import drop_degenerate_dimensions
 from fusionscope.replay.float_normalization import normalize_floats
@@ -165,6 +165,8 @@ def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = 
         ages = {name: age for name, (age, _) in zip(graph.rank, ranks, strict=True)}
     elif before is not None:
         ages = {name: age for name, (age, _) in before.rank.items() if name in graph.rank}
+        for name in find_made_again(before.computations.values(), graph.computations.values()):
+            ages.pop(name, None)
     newest = max(ages.values(), default=0)
     known = {*ages, *made}
     rest: list[str] = []

@@ -66,7 +66,9 @@ def test_json_has_the_documented_fields(run, model):
 
 @with_jax
 def test_variants_can_be_compared(run, model):
-    variant = "loops: xla_cpu_multi_thread_eigen=false xla_disable_hlo_passes=dot-library-rewriter,fusion"
+    variant = (
+        "loops: xla_cpu_multi_thread_eigen=false xla_disable_hlo_passes=dot-library-rewriter,fusion"
+    )
     done = run(model, "--variant", variant, "--output", "dumps", "--format", "json")
     plain, loops = json.loads(done.out)["captures"]
     assert (plain["directory"], loops["directory"]) == ("dumps/cpu", "dumps/cpu+loops")

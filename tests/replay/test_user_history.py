@@ -238,7 +238,8 @@ def test_users_stand_where_a_pass_leaves_them(
 
 
 def test_without_ids_instructions_are_as_old_as_the_stages_before_tell(tmp_path: Path) -> None:
-    # What a pass made is younger than all that was there, wherever it stands in the text.
+    # What a pass made is younger than all that was there, wherever it stands in the text; so is
+    # what has the name of another operation, for none becomes another.
     changed = START.replace("  b = ", "  f = f32[8]{0} cosine(x)\n  b = ").replace(
         "add(d, c)", "subtract(d, f)"
     )
@@ -248,7 +249,7 @@ def test_without_ids_instructions_are_as_old_as_the_stages_before_tell(tmp_path:
         ("algsimp.before_variadic-op-splitter", changed),
     )
     ages = find_ages(module, module.stages[-1])["main"]
-    assert sorted(ages, key=ages.__getitem__) == ["x", "a", "b", "c", "d", "e", "f"]
+    assert sorted(ages, key=ages.__getitem__) == ["x", "a", "b", "c", "d", "f", "e"]
 
 
 def test_without_ids_names_and_places_in_the_code_tell_what_is_older(tmp_path: Path) -> None:
@@ -273,6 +274,36 @@ ENTRY main {
     ages = find_ages(module, module.stages[-1])["main"]
     expected = "x.1 p constant.1 ones constant.2 zeros add.2 sub.1 add.3 add.10 sum.1"
     assert sorted(ages, key=ages.__getitem__) == expected.split()
+
+
+def test_without_ids_what_is_made_again_by_the_same_name_is_young(tmp_path: Path) -> None:
+    before = """
+HloModule m
+
+ENTRY main {
+  x = f32[8,4]{1,0} parameter(0)
+  a = f32[4,8]{1,0} reshape(x)
+  b = f32[32]{0} reshape(a)
+  c = f32[32]{0} negate(b)
+  d = f32[32]{0} exponential(c)
+  e = f32[16]{0} slice(d), slice={[0:16]}
+  ROOT f = f32[16]{0} tanh(e)
+}
+"""
+    # b reads past a, and e takes other elements of something else; d just reads something else.
+    after = before.replace("  a = f32[4,8]{1,0} reshape(x)\n", "").replace(
+        "reshape(a)", "reshape(x)"
+    )
+    after = after.replace("exponential(c)", "exponential(b)").replace(
+        "slice(d), slice={[0:16]}", "slice(c), slice={[16:32]}"
+    )
+    module = dumped(
+        tmp_path,
+        ("pipeline-start.before_algsimp", before),
+        ("algsimp.before_variadic-op-splitter", after),
+    )
+    ages = find_ages(module, module.stages[-1])["main"]
+    assert sorted(ages, key=ages.__getitem__)[-2:] == ["b", "e"]
 
 
 def test_without_ids_ages_are_mostly_those_that_the_compiler_recorded(
