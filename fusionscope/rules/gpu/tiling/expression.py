@@ -405,10 +405,7 @@ class Simplifier:
         return expression
 
     def _product(self, product: Expression) -> Expression:
-        left, factor = self._once(product.left), product.right.left
-        if left.kind == ADD:
-            return _map_terms(left, lambda term: multiply(term, factor))
-        return product if left == product.left else multiply(left, factor)
+        return multiply(self._once(product.left), product.right.left)
 
     def _quotient(self, quotient: Expression) -> Expression:
         left, divisor = self._once(quotient.left), int(quotient.right.left)
