@@ -507,8 +507,11 @@ class Simplifier:
         quotients: list[tuple[Expression, int]],
         factors: Counter[Expression],
     ) -> None:
-        """Makes one of what belongs together: x % c * y + x // c * (c * y) is x * y, and
-        (x - x // c * c) * y is x % c * y."""
+        """Makes one of what belongs together: x % c * y + x // c * (c * y) is x * y.
+
+        x - x // c * c stays: a quotient has a factor below 0 only in the difference of the ends of
+        a tile, of which is asked whether it is a number, and a rest there would make it none.
+        """
         for rest, factor in list(rests) if quotients else ():
             divisor = rest.right.left
             wanted = self.simplify(divide(rest.left, divisor)), factor * divisor
@@ -516,14 +519,6 @@ class Simplifier:
                 factors[rest.left] += factor
                 quotients.remove(wanted)
                 rests.remove((rest, factor))
-        for quotient, factor in list(quotients):
-            divisor = quotient.right.left
-            if factor <= 0 and factor % divisor == 0:
-                share = factor // divisor
-                for term in terms(quotient.left):
-                    factors[term] += share
-                rests.append((modulo(quotient.left, divisor), -share))
-                quotients.remove((quotient, factor))
 
 
 def _one_factor(term: Expression) -> tuple[Expression, int]:
