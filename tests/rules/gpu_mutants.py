@@ -210,11 +210,6 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "tiling.expression.canonical: difference.left <= 0, Lt",
         "tiling.expression.canonical: difference.left <= 0, -1",
     ),
-    "a factor of 0 adds nothing, and 1 is no multiple": (
-        "tiling.expression.Simplifier._join: factor <= 0, Lt",
-        "tiling.expression.Simplifier._join: factor <= 0, -1",
-        "tiling.expression.Simplifier._join: factor <= 0, 1",
-    ),
     "what takes longer to read and write takes longer in all": (
         "tiling.kernel.Kernel.tiling: read + write, Sub",
     ),

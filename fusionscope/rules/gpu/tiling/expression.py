@@ -1,7 +1,8 @@
 """Whole numbers that depend on which tile it is, and how the compiler simplifies them.
 
 What a tile is made of is compared as written, and is known as a number or not, so this simplifies
-as far as the compiler does and no further. Factors and divisors are numbers, divisors above 0.
+as far as the compiler does and no further. Steps that others make anyway are left out. Factors and
+divisors are numbers, divisors above 0.
 Source: xla/hlo/analysis/symbolic_expr.cc; xla/hlo/analysis/indexing_map.cc, SymbolicExprSimplifier.
 """
 
@@ -213,7 +214,11 @@ def is_multiple(expression: Expression, factor: int) -> bool:
 
 
 def canonical(expression: Expression) -> Expression:
-    """Simplified without a look at how large variables can be."""
+    """Simplified without a look at how large variables can be.
+
+    A common factor of what is divided and its divisor, multiples of the divisor in it, and a
+    quotient and rest that belong together are left to ``Simplifier``, which all quotients come to.
+    """
     kind = expression.kind
     if kind in (VARIABLE, CONSTANT):
         return expression
@@ -260,24 +265,13 @@ def _canonical_sum(left: Expression, right: Expression) -> Expression:
                 number += base.left * factor
             else:
                 factors[base] += factor
-    found: list[Expression] = []
-    merged = False
-    for base in sorted(factors):  # x // c * (c * y) + x % c * y is x * y
-        factor = factors[base]
-        if base.kind == DIVIDE and factor % base.right.left == 0:
-            rest = canonical(modulo(base.left, base.right.left))
-            share = factor // base.right.left
-            if factors.get(rest) == share:
-                factors[base] = factors[rest] = 0
-                found.append(canonical(multiply(base.left, share)))
-                merged = True
-    found += [canonical(multiply(base, factor)) for base, factor in factors.items()]
+    found = [canonical(multiply(base, factor)) for base, factor in factors.items()]
     if number:
         found.append(constant(number))
     total = ZERO
     for term in sorted(found):
         total = add(total, term)
-    return canonical(total) if merged else total
+    return total
 
 
 def _canonical_product(left: Expression, factor: int) -> Expression:
@@ -290,23 +284,12 @@ def _canonical_product(left: Expression, factor: int) -> Expression:
 
 
 def _canonical_quotient(left: Expression, divisor: int) -> Expression:
-    if left.kind == MULTIPLY:
-        common = gcd(left.right.left, divisor)
-        if common > 1:
-            return canonical(
-                divide(multiply(left.left, left.right.left // common), divisor // common)
-            )
     if left.kind == ADD and left.right.kind == CONSTANT:
         # (x + c) // d is x // d + c // d where c % d cannot lift x over the next multiple of d.
         known = largest_divisor(left.left)
         whole, rest = divmod(left.right.left, divisor)
         if rest < gcd(known, divisor):
             return canonical(add(divide(left.left, divisor), whole))
-    if left.kind == ADD:
-        for one, other in ((left.left, left.right), (left.right, left.left)):
-            base, factor = _one_factor(one)
-            if factor % divisor == 0:
-                return canonical(add(multiply(base, factor // divisor), divide(other, divisor)))
     return divide(left, divisor)
 
 
@@ -405,10 +388,7 @@ class Simplifier:
         return expression
 
     def _product(self, product: Expression) -> Expression:
-        left, factor = self._once(product.left), product.right.left
-        if left.kind == ADD:
-            return _map_terms(left, lambda term: multiply(term, factor))
-        return product if left == product.left else multiply(left, factor)
+        return multiply(self._once(product.left), product.right.left)
 
     def _quotient(self, quotient: Expression) -> Expression:
         left, divisor = self._once(quotient.left), int(quotient.right.left)
@@ -510,8 +490,11 @@ class Simplifier:
         quotients: list[tuple[Expression, int]],
         factors: Counter[Expression],
     ) -> None:
-        """Makes one of what belongs together: x % c * y + x // c * (c * y) is x * y, and
-        (x - x // c * c) * y is x % c * y."""
+        """Makes one of what belongs together: x % c * y + x // c * (c * y) is x * y.
+
+        x - x // c * c stays: a quotient has a factor below 0 only in the difference of the ends of
+        a tile, of which is asked whether it is a number, and a rest there would make it none.
+        """
         for rest, factor in list(rests) if quotients else ():
             divisor = rest.right.left
             wanted = self.simplify(divide(rest.left, divisor)), factor * divisor
@@ -519,14 +502,6 @@ class Simplifier:
                 factors[rest.left] += factor
                 quotients.remove(wanted)
                 rests.remove((rest, factor))
-        for quotient, factor in list(quotients):
-            divisor = quotient.right.left
-            if factor <= 0 and factor % divisor == 0:
-                share = factor // divisor
-                for term in terms(quotient.left):
-                    factors[term] += share
-                rests.append((modulo(quotient.left, divisor), -share))
-                quotients.remove((quotient, factor))
 
 
 def _one_factor(term: Expression) -> tuple[Expression, int]:
