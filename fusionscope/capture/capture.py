@@ -72,13 +72,15 @@ def capture(
     flags: Sequence[str] = (),
     python: str = sys.executable,
     limit_s: float = 600.0,
+    put: str | None = None,
 ) -> Captured:
     """Compiles ``program`` for ``target`` and dumps every stage into ``directory``, which has to be
     empty or new.
 
     ``flags`` are more of XLA's, such as ``--xla_gpu_enable_triton_gemm=false``; ``python`` is one
-    that has jax. A compiler that dies is told in the result. Raises ``UnusableInput`` where there
-    is nothing to compile, or nothing to compile it with.
+    that has jax. ``put`` is HLO text that takes the place of a program that comes as a file before
+    it is scheduled, by the compiler's own hook. A compiler that dies is told in the result. Raises
+    ``UnusableInput`` where there is nothing to compile, or nothing to compile it with.
     """
     for flag in flags:
         if not _FLAG.fullmatch(flag):
@@ -86,7 +88,7 @@ def capture(
     _make_empty(directory)
     with TemporaryDirectory() as scratch:
         request, result = Path(scratch) / "request.json", Path(scratch) / "result.json"
-        request.write_text(json.dumps(_request(program, target)), encoding="utf-8")
+        request.write_text(json.dumps(_request(program, target, put)), encoding="utf-8")
         command = [python, str(_CHILD), str(request), str(result)]
         try:
             done = subprocess.run(
@@ -155,8 +157,9 @@ def _remove_others(directory: Path, module: str) -> None:
             path.unlink()
 
 
-def _request(program: Program, target: Target) -> dict[str, Any]:
-    content = {
+def _request(program: Program, target: Target, put: str | None) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "put": put,
         "program": {**asdict(program), "kind": program.kind.value},
         "device": {**asdict(target), "is_here": target.is_here},
     }

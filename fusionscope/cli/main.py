@@ -21,6 +21,7 @@ COMMANDS = {
     "diff": "What differs between two files, two stages or two dumps.",
     "verify": "How far a replay of the compiler's rules agrees with what it did.",
     "capture": "Compile a program, also for a device that is not here, and explain its dump.",
+    "rerun": "Compile a dumped program again, with the fusions that changed rules make.",
     "rules": "The compiler's fusion rules, or the page of one of them.",
     "parse": "Read one HLO file and print what is in it.",
 }
@@ -57,6 +58,7 @@ def cli(debug: bool) -> None:
       fusionscope diff before_dir/ after_dir/
       fusionscope verify dump_dir/ --at-least 99.5
       fusionscope capture model.py:step --device h100
+      fusionscope rerun dump_dir/ --allow 'concatenate* -> *'
       fusionscope rules cpu-concat
       fusionscope parse module_0001.jit_f.before_optimizations.txt
     """

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusionscope.replay.plan import Considered, Event, FusionPlan, Merged, Refused, Scored
+from fusionscope.replay.triton_fusion import give_to_triton
 from fusionscope.rules.changes import Allowed, Forbidden
 from fusionscope.rules.fusing import create_fusion, fuse_instruction, merge_fusion
 from fusionscope.rules.gpu.cost.duration import INFINITE, Duration
 from fusionscope.rules.gpu.cost.memory import KERNEL_LAUNCH
 from fusionscope.rules.gpu.cost.model import Estimate, PairCost
-from fusionscope.rules.gpu.emitters import TRITON, EmitterKind, is_generic_triton
+from fusionscope.rules.gpu.emitters import EmitterKind, is_generic_triton
 from fusionscope.rules.gpu.fusion import (
     AllUsers,
     GpuPairRule,
@@ -335,7 +336,7 @@ class _Run:
             tiling = tilings[consumer]
             triton.fused(fusion, identities[consumer], tiling)
             if tiling is not None:
-                fusion.fusion_kind, fusion.backend_kind = "kCustom", TRITON
+                give_to_triton(fusion, tiling)
             self.events.append(Merged(fusion.name, producer.name, before))
             self.decisions.append(
                 Considered(self._computation.name, producer.name, before, NO_OBJECTION, fusion.name)

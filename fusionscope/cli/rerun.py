@@ -1,0 +1,122 @@
+"""``fusionscope rerun DUMP``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from fusionscope.cli.output import changes_options, open_console, top_option, write_json
+from fusionscope.errors import UnusableInput
+
+
+@click.command(name="rerun")
+@click.argument("dump", type=click.Path(path_type=Path))
+@click.option("--module", metavar="GLOB", help="The module, by name or number.")
+@click.option("--replay", "is_own", is_flag=True, help="Try: the compiler's own plan, as a check.")
+@click.option("--no-fusion", "is_none", is_flag=True, help="Try: fuse nothing.")
+@changes_options
+@click.option("--flag", "flags", metavar="NAME=VALUE", multiple=True, help="One more flag of XLA.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("fusionscope-rerun"),
+    show_default=True,
+    help="Where the new dump goes.",
+)
+@click.option(
+    "--python",
+    metavar="PATH",
+    default=sys.executable,
+    help="A Python that has jax, where this one has not.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    metavar="SECONDS",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long the compilation may take.",
+)
+@top_option
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="How the result is written.",
+)
+def command(
+    dump: Path,
+    module: str | None,
+    is_own: bool,
+    is_none: bool,
+    set_: tuple[str, ...],
+    disable: tuple[str, ...],
+    allow: tuple[str, ...],
+    forbid: tuple[str, ...],
+    plan: Path | None,
+    flags: tuple[str, ...],
+    output: Path,
+    python: str,
+    limit_s: float,
+    top: int,
+    format_name: str,
+) -> int:
+    """Compile a dumped program again, with the fusions that changed rules make.
+
+    DUMP is one of an NVIDIA GPU with all stages, as capture makes it; the GPU need not be here. The
+    changed rules are replayed, and the real compiler takes what they make in the place of its own
+    fusions. The new dump is held against the plan: exit code 1 where something else came of it, or
+    the compiler died of it.
+
+    \b
+    Examples:
+      fusionscope rerun dump_dir/ --replay
+      fusionscope rerun dump_dir/ --allow 'concatenate* -> *'
+      fusionscope rerun dump_dir/ --forbid 'exponential -> reduce' --output without
+      fusionscope rerun dump_dir/ --no-fusion
+    """
+    from fusionscope.dump import open_dump
+    from fusionscope.explain.explain import pick_modules
+    from fusionscope.report.rerun import print_rerun, to_json
+    from fusionscope.rerun.plans import changed_plan, no_plan, own_plan
+    from fusionscope.rerun.rerun import rerun
+    from fusionscope.rules.changes import read_changes, read_plan
+
+    changes = read_changes(set_, disable, allow, forbid)
+    if plan is not None:
+        changes = read_plan(plan) | changes
+    if is_own + is_none + bool(changes) != 1:
+        raise UnusableInput(
+            "nothing to try, or several things at once: expected --replay, --no-fusion, or changed "
+            "rules (--set, --disable, --allow, --forbid, --plan)"
+        )
+    opened = open_dump(dump)
+    picked = pick_modules(opened, module)
+    modules = [each for each in picked if each.backend == "gpu"] or picked
+    if len(modules) > 1:
+        names = ", ".join(f"{each.name} ({each.number})" for each in modules[:8])
+        raise UnusableInput(f"several modules: {names}", hint="name one with --module")
+    (chosen,) = modules
+    if is_own:
+        wanted = own_plan(chosen)
+    else:
+        wanted = no_plan(chosen) if is_none else changed_plan(chosen, changes)
+    found = rerun(
+        chosen,
+        wanted,
+        output,
+        flags=[f"--{flag.removeprefix('--')}" for flag in flags],
+        python=python,
+        limit_s=limit_s,
+    )
+    if format_name == "json":
+        write_json(to_json(found), None)
+    else:
+        with open_console(None) as console:
+            print_rerun(found, console, top)
+    return 0 if found.holds else 1

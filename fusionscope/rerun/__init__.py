@@ -1,0 +1,1 @@
+"""From a changed plan to what the real compiler makes of it."""
