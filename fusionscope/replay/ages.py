@@ -18,7 +18,7 @@ from fusionscope.replay.comparison import NO_MEANING
 _NUMBERED = re.compile(r"(.+)\.(\d+)")
 _PARAMETER, _CONSTANT, _FORWARD, _BACKWARD = range(4)
 
-_MOVING = frozenset("bitcast reshape transpose".split())
+_MOVING = frozenset({"bitcast", "broadcast", "reshape"})
 
 Key = tuple[int, ...]
 
@@ -54,34 +54,34 @@ def later_ages(made: Sequence[Instruction]) -> list[str]:
 
 
 def find_made_again(before: Iterable[Computation], after: Iterable[Computation]) -> Iterator[str]:
-    """What most likely is another one, made later by the name of the one that it replaced. An
-    instruction that stays does what it did, but may read something else.
+    """What most likely is another one, made later by the name of the one that it replaced: it is
+    another operation, has other attributes, or is what two that move elements became."""
+    old, new = (
+        {each.name: each for computation in stage for each in computation.instructions}
+        for stage in (before, after)
+    )
+    for name, instruction in new.items():
+        known = old.get(name)
+        if known is None:
+            continue
+        reads = [each.name for each in instruction.operands]
+        if known.opcode != instruction.opcode:
+            yield name
+        elif reads != [each.name for each in known.operands]:
+            is_known = reads[0] in old
+            is_gone = known.operands[0].name not in new
+            if _meaning(known) != _meaning(instruction) or (
+                is_known and _became_one(known, instruction, is_gone=is_gone)
+            ):
+                yield name
 
-    A reshape is nearly never given another operand, nor does an operation that moves elements read
-    what was read through another such, but where two became one.
-    """
-    old = {each.name: each for computation in before for each in computation.instructions}
-    for computation in after:
-        for new in computation.instructions:
-            known = old.get(new.name)
-            if known is not None and _is_made_again(known, new):
-                yield new.name
 
-
-def _is_made_again(old: Instruction, new: Instruction) -> bool:
-    if old.opcode != new.opcode:
-        return True
-    names = [[each.name for each in one.operands] for one in (old, new)]
-    if names[0] == names[1]:
-        return False
-    if old.opcode == "reshape" or _meaning(old) != _meaning(new):
-        return True
-    passed = old.operands[0]
-    return (
-        old.opcode in _MOVING
-        and passed.opcode in _MOVING
-        and passed.operands[0].name == names[1][0]
-        and passed.operands[0].shape != passed.shape
+def _became_one(old: Instruction, new: Instruction, *, is_gone: bool) -> bool:
+    """Whether the operation now reads what it read through another one before, which ``is_gone``.
+    That one could just have been left out where it changed nothing, as bitcasts often are."""
+    passed, read = old.operands[0], new.operands[0]
+    return {old.opcode, passed.opcode} <= _MOVING and (
+        passed.shape != read.shape or (is_gone and old.opcode != "bitcast")
     )
 
 
