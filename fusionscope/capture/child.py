@@ -305,8 +305,11 @@ def _compile_module(
 def _put(text: str, name: str) -> None:
     """Lets the compiler take ``text`` instead of what the module of that name has become when it is
     about to be scheduled."""
+    import jaxlib
     from jaxlib import _hlo, _jax, _xla
 
+    if not hasattr(_jax, "get_pjrt_plugin"):
+        raise Unusable(f"jaxlib {jaxlib.__version__} has no hook to put a plan in, 0.11 has one")
     proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
 
     def transform(module: bytes) -> bytes:
