@@ -20,7 +20,7 @@ from fusionscope.capture.targets import Program, ProgramKind, Target
 from fusionscope.errors import UnusableInput
 
 MANIFEST = "fusionscope-capture.json"
-_SCHEMA = "fusionscope.capture/1"
+SCHEMA = "fusionscope.capture/1"
 _CHILD = Path(__file__).parent / "child.py"
 _STAGES = (
     "--xla_dump_hlo_as_text",
@@ -60,6 +60,19 @@ class Captured:
     problem: str
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """All but the directory, as data that JSON can hold."""
+        return {
+            "program": self.program,
+            "target": self.target,
+            "flags": list(self.flags),
+            "arguments": list(self.arguments),
+            "python": self.python,
+            "versions": dict(self.versions),
+            "problem": self.problem,
+        }
+
+    @property
     def has_stages(self) -> bool:
         return any(self.directory.glob("module_*.txt"))
 
@@ -85,7 +98,7 @@ def capture(
     for flag in flags:
         if not _FLAG.fullmatch(flag):
             raise UnusableInput(f"{flag!r} is no flag, expected --xla_name=value")
-    _make_empty(directory)
+    _require_empty(directory)
     with TemporaryDirectory() as scratch:
         request, result = Path(scratch) / "request.json", Path(scratch) / "result.json"
         request.write_text(json.dumps(_request(program, target, put)), encoding="utf-8")
@@ -124,7 +137,7 @@ def capture(
     return captured
 
 
-def _make_empty(directory: Path) -> None:
+def _require_empty(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         is_empty = not any(directory.iterdir())
@@ -175,7 +188,7 @@ def _environment(target: Target, directory: Path, flags: Iterable[str]) -> dict[
     if target.description is not None:
         own += _ABSENT
     # What a program computes while it is imported, it computes on what is here.
-    environment = os.environ | {
+    return os.environ | {
         "XLA_FLAGS": " ".join(
             [os.environ.get("XLA_FLAGS", ""), *own, *map(_quoted, flags)]
         ).strip(),
@@ -185,7 +198,6 @@ def _environment(target: Target, directory: Path, flags: Iterable[str]) -> dict[
         "TPU_SKIP_MDS_QUERY": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # nothing runs on it, so nothing is locked
     }
-    return environment
 
 
 def _quoted(flag: str) -> str:
@@ -237,16 +249,6 @@ def _words(program: Program) -> str:
 
 
 def _write_manifest(captured: Captured) -> None:
-    content = {
-        "schema": _SCHEMA,
-        "fusionscope": __version__,
-        "program": captured.program,
-        "target": captured.target,
-        "flags": list(captured.flags),
-        "arguments": list(captured.arguments),
-        "python": captured.python,
-        "versions": dict(captured.versions),
-        "problem": captured.problem,
-    }
+    content = {"schema": SCHEMA, "fusionscope": __version__, **captured.facts}
     text = json.dumps(content, indent=1) + "\n"
     (captured.directory / MANIFEST).write_text(text, encoding="utf-8")

@@ -57,11 +57,8 @@ def main() -> None:
         _compile(request, told, result)
     except Unusable as problem:
         told["problem"] = str(problem)
-        told["is_unusable"] = True
     except Exception as error:
         told["problem"] = f"{type(error).__name__}: {error}"
-        _write(told, result)
-        raise
     _write(told, result)
 
 

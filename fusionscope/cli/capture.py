@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from fusionscope.cli.output import open_console, show_problem, show_progress, write_json
+from fusionscope.cli.output import (
+    as_flags,
+    compiling_options,
+    open_console,
+    show_problem,
+    show_progress,
+    write_json,
+)
 from fusionscope.errors import UnusableInput
 
 if TYPE_CHECKING:
@@ -37,7 +43,6 @@ _TOP = 5  # length of the explanation's lists
     show_default=True,
     help="What to compile for: cpu, gpu, h100, b200, tpu:v5e, … or the file of a description.",
 )
-@click.option("--flag", "flags", metavar="NAME=VALUE", multiple=True, help="One more flag of XLA.")
 @click.option(
     "--variant",
     "variants",
@@ -45,42 +50,13 @@ _TOP = 5  # length of the explanation's lists
     multiple=True,
     help="One more dump for each device, with these flags too.",
 )
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("fusionscope-dump"),
-    show_default=True,
-    help="Where the dump goes; several go into folders in it.",
-)
-@click.option(
-    "--python",
-    metavar="PATH",
-    default=sys.executable,
-    help="A Python that has jax, where this one has not.",
-)
-@click.option(
-    "--limit",
-    "limit_s",
-    metavar="SECONDS",
-    default=600.0,
-    show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
-    help="How long each compilation may take.",
-)
+@compiling_options("fusionscope-dump", "Where the dump goes; several go into folders in it.")
 @click.option("--no-explain", "is_silent", is_flag=True, help="Do not explain the dumps.")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="How the result is written.",
-)
 def command(
     program: str,
     arguments: tuple[str, ...],
     devices: tuple[str, ...],
-    flags: tuple[str, ...],
+    flags: list[str],
     variants: tuple[str, ...],
     output: Path,
     python: str,
@@ -124,7 +100,7 @@ def command(
                 read,
                 target,
                 output / folder if len(runs) > 1 else output,
-                flags=[f"--{flag.removeprefix('--')}" for flag in all_flags],
+                flags=all_flags,
                 python=python,
                 limit_s=limit_s,
             )
@@ -150,7 +126,7 @@ def _read_variant(words: str) -> tuple[str, list[str]]:
     name, colon, flags = words.partition(":")
     if not (colon and flags.split() and _NAME.fullmatch(name)):
         raise UnusableInput(f"--variant {words!r}: expected 'NAME: FLAG=VALUE ...'")
-    return name, flags.split()
+    return name, as_flags(flags.split())
 
 
 def _explain(directory: Path, console: Console) -> None:

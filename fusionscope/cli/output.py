@@ -33,16 +33,21 @@ def format_options(*formats: str) -> Callable[[Command], Command]:
         command = click.option(
             "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file."
         )(command)
-        return click.option(
-            "--format",
-            "format_name",
-            type=click.Choice(formats),
-            default=formats[0],
-            show_default=True,
-            help="How the result is written.",
-        )(command)
+        return format_option(*formats)(command)
 
     return add
+
+
+def format_option(*formats: str) -> Callable[[Command], Command]:
+    """``--format`` with these choices, the first by default."""
+    return click.option(
+        "--format",
+        "format_name",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="How the result is written.",
+    )
 
 
 top_option = click.option(
@@ -60,6 +65,55 @@ device_option = click.option(
     metavar="NAME|FILE",
     help="The GPU to go by: h100, b200, mi300x, …, or the file of a description.",
 )
+
+
+def compiling_options(directory: str, holds: str) -> Callable[[Command], Command]:
+    """The options of what compiles, as ``flags``, ``output``, ``python``, ``limit_s`` and
+    ``format_name``. ``directory`` is the default of ``--output``, ``holds`` its help."""
+
+    def add(command: Command) -> Command:
+        for option in (
+            format_option("text", "json"),
+            click.option(
+                "--limit",
+                "limit_s",
+                metavar="SECONDS",
+                default=600.0,
+                show_default=True,
+                type=click.FloatRange(min=0, min_open=True),
+                help="How long a compilation may take.",
+            ),
+            click.option(
+                "--python",
+                metavar="PATH",
+                default=sys.executable,
+                help="A Python that has jax, where this one has not.",
+            ),
+            click.option(
+                "--output",
+                type=click.Path(path_type=Path, file_okay=False),
+                default=Path(directory),
+                show_default=True,
+                help=holds,
+            ),
+            click.option(
+                "--flag",
+                "flags",
+                metavar="NAME=VALUE",
+                multiple=True,
+                callback=lambda _context, _option, flags: as_flags(flags),
+                help="One more flag of XLA.",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+def as_flags(words: Iterable[str]) -> list[str]:
+    """Flags as XLA has them, whether they were given with dashes or without."""
+    return [f"--{each.removeprefix('--')}" for each in words]
 
 
 def changes_options(command: Command) -> Command:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import changes_options, open_console, top_option, write_json
+from fusionscope.cli.output import (
+    changes_options,
+    compiling_options,
+    open_console,
+    top_option,
+    write_json,
+)
 from fusionscope.errors import UnusableInput
 
 
@@ -17,38 +22,8 @@ from fusionscope.errors import UnusableInput
 @click.option("--replay", "is_own", is_flag=True, help="Try: the compiler's own plan, as a check.")
 @click.option("--no-fusion", "is_none", is_flag=True, help="Try: fuse nothing.")
 @changes_options
-@click.option("--flag", "flags", metavar="NAME=VALUE", multiple=True, help="One more flag of XLA.")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("fusionscope-rerun"),
-    show_default=True,
-    help="Where the new dump goes.",
-)
-@click.option(
-    "--python",
-    metavar="PATH",
-    default=sys.executable,
-    help="A Python that has jax, where this one has not.",
-)
-@click.option(
-    "--limit",
-    "limit_s",
-    metavar="SECONDS",
-    default=600.0,
-    show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
-    help="How long the compilation may take.",
-)
+@compiling_options("fusionscope-rerun", "Where the new dump goes.")
 @top_option
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="How the result is written.",
-)
 def command(
     dump: Path,
     module: str | None,
@@ -59,7 +34,7 @@ def command(
     allow: tuple[str, ...],
     forbid: tuple[str, ...],
     plan: Path | None,
-    flags: tuple[str, ...],
+    flags: list[str],
     output: Path,
     python: str,
     limit_s: float,
@@ -110,7 +85,7 @@ def command(
         chosen,
         wanted,
         output,
-        flags=[f"--{flag.removeprefix('--')}" for flag in flags],
+        flags=flags,
         python=python,
         limit_s=limit_s,
     )

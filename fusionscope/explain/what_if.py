@@ -10,9 +10,8 @@ from fusionscope.dump.device import Device, describe
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.replayed import Replayed
 from fusionscope.explain.result import ChangedPair, WhatIf
-from fusionscope.history.kernels import find_kernels
-from fusionscope.history.outcomes import Outcome, Pair, pairs_after
-from fusionscope.history.values import Numbering
+from fusionscope.history.kernels import total_kernels
+from fusionscope.history.outcomes import TOGETHER, Pair, pairs_after
 from fusionscope.hlo import Module
 from fusionscope.replay.comparison import find_divergence
 from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
@@ -20,7 +19,6 @@ from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.rules.books import Books
 from fusionscope.rules.changes import TAKING_WISHES, Changes, unfitting
 
-_TOGETHER = (Outcome.FUSED, Outcome.DUPLICATED)
 # The passes of a GPU that run one upon the other: between these groups much else is done.
 _GPU_CHAINS = (
     ("variadic-op-splitter", "sort-iota-fusion", "priority-fusion", "multi_output_fusion"),
@@ -82,7 +80,7 @@ def what_if(
                 notes.append(_PASSES_BETWEEN)
     pairs = [pairs_after(inputs[0], plan.module) for plan in (as_is, plan)]
     refused = Replayed(old, runs[-1].pass_name), Replayed(new, runs[-1].pass_name)
-    totals = [_totals(each.module, module.backend) for each in (as_is, plan)]
+    totals = [total_kernels(each.module, module.backend) for each in (as_is, plan)]
     words = [str(changes)] if changes else []
     if other is not None:
         words.append(f"for {describe(other)}")
@@ -96,11 +94,11 @@ def what_if(
                 before.consumer.name,
                 before.outcome,
                 after.outcome,
-                _refusal(refused[after.outcome not in _TOGETHER], before),
+                _refusal(refused[after.outcome not in TOGETHER], before),
                 before.bytes_between,
             )
             for before, after in zip(*pairs, strict=True)
-            if (before.outcome in _TOGETHER) != (after.outcome in _TOGETHER)
+            if (before.outcome in TOGETHER) != (after.outcome in TOGETHER)
         ),
         tuple(dict.fromkeys(notes)),
     )
@@ -143,9 +141,3 @@ def _refusal(replayed: Replayed, pair: Pair) -> str | None:
         if reason is not None:
             return reason.rule
     return None
-
-
-def _totals(module: Module, backend: str | None) -> tuple[int, int]:
-    """Launches, and bytes moved, of a run."""
-    kernels = find_kernels(Numbering().number(module), backend)
-    return sum(kernel.runs for kernel in kernels), sum(kernel.bytes_moved for kernel in kernels)

@@ -6,10 +6,11 @@ import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from fusionscope.history.operations import flatten
-from fusionscope.history.values import Execution, NumberedModule
-from fusionscope.hlo import Instruction
+from fusionscope.history.values import Execution, NumberedModule, Numbering
+from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 
 
@@ -79,6 +80,20 @@ _LIBRARY_TARGETS = re.compile(
 )
 # Operations that CPU and GPU leave to a library where they are not in a fusion.
 _LIBRARY_OPERATIONS = frozenset({"cholesky", "convolution", "dot", "fft", "triangular-solve"})
+
+
+class Totals(NamedTuple):
+    """Of one run: ``launches``, and ``bytes_moved`` as shapes tell."""
+
+    launches: int
+    bytes_moved: int
+
+
+def total_kernels(module: Module, backend: str | None) -> Totals:
+    kernels = find_kernels(Numbering().number(module), backend)
+    return Totals(
+        sum(kernel.runs for kernel in kernels), sum(kernel.bytes_moved for kernel in kernels)
+    )
 
 
 def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel, ...]:

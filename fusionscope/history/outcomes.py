@@ -24,6 +24,9 @@ class Outcome(StrEnum):
     GONE = "gone"
 
 
+TOGETHER = (Outcome.FUSED, Outcome.DUPLICATED)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
     """A producer and one consumer that reads it, in the stage before fusion.

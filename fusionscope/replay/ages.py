@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from fusionscope.hlo import Computation, Instruction
-from fusionscope.replay.comparison import NO_MEANING
+from fusionscope.replay.comparison import meaning
 
 _NUMBERED = re.compile(r"(.+)\.(\d+)")
 _PARAMETER, _CONSTANT, _FORWARD, _BACKWARD = range(4)
@@ -70,7 +70,7 @@ def find_made_again(before: Iterable[Computation], after: Iterable[Computation])
         elif reads != [each.name for each in known.operands]:
             is_known = reads[0] in old
             is_gone = known.operands[0].name not in new
-            if _meaning(known) != _meaning(instruction) or (
+            if meaning(known) != meaning(instruction) or (
                 is_known and _became_one(known, instruction, is_gone=is_gone)
             ):
                 yield name
@@ -83,11 +83,6 @@ def _became_one(old: Instruction, new: Instruction, *, is_gone: bool) -> bool:
     return {old.opcode, passed.opcode} <= _MOVING and (
         passed.shape != read.shape or (is_gone and old.opcode != "bitcast")
     )
-
-
-def _meaning(instruction: Instruction) -> dict[str, str]:
-    attributes = instruction.attributes
-    return {key: value for key, value in attributes.items() if key not in NO_MEANING}
 
 
 def _constant(instruction: Instruction) -> Instruction | None:

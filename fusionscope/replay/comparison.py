@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
-from fusionscope.hlo import Module
+from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.shape import Shape
 from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.rules.properties import has_side_effect
 
 # Attributes that say what an instruction is called, where it comes from or whom it calls, not what
 # it does: that the computations are equal is looked at on its own.
-NO_MEANING = frozenset(
+_NO_MEANING = frozenset(
     """backend_config body branch_computations called_computations calls condition
     control-predecessors false_computation frontend_attributes kind metadata origin scatter select
     sharding statistics to_apply true_computation""".split()
@@ -42,7 +42,7 @@ def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
     attributes, literals, kinds of fusions and what is in them. Names do not count, nor does what
     nothing reads.
     """
-    for place in _side_by_side(ours, theirs):
+    for place in _side_by_side(MutableModule(ours), MutableModule(theirs)):
         if place.what is not None:
             one, other = (_words(each, place.what) for each in (place.ours, place.theirs))
             return Divergence(place.computation, place.what, one, other)
@@ -52,18 +52,19 @@ def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
 def find_names(ours: Module, theirs: Module) -> dict[str, str]:
     """What the instructions of ``theirs`` are called in ``ours``, up to the first difference, and
     what reads these and is read by nothing."""
+    our_graph, their_graph = MutableModule(ours), MutableModule(theirs)
     names = {
         place.theirs.name: place.ours.name
-        for place in _side_by_side(ours, theirs)
+        for place in _side_by_side(our_graph, their_graph)
         if place.what is None and place.ours is not None and place.theirs is not None
     }
     known = set(names.values())
     unread: dict[tuple[str, Shape, tuple[str, ...]], list[str]] = defaultdict(list)
-    for each in MutableModule(ours).walk():
+    for each in our_graph.walk():
         if each.operands and not each.users and each.name not in known:
             reads = tuple(operand.name for operand in each.operands)
             unread[each.opcode, each.shape, reads].append(each.name)
-    for each in MutableModule(theirs).walk():
+    for each in their_graph.walk():
         if each.operands and not each.users and each.name not in names:
             reads = tuple(names.get(operand.name, "") for operand in each.operands)
             if candidates := unread[each.opcode, each.shape, reads]:
@@ -80,9 +81,9 @@ class _Place(NamedTuple):
     what: str | None
 
 
-def _side_by_side(ours: Module, theirs: Module) -> Iterator[_Place]:
+def _side_by_side(ours: MutableModule, theirs: MutableModule) -> Iterator[_Place]:
     """The places of two modules, in order, up to the first that differs."""
-    pending = [(MutableModule(ours).entry, MutableModule(theirs).entry)]
+    pending = [(ours.entry, theirs.entry)]
     seen: set[tuple[MutableComputation, MutableComputation]] = set()
     while pending:
         one, other = pending.pop()
@@ -168,8 +169,10 @@ class _Contents:
             else:
                 does = each.opcode, str(each.shape), each.fusion_kind, "".join(each.inside.split())
                 bodies = tuple(called[body] for body in each.called)
-                meaning = tuple(sorted(_meaning(each).items()))
-                numbers[each] = self._number((does, each.backend_kind, operands, bodies, meaning))
+                attributes = tuple(sorted(meaning(each).items()))
+                numbers[each] = self._number(
+                    (does, each.backend_kind, operands, bodies, attributes)
+                )
         return numbers
 
 
@@ -196,13 +199,14 @@ def _difference(one: MutableInstruction, other: MutableInstruction) -> str | Non
     if len(one.called) != len(other.called):
         return "called computations"
     if one.attributes_text != other.attributes_text:
-        a, b = _meaning(one), _meaning(other)
+        a, b = meaning(one), meaning(other)
         return next((f"{key}=" for key in {**a, **b} if a.get(key) != b.get(key)), None)
     return None
 
 
-def _meaning(instruction: MutableInstruction) -> dict[str, str]:
-    return {k: v for k, v in instruction.attributes.items() if k not in NO_MEANING}
+def meaning(instruction: Instruction | MutableInstruction) -> dict[str, str]:
+    """The attributes that say what it does."""
+    return {k: v for k, v in instruction.attributes.items() if k not in _NO_MEANING}
 
 
 def _words(instruction: MutableInstruction | None, what: str) -> str:

@@ -39,17 +39,18 @@ def retrace(
     """The users that the values of ``after`` have, where those of ``before`` had ``users``.
     ``removes_last`` is whether the pass removed nothing before all that is new was there."""
     gone = {name: f"{name} before" for name in _find_replaced(before, after)}  # no name has a space
-    names = {name: gone.get(name, name) for name in before.rank}
-    before = replace(
-        before,
-        rank={names[name]: rank for name, rank in before.rank.items()},
-        operands={
-            names[name]: [names[operand] for operand in each]
-            for name, each in before.operands.items()
-        },
-        roots={computation: names[root] for computation, root in before.roots.items()},
-    )
-    users = {names[name]: [names[user] for user in each] for name, each in users.items()}
+    if gone:
+        names = {name: gone.get(name, name) for name in before.rank}
+        before = replace(
+            before,
+            rank={names[name]: rank for name, rank in before.rank.items()},
+            operands={
+                names[name]: [names[operand] for operand in each]
+                for name, each in before.operands.items()
+            },
+            roots={computation: names[root] for computation, root in before.roots.items()},
+        )
+        users = {names[name]: [names[user] for user in each] for name, each in users.items()}
     retracing = _Retracing(before, after, users, {gone[name]: name for name in gone})
     retracing.run(removes_last)
     return {name: list(retracing.users[name]) for name in after.rank}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from fusionscope.capture.capture import SCHEMA
 from fusionscope.report.text import plural, safe
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.capture.capture import Captured
-
-SCHEMA = "fusionscope.capture/1"
 
 
 def to_json(found: Iterable[Captured]) -> dict[str, Any]:
@@ -21,16 +20,7 @@ def to_json(found: Iterable[Captured]) -> dict[str, Any]:
 
 
 def capture_json(captured: Captured) -> dict[str, Any]:
-    return {
-        "directory": str(captured.directory),
-        "program": captured.program,
-        "target": captured.target,
-        "flags": list(captured.flags),
-        "arguments": list(captured.arguments),
-        "python": captured.python,
-        "versions": dict(captured.versions),
-        "problem": captured.problem,
-    }
+    return {"directory": str(captured.directory), **captured.facts}
 
 
 def print_captured(captured: Captured, console: Console) -> None:

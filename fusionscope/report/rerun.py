@@ -10,7 +10,8 @@ from fusionscope.report.text import print_hidden, safe, size
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.rerun.rerun import Rerun, RerunPair, Totals
+    from fusionscope.history.kernels import Totals
+    from fusionscope.rerun.rerun import Rerun, RerunPair
 
 SCHEMA = "fusionscope.rerun/1"
 

@@ -15,9 +15,8 @@ from fusionscope.capture.targets import Program, ProgramKind, Target
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import CudaCapability
 from fusionscope.errors import UnusableInput
-from fusionscope.history.kernels import find_kernels
-from fusionscope.history.outcomes import Outcome, pairs_after
-from fusionscope.history.values import Numbering
+from fusionscope.history.kernels import Totals, total_kernels
+from fusionscope.history.outcomes import TOGETHER, Outcome, pairs_after
 from fusionscope.hlo import Module, to_text
 from fusionscope.replay.comparison import Divergence, find_divergence, has_same_kernels
 from fusionscope.rerun.plans import FUSING, Plan
@@ -37,7 +36,6 @@ _PIPELINES_BEFORE = (
     "dynamic-slice",
     "pre-fusion",
 )
-_TOGETHER = (Outcome.FUSED, Outcome.DUPLICATED)
 _DISABLING = "xla_disable_hlo_passes"
 _OWN_FLAG = re.compile(r"xla_gpu_(?!cuda_data_dir).*|xla_allow_excess_precision")
 _PLAIN = re.compile(r"[\w.+-]*")
@@ -51,14 +49,6 @@ class RerunPair:
     consumer: str
     before: Outcome
     after: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Of one run: ``launches``, and ``bytes_moved`` as shapes tell."""
-
-    launches: int
-    bytes_moved: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +119,8 @@ def rerun(
         module.name,
         plan.words,
         captured,
-        _totals(final),
-        None if ends is None else _totals(ends),
+        total_kernels(final, "gpu"),
+        None if ends is None else total_kernels(ends, "gpu"),
         () if ends is None else tuple(_differing(plan.before, final, ends)),
         () if ends is None else tuple(_differing(plan.before, plan.after, ends)),
         divergence,
@@ -176,16 +166,9 @@ def _made(captured: Captured) -> DumpedModule | None:
     return module
 
 
-def _totals(module: Module) -> Totals:
-    kernels = find_kernels(Numbering().number(module), "gpu")
-    return Totals(
-        sum(kernel.runs for kernel in kernels), sum(kernel.bytes_moved for kernel in kernels)
-    )
-
-
 def _differing(before: Module, one: Module, other: Module) -> Iterator[RerunPair]:
     """Pairs of ``before`` that are together in one of two modules alone."""
     for first, second in zip(pairs_after(before, one), pairs_after(before, other), strict=True):
         outcomes = first.outcome, second.outcome
-        if Outcome.GONE not in outcomes and len({each in _TOGETHER for each in outcomes}) > 1:
+        if Outcome.GONE not in outcomes and len({each in TOGETHER for each in outcomes}) > 1:
             yield RerunPair(first.producer.name, first.consumer.name, first.outcome, second.outcome)
