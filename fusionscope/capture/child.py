@@ -87,19 +87,19 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
         jax.config.update("jax_enable_x64", True)
     if program["kind"] == "function":
         function, arguments = _function(program)
-        devices = _devices(request["device"], 1)
+        devices = find_devices(request["device"], 1)
         arguments = _described(arguments, devices[0], is_here=request["device"]["is_here"])
         told["arguments"] = [_shape(each) for each in jax.tree.leaves(arguments)]
         jitted = function if hasattr(function, "trace") else jax.jit(function)
         lowered = jitted.trace(*arguments).lower()
-        told["module"] = _name(lowered.compiler_ir("stablehlo"))
+        told["module"] = module_name(lowered.compiler_ir("stablehlo"))
         _write(told, result)
         lowered.compile()
     else:
         _compile_module(program, request["device"], request["put"], told, result)
 
 
-def _devices(device: dict[str, Any], count: int) -> list[Any]:
+def find_devices(device: dict[str, Any], count: int) -> list[Any]:
     import jax
 
     name, description = device["name"], device["description"]
@@ -279,18 +279,18 @@ def _compile_module(
 
     data = Path(program["file"]).read_bytes()
     partitions = program["partitions"]
-    devices = _devices(device, partitions)
+    devices = find_devices(device, partitions)
     with mlir.make_ir_context():
         try:
-            module = ir.Module.parse(_stable(data, program["kind"]))
+            module = ir.Module.parse(to_stable(data, program["kind"]))
         except Exception as error:
             first = str(error).strip().splitlines()[0]
             raise Unusable(f"{program['file']}: the compiler cannot read it: {first}") from None
         told["arguments"] = list(_parameters(module))
-        told["module"] = _name(module)
+        told["module"] = module_name(module)
         _write(told, result)
         if put is not None:
-            _put(put, told["module"])
+            put_in(put, told["module"], device["platform"])
         options = compiler.get_compile_options(1, partitions)
         client = devices[0].client
         if device["is_here"]:
@@ -299,14 +299,12 @@ def _compile_module(
             client.compile(module, _jax.DeviceList(tuple(devices)), options)
 
 
-def _put(text: str, name: str) -> None:
+def put_in(text: str, name: str, platform: str) -> None:
     """Lets the compiler take ``text`` instead of what the module of that name has become when it is
     about to be scheduled."""
     import jaxlib
     from jaxlib import _hlo, _jax, _xla
 
-    if not hasattr(_jax, "get_pjrt_plugin"):
-        raise Unusable(f"jaxlib {jaxlib.__version__} has no hook to put a plan in, 0.11 has one")
     proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
 
     def transform(module: bytes) -> bytes:
@@ -314,11 +312,26 @@ def _put(text: str, name: str) -> None:
         found = _hlo.HloModule.from_serialized_hlo_module_proto(module)
         return proto if found.name == name else module
 
+    if platform == "cpu":
+        _xla.register_xla_transform("fusionscope", 0, transform)
+        return
+    if not hasattr(_jax, "get_pjrt_plugin"):
+        raise Unusable(f"jaxlib {jaxlib.__version__} has no hook to put a plan in, 0.11 has one")
     plugin = _jax.get_pjrt_plugin("cuda")
     _xla.register_xla_transform_c_api(plugin, "fusionscope", 0, transform)
 
 
-def _stable(data: bytes, kind: str) -> bytes | str:
+def take_out(platform: str) -> None:
+    """Ends what ``put_in`` did."""
+    from jaxlib import _jax, _xla
+
+    if platform == "cpu":
+        _xla.clear_xla_transform("fusionscope", 0)
+    else:
+        _xla.clear_xla_transform_c_api(_jax.get_pjrt_plugin("cuda"), "fusionscope", 0)
+
+
+def to_stable(data: bytes, kind: str) -> bytes | str:
     if kind == "stablehlo":
         return data
     from jaxlib import _hlo, _jax
@@ -329,7 +342,7 @@ def _stable(data: bytes, kind: str) -> bytes | str:
     return stable
 
 
-def _name(module: Any) -> str:
+def module_name(module: Any) -> str:
     return str(module.operation.attributes["sym_name"]).strip('"')
 
 

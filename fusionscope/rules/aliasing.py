@@ -57,7 +57,12 @@ def _permuted(instruction: MutableInstruction) -> list[InPlace]:
 
 
 def _declared(instruction: MutableInstruction) -> list[InPlace]:
-    text = instruction.attributes.get("output_to_operand_aliasing", "")
+    return read_aliasing(instruction.attributes.get("output_to_operand_aliasing", ""))
+
+
+def read_aliasing(text: str) -> list[InPlace]:
+    """``{ {1}: (0, {}, may-alias) }``, as instructions say it of operands and modules of
+    parameters."""
     return [
         InPlace(int(slot), _indices(output), _indices(part))
         for output, slot, part in _ALIASING.findall(text)
@@ -74,7 +79,7 @@ def _in_fusion(fusion: MutableInstruction) -> list[InPlace]:
     Source: GetFusionInstructionInPlaceInputOutputPairs.
     """
     found: list[InPlace] = []
-    for output in _leaf_indices(fusion):
+    for output in leaf_indices(fusion):
         source, index = _follow(fusion.fused.root, output)
         for slot, at, part in in_place_operands(source):
             if at != index:
@@ -90,7 +95,7 @@ def _in_fusion(fusion: MutableInstruction) -> list[InPlace]:
     return found
 
 
-def _leaf_indices(instruction: MutableInstruction) -> list[tuple[int, ...]]:
+def leaf_indices(instruction: MutableInstruction) -> list[tuple[int, ...]]:
     leaves: list[tuple[int, ...]] = []
     pending: list[tuple[tuple[int, ...], Shape]] = [((), instruction.shape)]
     while pending:

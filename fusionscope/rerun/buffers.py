@@ -1,0 +1,126 @@
+"""Buffers that outlive kernels, and the kernels that write new contents over the old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fusionscope.hlo.attributes import split_attributes
+from fusionscope.rules.aliasing import InPlace, follow_tuples, leaf_indices, read_aliasing
+from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.rules.properties import is_elementwise
+
+CONTROL_FLOW = frozenset({"call", "conditional", "while"})
+
+
+def walk_control_flow(graph: MutableModule) -> Iterator[MutableComputation]:
+    """The computations that are run as they stand: the entry, and what loops, branches and calls
+    lead to."""
+    seen: set[MutableComputation] = set()
+    pending = [graph.entry]
+    while pending:
+        computation = pending.pop()
+        if computation not in seen:
+            seen.add(computation)
+            yield computation
+            for instruction in computation.instructions:
+                if instruction.opcode in CONTROL_FLOW:
+                    pending.extend(instruction.called)
+
+
+def find_steps(graph: MutableModule) -> dict[MutableInstruction, list[InPlace]]:
+    """What makes the next contents of a buffer out of the old ones, element by element, so that it
+    may write them in their place. That is no must, and the compiler sees it by itself; of a call
+    that it cannot look into it has to be told, or it makes a copy."""
+    found: dict[MutableInstruction, list[InPlace]] = {}
+    for computation, buffers in _find_buffers(graph).items():
+        for buffer in buffers:
+            source, output = follow_tuples(computation.root, buffer.output)
+            for slot, operand in enumerate(source.operands):
+                is_old = follow_tuples(operand, ()) == (buffer.parameter, buffer.part)
+                if is_old and _may_overwrite(source, slot, output) and _reads_last(source, operand):
+                    found.setdefault(source, []).append(InPlace(slot, output))
+                    break
+    return found
+
+
+class _Buffer(NamedTuple):
+    """One that a computation is given in a part of a parameter and hands back in a part of its
+    result: what a loop carries, or a program may write over."""
+
+    output: tuple[int, ...]
+    parameter: MutableInstruction
+    part: tuple[int, ...]
+
+
+def _find_buffers(graph: MutableModule) -> dict[MutableComputation, list[_Buffer]]:
+    found: dict[MutableComputation, list[_Buffer]] = {}
+    header = split_attributes(graph.source.header)
+    found[graph.entry] = [
+        _Buffer(index, graph.entry.parameters[slot], part)
+        for slot, index, part in read_aliasing(header.get("input_output_alias", ""))
+    ]
+    for computation in walk_control_flow(graph):
+        for instruction in computation.instructions:
+            if instruction.opcode == "while":
+                body = next(
+                    each
+                    for each in instruction.called
+                    if each.name == instruction.attributes["body"].lstrip("%")
+                )
+                places = range(len(instruction.shape.elements))
+                found[body] = [_Buffer((n,), body.parameters[0], (n,)) for n in places]
+        for buffer in found.get(computation, ()):
+            source, index = follow_tuples(computation.root, buffer.output)
+            if source.opcode == "conditional":
+                for branch, given in zip(source.called, source.operands[1:], strict=True):
+                    found.setdefault(branch, []).extend(
+                        _Buffer(index, branch.parameters[0], part)
+                        for part in leaf_indices(given)
+                        if follow_tuples(given, part) == (buffer.parameter, buffer.part)
+                    )
+    return found
+
+
+def _may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...]) -> bool:
+    """Source: xla/hlo/analysis/hlo_dataflow_analysis.cc, CanShareOperandBufferWithUser."""
+    shape = kernel.shape
+    for index in output:
+        shape = shape.elements[index]
+    if shape != kernel.operands[slot].shape:
+        return False
+    if kernel.opcode != "fusion":
+        return _is_elementwise_on(kernel, kernel.operands[slot])
+    if kernel.fusion_kind not in ("kLoop", "kInput"):
+        return False
+    pending = [kernel.fused.parameters[slot]]
+    seen: set[MutableInstruction] = set()
+    while pending:
+        value = pending.pop()
+        for user in value.users:
+            if user.opcode != "tuple" and not _is_elementwise_on(user, value):
+                return False
+            if user not in seen:
+                seen.add(user)
+                pending.append(user)
+    return True
+
+
+def _is_elementwise_on(user: MutableInstruction, operand: MutableInstruction) -> bool:
+    """Source: HloInstruction::IsElementwiseOnOperand."""
+    if user.opcode == "dynamic-update-slice":
+        return user.operands[0] is operand and operand not in user.operands[1:]
+    return is_elementwise(user)
+
+
+def _reads_last(reader: MutableInstruction, value: MutableInstruction) -> bool:
+    """Whether all else that reads ``value`` has to be done before ``reader`` is."""
+    others = {each for each in value.users if each is not reader}
+    before: set[MutableInstruction] = set()
+    pending = [reader]
+    while pending and not others <= before:
+        for operand in pending.pop().operands:
+            if operand not in before:
+                before.add(operand)
+                pending.append(operand)
+    return others <= before

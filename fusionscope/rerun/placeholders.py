@@ -1,0 +1,191 @@
+"""Calls that the compiler cannot look into, in the places of the kernels of a plan.
+
+The compiler for CPUs has its hook behind fusion and behind the pass that copies what would be
+overwritten too early, and takes no fusions from outside before that. A program of placeholders goes
+through its passes as it is, and comes out with the copies that the plan needs, of the compiler's
+own making; then the kernels take their places again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from fusionscope.hlo import Module
+from fusionscope.hlo.attributes import CALLS, read_metadata
+from fusionscope.hlo.text import NAME
+from fusionscope.rerun.buffers import CONTROL_FLOW, find_steps, walk_control_flow
+from fusionscope.rules.aliasing import InPlace, in_place_operands
+from fusionscope.rules.graph import (
+    CONTROL,
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    to_module,
+)
+from fusionscope.rules.properties import has_side_effect
+
+TARGET = "fusionscope:"
+# What names values and moves none, so that every pass has to see it.
+_NAMING = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
+
+
+def hide(
+    module: Module, is_hidden: Callable[[MutableInstruction], bool] = lambda _: True
+) -> Module:
+    """``module`` with a placeholder for everything that computes, as far as ``is_hidden`` says so.
+
+    Bitcasts are left out where a placeholder reads them. Raises ``UnusableInput`` where the module
+    contradicts itself.
+    """
+    graph = MutableModule(module)
+    steps = find_steps(graph)
+    for computation in walk_control_flow(graph):
+        for instruction in computation.post_order():
+            if instruction.opcode in CONTROL_FLOW | _NAMING:
+                instruction.attributes_text = _without_origin(instruction)
+            elif is_hidden(instruction):
+                aliases = in_place_operands(instruction) or steps.get(instruction, [])
+                computation.replace(instruction, _placeholder(instruction, aliases))
+    return replace(to_module(graph), frames=None)
+
+
+def _without_origin(instruction: MutableInstruction) -> str:
+    """The compiler then gives it its name as origin, by which it is found again."""
+    return _written(
+        {
+            key: value
+            for key, value in instruction.attributes.items()
+            if key not in ("metadata", "backend_config", "frontend_attributes")
+        }
+    )
+
+
+def _written(attributes: dict[str, str]) -> str:
+    return "".join(f", {key}={value}" for key, value in attributes.items())
+
+
+def _placeholder(hidden: MutableInstruction, aliases: list[InPlace]) -> MutableInstruction:
+    """``aliases`` are operands that it overwrites."""
+    operands = list(map(_behind_bitcasts, hidden.operands))
+    attributes = {
+        "custom_call_target": f'"{TARGET}{hidden.name}"',
+        "operand_layout_constraints": f"{{{', '.join(str(each.shape) for each in operands)}}}",
+    }
+    overwritten = [
+        f"{{{_index(output)}}}: ({slot}, {{{_index(part)}}})" for slot, output, part in aliases
+    ]
+    if overwritten:
+        attributes["output_to_operand_aliasing"] = f"{{{', '.join(overwritten)}}}"
+    if has_side_effect(hidden):
+        attributes["custom_call_has_side_effect"] = "true"
+    name = hidden.computation.module.instruction_name(hidden.name)
+    made = MutableInstruction(name, "custom-call", hidden.shape, operands, _written(attributes))
+    return hidden.computation.add(made)
+
+
+def _index(path: tuple[int, ...]) -> str:
+    return ",".join(map(str, path))
+
+
+def _behind_bitcasts(value: MutableInstruction) -> MutableInstruction:
+    while value.opcode == "bitcast":
+        (value,) = value.operands
+    return value
+
+
+def fill(received: Module, plan: Module) -> Module:
+    """``received``, which came of hiding ``plan``, with the kernels of the plan in their places.
+
+    Raises ``UnusableInput`` where the compiler made something else of it.
+    """
+    graph, planned = MutableModule(received), MutableModule(plan)
+    originals = {each.name: each for c in walk_control_flow(planned) for each in c.instructions}
+    inner = _adopt(graph, planned)
+    for computation in list(walk_control_flow(graph)):
+        for instruction in computation.post_order():
+            target = str(instruction.attributes.get("custom_call_target", "")).strip('"')
+            if target.startswith(TARGET):
+                original = originals[target.removeprefix(TARGET)]
+                computation.replace(instruction, _original(instruction, original, inner))
+            else:
+                _give_origin(instruction, originals)
+    return replace(to_module(graph), frames=plan.frames)
+
+
+def _adopt(
+    graph: MutableModule, planned: MutableModule
+) -> dict[MutableComputation, MutableComputation]:
+    """Copies into ``graph`` of the computations inside kernels, by those of ``planned``."""
+    outer = set(walk_control_flow(planned))
+    copies: dict[MutableComputation, MutableComputation] = {}
+    for computation in planned.post_order():
+        if computation in outer:
+            continue
+        copy = graph.add_computation(computation.name)
+        copy.footer = computation.footer
+        clones: dict[MutableInstruction, MutableInstruction] = {}
+        for each in computation.post_order():
+            operands = [clones[operand] for operand in each.operands]
+            clones[each] = copy.add(_clone(each, operands, copies))
+        copy.parameters.sort(key=lambda each: each.parameter_number)
+        copy.root = clones[computation.root]
+        copies[computation] = copy
+    return copies
+
+
+def _clone(
+    original: MutableInstruction,
+    operands: list[MutableInstruction],
+    copies: dict[MutableComputation, MutableComputation],
+) -> MutableInstruction:
+    """Into another module, where what it calls are ``copies``."""
+    text = CONTROL.sub("", original.attributes_text)
+    names = {each.name: copies[each].name for each in original.called}
+    if any(old != new for old, new in names.items()):
+        text = "".join(
+            f", {key}={_renamed(value, names) if key in CALLS else value}"
+            for key, value in original.attributes.items()
+            if key != "control-predecessors"
+        )
+    clone = MutableInstruction(
+        original.name, original.opcode, original.shape, operands, text, original.inside
+    )
+    clone.called = [copies[each] for each in original.called]
+    clone.fusion_kind, clone.backend_kind = original.fusion_kind, original.backend_kind
+    return clone
+
+
+def _renamed(value: str, names: dict[str, str]) -> str:
+    return re.sub(NAME, lambda found: names.get(found[0], found[0]), value)
+
+
+def _original(
+    placeholder: MutableInstruction,
+    original: MutableInstruction,
+    inner: dict[MutableComputation, MutableComputation],
+) -> MutableInstruction:
+    computation = placeholder.computation
+    operands = []
+    for operand, wanted in zip(placeholder.operands, original.operands, strict=True):
+        if operand.shape != wanted.shape:
+            operand = computation.make("bitcast", wanted.shape, [operand])
+        operands.append(operand)
+    return computation.add(_clone(original, operands, inner))
+
+
+def _give_origin(instruction: MutableInstruction, originals: dict[str, MutableInstruction]) -> None:
+    """What the plan says of an instruction that is no kernel, such as how often a loop runs."""
+    kept = {
+        key: value
+        for key, value in instruction.attributes.items()
+        if key not in ("metadata", "frontend_attributes")
+    }
+    origin = read_metadata(instruction.attributes.get("metadata", "")).get("op_name", "")
+    original = originals.get(origin)
+    if original is not None and original.opcode == instruction.opcode:
+        for key in ("metadata", "backend_config", "frontend_attributes"):
+            if key in original.attributes:
+                kept[key] = original.attributes[key]
+    instruction.attributes_text = _written(kept)

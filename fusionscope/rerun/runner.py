@@ -1,0 +1,267 @@
+"""Runs one program as the compiler makes it and as plans make it, in a process of its own.
+
+    PYTHON runner.py REQUEST RESULT
+
+``REQUEST`` is JSON that ``running.py`` writes; what came of it goes as JSON to ``RESULT``, after
+each step, since a plan may end the process. Like ``capture/child.py``, whose functions it uses, it
+runs under any Python that has jax, and imports nothing of fusionscope.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_WARM_UP = 3  # runs
+_SHORTEST_NS = 1_000_000  # of what is timed at once, in runs of one program
+_LARGEST_INTEGER = 8  # of random inputs: indices and counts that most programs can use
+
+
+def _load_child() -> Any:
+    path = Path(__file__).parents[1] / "capture" / "child.py"
+    spec = importlib.util.spec_from_file_location("child", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+child = _load_child()
+
+
+def main() -> None:
+    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    result = Path(sys.argv[2])
+    told: dict[str, Any] = {"step": "", "problem": "", "problems": [], "numbers": [], "times": []}
+    try:
+        _run(request, told, result)
+    except child.Unusable as problem:
+        told["problem"] = str(problem)
+    except Exception as error:
+        told["problem"] = f"{type(error).__name__}: {error}"
+    _tell(told, result)
+
+
+def _tell(told: dict[str, Any], result: Path) -> None:
+    result.write_text(json.dumps(told), encoding="utf-8")
+
+
+def _run(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
+    import jax
+
+    jax.config.update("jax_enable_x64", True)  # inputs keep their types
+    program, device = request["program"], request["device"]
+    (place,) = child.find_devices(device, 1)
+    text = Path(program).read_text(encoding="utf-8")
+
+    def step(words: str) -> None:
+        told["step"] = words
+        _tell(told, result)
+
+    step("compiling the program")
+    inputs = _inputs(text, request["inputs"], request["seed"])
+    baseline = Executable(text, place, inputs)
+    expected = baseline.run()
+    reference = None
+    if request["reference"]:
+        step("running the program in 64 bits")
+        try:
+            wide = [_widened(each) for each in inputs]
+            reference = Executable(request["reference"], place, wide).run()
+        except Exception:
+            reference = None  # not every program can be computed so
+    executables = [baseline]
+    for number, variant in enumerate(request["variants"]):
+        step(f"compiling variant {number}")
+        child.put_in(variant["put"], baseline.name, device["platform"])
+        try:
+            made = Executable(text, place, inputs, variant["options"])
+            step(f"running variant {number}")
+            told["numbers"].append(_compare(expected, made.run(), reference))
+            told["problems"].append("")
+            executables.append(made)
+        except Exception as error:
+            told["numbers"].append([])
+            told["problems"].append(f"{type(error).__name__}: {error}")
+        child.take_out(device["platform"])
+    step("timing")
+    told["times"] = _time([*executables, baseline], request["seconds"])
+
+
+class Executable:
+    """A program, compiled for ``place``, and its inputs there."""
+
+    def __init__(
+        self,
+        text: str,
+        place: Any,
+        inputs: Sequence[Any],
+        options: dict[str, str] | None = None,
+    ) -> None:
+        from jax._src import compiler
+        from jax._src.interpreters import mlir
+        from jaxlib import _jax
+        from jaxlib.mlir import ir
+
+        with mlir.make_ir_context():
+            module = ir.Module.parse(child.to_stable(text.encode(), "hlo"))
+            self.name = child.module_name(module)
+            asked = compiler.get_compile_options(1, 1, env_options_overrides=options or {})
+            devices = _jax.DeviceList((place,))
+            self._loaded = place.client.compile_and_load(module, devices, asked)
+        self._place = place
+        self._inputs = inputs
+        self._keeps_inputs = "input_output_alias" not in text and "buffer_donor" not in text
+        self._arrays: list[Any] = []
+
+    def prepare(self) -> None:
+        """A program that writes over its inputs needs new ones for each run."""
+        import jax
+
+        if not self._arrays or not self._keeps_inputs:
+            self._arrays = [jax.device_put(each, self._place) for each in self._inputs]
+            jax.block_until_ready(self._arrays)
+
+    def start(self) -> Any:
+        found = self._loaded.execute_sharded(self._arrays)
+        return found.disassemble_into_single_device_arrays()
+
+    def run(self) -> list[Any]:
+        """The results, as numpy's arrays."""
+        import numpy
+
+        self.prepare()
+        return [numpy.asarray(each[0]) for each in self.start()]
+
+    def time(self, repeats: int) -> int:
+        """Nanoseconds of ``repeats`` runs; of one where each needs new inputs."""
+        import jax
+
+        self.prepare()
+        begin = time.perf_counter_ns()
+        for _ in range(repeats):
+            found = self.start()
+        jax.block_until_ready(found)
+        return time.perf_counter_ns() - begin
+
+    @property
+    def may_repeat(self) -> bool:
+        return self._keeps_inputs
+
+
+def _inputs(text: str, file: str | None, seed: int) -> list[Any]:
+    """Those of ``file``, an .npz, in its order, else random ones."""
+    import numpy
+    from jaxlib import _hlo
+
+    module = _hlo.hlo_module_from_text(text)
+    computation = _hlo.XlaComputation(module.as_serialized_hlo_module_proto())
+    shapes = computation.program_shape().parameter_shapes()
+    if file is None:
+        generator = numpy.random.default_rng(seed)
+        return [_random(generator, each.numpy_dtype(), each.dimensions()) for each in shapes]
+    with numpy.load(file) as stored:
+        given = [stored[name] for name in stored.files]
+    expected = [f"{each.numpy_dtype()}{list(each.dimensions())}" for each in shapes]
+    found = [f"{each.dtype}{list(each.shape)}" for each in given]
+    if expected != found:
+        raise child.Unusable(
+            f"{file} holds {', '.join(found) or 'nothing'}, expected {', '.join(expected)}"
+        )
+    return given
+
+
+def _random(generator: Any, dtype: Any, dimensions: Sequence[int]) -> Any:
+    import numpy
+
+    kind = numpy.dtype(dtype).kind
+    if kind == "b":
+        return generator.integers(0, 2, dimensions).astype(dtype)
+    if kind in "iu":
+        return generator.integers(0, _LARGEST_INTEGER, dimensions).astype(dtype)
+    found = generator.standard_normal(dimensions)
+    if kind == "c":
+        found = found + 1j * generator.standard_normal(dimensions)
+    return numpy.asarray(found).astype(dtype)
+
+
+def _is_float(dtype: Any) -> bool:
+    from jax import numpy as jnp
+
+    return bool(jnp.issubdtype(dtype, jnp.inexact))
+
+
+def _widened(array: Any) -> Any:
+    if not _is_float(array.dtype):
+        return array
+    return array.astype("complex128" if array.dtype.kind == "c" else "float64")
+
+
+def _compare(expected: list[Any], found: list[Any], reference: list[Any] | None) -> list[Any]:
+    """For each result: whether it is the same to the last bit, and where it holds floating point
+    numbers how far it is from the expected one and both are from the reference, as shares of the
+    largest magnitude."""
+    import numpy
+    from jax import numpy as jnp
+
+    told = []
+    for index, (one, other) in enumerate(zip(expected, found, strict=True)):
+        facts: dict[str, Any] = {"is_equal": one.tobytes() == other.tobytes(), "dtype": ""}
+        facts["dtype"] = str(one.dtype)
+        facts["elements"] = int(one.size)
+        if one.size and _is_float(one.dtype):
+            facts["epsilon"] = float(jnp.finfo(one.dtype).eps)
+            facts["difference"] = _distance(one, other)
+            if reference is not None and reference[index].shape == one.shape:
+                facts["baseline_error"] = _distance(reference[index], one)
+                facts["variant_error"] = _distance(reference[index], other)
+        elif one.size:
+            facts["difference"] = float(numpy.mean(one != other))
+        told.append(facts)
+    return told
+
+
+def _distance(true: Any, found: Any) -> float | None:
+    """None where one is no number and the other is, or they are infinite another way."""
+    import numpy
+
+    one, other = _widened(true), _widened(found)
+    is_finite = numpy.isfinite(one)
+    if not numpy.array_equal(is_finite, numpy.isfinite(other)):
+        return None
+    rest = ~is_finite
+    if not numpy.array_equal(one[rest], other[rest], equal_nan=True):
+        return None
+    one, other = one[is_finite], other[is_finite]
+    if not one.size:
+        return 0.0
+    scale = float(numpy.max(numpy.abs(one)))
+    distance = float(numpy.max(numpy.abs(one - other)))
+    return distance / scale if scale else distance
+
+
+def _time(executables: list[Executable], seconds: float) -> list[list[float]]:
+    """Nanoseconds of one run of each, again and again for ``seconds``, each round in another
+    order, so that what else the machine does meets all of them alike."""
+    for each in executables:
+        for _ in range(_WARM_UP):
+            took = each.time(1)
+    repeats = max(1, _SHORTEST_NS // max(took, 1)) if executables[0].may_repeat else 1
+    times: list[list[float]] = [[] for _ in executables]
+    end = time.monotonic() + seconds
+    turn = 0
+    while time.monotonic() < end or turn < len(executables):
+        for place in range(len(executables)):
+            number = (place + turn) % len(executables)
+            times[number].append(executables[number].time(repeats) / repeats)
+        turn += 1
+    return times
+
+
+if __name__ == "__main__":
+    main()
