@@ -83,7 +83,7 @@ def command(
     producer, consumer = _ends(pair)
     changes = read_changes(set_, disable, allow, forbid)
     if plan is not None:
-        changes = read_plan(plan) | changes
+        changes = read_plan(plan).changes | changes
     selection = Selection(
         module=module,
         computation=computation,

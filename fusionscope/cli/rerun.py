@@ -58,13 +58,13 @@ def command(
     from fusionscope.dump import open_dump
     from fusionscope.explain.explain import pick_modules
     from fusionscope.report.rerun import print_rerun, to_json
-    from fusionscope.rerun.plans import changed_plan, no_plan, own_plan
+    from fusionscope.rerun.plans import Rest, make_plan, own_plan
     from fusionscope.rerun.rerun import rerun
     from fusionscope.rules.changes import read_changes, read_plan
 
     changes = read_changes(set_, disable, allow, forbid)
     if plan is not None:
-        changes = read_plan(plan) | changes
+        changes = read_plan(plan).changes | changes
     if is_own + is_none + bool(changes) != 1:
         raise UnusableInput(
             "nothing to try, or several things at once: expected --replay, --no-fusion, or changed "
@@ -72,7 +72,7 @@ def command(
         )
     opened = open_dump(dump)
     picked = pick_modules(opened, module)
-    modules = [each for each in picked if each.backend == "gpu"] or picked
+    modules = picked
     if len(modules) > 1:
         names = ", ".join(f"{each.name} ({each.number})" for each in modules[:8])
         raise UnusableInput(f"several modules: {names}", hint="name one with --module")
@@ -80,7 +80,7 @@ def command(
     if is_own:
         wanted = own_plan(chosen)
     else:
-        wanted = no_plan(chosen) if is_none else changed_plan(chosen, changes)
+        wanted = make_plan(chosen, changes, Rest.OFF if is_none else Rest.RULES)
     found = rerun(
         chosen,
         wanted,

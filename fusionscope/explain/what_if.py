@@ -121,6 +121,8 @@ def _notes(
     changes: Changes, books: Books, runs: list[PassRun], inputs: list[Module]
 ) -> Iterator[str]:
     """Which of the changes can have no effect, and which none that is to be had."""
+    if changes.kernels:
+        yield "the kernels that a plan lists are for `fusionscope rerun`, and not tried here"
     passes = {run.pass_name for run in runs}
     asked = {rule.id: rule for book in books if book.pass_name in passes for rule in book}
     for id in dict.fromkeys([*(id for id, _, _ in changes.thresholds), *changes.disabled]):

@@ -1,7 +1,7 @@
 """Replays the pass of the CPU compiler that parts large kernels among threads.
 
-Source: xla/service/cpu/parallel_task_assignment.cc, xla/shape_partition.cc, and for what kernels cost
-xla/service/hlo_cost_analysis.cc.
+Source: xla/service/cpu/parallel_task_assignment.cc and xla/shape_partition.cc; what kernels cost is
+that of xla/service/hlo_cost_analysis.cc.
 """
 
 from __future__ import annotations

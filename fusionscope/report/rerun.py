@@ -37,7 +37,8 @@ def to_json(found: Rerun) -> dict[str, Any]:
             "plan": divergence.ours,
             "compiler": divergence.theirs,
         },
-        "capture": capture_json(found.captured),
+        "problem": found.problem,
+        "capture": None if found.captured is None else capture_json(found.captured),
     }
 
 
@@ -60,7 +61,7 @@ def print_rerun(found: Rerun, console: Console, top: int) -> None:
     console.print(Text(f"{safe(found.module)}, compiled with {safe(found.plan)}", style="bold"))
     if found.variant is None:
         console.print(Text("  the compiler did not get to the end", style="red"))
-        console.print(Text(f"  {safe(found.captured.problem)}"))
+        console.print(Text(f"  {safe(found.problem)}"))
         return
     before, after = found.baseline, found.variant
     console.print(
@@ -88,4 +89,5 @@ def print_rerun(found: Rerun, console: Console, top: int) -> None:
                 )
             )
         print_hidden(console, 2, len(pairs), top, "pair")
-    console.print(Text(f"  dumped in {safe(str(found.captured.directory))}", style="dim"))
+    if found.captured is not None:
+        console.print(Text(f"  dumped in {safe(str(found.captured.directory))}", style="dim"))

@@ -28,27 +28,32 @@ from fusionscope.rules.properties import has_side_effect
 
 TARGET = "fusionscope:"
 # What names values and moves none, so that every pass has to see it.
-_NAMING = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
+NAMING = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
 
 
-def hide(
-    module: Module, is_hidden: Callable[[MutableInstruction], bool] = lambda _: True
-) -> Module:
-    """``module`` with a placeholder for everything that computes, as far as ``is_hidden`` says so.
+def hide(module: Module) -> Module:
+    """``module`` with a placeholder for everything that computes, as a program for the compiler.
 
     Bitcasts are left out where a placeholder reads them. Raises ``UnusableInput`` where the module
     contradicts itself.
     """
     graph = MutableModule(module)
+    for computation in walk_control_flow(graph):
+        for instruction in computation.instructions:
+            if instruction.opcode in CONTROL_FLOW | NAMING:
+                instruction.attributes_text = _without_origin(instruction)
+    put_placeholders(graph, lambda _: True)
+    return replace(to_module(graph), frames=None)
+
+
+def put_placeholders(graph: MutableModule, is_hidden: Callable[[MutableInstruction], bool]) -> None:
+    """Puts one in the place of each instruction that computes and is to be hidden."""
     steps = find_steps(graph)
     for computation in walk_control_flow(graph):
         for instruction in computation.post_order():
-            if instruction.opcode in CONTROL_FLOW | _NAMING:
-                instruction.attributes_text = _without_origin(instruction)
-            elif is_hidden(instruction):
+            if instruction.opcode not in CONTROL_FLOW | NAMING and is_hidden(instruction):
                 aliases = in_place_operands(instruction) or steps.get(instruction, [])
                 computation.replace(instruction, _placeholder(instruction, aliases))
-    return replace(to_module(graph), frames=None)
 
 
 def _without_origin(instruction: MutableInstruction) -> str:
@@ -96,22 +101,32 @@ def _behind_bitcasts(value: MutableInstruction) -> MutableInstruction:
 
 
 def fill(received: Module, plan: Module) -> Module:
-    """``received``, which came of hiding ``plan``, with the kernels of the plan in their places.
-
-    Raises ``UnusableInput`` where the compiler made something else of it.
-    """
+    """``received``, which the compiler made of what hides ``plan``, with the kernels of the plan in
+    their places. Raises ``UnusableInput`` where it contradicts itself."""
     graph, planned = MutableModule(received), MutableModule(plan)
+    originals = {each.name: each for c in walk_control_flow(planned) for each in c.instructions}
+    for computation in walk_control_flow(graph):
+        for instruction in computation.instructions:
+            if not _hidden_name(instruction):
+                _give_origin(instruction, originals)
+    replace_placeholders(graph, planned)
+    return replace(to_module(graph), frames=plan.frames)
+
+
+def replace_placeholders(graph: MutableModule, planned: MutableModule) -> None:
+    """Puts what stands in ``planned`` into the places of its placeholders in ``graph``."""
     originals = {each.name: each for c in walk_control_flow(planned) for each in c.instructions}
     inner = _adopt(graph, planned)
     for computation in list(walk_control_flow(graph)):
         for instruction in computation.post_order():
-            target = str(instruction.attributes.get("custom_call_target", "")).strip('"')
-            if target.startswith(TARGET):
-                original = originals[target.removeprefix(TARGET)]
-                computation.replace(instruction, _original(instruction, original, inner))
-            else:
-                _give_origin(instruction, originals)
-    return replace(to_module(graph), frames=plan.frames)
+            if name := _hidden_name(instruction):
+                computation.replace(instruction, _original(instruction, originals[name], inner))
+
+
+def _hidden_name(instruction: MutableInstruction) -> str:
+    """What it stands for, empty where it is no placeholder."""
+    target = instruction.attributes.get("custom_call_target", "").strip('"')
+    return target.removeprefix(TARGET) if target.startswith(TARGET) else ""
 
 
 def _adopt(

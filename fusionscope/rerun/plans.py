@@ -1,33 +1,62 @@
-"""Which operations of a GPU module are to be fused: plans that the compiler is given as it stands.
+"""Which operations are to be fused: plans that the compiler is given as they stand.
 
-A plan is the module as it shall be behind the pipeline ``fusion``, which is what a replay of that
-pipeline's passes makes.
+A plan is the module as it shall be behind the passes that fuse, or, where the compiler is to decide
+on the rest, as it shall be before them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module
+from fusionscope.replay.parallel_tasks import assign_tasks
 from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
+from fusionscope.replay.plan import PassRun
 from fusionscope.replay.user_history import arrange, find_user_order
-from fusionscope.rules.changes import Changes
+from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
+from fusionscope.rerun.kernels import place_kernels
+from fusionscope.rerun.legality import require_legal
+from fusionscope.rerun.placeholders import NAMING, put_placeholders, replace_placeholders
+from fusionscope.rules.changes import TAKING_WISHES, Allowed, Changes, Forbidden, PairPattern
+from fusionscope.rules.gpu.kinds import choose_kind
+from fusionscope.rules.graph import MutableInstruction, MutableModule, replace_operand, to_module
+from fusionscope.rules.rule import RuleBook
+from fusionscope.rules.state import FusionPair
 
-# The passes of the pipeline that fuse; those between them clean up.
+# The passes of GPUs that fuse, of the pipeline that is called like this; those between them clean
+# up.
 FUSING = ("variadic-op-splitter", "sort-iota-fusion", "priority-fusion", "multi_output_fusion")
-_PIPELINE = "fusion"
+_GPU_PIPELINE = "fusion"
+_WRAPPER = "fusion-wrapper"
+_COPYING = "copy-insertion"
+SCHEDULED = "HLO_passes_after_scheduling"
+BARRIER = "opt-barrier"
+
+
+class Rest(StrEnum):
+    """Who decides on what nobody named."""
+
+    RULES = "rules"  # the compiler's rules as replayed, with what was changed
+    XLA = "xla"  # the compiler itself
+    OFF = "off"  # no one: it is not fused
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``before`` is the module on which the first pass of the pipeline works, ``after`` what it
-    shall be behind the last one; ``words`` say what the plan is."""
+    """``before`` is the module on which the first pass that fuses works, ``after`` what it shall be
+    behind the last one; where ``rest`` is the compiler's, ``after`` is what it shall work on.
+    ``words`` say what the plan is."""
 
     words: str
     before: Module
     after: Module
+    rest: Rest = Rest.RULES
 
 
 def own_plan(module: DumpedModule) -> Plan:
@@ -36,40 +65,123 @@ def own_plan(module: DumpedModule) -> Plan:
     return Plan("the compiler's own plan", module.read(start), module.read(end))
 
 
-def no_plan(module: DumpedModule) -> Plan:
-    """Nothing is fused. Raises ``UnusableInput`` where the dump does not show the start."""
-    start, _ = _ends(module)
-    return Plan("no fusion", module.read(start), module.read(start))
-
-
-def changed_plan(module: DumpedModule, changes: Changes) -> Plan:
-    """What the compiler's rules make where a user changed some. Raises ``UnusableInput`` where they
-    cannot be replayed."""
+def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -> Plan:
+    """What becomes of a module under ``changes``. Raises ``UnusableInput`` where that cannot be
+    replayed, or is no program that a compiler takes."""
     start, end = _ends(module)
+    before = module.read(start)
+    words = str(changes) or "the rules as they are"
+    if rest is not Rest.RULES:
+        words = f"{changes}, and nothing else" if changes else "no fusion"
+        if rest is Rest.XLA:
+            words = f"{changes or 'nothing'}, and the rest as the compiler likes"
+    placed = MutableModule(before)
+    kernels = frozenset(place_kernels(placed, changes.kernels, _kind_of(module)))
+    graph = MutableModule(to_module(placed)) if kernels else placed
+    put_placeholders(graph, lambda each: each.name in kernels)  # no rule looks into one
+    after = _replay(module, start, to_module(graph), changes, rest)
+    graph = MutableModule(after)
+    replace_placeholders(graph, placed)
+    if rest is Rest.XLA:
+        _set_apart(graph, changes.forbidden)
+    elif module.backend == "cpu":
+        assign_tasks(graph, len(os.sched_getaffinity(0)))
+    after = to_module(graph)
+    require_legal(after, module.read(end), before)
+    return Plan(words, before, after, rest)
+
+
+def _kind_of(module: DumpedModule) -> Callable[[MutableInstruction], str]:
+    gpu = read_settings(module).gpu
+    if gpu is None:
+        return lambda _: "kLoop"
+    return lambda fusion: choose_kind(fusion, fusion, gpu.device)
+
+
+def _replay(
+    module: DumpedModule, start: Stage, before: Module, changes: Changes, rest: Rest
+) -> Module:
+    """What the passes that fuse make of ``before``, which was made of ``start``."""
     books = changes.apply(pick_books(module))
+    runs = _runs(module)
+    if rest is not Rest.RULES:
+        books = tuple(
+            _wishes_only(book) if book.pass_name in TAKING_WISHES else book for book in books
+        )
+        kept = {*TAKING_WISHES} if rest is Rest.XLA else {*TAKING_WISHES, _WRAPPER}
+        runs = [run for run in runs if run.pass_name in kept]
     settings = read_settings(module)
-    first, last = module.stages.index(start), module.stages.index(end)
-    runs = [run for run in find_runs(module) if first <= module.stages.index(run.before) < last]
-    before = current = module.read(start)
-    graph = arrange(before, find_user_order(module, start))
+    graph = None
+    if settings.gpu is not None:
+        graph = arrange(before, find_user_order(module, start))
     for run in runs:
-        plan = replay(run.pass_name, current, settings, books, graph)
-        current, graph = plan.module, plan.graph
-    return Plan(str(changes), before, current)
+        made = replay(run.pass_name, before, settings, books, graph)
+        before, graph = made.module, made.graph
+    return before
+
+
+def _wishes_only(book: RuleBook[Any]) -> RuleBook[Any]:
+    """What no wish allows is refused."""
+    wishes = [rule for rule in book if isinstance(rule, Allowed | Forbidden)]
+    others = [rule for rule in book if rule not in wishes]
+    return replace(book, rules=(*wishes, Forbidden((PairPattern("*", "*"),)), *others))
+
+
+def _set_apart(graph: MutableModule, patterns: Sequence[PairPattern]) -> None:
+    """Puts a barrier, over which the compiler fuses nothing, between all pairs that fit."""
+    for computation in walk_control_flow(graph):
+        for consumer in computation.post_order():
+            for slot, producer in enumerate(list(consumer.operands)):
+                pair = FusionPair(producer, consumer, slot)
+                if consumer.opcode not in CONTROL_FLOW | NAMING and any(
+                    pattern.fits(pair) for pattern in patterns
+                ):
+                    barrier = computation.make(BARRIER, producer.shape, [producer])
+                    replace_operand(consumer, producer, barrier)
+
+
+def _runs(module: DumpedModule) -> list[PassRun]:
+    """Those of the passes that fuse."""
+    if module.backend == "cpu":
+        return list(find_runs(module))
+    start, end = _ends(module)
+    first, last = module.stages.index(start), module.stages.index(end)
+    return [run for run in find_runs(module) if first <= module.stages.index(run.before) < last]
 
 
 def _ends(module: DumpedModule) -> tuple[Stage, Stage]:
-    """The first stage of the pipeline, and the first one behind it."""
+    """The stage on which the first pass that fuses works, and one behind the last one."""
+    if module.backend == "cpu":
+        return _cpu_ends(module)
     if module.backend != "gpu":
         raise UnusableInput(
-            f"{module.name}: was not compiled for a GPU, and nothing else is compiled again"
+            f"{module.name}: was compiled for neither CPU nor GPU, and nothing else is compiled "
+            "again"
         )
     inside = [
-        index for index, stage in enumerate(module.stages) if stage.name.pipeline == _PIPELINE
+        index for index, stage in enumerate(module.stages) if stage.name.pipeline == _GPU_PIPELINE
     ]
     if not inside or inside[-1] + 1 == len(module.stages):
-        raise UnusableInput(
-            f"{module.name}: the dump does not show the pipeline {_PIPELINE!r} from end to end",
-            hint="dump with --xla_dump_hlo_pass_re=.*",
-        )
+        raise _incomplete(module, _GPU_PIPELINE)
     return module.stages[inside[0]], module.stages[inside[-1] + 1]
+
+
+def _cpu_ends(module: DumpedModule) -> tuple[Stage, Stage]:
+    runs = find_runs(module) if module.shows_all_passes else ()
+    copying = next((i for i, stage in enumerate(module.stages) if is_copied(stage)), None)
+    if not runs or not copying:
+        raise _incomplete(module, "HLO passes after layout assignment")
+    return runs[0].before, module.stages[copying - 1]
+
+
+def is_copied(stage: Stage) -> bool:
+    """Whether the compiler for CPUs is past, or in, the insertion of copies."""
+    places = (stage.name.pipeline, stage.name.after)
+    return _COPYING in places or SCHEDULED in places or stage.is_final
+
+
+def _incomplete(module: DumpedModule, pipeline: str) -> UnusableInput:
+    return UnusableInput(
+        f"{module.name}: the dump does not show the pipeline {pipeline!r} from end to end",
+        hint="dump with --xla_dump_hlo_pass_re=.*",
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,35 +9,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fusionscope.capture.capture import Captured, capture
-from fusionscope.capture.description import describe_target
-from fusionscope.capture.targets import Program, ProgramKind, Target
+from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.dump.device import CudaCapability
-from fusionscope.errors import UnusableInput
 from fusionscope.history.kernels import Totals, total_kernels
 from fusionscope.history.outcomes import TOGETHER, Outcome, pairs_after
 from fusionscope.hlo import Module, to_text
 from fusionscope.replay.comparison import Divergence, find_divergence, has_same_kernels
-from fusionscope.rerun.plans import FUSING, Plan
-
-# What would change the module between the place of the hook and fusion, by the names of pipelines.
-_PIPELINES_BEFORE = (
-    "collective-optimizations",
-    "conv_canonicalization",
-    "reshape_mover_after_conv_canonicalization",
-    "simplify_after_conv_canonicalization",
-    "layout assignment",
-    "layout normalization",
-    "nvptx post-layout_assignment part 1",
-    "hlo normalization",
-    "post-layout_assignment",
-    "nvptx post-layout_assignment part 2",
-    "dynamic-slice",
-    "pre-fusion",
+from fusionscope.rerun.injection import Injection, inject
+from fusionscope.rerun.plans import BARRIER, Plan, Rest
+from fusionscope.rerun.programs import (
+    disabling,
+    find_program,
+    find_target,
+    own_flags,
+    require_final,
 )
-_DISABLING = "xla_disable_hlo_passes"
-_OWN_FLAG = re.compile(r"xla_gpu_(?!cuda_data_dir).*|xla_allow_excess_precision")
-_PLAIN = re.compile(r"[\w.+-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +41,23 @@ class Rerun:
     """What came of ``plan``.
 
     ``baseline`` is the final module of the dump, ``variant`` that of the new one, None where the
-    compiler did not get there. ``changed`` are pairs that are together in one of the two alone;
-    ``unplanned`` those of which something else became than was planned. ``divergence`` is where the
-    compiler took another module than the plan. ``is_same`` is whether both final modules have the
-    same kernels.
+    compiler did not get there, which ``problem`` then says. ``changed`` are pairs that are together
+    in one of the two alone; ``unplanned`` those of which something else became than was planned.
+    ``divergence`` is where the compiler took another module than the plan. ``is_same`` is whether
+    both final modules have the same kernels. ``injection`` is what the compiler was handed.
     """
 
     module: str
     plan: str
-    captured: Captured
+    captured: Captured | None
+    problem: str
     baseline: Totals
     variant: Totals | None
     changed: tuple[RerunPair, ...]
     unplanned: tuple[RerunPair, ...]
     divergence: Divergence | None
     is_same: bool
+    injection: Injection
 
     @property
     def holds(self) -> bool:
@@ -93,70 +80,74 @@ def rerun(
     A compiler that dies of the plan is told in the result. Raises ``UnusableInput`` where the dump
     lacks the program or its device, or there is nothing to compile it with.
     """
-    if module.final is None:
-        raise UnusableInput(f"{module.name}: the dump has no final stage to compare with")
-    final = module.read(module.final)
-    with TemporaryDirectory() as scratch:
-        file = Path(scratch) / "program.hlo"
-        file.write_text(to_text(_program(module)), encoding="utf-8")
-        captured = capture(
-            Program(ProgramKind.HLO, file),
-            _target(module),
-            directory,
-            flags=[*_own_flags(module), *_disabled(module), *flags],
-            python=python,
-            limit_s=limit_s,
-            put=to_text(plan.after),
+    final = require_final(module)
+    baseline = total_kernels(final, module.backend)
+    injection = inject(module, plan, python=python, limit_s=limit_s)
+    captured = made = None
+    if injection.module is not None:
+        captured = compile_again(
+            module, injection, directory, flags=flags, python=python, limit_s=limit_s
         )
-    made = _made(captured)
+        made = _made(captured)
+    problem = captured.problem if captured is not None else injection.problem
+    if made is None or made.final is None:
+        return Rerun(
+            module.name,
+            plan.words,
+            captured,
+            problem,
+            baseline,
+            None,
+            (),
+            (),
+            None,
+            False,
+            injection,
+        )
     divergence = None
-    if made is not None:
-        taken = next((s for s in made.stages if s.name.after.startswith("apply-xla-")), None)
-        if taken is not None:
-            divergence = find_divergence(plan.after, made.read(taken))
-    ends = made.read(made.final) if made is not None and made.final is not None else None
+    taken = next((s for s in made.stages if s.name.after.startswith("apply-xla-")), None)
+    if taken is not None and injection.module is not None:
+        divergence = find_divergence(injection.module, made.read(taken))
+    ends = made.read(made.final)
     return Rerun(
         module.name,
         plan.words,
         captured,
-        total_kernels(final, "gpu"),
-        None if ends is None else total_kernels(ends, "gpu"),
-        () if ends is None else tuple(_differing(plan.before, final, ends)),
-        () if ends is None else tuple(_differing(plan.before, plan.after, ends)),
+        problem,
+        baseline,
+        total_kernels(ends, module.backend),
+        tuple(_differing(plan.before, final, ends)),
+        tuple(_unplanned(plan, ends)),
         divergence,
-        ends is not None and has_same_kernels(final, ends),
+        has_same_kernels(final, ends),
+        injection,
     )
 
 
-def _program(module: DumpedModule) -> Module:
-    for stage in module.stages:
-        if stage.label == "before_optimizations":
-            return module.read(stage)
-    raise UnusableInput(f"{module.name}: the dump lacks the program, before_optimizations.txt")
-
-
-def _target(module: DumpedModule) -> Target:
-    device = module.device
-    if device is None or not isinstance(device.capability, CudaCapability):
-        raise UnusableInput(
-            f"{module.name}: the dump does not describe an NVIDIA GPU to compile for again",
-            hint="it lacks its *.gpu_target_config.pbtxt",
+def compile_again(
+    module: DumpedModule,
+    injection: Injection | None,
+    directory: Path,
+    *,
+    flags: Sequence[str],
+    python: str,
+    limit_s: float,
+) -> Captured:
+    """The program of ``module`` with what is injected, or as the compiler makes it by itself."""
+    taken = injection.module if injection is not None else None
+    needed = injection.flags if injection is not None else tuple(disabling(module))
+    with TemporaryDirectory() as scratch:
+        file = Path(scratch) / "program.hlo"
+        file.write_text(to_text(find_program(module)), encoding="utf-8")
+        return capture(
+            Program(ProgramKind.HLO, file),
+            find_target(module),
+            directory,
+            flags=[*own_flags(module), *needed, *flags],
+            python=python,
+            limit_s=limit_s,
+            put=to_text(taken) if taken is not None else None,
         )
-    return Target(str(device.capability), "cuda", description=describe_target(device))
-
-
-def _own_flags(module: DumpedModule) -> Iterator[str]:
-    """Those of the dump that change what is compiled."""
-    flags = module.flags
-    if flags is not None and not flags.complete:
-        for name, values in flags.values.items():
-            if _OWN_FLAG.fullmatch(name) and all(map(_PLAIN.fullmatch, values)):
-                yield f"--{name}={','.join(values)}"
-
-
-def _disabled(module: DumpedModule) -> Iterator[str]:
-    already = module.flags.values.get(_DISABLING, ()) if module.flags is not None else ()
-    yield f"--{_DISABLING}={','.join([*already, *_PIPELINES_BEFORE, *FUSING])}"
 
 
 def _made(captured: Captured) -> DumpedModule | None:
@@ -164,6 +155,23 @@ def _made(captured: Captured) -> DumpedModule | None:
         return None
     (module,) = open_dump(captured.directory).modules
     return module
+
+
+def _unplanned(plan: Plan, ends: Module) -> Iterator[RerunPair]:
+    differing = _differing(plan.before, plan.after, ends)
+    if plan.rest is not Rest.XLA:
+        return differing
+    apart = {
+        (barrier.operands[0].name, user.name)
+        for barrier in plan.after.walk()
+        if barrier.opcode == BARRIER
+        for user in barrier.users
+    }
+    return (
+        pair
+        for pair in differing
+        if pair.before in TOGETHER or (pair.producer, pair.consumer) in apart
+    )
 
 
 def _differing(before: Module, one: Module, other: Module) -> Iterator[RerunPair]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -20,7 +20,7 @@ from fusionscope.rules.rule import Decision
 from fusionscope.rules.state import FusionPair
 
 TAKING_WISHES = ("fusion", "priority-fusion")  # the passes whose rules pairs are asked of
-_KEYS = ("set", "disable", "allow", "forbid")
+_KEYS = ("set", "disable", "allow", "forbid", "kernel", "module")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
@@ -98,15 +98,17 @@ class Forbidden(PairRule):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """``thresholds`` are rule, name and value; ``disabled`` ids of rules."""
+    """``thresholds`` are rule, name and value; ``disabled`` ids of rules. ``kernels`` are names of
+    operations that are to be one kernel each, and no rule is asked of them."""
 
     thresholds: tuple[tuple[str, str, int], ...] = ()
     disabled: tuple[str, ...] = ()
     allowed: tuple[PairPattern, ...] = ()
     forbidden: tuple[PairPattern, ...] = ()
+    kernels: tuple[tuple[str, ...], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.thresholds or self.disabled or self.allowed or self.forbidden)
+        return self != NO_CHANGES
 
     def __str__(self) -> str:
         return ", ".join(
@@ -114,6 +116,7 @@ class Changes:
             + [f"without {id}" for id in self.disabled]
             + [f"allow {each}" for each in self.allowed]
             + [f"forbid {each}" for each in self.forbidden]
+            + [f"one kernel of {' and '.join(each)}" for each in self.kernels]
         )
 
     def __or__(self, other: Changes) -> Changes:
@@ -122,6 +125,7 @@ class Changes:
             self.disabled + other.disabled,
             self.allowed + other.allowed,
             self.forbidden + other.forbidden,
+            self.kernels + other.kernels,
         )
 
     def apply(self, books: Books) -> Books:
@@ -155,8 +159,17 @@ def read_changes(
     )
 
 
-def read_plan(path: Path) -> Changes:
-    """The same in a TOML file: a table ``set`` and lists ``disable``, ``allow`` and ``forbid``.
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    """Changes, and the name of the module that they are for, None where they are for any."""
+
+    changes: Changes
+    module: str | None = None
+
+
+def read_plan(path: Path) -> PlanFile:
+    """The same in a TOML file: a table ``set``, lists ``disable``, ``allow`` and ``forbid``, tables
+    ``[[kernel]]`` with a list ``members``, and ``module``.
 
     Raises ``UnusableInput``.
     """
@@ -172,11 +185,29 @@ def read_plan(path: Path) -> Changes:
                 f"unknown key {key!r}, expected one of {', '.join(_KEYS)}", file=str(path)
             )
     values = [f"{key}={value}" for key, value in _flat(content.get("set", {}), path).items()]
-    lists = [_texts(content, key, path) for key in _KEYS[1:]]
+    lists = [_texts(content, key, path) for key in _KEYS[1:4]]
+    module = content.get("module")
+    if not isinstance(module, str | None):
+        raise UnusableInput("'module' is no text", file=str(path))
     try:
-        return read_changes(values, *lists)
+        changes = read_changes(values, *lists)
     except UnusableInput as error:
         raise UnusableInput(error.problem, file=str(path)) from None
+    return PlanFile(replace(changes, kernels=tuple(_kernels(content, path))), module)
+
+
+def _kernels(content: dict[str, Any], path: Path) -> Iterator[tuple[str, ...]]:
+    tables = content.get("kernel", [])
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise UnusableInput("'kernel' is no list of tables, expected [[kernel]]", file=str(path))
+    for table in tables:
+        members = _texts(table, "members", path)
+        if set(table) != {"members"} or not members:
+            raise UnusableInput(
+                "a [[kernel]] has one key, members = ['NAME', …], names of operations",
+                file=str(path),
+            )
+        yield tuple(members)
 
 
 def _flat(table: Any, path: Path) -> dict[str, Any]:

@@ -1,0 +1,128 @@
+"""How the compiler comes to take a plan: what it is handed at its hook, and what it must not do
+before and behind that."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import Program, ProgramKind
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.hlo import Module, to_text
+from fusionscope.replay.loop_hoisting import hoist_loops
+from fusionscope.rerun.buffers import walk_control_flow
+from fusionscope.rerun.placeholders import fill, hide, put_placeholders, replace_placeholders
+from fusionscope.rerun.plans import BARRIER, FUSING, SCHEDULED, Plan, Rest
+from fusionscope.rerun.programs import disabling, find_target, own_flags
+from fusionscope.rules.graph import MutableModule, to_module
+
+# What would change a module for GPUs between the place of the hook and fusion, by the names of
+# pipelines.
+_GPU_BEFORE = (
+    "collective-optimizations",
+    "conv_canonicalization",
+    "reshape_mover_after_conv_canonicalization",
+    "simplify_after_conv_canonicalization",
+    "layout assignment",
+    "layout normalization",
+    "nvptx post-layout_assignment part 1",
+    "hlo normalization",
+    "post-layout_assignment",
+    "nvptx post-layout_assignment part 2",
+    "dynamic-slice",
+    "pre-fusion",
+)
+# What would change what stands between placeholders.
+_CPU_BEFORE = (
+    "simplification",
+    "post_scatter_expansion_simplification",
+    "simplification after layout assignment",
+    "cse",
+    "call-inliner",
+    "conditional-to-select",
+    "conditional-canonicalizer",
+)
+_KEEPS_BARRIERS = "cse_barrier_expander"
+_HOISTING = (0, 12)  # jaxlib from which on loops of any size become calls
+_STACK_FRAME = re.compile(r" ?stack_frame_id=\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """``module`` is what the compiler takes at its hook, None where it did not get there, for the
+    reason in ``problem``; ``flags`` are what it needs beside those of the dump."""
+
+    module: Module | None
+    flags: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def inject(module: DumpedModule, plan: Plan, *, python: str, limit_s: float) -> Injection:
+    """Prepares ``plan``. For CPUs the compiler is asked, which then has to copy what the kernels of
+    the plan would overwrite too early. Raises ``UnusableInput`` where there is nothing to compile
+    with."""
+    if module.backend == "cpu":
+        return _inject_cpu(module, plan, python, limit_s)
+    fusing = () if plan.rest is Rest.XLA else FUSING
+    return Injection(plan.after, tuple(disabling(module, *_GPU_BEFORE, *fusing)))
+
+
+def _inject_cpu(module: DumpedModule, plan: Plan, python: str, limit_s: float) -> Injection:
+    if plan.rest is Rest.XLA:
+        carrier, disabled = _hide_new(plan), [_KEEPS_BARRIERS]
+    else:
+        carrier, disabled = hide(plan.after), list(_CPU_BEFORE)
+    with TemporaryDirectory() as scratch:
+        file = Path(scratch) / "program.hlo"
+        file.write_text(to_text(carrier), encoding="utf-8")
+        captured = capture(
+            Program(ProgramKind.HLO, file),
+            find_target(module),
+            Path(scratch) / "dump",
+            flags=[*own_flags(module), *disabling(module, *disabled)],
+            python=python,
+            limit_s=limit_s,
+        )
+        received = _received(captured.directory) if captured.has_stages else None
+    if received is None:
+        return Injection(None, problem=captured.problem)
+    made = _fill_new(received, plan) if plan.rest is Rest.XLA else fill(received, plan.after)
+    graph = MutableModule(made)
+    version = captured.versions.get("jaxlib", "")
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) >= _HOISTING:
+        hoist_loops(graph)
+    return Injection(to_module(graph))
+
+
+def _received(directory: Path) -> Module | None:
+    """What the hook of the compiler for CPUs is given, None where it did not get there."""
+    (made,) = open_dump(directory).modules
+    numbered = [stage for stage in made.stages if stage.name.counter is not None]
+    before = [stage for stage in numbered if stage.name.pipeline != SCHEDULED]
+    return made.read(before[-1]) if len(before) < len(numbered) else None
+
+
+def _hide_new(plan: Plan) -> Module:
+    """The kernels of the plan as placeholders, between what the compiler is to fuse."""
+    graph = MutableModule(plan.after)
+    put_placeholders(graph, lambda each: each.opcode == "fusion")
+    for computation in walk_control_flow(graph):
+        for each in computation.instructions:
+            if each.opcode == "bitcast":  # which no program holds before its layouts are settled
+                each.opcode = "reshape"
+    return to_module(graph)
+
+
+def _fill_new(received: Module, plan: Plan) -> Module:
+    graph, planned = MutableModule(received), MutableModule(plan.after)
+    for each in planned.walk():  # the frames are those of another program
+        each.attributes_text = _STACK_FRAME.sub("", each.attributes_text)
+    replace_placeholders(graph, planned)
+    for computation in walk_control_flow(graph):
+        for each in computation.post_order():
+            if each.opcode == BARRIER:
+                computation.replace(each, each.operands[0])
+    return to_module(graph)

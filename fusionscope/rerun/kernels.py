@@ -1,0 +1,108 @@
+"""Operations that a user wants in one kernel, put into one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo.grammar import shorten
+from fusionscope.replay.reachability import Reachability
+from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
+from fusionscope.rules.fusing import add_output, create_fusion, fuse_instruction
+from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
+
+_NO_OPERATION = CONTROL_FLOW | {"get-tuple-element", "parameter", "tuple"}
+
+
+def place_kernels(
+    graph: MutableModule,
+    kernels: Sequence[Sequence[str]],
+    choose_kind: Callable[[MutableInstruction], str],
+) -> list[str]:
+    """Makes one fusion of the operations that each of ``kernels`` names; returns the names of the
+    fusions.
+
+    An operation of several kernels is computed in each of them, and once more where something else
+    reads it. One that something outside of its only kernel reads becomes a result of that. Raises
+    ``UnusableInput`` where a name is unknown or no operation, or the operations cannot be one
+    kernel.
+    """
+    named = {each.name: each for c in walk_control_flow(graph) for each in c.instructions}
+    members = [[_find(name, named) for name in dict.fromkeys(kernel)] for kernel in kernels]
+    copies = Counter(each for kernel in members for each in kernel)
+    shared = {each for each, count in copies.items() if count > 1}
+    return [_place(kernel, shared, choose_kind).name for kernel in members]
+
+
+def _find(name: str, named: dict[str, MutableInstruction]) -> MutableInstruction:
+    found = named.get(name.lstrip("%"))
+    if found is None:
+        raise UnusableInput(
+            f"no operation before fusion is called {shorten(name)!r}",
+            hint="`fusionscope explain` shows what they are called, and a plan fits one dump",
+        )
+    if found.opcode in _NO_OPERATION:
+        raise UnusableInput(f"{found.name} is a {found.opcode}, which is a part of no kernel")
+    return found
+
+
+def _place(
+    members: list[MutableInstruction],
+    shared: set[MutableInstruction],
+    choose_kind: Callable[[MutableInstruction], str],
+) -> MutableInstruction:
+    computation = members[0].computation
+    for each in members:
+        if each.computation is not computation:
+            where = f"{members[0].name} is in {computation.name}, {each.name} in"
+            raise UnusableInput(f"no kernel for both: {where} {each.computation.name}")
+    inside = set(members)
+    order = [each for each in computation.post_order() if each in inside]
+    results = [
+        each
+        for each in order
+        if each not in shared and (each.is_root or any(user not in inside for user in each.users))
+    ]
+    if not results:
+        raise UnusableInput(f"nothing but the kernels of {order[-1].name} reads what they compute")
+    _require_order(computation, inside, results)
+    root = results[-1]
+    fusion = create_fusion(root, "kLoop", f"{root.opcode}_fusion")
+    computation.replace(root, fusion)
+    for each in reversed(order):
+        if each is root:
+            continue
+        if each in results:
+            add_output(fusion, each)
+        elif each in fusion.operands:
+            fuse_instruction(fusion, each)
+        else:
+            raise UnusableInput(
+                f"{each.name} is no part of a kernel with {root.name}: nothing in it reads it"
+            )
+        if not each.users and not each.is_root:
+            computation.remove(each)
+    fusion.fusion_kind = choose_kind(fusion)
+    return fusion
+
+
+def _require_order(
+    computation: MutableComputation,
+    inside: set[MutableInstruction],
+    results: Sequence[MutableInstruction],
+) -> None:
+    """Raises where something else has to be computed in the middle of the kernel."""
+    order = computation.post_order()
+    reachability = Reachability(order)
+    for between in order:
+        if between in inside:
+            continue
+        for start in results:
+            if reachability.reaches(start, between):
+                for end in inside:
+                    if reachability.reaches(between, end):
+                        raise UnusableInput(
+                            f"{start.name} and {end.name} cannot be in one kernel: {between.name} "
+                            "needs the first, and the second needs it"
+                        )

@@ -1,0 +1,130 @@
+"""What of a plan the compiler would not survive, or make a wrong program of: found before it sees
+it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Module
+from fusionscope.rerun.buffers import walk_control_flow
+from fusionscope.rules.aliasing import in_place_operands
+from fusionscope.rules.graph import MutableInstruction, MutableModule
+from fusionscope.rules.properties import is_elementwise
+
+_FUSIBLE = frozenset(
+    """bitcast broadcast concatenate constant dot dynamic-slice dynamic-update-slice gather
+    get-tuple-element iota map pad parameter reduce reduce-window reshape reverse slice
+    transpose""".split()
+)
+_ONLY_LAST = frozenset({"scatter", "tuple"})
+
+
+def require_legal(after: Module, own: Module, program: Module) -> None:
+    """Raises ``UnusableInput`` where ``after`` holds a kernel that no compiler takes, or is not the
+    module of ``program``. The kernels of ``own``, which the compiler made, are not questioned."""
+    _require_signature(after, program)
+    known = {_contents(each) for each in _fusions(MutableModule(own))}
+    for fusion in _fusions(MutableModule(after)):
+        if fusion.fusion_kind != "kCustom" and _contents(fusion) not in known:
+            for problem in find_problems(fusion):
+                raise UnusableInput(f"{fusion.name} cannot be a kernel: {problem}")
+
+
+def _require_signature(after: Module, program: Module) -> None:
+    for what, ours, theirs in (
+        ("parameters", _parameters(after), _parameters(program)),
+        ("result", [str(after.entry.root.shape)], [str(program.entry.root.shape)]),
+    ):
+        if [_bare(each) for each in ours] != [_bare(each) for each in theirs]:
+            raise UnusableInput(
+                f"the plan is for another module: its {what} {', '.join(ours)[:80]}, expected "
+                f"{', '.join(theirs)[:80]}"
+            )
+
+
+def _parameters(module: Module) -> list[str]:
+    return [str(each.shape) for each in module.entry.parameters]
+
+
+def _bare(shape: str) -> str:
+    """Without layouts."""
+    return "".join(
+        piece.partition("}")[2] if i else piece for i, piece in enumerate(shape.split("{"))
+    )
+
+
+def _fusions(graph: MutableModule) -> Iterator[MutableInstruction]:
+    for computation in walk_control_flow(graph):
+        for instruction in computation.instructions:
+            if instruction.opcode == "fusion":
+                yield instruction
+
+
+def _contents(fusion: MutableInstruction) -> tuple[object, ...]:
+    """What is in it and what that reads, without names."""
+    order = fusion.fused.post_order()
+    places = {each: place for place, each in enumerate(order)}
+    return (
+        fusion.fusion_kind,
+        *(
+            (each.opcode, str(each.shape), each.inside, *(places[o] for o in each.operands))
+            for each in order
+        ),
+    )
+
+
+def find_problems(fusion: MutableInstruction) -> Iterator[str]:
+    """Why ``fusion`` cannot be a kernel, in words."""
+    root = fusion.fused.root
+    for inner in fusion.fused.instructions:
+        if inner.opcode == "fusion":
+            yield f"{inner.name} in it is a fusion itself"
+        elif inner.opcode in _ONLY_LAST:
+            if inner is not root:
+                yield f"{inner.opcode} {inner.name} can only be its last operation"
+        elif inner.opcode not in _FUSIBLE and not is_elementwise(inner):
+            yield f"a kernel of several operations holds no {inner.opcode} ({inner.name})"
+    yield from _differing_results(fusion)
+    yield from _hazards(fusion)
+
+
+def _differing_results(fusion: MutableInstruction) -> Iterator[str]:
+    """All results are computed in one loop; that of a reduction goes over what it reads."""
+    root = fusion.fused.root
+    if root.opcode != "tuple":
+        return
+    looped = [
+        each.operands[0].shape
+        if each.opcode == "reduce" and fusion.fusion_kind == "kInput"
+        else each.shape
+        for each in root.operands
+    ]
+    for each, shape in zip(root.operands, looped, strict=True):
+        if shape.dimensions != looped[0].dimensions or shape.is_tuple:
+            first = root.operands[0]
+            yield (
+                f"its results {first.name} {first.shape} and {each.name} {each.shape} are not of "
+                "one shape"
+            )
+
+
+def _hazards(fusion: MutableInstruction) -> Iterator[str]:
+    """It overwrites a buffer and reads it in another place than the one that it writes."""
+    for slot, *_ in in_place_operands(fusion):
+        pending = [fusion.fused.parameters[slot]]
+        seen: set[MutableInstruction] = set()
+        while pending:
+            value = pending.pop()
+            for user in value.users:
+                is_target = user.opcode in ("dynamic-update-slice", "scatter")
+                if is_target and value not in user.operands[1:]:
+                    continue
+                if not is_elementwise(user) and user.opcode not in ("bitcast", "tuple"):
+                    yield (
+                        f"it overwrites {fusion.operands[slot].name}, and {user.name} in it reads "
+                        "that in other places"
+                    )
+                elif user not in seen:
+                    seen.add(user)
+                    pending.append(user)

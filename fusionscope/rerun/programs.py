@@ -1,0 +1,76 @@
+"""What a dump says of the program that was compiled, so that it can be compiled again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fusionscope.capture.description import describe_target
+from fusionscope.capture.targets import Target
+from fusionscope.dump import DumpedModule
+from fusionscope.dump.device import CudaCapability
+from fusionscope.dump.stage import BEFORE_OPTIMIZATIONS
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Module
+
+_OWN_FLAGS = {
+    "cpu": re.compile(r"xla_cpu_.*|xla_backend_extra_options|xla_allow_excess_precision"),
+    "gpu": re.compile(r"xla_gpu_(?!cuda_data_dir).*|xla_allow_excess_precision"),
+}
+_PLAIN = re.compile(r"[\w.+=-]*")
+_DISABLING = "xla_disable_hlo_passes"
+_LEFT_OUT = "{...}"
+
+
+def find_program(module: DumpedModule) -> Module:
+    """As it came to the compiler. Raises ``UnusableInput`` where the dump lacks it."""
+    for stage in module.stages:
+        if stage.label == BEFORE_OPTIMIZATIONS:
+            return module.read(stage)
+    raise UnusableInput(f"{module.name}: the dump lacks the program, {BEFORE_OPTIMIZATIONS}.txt")
+
+
+def require_final(module: DumpedModule) -> Module:
+    """What the compiler made of it. Raises ``UnusableInput`` where the dump lacks it."""
+    if module.final is None:
+        raise UnusableInput(f"{module.name}: the dump has no final stage to compare with")
+    return module.read(module.final)
+
+
+def find_target(module: DumpedModule) -> Target:
+    """What it was compiled for. Raises ``UnusableInput`` where that is not known, or no device that
+    plans are for."""
+    if module.backend == "cpu":
+        return Target("cpu", "cpu")
+    device = module.device
+    if device is None or not isinstance(device.capability, CudaCapability):
+        raise UnusableInput(
+            f"{module.name}: the dump does not describe an NVIDIA GPU to compile for again",
+            hint="it lacks its *.gpu_target_config.pbtxt",
+        )
+    return Target(str(device.capability), "cuda", description=describe_target(device))
+
+
+def own_flags(module: DumpedModule) -> Iterator[str]:
+    """Those of the dump that change what is compiled."""
+    flags, wanted = module.flags, _OWN_FLAGS.get(module.backend or "")
+    if flags is not None and wanted is not None and not flags.complete:
+        for name, values in flags.values.items():
+            if wanted.fullmatch(name) and all(map(_PLAIN.fullmatch, values)):
+                yield f"--{name}={','.join(values)}"
+
+
+def disabling(module: DumpedModule, *names: str) -> Iterator[str]:
+    """The flag that turns off passes and pipelines, beside those that are off in the dump."""
+    already = module.flags.values.get(_DISABLING, ()) if module.flags is not None else ()
+    if names or already:
+        yield f"--{_DISABLING}={','.join([*already, *names])}"
+
+
+def lacks_constants(*modules: Module) -> bool:
+    """Whether the compiler left the contents of large constants out of the text."""
+    return any(
+        each.opcode == "constant" and _LEFT_OUT in (each.literal or "")
+        for module in modules
+        for each in module.walk()
+    )
