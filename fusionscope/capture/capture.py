@@ -118,7 +118,7 @@ def capture(
         except OSError as error:
             raise UnusableInput(f"{python} cannot be run: {error.strerror or error}") from None
         told = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
-    problem = _problem(told, errors, code)
+    problem = tell_problem(told, errors, code)
     module = told.get("module", "")
     _remove_others(directory, module)
     if problem and not module:
@@ -208,8 +208,8 @@ def _quoted(flag: str) -> str:
     return f'{name}="{value}"' if equals else name
 
 
-def _problem(told: Mapping[str, Any], errors: str, code: int) -> str:
-    """One line, empty where all went well."""
+def tell_problem(told: Mapping[str, Any], errors: str, code: int) -> str:
+    """What a process of ours ran into, in one line; empty where all went well."""
     if told.get("problem"):
         return _line(told["problem"])
     if code == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fusionscope.capture.description import describe_target
 from fusionscope.capture.targets import Target
@@ -65,6 +65,12 @@ def disabling(module: DumpedModule, *names: str) -> Iterator[str]:
     already = module.flags.values.get(_DISABLING, ()) if module.flags is not None else ()
     if names or already:
         yield f"--{_DISABLING}={','.join([*already, *names])}"
+
+
+def compile_options(flags: Iterable[str]) -> dict[str, str]:
+    """Flags as options of one compilation."""
+    pairs = (flag.removeprefix("--").partition("=") for flag in flags)
+    return {name: value for name, _, value in pairs}
 
 
 def lacks_constants(*modules: Module) -> bool:

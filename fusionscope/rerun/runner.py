@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import random
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_WARM_UP = 3  # runs
+_WARM_UP, _FEWEST = 3, 6  # runs
 _SHORTEST_NS = 1_000_000  # of what is timed at once, in runs of one program
 _LARGEST_INTEGER = 8  # of random inputs: indices and counts that most programs can use
 
@@ -246,20 +247,21 @@ def _distance(true: Any, found: Any) -> float | None:
 
 
 def _time(executables: list[Executable], seconds: float) -> list[list[float]]:
-    """Nanoseconds of one run of each, again and again for ``seconds``, each round in another
-    order, so that what else the machine does meets all of them alike."""
+    """Nanoseconds of one run of each, again and again for ``seconds``, each round in an order of
+    its own, so that what else the machine does, and what ran before, meets all of them alike."""
+    took = 1
     for each in executables:
         for _ in range(_WARM_UP):
             took = each.time(1)
     repeats = max(1, _SHORTEST_NS // max(took, 1)) if executables[0].may_repeat else 1
     times: list[list[float]] = [[] for _ in executables]
+    order = list(range(len(executables)))
+    shuffle = random.Random(0).shuffle
     end = time.monotonic() + seconds
-    turn = 0
-    while time.monotonic() < end or turn < len(executables):
-        for place in range(len(executables)):
-            number = (place + turn) % len(executables)
+    while time.monotonic() < end or len(times[0]) < _FEWEST:
+        shuffle(order)
+        for number in order:
             times[number].append(executables[number].time(repeats) / repeats)
-        turn += 1
     return times
 
 

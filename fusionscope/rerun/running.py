@@ -1,0 +1,307 @@
+"""Runs what the compiler makes of plans beside what it makes by itself: the same numbers, and is it
+faster?"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from math import comb
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fusionscope.capture.capture import tell_problem
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Module, to_text
+from fusionscope.rerun.injection import Injection
+from fusionscope.rerun.programs import compile_options, find_program, lacks_constants, own_flags
+
+_RUNNER = Path(__file__).parent / "runner.py"
+_DRIVER = Path("/proc/driver/nvidia")  # is there where a GPU of NVIDIA is
+_WIDENED = re.compile(r"\b(f16|bf16|f32|c64)\[")
+_NOT_WIDENED = frozenset(
+    """bitcast-convert custom-call reduce-precision rng rng-bit-generator
+    rng-get-and-update-state""".split()
+)
+_SHARE = 0.95  # of confidence in an interval
+_WORSE, _LEAST = 4.0, 16.0  # times the error of the baseline, and the smallest step of the type
+
+
+class Numbers(StrEnum):
+    """How the results of a variant are to those of the baseline."""
+
+    EQUAL = "equal"  # to the last bit
+    ROUNDED = "rounded differently"  # as far from the truth as the baseline is
+    DIFFERENT = "different"
+
+
+class Speed(StrEnum):
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "no difference beyond noise"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultDifference:
+    """One result of a program against the baseline.
+
+    ``difference`` is the largest one, as a share of the largest magnitude (of integers, the share
+    of elements that differ), None where one is a number and the other is none. The errors are the
+    same against a run in 64 bits, None where there is none; ``epsilon`` is the smallest step of the
+    type, None for integers.
+    """
+
+    dtype: str
+    elements: int
+    is_equal: bool
+    difference: float | None = None
+    epsilon: float | None = None
+    baseline_error: float | None = None
+    variant_error: float | None = None
+
+    @property
+    def verdict(self) -> Numbers:
+        if self.is_equal:
+            return Numbers.EQUAL
+        if self.difference is None or self.epsilon is None:
+            return Numbers.DIFFERENT
+        if self.baseline_error is not None and self.variant_error is not None:
+            allowed = max(_WORSE * self.baseline_error, _LEAST * self.epsilon)
+            return Numbers.ROUNDED if self.variant_error <= allowed else Numbers.DIFFERENT
+        is_near = self.difference <= _LEAST * self.epsilon
+        return Numbers.ROUNDED if is_near else Numbers.DIFFERENT
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A median of ratios of times, and an interval that holds the true one with 95 %."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Nanoseconds of one run: medians and quartiles of many. ``ratio`` is that of the variant to
+    the baseline run beside it, ``noise`` that of the baseline to itself; ``runs`` is how many of
+    each there were."""
+
+    baseline_ns: float
+    variant_ns: float
+    baseline_quartiles: tuple[float, float]
+    variant_quartiles: tuple[float, float]
+    ratio: Ratio
+    noise: Ratio
+    runs: int
+
+    @property
+    def verdict(self) -> Speed:
+        if self.ratio.high < min(1.0, self.noise.low):
+            return Speed.FASTER
+        if self.ratio.low > max(1.0, self.noise.high):
+            return Speed.SLOWER
+        return Speed.SAME
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Of one variant. ``problem`` says why it did not run, and is empty where it did; ``timing`` is
+    None where it was not timed."""
+
+    problem: str
+    results: tuple[ResultDifference, ...] = ()
+    timing: Timing | None = None
+
+    @property
+    def numbers(self) -> Numbers | None:
+        """The worst of its results, None where it did not run."""
+        if self.problem:
+            return None
+        order = list(Numbers)
+        found = [order.index(each.verdict) for each in self.results]
+        return order[max(found, default=0)]
+
+
+def why_not_run(module: DumpedModule) -> str:
+    """Empty where the programs of ``module`` can be run here."""
+    if module.backend == "gpu" and not _DRIVER.exists():
+        return "the GPU is not here"
+    if lacks_constants(find_program(module)):
+        return (
+            "the dump leaves large constants out: it needs XLA's flag "
+            "--xla_dump_large_constants=true"
+        )
+    return ""
+
+
+def measure(
+    module: DumpedModule,
+    injections: Sequence[Injection],
+    *,
+    inputs: Path | None = None,
+    seed: int = 0,
+    seconds: float,
+    python: str,
+    limit_s: float,
+) -> list[Measurement]:
+    """Runs the program of ``module`` as it is and with each of ``injections``, on the same inputs:
+    those of ``inputs``, an .npz in the order of the parameters, or random ones. All are timed in
+    turns for ``seconds``. Raises ``UnusableInput`` where the program itself cannot be run.
+
+    A variant that ends the process is told, and the others are run without it.
+    """
+    found: dict[int, Measurement] = {}
+    left = {n: each for n, each in enumerate(injections) if each.module is not None}
+    for number, injection in enumerate(injections):
+        if injection.module is None:
+            found[number] = Measurement(injection.problem)
+    while left:
+        numbers = list(left)
+        told, code, errors = _run(
+            module, list(left.values()), inputs, seed, seconds, python, limit_s
+        )
+        step = told.get("step", "")
+        if "variant" in step and (code != 0 or told.get("problem")):
+            died = numbers[int(step.rpartition(" ")[2])]
+            found[died] = Measurement(tell_problem(told, errors, code))
+            del left[died]
+            continue
+        if code != 0 or told.get("problem"):
+            raise UnusableInput(f"{module.name}: cannot be run: {tell_problem(told, errors, code)}")
+        found |= dict(zip(numbers, _read(told), strict=True))
+        break
+    return [found[number] for number in sorted(found)]
+
+
+def _run(
+    module: DumpedModule,
+    injections: Sequence[Injection],
+    inputs: Path | None,
+    seed: int,
+    seconds: float,
+    python: str,
+    limit_s: float,
+) -> tuple[dict[str, Any], int, str]:
+    """What the process told, its exit code, and its last words."""
+    program = find_program(module)
+    is_cpu = module.backend == "cpu"
+    with TemporaryDirectory() as scratch:
+        text = Path(scratch) / "program.hlo"
+        text.write_text(to_text(program), encoding="utf-8")
+        request, result = Path(scratch) / "request.json", Path(scratch) / "result.json"
+        content = {
+            "program": str(text),
+            "device": {
+                "name": "cpu" if is_cpu else "gpu",
+                "platform": "cpu" if is_cpu else "cuda",
+                "is_here": True,
+                "description": None,
+            },
+            "inputs": None if inputs is None else str(inputs.resolve()),
+            "seed": seed,
+            "seconds": seconds,
+            "reference": _widen(program),
+            "variants": [
+                {
+                    "put": to_text(each.module) if each.module is not None else "",
+                    "options": compile_options(each.flags),
+                }
+                for each in injections
+            ],
+        }
+        request.write_text(json.dumps(content), encoding="utf-8")
+        environment = os.environ | {
+            "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *own_flags(module)]).strip(),
+            "JAX_PLATFORMS": "cpu" if is_cpu else "",
+            "JAX_ENABLE_COMPILATION_CACHE": "false",
+        }
+        try:
+            done = subprocess.run(
+                [python, str(_RUNNER), str(request), str(result)],
+                env=environment,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=limit_s,
+            )
+            code, errors = done.returncode, done.stderr
+        except subprocess.TimeoutExpired:
+            code, errors = 1, f"stopped, it took longer than {limit_s:g} s"
+        except OSError as error:
+            raise UnusableInput(f"{python} cannot be run: {error.strerror or error}") from None
+        told = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
+    return told, code, errors
+
+
+def _widen(program: Module) -> str | None:
+    """The program with 64 bits in each floating point number; None where that is another one."""
+    if any(each.opcode in _NOT_WIDENED for each in program.walk()):
+        return None
+    wide = {"c64": "c128"}
+    return _WIDENED.sub(lambda found: wide.get(found[1], "f64") + "[", to_text(program))
+
+
+def _read(told: dict[str, Any]) -> list[Measurement]:
+    """One for each variant; those that failed have no times."""
+    times: list[list[float]] = list(told["times"])
+    baseline, again = times.pop(0), times.pop()
+    found = []
+    for problem, results in zip(told["problems"], told["numbers"], strict=True):
+        if problem:
+            found.append(Measurement(problem))
+            continue
+        differences = tuple(ResultDifference(**each) for each in results)
+        found.append(Measurement("", differences, _timing(baseline, times.pop(0), again)))
+    return found
+
+
+def _timing(baseline: list[float], variant: list[float], again: list[float]) -> Timing:
+    return Timing(
+        statistics.median(baseline),
+        statistics.median(variant),
+        _quartiles(baseline),
+        _quartiles(variant),
+        _ratio(variant, baseline),
+        _ratio(again, baseline),
+        len(variant),
+    )
+
+
+def _quartiles(times: list[float]) -> tuple[float, float]:
+    low, _, high = statistics.quantiles(times, n=4)
+    return low, high
+
+
+def _ratio(times: list[float], baseline: list[float]) -> Ratio:
+    """Of runs beside each other. The interval is that of order statistics: how many of n values lie
+    below the true median is a matter of n throws of a coin."""
+    ratios = sorted(one / other for one, other in zip(times, baseline, strict=True))
+    count = len(ratios)
+    outside, below = 0, 0.0
+    while outside < count // 2:
+        below += comb(count, outside) / 2**count
+        if 2 * below > 1 - _SHARE:
+            break
+        outside += 1
+    outside = max(0, outside - 1)
+    return Ratio(statistics.median(ratios), ratios[outside], ratios[count - 1 - outside])
+
+
+def as_json(measurement: Measurement) -> dict[str, Any]:
+    """The fields are documented in docs/json.md."""
+    return {
+        "problem": measurement.problem,
+        "numbers": measurement.numbers,
+        "results": [asdict(each) | {"verdict": each.verdict} for each in measurement.results],
+        "timing": None
+        if measurement.timing is None
+        else asdict(measurement.timing) | {"verdict": measurement.timing.verdict},
+    }
