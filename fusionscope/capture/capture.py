@@ -217,7 +217,7 @@ def tell_problem(told: Mapping[str, Any], errors: str, code: int) -> str:
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     words = next((line for line in lines if "Check failed" in line), lines[-1] if lines else "")
     if code < 0:
-        return _line(f"the compiler died of {signal.Signals(-code).name}: {words}")
+        return _line(f"the process died of {signal.Signals(-code).name}: {words}")
     return _line(words or f"the compiler ended with {code}")
 
 

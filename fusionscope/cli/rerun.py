@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,10 +11,20 @@ from fusionscope.cli.output import (
     changes_options,
     compiling_options,
     open_console,
+    show_progress,
     top_option,
     write_json,
 )
 from fusionscope.errors import UnusableInput
+
+if TYPE_CHECKING:
+    from fusionscope.rerun.trial import Variant
+    from fusionscope.rules.changes import PlanFile
+
+_NOTHING = (
+    "nothing to try, or several things at once: expected --replay, --no-fusion, changed rules "
+    "(--set, --disable, --allow, --forbid, --plan), plan files (--variant), or flags (--flag)"
+)
 
 
 @click.command(name="rerun")
@@ -22,7 +33,39 @@ from fusionscope.errors import UnusableInput
 @click.option("--replay", "is_own", is_flag=True, help="Try: the compiler's own plan, as a check.")
 @click.option("--no-fusion", "is_none", is_flag=True, help="Try: fuse nothing.")
 @changes_options
-@compiling_options("fusionscope-rerun", "Where the new dump goes.")
+@click.option(
+    "--variant",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Try: this plan beside others.",
+)
+@click.option(
+    "--rest",
+    "rest_name",
+    type=click.Choice(["rules", "xla", "off"]),
+    default="rules",
+    show_default=True,
+    help="What nobody named: as the replayed rules say, as the compiler likes, or not fused.",
+)
+@click.option("--run/--no-run", "runs", default=True, help="Run it, where its device is here.")
+@click.option(
+    "--inputs",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Run on these: an .npz, arrays in the order of the parameters. Random ones otherwise.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+@click.option(
+    "--seconds",
+    metavar="SECONDS",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="How long runs are timed.",
+)
+@compiling_options("fusionscope-rerun", "Where the new dump goes, or a folder for each variant.")
 @top_option
 def command(
     dump: Path,
@@ -34,6 +77,12 @@ def command(
     allow: tuple[str, ...],
     forbid: tuple[str, ...],
     plan: Path | None,
+    files: tuple[Path, ...],
+    rest_name: str,
+    runs: bool,
+    inputs: Path | None,
+    seed: int,
+    seconds: float,
     flags: list[str],
     output: Path,
     python: str,
@@ -43,55 +92,89 @@ def command(
 ) -> int:
     """Compile a dumped program again, with the fusions that changed rules make.
 
-    DUMP is one of an NVIDIA GPU with all stages, as capture makes it; the GPU need not be here. The
-    changed rules are replayed, and the real compiler takes what they make in the place of its own
-    fusions. The new dump is held against the plan: exit code 1 where something else came of it, or
-    the compiler died of it.
+    DUMP is one of a CPU or of an NVIDIA GPU with all stages, as capture makes it; the GPU need not
+    be here. The changed rules are replayed, and the real compiler takes what they make in the place
+    of its own fusions. The new dump is held against the plan. Where the device is here, the program
+    is run both ways on the same inputs, the results are compared and the runs timed in turns. Exit
+    code 1 where something else came of the plan, the compiler died of it, or the numbers differ.
 
     \b
     Examples:
       fusionscope rerun dump_dir/ --replay
       fusionscope rerun dump_dir/ --allow 'concatenate* -> *'
       fusionscope rerun dump_dir/ --forbid 'exponential -> reduce' --output without
+      fusionscope rerun dump_dir/ --allow 'tanh -> dot' --rest xla
+      fusionscope rerun dump_dir/ --variant one.toml --variant other.toml --seconds 10
+      fusionscope rerun dump_dir/ --flag xla_cpu_use_multi_output_fusion=true
       fusionscope rerun dump_dir/ --no-fusion
     """
     from fusionscope.dump import open_dump
     from fusionscope.explain.explain import pick_modules
-    from fusionscope.report.rerun import print_rerun, to_json
+    from fusionscope.report.rerun import print_trial, to_json
     from fusionscope.rerun.plans import Rest, make_plan, own_plan
-    from fusionscope.rerun.rerun import rerun
-    from fusionscope.rules.changes import read_changes, read_plan
+    from fusionscope.rerun.trial import Variant, try_variants
+    from fusionscope.rules.changes import PlanFile, read_changes, read_plan
 
-    changes = read_changes(set_, disable, allow, forbid)
-    if plan is not None:
-        changes = read_plan(plan).changes | changes
-    if is_own + is_none + bool(changes) != 1:
-        raise UnusableInput(
-            "nothing to try, or several things at once: expected --replay, --no-fusion, or changed "
-            "rules (--set, --disable, --allow, --forbid, --plan)"
-        )
-    opened = open_dump(dump)
-    picked = pick_modules(opened, module)
-    modules = picked
-    if len(modules) > 1:
-        names = ", ".join(f"{each.name} ({each.number})" for each in modules[:8])
+    asked = read_changes(set_, disable, allow, forbid)
+    changed = read_plan(plan) if plan is not None else PlanFile(asked)
+    changes = changed.changes | asked if plan is not None else asked
+    others = [read_plan(file) for file in files]
+    if is_own + is_none + bool(changes) > 1 or not (is_own or is_none or changes or files or flags):
+        raise UnusableInput(_NOTHING)
+    picked = pick_modules(open_dump(dump), _one_name(module, [changed, *others]))
+    if len(picked) > 1:
+        names = ", ".join(f"{each.name} ({each.number})" for each in picked[:8])
         raise UnusableInput(f"several modules: {names}", hint="name one with --module")
-    (chosen,) = modules
+    (chosen,) = picked
+    rest = Rest(rest_name)
+    variants = []
     if is_own:
-        wanted = own_plan(chosen)
-    else:
-        wanted = make_plan(chosen, changes, Rest.OFF if is_none else Rest.RULES)
-    found = rerun(
+        variants.append(Variant("replay", own_plan(chosen), tuple(flags)))
+    elif is_none or changes:
+        made = make_plan(chosen, changes, Rest.OFF if is_none else rest)
+        variants.append(Variant("changed", made, tuple(flags)))
+    for file, other in zip(files, others, strict=True):
+        made = make_plan(chosen, other.changes, rest)
+        variants.append(Variant(_unused(file.stem, variants), made, tuple(flags)))
+    baseline = None if is_own or not variants else own_plan(chosen)
+    if not variants:
+        variants.append(Variant("flags", None, tuple(flags)))
+    found = try_variants(
         chosen,
-        wanted,
+        variants,
         output,
-        flags=flags,
+        baseline=baseline,
+        runs=runs,
+        inputs=inputs,
+        seed=seed,
+        seconds=seconds,
         python=python,
         limit_s=limit_s,
+        progress=lambda each: show_progress(each, "Compiling"),
     )
     if format_name == "json":
         write_json(to_json(found), None)
     else:
         with open_console(None) as console:
-            print_rerun(found, console, top)
-    return 0 if found.holds else 1
+            print_trial(found, console, top)
+    return 0 if all(each.holds for each in found.variants) else 1
+
+
+def _one_name(module: str | None, plans: list[PlanFile]) -> str | None:
+    """The module that options and plans name. Raises ``UnusableInput`` where they differ."""
+    names = {each.module for each in plans if each.module is not None}
+    if module is None and len(names) == 1:
+        return names.pop()
+    if module is not None and names <= {module}:
+        return module
+    if names:
+        raise UnusableInput(
+            f"the plans are for {', '.join(sorted(names))}, expected one module"
+            + (f", and {module} was asked for" if module else "")
+        )
+    return module
+
+
+def _unused(name: str, variants: list[Variant]) -> str:
+    taken = {each.name for each in variants}
+    return name if name not in taken else _unused(f"{name}-2", variants)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.report.capture import capture_json
@@ -11,22 +13,40 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.history.kernels import Totals
-    from fusionscope.rerun.rerun import Rerun, RerunPair
+    from fusionscope.rerun.rerun import RerunPair
+    from fusionscope.rerun.running import Measurement, Ratio
+    from fusionscope.rerun.trial import Trial, Tried
 
 SCHEMA = "fusionscope.rerun/1"
 
 
-def to_json(found: Rerun) -> dict[str, Any]:
+def to_json(trial: Trial) -> dict[str, Any]:
     """The fields are documented in docs/json.md."""
-    divergence = found.divergence
     return {
         "schema": SCHEMA,
-        "module": found.module,
+        "module": trial.module,
+        "not_run": trial.not_run,
+        "variants": [_tried_json(each) for each in trial.variants],
+    }
+
+
+def _tried_json(tried: Tried) -> dict[str, Any]:
+    found = tried.rerun
+    divergence = found.divergence
+    return {
+        "name": tried.name,
         "plan": found.plan,
-        "holds": found.holds,
+        "holds": tried.holds,
         "same_kernels": found.is_same,
+        "problem": found.problem,
         "baseline": _totals_json(found.baseline),
         "variant": None if found.variant is None else _totals_json(found.variant),
+        "estimates": None
+        if found.estimates is None
+        else {
+            name: asdict(each)
+            for name, each in zip(("baseline", "variant"), found.estimates, strict=True)
+        },
         "changed": [_pair_json(each) for each in found.changed],
         "unplanned": [_pair_json(each) for each in found.unplanned],
         "divergence": None
@@ -37,8 +57,18 @@ def to_json(found: Rerun) -> dict[str, Any]:
             "plan": divergence.ours,
             "compiler": divergence.theirs,
         },
-        "problem": found.problem,
+        "measurement": None if tried.measurement is None else _measured_json(tried.measurement),
         "capture": None if found.captured is None else capture_json(found.captured),
+    }
+
+
+def _measured_json(measurement: Measurement) -> dict[str, Any]:
+    timing = measurement.timing
+    return {
+        "problem": measurement.problem,
+        "numbers": measurement.numbers,
+        "results": [asdict(each) | {"verdict": each.verdict} for each in measurement.results],
+        "timing": None if timing is None else asdict(timing) | {"verdict": timing.verdict},
     }
 
 
@@ -55,10 +85,22 @@ def _pair_json(pair: RerunPair) -> dict[str, str]:
     }
 
 
-def print_rerun(found: Rerun, console: Console, top: int) -> None:
+def print_trial(trial: Trial, console: Console, top: int) -> None:
     from rich.text import Text
 
-    console.print(Text(f"{safe(found.module)}, compiled with {safe(found.plan)}", style="bold"))
+    for tried in trial.variants:
+        _print_tried(trial, tried, console, top)
+    if len(trial.variants) > 1:
+        _print_table(trial, console)
+    if trial.not_run:
+        console.print(Text(f"  not run: {safe(trial.not_run)}", style="yellow"))
+
+
+def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None:
+    from rich.text import Text
+
+    found = tried.rerun
+    console.print(Text(f"{safe(trial.module)}, compiled with {safe(found.plan)}", style="bold"))
     if found.variant is None:
         console.print(Text("  the compiler did not get to the end", style="red"))
         console.print(Text(f"  {safe(found.problem)}"))
@@ -70,6 +112,16 @@ def print_rerun(found: Rerun, console: Console, top: int) -> None:
             f"bytes moved {size(before.bytes_moved)} → {size(after.bytes_moved)}"
         )
     )
+    if found.estimates is not None and tried.measurement is None:
+        old, new = found.estimates
+        words = (
+            f"  by the compiler's cost model {old.microseconds:,.2f} → {new.microseconds:,.2f} µs"
+        )
+        if old.unknown_launches or new.unknown_launches:
+            words += f", without {old.unknown_launches} → {new.unknown_launches} launches of others"
+        console.print(Text(words))
+    if tried.measurement is not None:
+        _print_measurement(tried.measurement, console)
     if found.is_same:
         console.print(Text("  the same kernels as in the dump", style="green"))
     if found.holds:
@@ -91,3 +143,69 @@ def print_rerun(found: Rerun, console: Console, top: int) -> None:
         print_hidden(console, 2, len(pairs), top, "pair")
     if found.captured is not None:
         console.print(Text(f"  dumped in {safe(str(found.captured.directory))}", style="dim"))
+
+
+def _print_measurement(measurement: Measurement, console: Console) -> None:
+    from rich.text import Text
+
+    if measurement.problem:
+        console.print(Text(f"  it did not run: {safe(measurement.problem)}", style="red"))
+        return
+    style = "red" if measurement.numbers == "different" else "green"
+    console.print(Text(f"  numbers: {measurement.numbers}{_farthest(measurement)}", style=style))
+    timing = measurement.timing
+    if timing is not None:
+        console.print(
+            Text(
+                f"  time {_microseconds(timing.baseline_ns)} → "
+                f"{_microseconds(timing.variant_ns)} µs, {_ratio(timing.ratio)} of it "
+                f"({timing.runs} runs, noise {_ratio(timing.noise)}): {timing.verdict}"
+            )
+        )
+
+
+def _farthest(measurement: Measurement) -> str:
+    """How far the result that is farthest off is."""
+    off = [each for each in measurement.results if not each.is_equal]
+    if not off:
+        return ""
+    worst = max(off, key=lambda each: math.inf if each.difference is None else each.difference)
+    if worst.difference is None:
+        return f", one of {worst.dtype} is no number where the other is"
+    if worst.epsilon is None:
+        return f", {worst.difference:.1%} of the elements of one of {worst.dtype}"
+    words = f", at most {worst.difference:.1e} of the largest"
+    if worst.baseline_error is not None and worst.variant_error is not None:
+        words += f"; off a run in 64 bits {worst.baseline_error:.1e} → {worst.variant_error:.1e}"
+    return words
+
+
+def _microseconds(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1000:,.1f}"
+
+
+def _ratio(ratio: Ratio) -> str:
+    return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+
+
+def _print_table(trial: Trial, console: Console) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("variant", "launches", "bytes moved", "time", "numbers", "verdict"):
+        table.add_column(
+            name, justify="right" if name in ("launches", "bytes moved", "time") else "left"
+        )
+    for tried in trial.variants:
+        found, measurement = tried.rerun, tried.measurement
+        timing = measurement.timing if measurement is not None else None
+        ran = measurement is not None and not measurement.problem
+        table.add_row(
+            safe(tried.name),
+            f"{found.variant.launches:,}" if found.variant else "-",
+            size(found.variant.bytes_moved) if found.variant else "-",
+            f"{timing.ratio.median:.3f}" if timing else "-",
+            str(measurement.numbers) if measurement is not None and ran else "-",
+            str(timing.verdict) if timing else "",
+        )
+    console.print(table)

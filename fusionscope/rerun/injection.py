@@ -52,10 +52,10 @@ _STACK_FRAME = re.compile(r" ?stack_frame_id=\d+")
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """``module`` is what the compiler takes at its hook, None where it did not get there, for the
-    reason in ``problem``; ``flags`` are what it needs beside those of the dump."""
+    """``module`` is what the compiler takes at its hook, None where it goes on by itself, or did
+    not get there, for the reason in ``problem``; ``flags`` are what it needs beside the dump's."""
 
-    module: Module | None
+    module: Module | None = None
     flags: tuple[str, ...] = ()
     problem: str = ""
 
@@ -88,7 +88,7 @@ def _inject_cpu(module: DumpedModule, plan: Plan, python: str, limit_s: float) -
         )
         received = _received(captured.directory) if captured.has_stages else None
     if received is None:
-        return Injection(None, problem=captured.problem)
+        return Injection(problem=captured.problem)
     made = _fill_new(received, plan) if plan.rest is Rest.XLA else fill(received, plan.after)
     graph = MutableModule(made)
     version = captured.versions.get("jaxlib", "")

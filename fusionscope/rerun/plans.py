@@ -91,6 +91,11 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
     return Plan(words, before, after, rest)
 
 
+def require_start(module: DumpedModule) -> Module:
+    """The module on which the first pass that fuses works. Raises ``UnusableInput``."""
+    return module.read(_ends(module)[0])
+
+
 def _kind_of(module: DumpedModule) -> Callable[[MutableInstruction], str]:
     gpu = read_settings(module).gpu
     if gpu is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,8 +15,10 @@ from fusionscope.history.kernels import Totals, total_kernels
 from fusionscope.history.outcomes import TOGETHER, Outcome, pairs_after
 from fusionscope.hlo import Module, to_text
 from fusionscope.replay.comparison import Divergence, find_divergence, has_same_kernels
+from fusionscope.replay.passes import read_settings
+from fusionscope.rerun.estimates import TimeEstimate, estimate
 from fusionscope.rerun.injection import Injection, inject
-from fusionscope.rerun.plans import BARRIER, Plan, Rest
+from fusionscope.rerun.plans import BARRIER, Plan, Rest, require_start
 from fusionscope.rerun.programs import (
     disabling,
     find_program,
@@ -44,7 +46,8 @@ class Rerun:
     compiler did not get there, which ``problem`` then says. ``changed`` are pairs that are together
     in one of the two alone; ``unplanned`` those of which something else became than was planned.
     ``divergence`` is where the compiler took another module than the plan. ``is_same`` is whether
-    both final modules have the same kernels. ``injection`` is what the compiler was handed.
+    both final modules have the same kernels. ``estimates`` are those of the GPU's cost model for
+    both, None for a CPU. ``injection`` is what the compiler was handed.
     """
 
     module: str
@@ -57,6 +60,7 @@ class Rerun:
     unplanned: tuple[RerunPair, ...]
     divergence: Divergence | None
     is_same: bool
+    estimates: tuple[TimeEstimate, TimeEstimate] | None
     injection: Injection
 
     @property
@@ -67,7 +71,7 @@ class Rerun:
 
 def rerun(
     module: DumpedModule,
-    plan: Plan,
+    plan: Plan | None,
     directory: Path,
     *,
     flags: Sequence[str] = (),
@@ -75,67 +79,66 @@ def rerun(
     limit_s: float = 600.0,
 ) -> Rerun:
     """Compiles the program of ``module`` again, with ``plan`` in the place of the compiler's own
-    fusions, and dumps that into ``directory``, which has to be empty or new.
+    fusions (with ``flags`` alone where that is None), and dumps that into ``directory``, which has
+    to be empty or new.
 
     A compiler that dies of the plan is told in the result. Raises ``UnusableInput`` where the dump
     lacks the program or its device, or there is nothing to compile it with.
     """
     final = require_final(module)
     baseline = total_kernels(final, module.backend)
-    injection = inject(module, plan, python=python, limit_s=limit_s)
-    captured = made = None
-    if injection.module is not None:
-        captured = compile_again(
-            module, injection, directory, flags=flags, python=python, limit_s=limit_s
-        )
+    injection = Injection(flags=tuple(disabling(module)))
+    if plan is not None:
+        injection = inject(module, plan, python=python, limit_s=limit_s)
+    injection = replace(injection, flags=(*injection.flags, *flags))
+    words = plan.words if plan is not None else " ".join(flags)
+    captured: Captured | None = None
+    made: DumpedModule | None = None
+    if not injection.problem:
+        captured = compile_again(module, injection, directory, python=python, limit_s=limit_s)
         made = _made(captured)
     problem = captured.problem if captured is not None else injection.problem
     if made is None or made.final is None:
-        return Rerun(
-            module.name,
-            plan.words,
-            captured,
-            problem,
-            baseline,
-            None,
-            (),
-            (),
-            None,
-            False,
-            injection,
-        )
+        found = None, (), (), None, False, None
+        return Rerun(module.name, words, captured, problem, baseline, *found, injection)
     divergence = None
     taken = next((s for s in made.stages if s.name.after.startswith("apply-xla-")), None)
     if taken is not None and injection.module is not None:
         divergence = find_divergence(injection.module, made.read(taken))
     ends = made.read(made.final)
+    before = plan.before if plan is not None else require_start(module)
     return Rerun(
         module.name,
-        plan.words,
+        words,
         captured,
         problem,
         baseline,
         total_kernels(ends, module.backend),
-        tuple(_differing(plan.before, final, ends)),
-        tuple(_unplanned(plan, ends)),
+        tuple(_differing(before, final, ends)),
+        tuple(_unplanned(plan, ends)) if plan is not None else (),
         divergence,
         has_same_kernels(final, ends),
+        _estimates(module, final, ends),
         injection,
     )
 
 
+def _estimates(
+    module: DumpedModule, final: Module, ends: Module
+) -> tuple[TimeEstimate, TimeEstimate] | None:
+    gpu = read_settings(module).gpu
+    return None if gpu is None else (estimate(final, gpu), estimate(ends, gpu))
+
+
 def compile_again(
     module: DumpedModule,
-    injection: Injection | None,
+    injection: Injection,
     directory: Path,
     *,
-    flags: Sequence[str],
     python: str,
     limit_s: float,
 ) -> Captured:
-    """The program of ``module`` with what is injected, or as the compiler makes it by itself."""
-    taken = injection.module if injection is not None else None
-    needed = injection.flags if injection is not None else tuple(disabling(module))
+    """The program of ``module`` with what is injected."""
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "program.hlo"
         file.write_text(to_text(find_program(module)), encoding="utf-8")
@@ -143,10 +146,10 @@ def compile_again(
             Program(ProgramKind.HLO, file),
             find_target(module),
             directory,
-            flags=[*own_flags(module), *needed, *flags],
+            flags=[*own_flags(module), *injection.flags],
             python=python,
             limit_s=limit_s,
-            put=to_text(taken) if taken is not None else None,
+            put=to_text(injection.module) if injection.module is not None else None,
         )
 
 

@@ -9,7 +9,7 @@ import re
 import statistics
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from math import comb
 from pathlib import Path
@@ -31,7 +31,9 @@ _NOT_WIDENED = frozenset(
     rng-get-and-update-state""".split()
 )
 _SHARE = 0.95  # of confidence in an interval
-_WORSE, _LEAST = 4.0, 16.0  # times the error of the baseline, and the smallest step of the type
+_EPSILON_32 = 2.0**-23
+# What counts as rounding: so many times the error of the baseline, or so many smallest steps.
+_WORSE, _LEAST, _SUMMED = 4.0, 16.0, 1024.0
 
 
 class Numbers(StrEnum):
@@ -72,11 +74,12 @@ class ResultDifference:
             return Numbers.EQUAL
         if self.difference is None or self.epsilon is None:
             return Numbers.DIFFERENT
+        # Narrow types are summed up in 32 bits. A million roundings go about a thousand steps off.
+        allowed = max(_LEAST * self.epsilon, _SUMMED * min(self.epsilon, _EPSILON_32))
+        error = self.difference
         if self.baseline_error is not None and self.variant_error is not None:
-            allowed = max(_WORSE * self.baseline_error, _LEAST * self.epsilon)
-            return Numbers.ROUNDED if self.variant_error <= allowed else Numbers.DIFFERENT
-        is_near = self.difference <= _LEAST * self.epsilon
-        return Numbers.ROUNDED if is_near else Numbers.DIFFERENT
+            error, allowed = self.variant_error, max(allowed, _WORSE * self.baseline_error)
+        return Numbers.ROUNDED if error <= allowed else Numbers.DIFFERENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,8 @@ class Ratio:
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Nanoseconds of one run: medians and quartiles of many. ``ratio`` is that of the variant to
-    the baseline run beside it, ``noise`` that of the baseline to itself; ``runs`` is how many of
-    each there were."""
+    the baseline run beside it, ``noise`` that of the baseline, compiled twice, to itself; ``runs``
+    is how many of each there were."""
 
     baseline_ns: float
     variant_ns: float
@@ -144,6 +147,7 @@ def why_not_run(module: DumpedModule) -> str:
 
 def measure(
     module: DumpedModule,
+    baseline: Injection,
     injections: Sequence[Injection],
     *,
     inputs: Path | None = None,
@@ -152,21 +156,21 @@ def measure(
     python: str,
     limit_s: float,
 ) -> list[Measurement]:
-    """Runs the program of ``module`` as it is and with each of ``injections``, on the same inputs:
-    those of ``inputs``, an .npz in the order of the parameters, or random ones. All are timed in
-    turns for ``seconds``. Raises ``UnusableInput`` where the program itself cannot be run.
+    """Runs the program of ``module`` with ``baseline`` and with each of ``injections``, on the same
+    inputs: those of ``inputs``, an .npz in the order of the parameters, or random ones. All are
+    timed in turns for ``seconds``. Raises ``UnusableInput`` where the baseline cannot be run.
 
     A variant that ends the process is told, and the others are run without it.
     """
     found: dict[int, Measurement] = {}
-    left = {n: each for n, each in enumerate(injections) if each.module is not None}
+    left = {n: each for n, each in enumerate(injections) if not each.problem}
     for number, injection in enumerate(injections):
-        if injection.module is None:
+        if injection.problem:
             found[number] = Measurement(injection.problem)
     while left:
         numbers = list(left)
         told, code, errors = _run(
-            module, list(left.values()), inputs, seed, seconds, python, limit_s
+            module, [baseline, *left.values()], inputs, seed, seconds, python, limit_s
         )
         step = told.get("step", "")
         if "variant" in step and (code != 0 or told.get("problem")):
@@ -209,7 +213,7 @@ def _run(
             "seed": seed,
             "seconds": seconds,
             "reference": _widen(program),
-            "variants": [
+            "executables": [
                 {
                     "put": to_text(each.module) if each.module is not None else "",
                     "options": compile_options(each.flags),
@@ -293,15 +297,3 @@ def _ratio(times: list[float], baseline: list[float]) -> Ratio:
         outside += 1
     outside = max(0, outside - 1)
     return Ratio(statistics.median(ratios), ratios[outside], ratios[count - 1 - outside])
-
-
-def as_json(measurement: Measurement) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    return {
-        "problem": measurement.problem,
-        "numbers": measurement.numbers,
-        "results": [asdict(each) | {"verdict": each.verdict} for each in measurement.results],
-        "timing": None
-        if measurement.timing is None
-        else asdict(measurement.timing) | {"verdict": measurement.timing.verdict},
-    }

@@ -1,0 +1,49 @@
+"""How long a GPU that is not here would take, by the compiler's own cost model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.history.kernels import Kernel, KernelKind, find_kernels
+from fusionscope.history.values import Numbering
+from fusionscope.hlo import Module
+from fusionscope.replay.gpu_target import GpuTarget
+from fusionscope.rules.gpu.cost.duration import TICKS_PER_MICROSECOND
+from fusionscope.rules.gpu.cost.memory import KERNEL_LAUNCH
+from fusionscope.rules.gpu.emitters import is_generic_triton
+from fusionscope.rules.gpu.state import GpuState
+from fusionscope.rules.graph import MutableInstruction, MutableModule
+
+
+@dataclass(frozen=True, slots=True)
+class TimeEstimate:
+    """Microseconds of all kernels that the model is for, with their launches, and the launches of
+    other ones, such as a library's, of which it says nothing. A loop whose length the compiler does
+    not know counts once."""
+
+    microseconds: float
+    unknown_launches: int
+
+
+def estimate(final: Module, target: GpuTarget) -> TimeEstimate:
+    """Of one run of ``final``. Raises ``UnusableInput`` where that contradicts itself."""
+    model = GpuState(target.device, target.settings).model
+    by_name = {each.name: each for each in MutableModule(final).walk()}
+    ticks = unknown = 0.0
+    for kernel in find_kernels(Numbering().number(final), "gpu"):
+        instruction = by_name[kernel.name]
+        if _is_modelled(kernel, instruction):
+            ticks += kernel.runs * (KERNEL_LAUNCH + model.time(instruction).total)
+        else:
+            unknown += kernel.runs
+    return TimeEstimate(ticks / TICKS_PER_MICROSECOND, int(unknown))
+
+
+def _is_modelled(kernel: Kernel, instruction: MutableInstruction) -> bool:
+    if kernel.kind is KernelKind.OPERATION:
+        return instruction.opcode == "copy"
+    if kernel.kind not in (KernelKind.FUSION, KernelKind.WRAPPED):
+        return False
+    if instruction.is_custom_fusion:
+        return is_generic_triton(instruction)
+    return True

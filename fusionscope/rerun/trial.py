@@ -1,0 +1,105 @@
+"""Several variants of one program, compiled and, where its device is here, run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusionscope.dump import DumpedModule
+from fusionscope.rerun.injection import Injection, inject
+from fusionscope.rerun.plans import Plan
+from fusionscope.rerun.rerun import Rerun, rerun
+from fusionscope.rerun.running import Measurement, Numbers, measure, why_not_run
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """``name`` is that of its dump, ``plan`` None where only ``flags`` of XLA differ."""
+
+    name: str
+    plan: Plan | None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """``measurement`` is None where nothing was run."""
+
+    name: str
+    rerun: Rerun
+    measurement: Measurement | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the final module is what was planned, and computes the same."""
+        if self.measurement is not None and self.measurement.numbers in (None, Numbers.DIFFERENT):
+            return False
+        return self.rerun.holds
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """``not_run`` says why nothing was run, and is empty where it was, or nobody asked for it."""
+
+    module: str
+    variants: tuple[Tried, ...]
+    not_run: str
+
+
+def try_variants(
+    module: DumpedModule,
+    variants: Sequence[Variant],
+    directory: Path,
+    *,
+    baseline: Plan | None,
+    runs: bool = True,
+    inputs: Path | None = None,
+    seed: int = 0,
+    seconds: float = 2.0,
+    python: str = sys.executable,
+    limit_s: float = 600.0,
+    progress: Callable[[Sequence[Variant]], Iterable[Variant]] = lambda variants: variants,
+) -> Trial:
+    """Dumps each of ``variants`` into ``directory``, or a folder of it where there are several.
+
+    Where ``runs`` is set, they are run beside ``baseline`` on ``inputs`` (an .npz) or random ones
+    and timed for ``seconds``; where that is None, beside what the compiler makes of the program by
+    itself, which need not be the kernels of the dump. Raises ``UnusableInput`` where the dump lacks
+    the program or its device, there is nothing to compile it with, or the baseline does not run.
+    """
+    made = [
+        rerun(
+            module,
+            each.plan,
+            directory if len(variants) == 1 else directory / each.name,
+            flags=each.flags,
+            python=python,
+            limit_s=limit_s,
+        )
+        for each in progress(variants)
+    ]
+    not_run = why_not_run(module) if runs else ""
+    measured: list[Measurement | None] = [None] * len(made)
+    if runs and not not_run:
+        injection = Injection()
+        if baseline is not None:
+            injection = inject(module, baseline, python=python, limit_s=limit_s)
+        measured = list(
+            measure(
+                module,
+                injection,
+                [each.injection for each in made],
+                inputs=inputs,
+                seed=seed,
+                seconds=seconds,
+                python=python,
+                limit_s=limit_s,
+            )
+        )
+    tried = (
+        Tried(variant.name, again, measurement)
+        for variant, again, measurement in zip(variants, made, measured, strict=True)
+    )
+    return Trial(module.name, tuple(tried), not_run)
