@@ -10,7 +10,12 @@ from fusionscope.hlo.grammar import shorten
 from fusionscope.replay.reachability import Reachability
 from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
 from fusionscope.rules.fusing import add_output, create_fusion, fuse_instruction
-from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.rules.graph import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    remove_unused,
+)
 
 _NO_OPERATION = CONTROL_FLOW | {"get-tuple-element", "parameter", "tuple"}
 
@@ -32,7 +37,10 @@ def place_kernels(
     members = [[_find(name, named) for name in dict.fromkeys(kernel)] for kernel in kernels]
     copies = Counter(each for kernel in members for each in kernel)
     shared = {each for each, count in copies.items() if count > 1}
-    return [_place(kernel, shared, choose_kind).name for kernel in members]
+    names = [_place(kernel, shared, choose_kind).name for kernel in members]
+    for each in shared:
+        remove_unused(each)
+    return names
 
 
 def _find(name: str, named: dict[str, MutableInstruction]) -> MutableInstruction:
@@ -79,9 +87,9 @@ def _place(
             fuse_instruction(fusion, each)
         else:
             raise UnusableInput(
-                f"{each.name} is no part of a kernel with {root.name}: nothing in it reads it"
+                f"{each.name} is no part of a kernel with {root.name}: nothing in that reads it"
             )
-        if not each.users and not each.is_root:
+        if not each.users and not each.is_root and each not in shared:
             computation.remove(each)
     fusion.fusion_kind = choose_kind(fusion)
     return fusion

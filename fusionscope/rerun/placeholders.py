@@ -22,6 +22,7 @@ from fusionscope.rules.graph import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
+    remove_unused,
     to_module,
 )
 from fusionscope.rules.properties import has_side_effect
@@ -47,11 +48,17 @@ def hide(module: Module) -> Module:
 
 
 def put_placeholders(graph: MutableModule, is_hidden: Callable[[MutableInstruction], bool]) -> None:
-    """Puts one in the place of each instruction that computes and is to be hidden."""
+    """Puts one in the place of each instruction that computes and is to be hidden. Bitcasts come
+    last, of which those are left that something else than a placeholder reads."""
     steps = find_steps(graph)
     for computation in walk_control_flow(graph):
-        for instruction in computation.post_order():
-            if instruction.opcode not in CONTROL_FLOW | NAMING and is_hidden(instruction):
+        order = computation.post_order()
+        for instruction in sorted(order, key=lambda each: each.opcode == "bitcast"):
+            if instruction.opcode in CONTROL_FLOW | NAMING or not is_hidden(instruction):
+                continue
+            if instruction.opcode == "bitcast" and not instruction.users:
+                remove_unused(instruction)
+            if instruction.parent is not None:
                 aliases = in_place_operands(instruction) or steps.get(instruction, [])
                 computation.replace(instruction, _placeholder(instruction, aliases))
 
@@ -187,6 +194,8 @@ def _original(
         if operand.shape != wanted.shape:
             operand = computation.make("bitcast", wanted.shape, [operand])
         operands.append(operand)
+    if original.opcode == "bitcast":  # the compiler took its result for a buffer of its own
+        operands = [computation.make("copy", operands[0].shape, operands)]
     return computation.add(_clone(original, operands, inner))
 
 

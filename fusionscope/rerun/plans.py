@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
@@ -23,10 +22,9 @@ from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
 from fusionscope.rerun.kernels import place_kernels
 from fusionscope.rerun.legality import require_legal
 from fusionscope.rerun.placeholders import NAMING, put_placeholders, replace_placeholders
-from fusionscope.rules.changes import TAKING_WISHES, Allowed, Changes, Forbidden, PairPattern
+from fusionscope.rules.changes import TAKING_WISHES, Changes, Forbidden, PairPattern
 from fusionscope.rules.gpu.kinds import choose_kind
 from fusionscope.rules.graph import MutableInstruction, MutableModule, replace_operand, to_module
-from fusionscope.rules.rule import RuleBook
 from fusionscope.rules.state import FusionPair
 
 # The passes of GPUs that fuse, of the pipeline that is called like this; those between them clean
@@ -110,8 +108,10 @@ def _replay(
     books = changes.apply(pick_books(module))
     runs = _runs(module)
     if rest is not Rest.RULES:
+        others = Forbidden((PairPattern("*", "*"),), changes.allowed)
         books = tuple(
-            _wishes_only(book) if book.pass_name in TAKING_WISHES else book for book in books
+            book.with_first((others,)) if book.pass_name in TAKING_WISHES else book
+            for book in books
         )
         kept = {*TAKING_WISHES} if rest is Rest.XLA else {*TAKING_WISHES, _WRAPPER}
         runs = [run for run in runs if run.pass_name in kept]
@@ -123,13 +123,6 @@ def _replay(
         made = replay(run.pass_name, before, settings, books, graph)
         before, graph = made.module, made.graph
     return before
-
-
-def _wishes_only(book: RuleBook[Any]) -> RuleBook[Any]:
-    """What no wish allows is refused."""
-    wishes = [rule for rule in book if isinstance(rule, Allowed | Forbidden)]
-    others = [rule for rule in book if rule not in wishes]
-    return replace(book, rules=(*wishes, Forbidden((PairPattern("*", "*"),)), *others))
 
 
 def _set_apart(graph: MutableModule, patterns: Sequence[PairPattern]) -> None:

@@ -212,7 +212,7 @@ def _run(
             "inputs": None if inputs is None else str(inputs.resolve()),
             "seed": seed,
             "seconds": seconds,
-            "reference": _widen(program),
+            "reference": widen(program),
             "executables": [
                 {
                     "put": to_text(each.module) if each.module is not None else "",
@@ -245,7 +245,7 @@ def _run(
     return told, code, errors
 
 
-def _widen(program: Module) -> str | None:
+def widen(program: Module) -> str | None:
     """The program with 64 bits in each floating point number; None where that is another one."""
     if any(each.opcode in _NOT_WIDENED for each in program.walk()):
         return None
@@ -273,8 +273,8 @@ def _timing(baseline: list[float], variant: list[float], again: list[float]) -> 
         statistics.median(variant),
         _quartiles(baseline),
         _quartiles(variant),
-        _ratio(variant, baseline),
-        _ratio(again, baseline),
+        ratio_of(variant, baseline),
+        ratio_of(again, baseline),
         len(variant),
     )
 
@@ -284,7 +284,7 @@ def _quartiles(times: list[float]) -> tuple[float, float]:
     return low, high
 
 
-def _ratio(times: list[float], baseline: list[float]) -> Ratio:
+def ratio_of(times: list[float], baseline: list[float]) -> Ratio:
     """Of runs beside each other. The interval is that of order statistics: how many of n values lie
     below the true median is a matter of n throws of a coin."""
     ratios = sorted(one / other for one, other in zip(times, baseline, strict=True))

@@ -91,9 +91,13 @@ class Forbidden(PairRule):
     message: ClassVar = "forbidden by the user"
 
     patterns: tuple[PairPattern, ...] = ()
+    excepted: tuple[PairPattern, ...] = ()
 
     def check(self, pair: FusionPair, state: object = None) -> Decision | None:
-        return self.refuse() if any(each.fits(pair) for each in self.patterns) else None
+        is_meant = any(each.fits(pair) for each in self.patterns)
+        if is_meant and not any(each.fits(pair) for each in self.excepted):
+            return self.refuse()
+        return None
 
 
 @dataclass(frozen=True, slots=True)

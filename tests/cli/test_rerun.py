@@ -9,7 +9,8 @@ import re
 import pytest
 from sample_dumps import DUMPS, documented, keys
 
-GPU = DUMPS / "h100/concatenate"
+GPU, CPU = DUMPS / "h100/concatenate", DUMPS / "cpu/concatenate"
+with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
 with_cuda = pytest.mark.skipif(
     importlib.util.find_spec("jax_cuda13_plugin") is None, reason="needs jax's plugin for CUDA"
 )
@@ -21,7 +22,9 @@ with_cuda = pytest.mark.skipif(
         ([GPU], "nothing to try"),
         ([GPU, "--replay", "--no-fusion"], "several things at once"),
         ([GPU, "--replay", "--allow", "a -> b"], "several things at once"),
-        ([DUMPS / "cpu/concatenate", "--replay"], "was not compiled for a GPU"),
+        ([DUMPS / "tpu-v5e/concatenate", "--replay"], "neither CPU nor GPU"),
+        ([GPU, "--variant", "nowhere.toml"], "cannot be read"),
+        ([GPU, "--replay", "--rest", "xla", "--no-fusion"], "several things at once"),
         ([GPU, "--replay", "--module", "nothing"], "no module matches"),
         (["nowhere", "--replay"], "no such file"),
         ([GPU, "--allow", "concatenate"], "expected"),
@@ -33,21 +36,98 @@ def test_what_cannot_be_tried_is_told_in_one_line(run, arguments, problem):
     assert problem in done.errors
 
 
+def plan_file(path, text):
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("kernel = 3", "no list of tables"),
+        ("[[kernel]]\nmembers = []", "members = ["),
+        ("[[kernel]]\nmembers = ['a']\nkind = 'kLoop'", "members = ["),
+        ("[[kernel]]\nmembers = ['a', 3]", "no list of texts"),
+        ("module = 3", "'module' is no text"),
+        ("module = 'other'\nallow = ['a -> b']", "no module matches"),
+        ("[[kernel]]\nmembers = ['tanh.1', 'nothing']", "no operation before fusion is called"),
+    ],
+)
+def test_plan_files_that_cannot_be_used(run, tmp_path, text, problem):
+    done = run(CPU, "--plan", plan_file(tmp_path / "plan.toml", text))
+    assert (done.code, done.out, done.errors.count("\n")) == (2, "", 1)
+    assert problem in done.errors
+
+
+def test_plans_for_different_modules(run, tmp_path):
+    files = [
+        plan_file(tmp_path / f"{name}.toml", f"module = '{name}'\nallow = ['a -> b']")
+        for name in ("one", "other")
+    ]
+    done = run(CPU, "--variant", files[0], "--variant", files[1])
+    assert done.code == 2
+    assert "the plans are for one, other, expected one module" in done.errors
+
+
 @with_cuda
-def test_text_and_json(run, tmp_path):
+def test_a_gpu_that_is_not_here(run, tmp_path):
     done = run(GPU, "--allow", "* -> concatenate*", "--output", tmp_path / "text")
     assert done.code == 0
     assert "the final module is what was planned" in done.out
     assert "not-fused → " in done.out
-    done = run(GPU, "--no-fusion", "--output", tmp_path / "json", "--format", "json")
+    assert "by the compiler's cost model" in done.out
+    assert "not run: the GPU is not here" in done.out
+
+
+@with_jax
+def test_text_and_json(run, tmp_path):
+    options = ["--seconds", "0", "--output"]
+    done = run(CPU, "--allow", "* -> concatenate*", *options, tmp_path / "text")
+    assert done.code == 0
+    for words in ("is what was planned", "not-fused → fused", "numbers: ", "time ", "runs, noise"):
+        assert words in done.out
+    done = run(CPU, "--no-fusion", *options, tmp_path / "json", "--format", "json")
     document = json.loads(done.out)
-    assert document["holds"]
-    assert document["variant"]["launches"] > document["baseline"]["launches"]
-    found, described = (
-        {re.split(r"[.\[]", each)[0] for each in names}
-        for names in (keys(document), documented("rerun"))
+    (variant,) = document["variants"]
+    assert variant["holds"]
+    assert variant["variant"]["launches"] > variant["baseline"]["launches"]
+    assert variant["measurement"]["timing"]["runs"] > 0
+    elsewhere = ("divergence.", "estimates.", "unplanned")
+    found = {each for each in keys(document) if not each.startswith("variants[].capture.")}
+    assert found == {
+        each
+        for each in documented("rerun")
+        if not each.removeprefix("variants[].").startswith(elsewhere)
+    } | {"variants[].unplanned[]"}
+
+
+@with_jax
+def test_several_variants_in_a_table(run, tmp_path):
+    first = plan_file(tmp_path / "first.toml", "allow = ['* -> concatenate*']")
+    second = plan_file(
+        tmp_path / "second.toml",
+        "module = 'jit_program'\n[[kernel]]\nmembers = ['tanh.1', 'concatenate.1']",
     )
-    assert found == described
+    done = run(
+        *(CPU, "--variant", first, "--variant", second, "--seconds", "0"),
+        *("--output", tmp_path / "out"),
+    )
+    assert done.code == 0
+    (table,) = re.findall(r"(?ms)^variant +launches.*?\Z", done.out)
+    assert [line.split()[0] for line in table.splitlines()] == ["variant", "first", "second"]
+    assert {each.name for each in (tmp_path / "out").iterdir()} == {"first", "second"}
+
+
+@with_jax
+def test_flags_alone(run, tmp_path):
+    done = run(
+        *(CPU, "--flag", "xla_cpu_enable_fast_math=true", "--no-run", "--format", "json"),
+        *("--output", tmp_path / "out"),
+    )
+    (variant,) = json.loads(done.out)["variants"]
+    assert variant["plan"] == "--xla_cpu_enable_fast_math=true"
+    assert variant["measurement"] is None
+    assert variant["holds"]
 
 
 def test_help_shows_examples(run):

@@ -13,7 +13,7 @@ from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.history.outcomes import Outcome, pairs_after
 from fusionscope.replay.comparison import find_divergence
-from fusionscope.rerun.plans import changed_plan, no_plan, own_plan
+from fusionscope.rerun.plans import Rest, make_plan, own_plan
 from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rules.changes import Changes, read_changes
 
@@ -49,7 +49,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> DumpedModule:
 
 def tried(dumped: DumpedModule, directory: Path, **changes: tuple[str, ...]) -> Rerun:
     asked = {"set_": (), "disable": (), "allow": (), "forbid": ()} | changes
-    plan = changed_plan(dumped, read_changes(*asked.values()))
+    plan = make_plan(dumped, read_changes(*asked.values()))
     return rerun(dumped, plan, directory / "rerun")
 
 
@@ -68,14 +68,14 @@ def test_the_compiler_takes_its_own_plan(dumped: DumpedModule, tmp_path: Path) -
 def test_rules_that_nobody_changed_make_the_compilers_plan(
     dumped: DumpedModule, tmp_path: Path
 ) -> None:
-    found = rerun(dumped, changed_plan(dumped, Changes()), tmp_path / "rerun")
+    found = rerun(dumped, make_plan(dumped, Changes()), tmp_path / "rerun")
     assert found.holds
     assert found.is_same
 
 
 @with_cuda
 def test_nothing_is_fused(dumped: DumpedModule, tmp_path: Path) -> None:
-    found = rerun(dumped, no_plan(dumped), tmp_path / "rerun")
+    found = rerun(dumped, make_plan(dumped, Changes(), Rest.OFF), tmp_path / "rerun")
     assert found.holds
     assert not found.is_same
     assert found.variant is not None
@@ -133,21 +133,110 @@ def test_a_plan_that_the_compiler_does_not_take_is_told(
     bad = parse(f"HloModule {plan.after.name}\n\n{made}\n")
     found = rerun(dumped, replace(plan, after=bad), tmp_path / "rerun")
     assert not found.holds
-    assert found.captured.problem
-    assert "\n" not in found.captured.problem
+    assert found.problem
+    assert "\n" not in found.problem
 
 
-def test_what_was_not_compiled_for_a_gpu_is_refused() -> None:
+@with_cuda
+def test_the_rest_is_left_to_the_compiler(dumped: DumpedModule, tmp_path: Path) -> None:
+    asked = read_changes((), (), ("* -> concatenate*",), ("abs* -> *",))
+    plan = make_plan(dumped, asked, Rest.XLA)
+    found = rerun(dumped, plan, tmp_path / "rerun")
+    assert found.holds
+    assert any(each.producer.startswith("tanh") for each in found.changed)
+
+
+@with_cuda
+def test_nothing_named_and_the_rest_left_to_the_compiler(
+    dumped: DumpedModule, tmp_path: Path
+) -> None:
+    found = rerun(dumped, make_plan(dumped, Changes(), Rest.XLA), tmp_path / "rerun")
+    assert found.holds
+    assert found.is_same
+
+
+@with_cuda
+def test_a_plan_of_kernels(dumped: DumpedModule, tmp_path: Path) -> None:
+    names = _names(dumped, "tanh", "concatenate")
+    for rest in Rest:
+        plan = make_plan(dumped, Changes(kernels=(names,)), rest)
+        found = rerun(dumped, plan, tmp_path / rest)
+        assert found.holds, (rest, found.unplanned)
+        assert any(each.producer == names[0] for each in found.changed)
+        assert found.estimates is not None
+        assert all(each.microseconds > 0 for each in found.estimates)
+
+
+def _names(module: DumpedModule, *opcodes: str) -> tuple[str, ...]:
+    """The first instruction with each of these opcodes before fusion."""
+    before = make_plan(module, Changes(), Rest.XLA).before
+    return tuple(
+        next(each.name for each in before.entry.instructions if each.opcode == opcode)
+        for opcode in opcodes
+    )
+
+
+def test_what_was_compiled_for_neither_cpu_nor_gpu_is_refused() -> None:
+    (module,) = open_dump(DUMPS / "tpu-v5e" / "concatenate").modules
+    with pytest.raises(UnusableInput, match="neither CPU nor GPU"):
+        own_plan(module)
+    with pytest.raises(UnusableInput, match="neither CPU nor GPU"):
+        make_plan(module, Changes())
+
+
+@pytest.mark.parametrize("dump", ["cpu/concatenate", "h100/concatenate"])
+def test_a_plan_that_cannot_be_is_refused_before_the_compiler_sees_it(dump: str) -> None:
+    (module,) = open_dump(DUMPS / dump).modules
+    concatenate, exponential = _names(module, "concatenate", "exponential")
+    for kernel, problem in (
+        ((concatenate, "nothing"), "no operation before fusion"),
+        ((concatenate, _names(module, "parameter")[0]), "is a parameter"),
+    ):
+        with pytest.raises(UnusableInput, match=problem):
+            make_plan(module, Changes(kernels=(kernel,)))
+    assert make_plan(module, Changes(kernels=((concatenate, exponential),))).after
+
+
+def test_kernels_are_there_whoever_decides_on_the_rest() -> None:
     (module,) = open_dump(DUMPS / "cpu" / "concatenate").modules
-    for plan in (own_plan, no_plan):
-        with pytest.raises(UnusableInput, match="GPU"):
-            plan(module)
+    names = _names(module, "tanh", "concatenate")
+    for rest in Rest:
+        plan = make_plan(module, Changes(kernels=(names,)), rest)
+        pairs = {
+            (each.producer.name, each.consumer.name): each.outcome
+            for each in pairs_after(plan.before, plan.after)
+        }
+        assert pairs[names] in TOGETHER
+        others = [outcome for pair, outcome in pairs.items() if pair != names]
+        assert any(each in TOGETHER for each in others) == (rest is Rest.RULES)
+
+
+def test_only_wishes_are_granted_where_nothing_else_is_fused() -> None:
+    for dump in ("cpu/concatenate", "h100/concatenate"):
+        (module,) = open_dump(DUMPS / dump).modules
+        asked = read_changes((), (), ("* -> concatenate",), ())
+        plan = make_plan(module, asked, Rest.OFF)
+        together = {
+            each.consumer.opcode
+            for each in pairs_after(plan.before, plan.after)
+            if each.outcome in TOGETHER and each.producer.opcode != "constant"
+        }
+        assert together == {"concatenate"}
+
+
+def test_barriers_stand_where_the_compiler_shall_not_fuse() -> None:
+    (module,) = open_dump(DUMPS / "cpu" / "concatenate").modules
+    asked = read_changes((), (), (), ("concatenate -> exponential",))
+    plan = make_plan(module, asked, Rest.XLA)
+    barriers = [each for each in plan.after.walk() if each.opcode == "opt-barrier"]
+    assert [each.operands[0].opcode for each in barriers] == ["concatenate"]
+    assert [user.opcode for user in barriers[0].users] == ["exponential"]
 
 
 def test_the_plan_of_rules_that_nobody_changed_fuses_what_the_compiler_did() -> None:
     for dump in ("concatenate", "elementwise", "softmax"):
         (module,) = open_dump(DUMPS / "h100" / dump).modules
-        plan = changed_plan(module, Changes())
+        plan = make_plan(module, Changes())
         assert find_divergence(plan.before, plan.after) is not None
         planned, made = (
             [each.outcome in TOGETHER for each in pairs_after(plan.before, after)]

@@ -1,0 +1,108 @@
+"""Lets the CPU compiler take random plans and compares the numbers with those of its own.
+
+    python tests/fleet/random_plans.py DUMP... [--count N] [--seed N] [--python PATH]
+
+A plan is a handful of random kernels: operations that read each other, some in several kernels, and
+the rest by the rules, as the compiler likes, or not fused. A plan that cannot be is refused before
+the compiler sees it; of what it took, every number has to be right. Exit code 1 where one is not.
+"""
+
+import argparse
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+from fusionscope import UnusableInput, open_dump
+from fusionscope.dump import DumpedModule
+from fusionscope.rerun.buffers import walk_control_flow
+from fusionscope.rerun.injection import Injection, inject
+from fusionscope.rerun.plans import Plan, Rest, make_plan, own_plan, require_start
+from fusionscope.rerun.running import Numbers, measure
+from fusionscope.rules.changes import Changes
+from fusionscope.rules.graph import MutableInstruction, MutableModule
+
+AT_ONCE = 10  # variants in one process
+LEFT_OUT = {"call", "conditional", "get-tuple-element", "parameter", "tuple", "while"}
+
+
+def random_kernels(module: DumpedModule, source: random.Random) -> tuple[tuple[str, ...], ...]:
+    graph = MutableModule(require_start(module))
+    taken: set[MutableInstruction] = set()
+    kernels = []
+    computations = [
+        [each for each in computation.instructions if each.opcode not in LEFT_OUT]
+        for computation in walk_control_flow(graph)
+    ]
+    operations = [each for each in computations if len(each) > 1]
+    for _ in range(source.randint(1, 4)):
+        inside = source.choice(operations)
+        kernel = [source.choice(inside)]
+        for _ in range(source.randint(1, 6)):
+            some = source.choice(kernel)
+            near = [each for each in (*some.operands, *some.users) if each.opcode not in LEFT_OUT]
+            if near:
+                kernel.append(source.choice(near))
+        kernel = list(dict.fromkeys(kernel))
+        if source.random() < 0.8:  # else operations may be in several kernels
+            kernel = [each for each in kernel if each not in taken]
+        taken.update(kernel)
+        if len(kernel) > 1:
+            kernels.append(tuple(each.name for each in kernel))
+    return tuple(kernels)
+
+
+def try_plans(module: DumpedModule, count: int, seed: int, python: str) -> Counter[str]:
+    source = random.Random(seed)
+    found: Counter[str] = Counter()
+    made: list[tuple[Plan, Injection, Changes]] = []
+    while found["refused"] + found["not taken"] + len(made) < count:
+        changes = Changes(kernels=random_kernels(module, source))
+        rest = source.choice(list(Rest))
+        if not changes.kernels:
+            continue
+        try:
+            plan = make_plan(module, changes, rest)
+        except UnusableInput as refusal:
+            found["refused"] += 1
+            print(f"  refused: {refusal}")
+            continue
+        injection = inject(module, plan, python=python, limit_s=300)
+        if injection.problem:
+            found["not taken"] += 1
+            print(f"  not taken: {plan.words}, {rest}: {injection.problem}")
+        else:
+            made.append((plan, injection, changes))
+    baseline = inject(module, own_plan(module), python=python, limit_s=300)
+    for start in range(0, len(made), AT_ONCE):
+        some = made[start : start + AT_ONCE]
+        injections = [injection for _, injection, _ in some]
+        measured = measure(module, baseline, injections, seconds=0, python=python, limit_s=600)
+        for (plan, _, changes), measurement in zip(some, measured, strict=True):
+            verdict = str(measurement.numbers or "did not run")
+            found[verdict] += 1
+            if measurement.problem or measurement.numbers is Numbers.DIFFERENT:
+                print(f"  {verdict}: {changes.kernels}, {plan.rest}: {measurement.problem}")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("dumps", nargs="+", type=Path)
+    parser.add_argument("--count", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--python", default=sys.executable)
+    options = parser.parse_args()
+    total: Counter[str] = Counter()
+    for dump in options.dumps:
+        modules = [each for each in open_dump(dump).modules if each.backend == "cpu"]
+        module = max(modules, key=lambda each: len(each.stages))
+        found = try_plans(module, options.count, options.seed, options.python)
+        total += found
+        print(f"{dump.name}: {dict(found)}", flush=True)
+    print(f"all: {dict(total)}")
+    return 1 if total[Numbers.DIFFERENT] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""Calls in the places of kernels: what they hide comes back as it was."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fusionscope import open_dump, parse
+from fusionscope.hlo import Module
+from fusionscope.replay.comparison import find_divergence, has_same_kernels
+from fusionscope.rerun.buffers import find_steps, walk_control_flow
+from fusionscope.rerun.placeholders import TARGET, fill, hide
+from fusionscope.rerun.plans import own_plan
+from fusionscope.rules.graph import MutableModule
+
+DUMPS = sorted((Path(__file__).parents[2] / "samples" / "dumps" / "cpu").iterdir())
+
+LOOP = """
+HloModule loop
+
+body {
+  state = (s32[], f32[64], f32[64]) parameter(0)
+  count = s32[] get-tuple-element(state), index=0
+  old = f32[64] get-tuple-element(state), index=1
+  kept = f32[64] get-tuple-element(state), index=2
+  one = s32[] constant(1)
+  next_count = s32[] add(count, one)
+  turned = f32[64] reverse(kept), dimensions={0}
+  new = f32[64] multiply(old, old)
+  sum = f32[64] add(turned, OPERAND)
+  ROOT next = (s32[], f32[64], f32[64]) tuple(next_count, new, sum)
+}
+
+condition {
+  state = (s32[], f32[64], f32[64]) parameter(0)
+  count = s32[] get-tuple-element(state), index=0
+  limit = s32[] constant(9)
+  ROOT less = pred[] compare(count, limit), direction=LT
+}
+
+ENTRY main {
+  zero = s32[] constant(0)
+  x = f32[64] parameter(0)
+  y = f32[64] parameter(1)
+  start = (s32[], f32[64], f32[64]) tuple(zero, x, y)
+  ROOT end = (s32[], f32[64], f32[64]) while(start), condition=condition, body=body
+}
+"""
+
+
+def planned(dump: Path) -> Module:
+    (module,) = open_dump(dump).modules
+    return own_plan(module).after
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.name)
+def test_nothing_but_placeholders_computes(dump: Path) -> None:
+    graph = MutableModule(hide(planned(dump)))
+    for computation in walk_control_flow(graph):
+        for each in computation.instructions:
+            if each.opcode == "custom-call":
+                assert TARGET in each.attributes["custom_call_target"]
+            else:
+                assert each.opcode in {
+                    "conditional",
+                    "constant",
+                    "get-tuple-element",
+                    "parameter",
+                    "tuple",
+                    "while",
+                }
+                assert "metadata" not in each.attributes_text
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.name)
+def test_what_was_hidden_comes_back(dump: Path) -> None:
+    plan = planned(dump)
+    # The compiler takes the name of what has no origin for one.
+    named = re.sub(
+        r"(?m)^(  (?:ROOT )?%(\S+) = .*)$",
+        r'\1, metadata={op_name="\2"}',
+        "\n".join(_lines(hide(plan))),
+    )
+    filled = fill(parse(named), plan)
+    assert find_divergence(plan, filled) is None
+    assert has_same_kernels(plan, filled)
+    assert filled.frames == plan.frames
+    kernels = {each.name: each.attributes for each in plan.walk() if each.opcode == "fusion"}
+    found = {each.name: each.attributes for each in filled.walk() if each.opcode == "fusion"}
+    assert set(found) == set(kernels)
+    for name, attributes in kernels.items():
+        assert found[name].get("metadata") == attributes.get("metadata")
+        assert found[name].get("backend_config") == attributes.get("backend_config")
+    loops = [each.attributes.get("backend_config") for each in plan.walk() if _is_loop(each)]
+    assert [e.attributes.get("backend_config") for e in filled.walk() if _is_loop(e)] == loops
+
+
+def _is_loop(instruction: object) -> bool:
+    return getattr(instruction, "opcode", "") == "while"
+
+
+def _lines(module: Module) -> list[str]:
+    from fusionscope.hlo import to_text
+
+    return to_text(module).splitlines()
+
+
+def steps_of(operand: str) -> set[str]:
+    graph = MutableModule(parse(LOOP.replace("OPERAND", operand)))
+    return {each.name for each in find_steps(graph)}
+
+
+def test_the_next_value_is_written_over_the_old_one_where_it_is_made_element_by_element() -> None:
+    # What is turned round reads other elements than the one that it writes.
+    assert steps_of("turned") == {"next_count", "new"}
+
+
+def test_a_value_that_something_else_may_still_read_is_not_written_over() -> None:
+    assert steps_of("old") == {"next_count"}
+
+
+def test_what_reads_it_before_does_not_matter() -> None:
+    text = LOOP.replace("multiply(old, old)", "multiply(old, sum)")
+    graph = MutableModule(parse(_moved(text.replace("OPERAND", "old"))))
+    assert {each.name for each in find_steps(graph)} == {"next_count", "new"}
+
+
+def _moved(text: str) -> str:
+    """With ``new`` behind ``sum``."""
+    line = next(line for line in text.splitlines() if line.startswith("  new ="))
+    rest = text.replace(line + "\n", "")
+    return rest.replace("  ROOT next =", f"{line}\n  ROOT next =")
+
+
+def test_a_program_may_write_over_what_it_was_given_for_that() -> None:
+    text = """
+HloModule given, input_output_alias={ {}: (0, {}, may-alias) }
+
+ENTRY main {
+  x = f32[8] parameter(0)
+  ROOT y = f32[8] negate(x)
+}
+"""
+    graph = MutableModule(parse(text))
+    ((kernel, (pair,)),) = find_steps(graph).items()
+    assert (kernel.name, pair.slot, pair.output) == ("y", 0, ())
+    assert "output_to_operand_aliasing={{}: (0, {})}" in "".join(_lines(hide(parse(text))))
+
+
+def test_an_update_in_place_says_so() -> None:
+    module = parse("""
+HloModule update
+
+ENTRY main {
+  x = f32[8] parameter(0)
+  u = f32[2] parameter(1)
+  i = s32[] parameter(2)
+  ROOT y = f32[8] dynamic-update-slice(x, u, i)
+}
+""")
+    (call,) = [each for each in hide(module).walk() if each.opcode == "custom-call"]
+    assert call.attributes["output_to_operand_aliasing"] == "{{}: (0, {})}"
+
+
+def test_bitcasts_are_looked_through_and_come_back() -> None:
+    module = parse("""
+HloModule viewed
+
+ENTRY main {
+  x = f32[4,2]{1,0} parameter(0)
+  flat = f32[8]{0} bitcast(x)
+  ROOT y = f32[8]{0} negate(flat)
+}
+""")
+    hidden = hide(module)
+    assert [each.opcode for each in hidden.walk()] == ["parameter", "custom-call"]
+    assert find_divergence(fill(hidden, module), module) is None
+
+
+def test_a_bitcast_that_is_a_result_has_a_buffer_of_its_own() -> None:
+    module = parse("""
+HloModule viewed
+
+ENTRY main {
+  x = f32[4,2]{1,0} parameter(0)
+  ROOT flat = f32[8]{0} bitcast(x)
+}
+""")
+    hidden = hide(module)
+    assert [each.opcode for each in hidden.walk()] == ["parameter", "custom-call"]
+    filled = [each.opcode for each in fill(hidden, module).walk()]
+    assert filled == ["parameter", "copy", "bitcast"]

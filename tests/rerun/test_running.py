@@ -1,0 +1,236 @@
+"""Numbers and times of variants: what they are judged to be, and runs for real."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fusionscope import DumpedModule, UnusableInput, open_dump, parse
+from fusionscope.rerun.injection import Injection, inject
+from fusionscope.rerun.plans import Plan, Rest, make_plan, own_plan
+from fusionscope.rerun.rerun import rerun
+from fusionscope.rerun.running import (
+    Measurement,
+    Numbers,
+    ResultDifference,
+    Speed,
+    Timing,
+    measure,
+    ratio_of,
+    why_not_run,
+    widen,
+)
+from fusionscope.rules.changes import Changes, read_changes
+
+DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
+with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
+EPSILON = 2.0**-23
+
+
+def one(**facts: object) -> ResultDifference:
+    found = {"dtype": "float32", "elements": 8, "is_equal": False, "epsilon": EPSILON} | facts
+    return ResultDifference(**found)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("result", "verdict"),
+    [
+        (one(is_equal=True), Numbers.EQUAL),
+        (one(difference=3 * EPSILON), Numbers.ROUNDED),
+        (one(difference=1e-3), Numbers.DIFFERENT),
+        (one(difference=None), Numbers.DIFFERENT),  # a number against none
+        # Both are as far from the truth as each other, the program is a rough one.
+        (one(difference=2e-3, baseline_error=1e-3, variant_error=1e-3), Numbers.ROUNDED),
+        (one(difference=2e-3, baseline_error=1e-7, variant_error=2e-3), Numbers.DIFFERENT),
+        (one(dtype="int32", epsilon=None, difference=0.01), Numbers.DIFFERENT),
+        # Sums of narrow numbers are made of wider ones.
+        (one(dtype="bfloat16", epsilon=2.0**-7, difference=2.0**-6), Numbers.ROUNDED),
+        (one(dtype="bfloat16", epsilon=2.0**-7, difference=0.5), Numbers.DIFFERENT),
+        (one(dtype="float64", epsilon=2.0**-52, difference=1e-9), Numbers.DIFFERENT),
+    ],
+)
+def test_what_a_result_is_judged_to_be(result: ResultDifference, verdict: Numbers) -> None:
+    assert result.verdict is verdict
+
+
+def test_the_worst_result_counts() -> None:
+    equal, rounded = one(is_equal=True), one(difference=EPSILON)
+    assert Measurement("", (equal, equal)).numbers is Numbers.EQUAL
+    assert Measurement("", (rounded, equal)).numbers is Numbers.ROUNDED
+    assert Measurement("", (rounded, one(difference=None))).numbers is Numbers.DIFFERENT
+    assert Measurement("it died").numbers is None
+
+
+def timing(variant: list[float], baseline: list[float], again: list[float]) -> Speed:
+    ratio, noise = ratio_of(variant, baseline), ratio_of(again, baseline)
+    return Timing(1.0, 1.0, (1.0, 1.0), (1.0, 1.0), ratio, noise, len(variant)).verdict
+
+
+def test_a_verdict_is_only_what_noise_does_not_explain() -> None:
+    source = random.Random(0)
+
+    def times(median: float) -> list[float]:
+        return [median * source.lognormvariate(0.0, 0.05) for _ in range(200)]
+
+    assert timing(times(90), times(100), times(100)) is Speed.FASTER
+    assert timing(times(110), times(100), times(100)) is Speed.SLOWER
+    # A second compilation of the same is as much slower.
+    assert timing(times(110), times(100), times(111)) is Speed.SAME
+    verdicts = [timing(times(100), times(100), times(100)) for _ in range(100)]
+    assert verdicts.count(Speed.SAME) >= 95
+
+
+def test_the_interval_holds_the_true_median() -> None:
+    source = random.Random(1)
+    held = 0
+    for _ in range(400):
+        times = [source.lognormvariate(0.0, 0.3) for _ in range(31)]
+        found = ratio_of(times, [1.0] * 31)
+        assert found.low <= found.median <= found.high
+        held += found.low <= 1.0 <= found.high
+    assert held >= 0.93 * 400
+
+
+def test_a_few_runs_tell_little() -> None:
+    found = ratio_of([1.0, 2.0, 3.0], [1.0] * 3)
+    assert (found.low, found.median, found.high) == (1.0, 2.0, 3.0)
+
+
+def test_sixty_four_bits_where_that_is_the_same_program() -> None:
+    text = "HloModule m\n\nENTRY e {\n  x = BITS[4] parameter(0)\n  ROOT y = BITS[4] OP(x)\n}\n"
+    plain = widen(parse(text.replace("BITS", "bf16").replace("OP", "tanh")))
+    assert plain is not None
+    assert "f64[4] tanh" in plain.replace("{0}", "")
+    complex_ = widen(parse(text.replace("BITS", "c64").replace("OP", "negate")))
+    assert complex_ is not None
+    assert "c128[4]" in complex_
+    assert widen(parse(text.replace("BITS", "s32").replace("OP", "bitcast-convert"))) is None
+
+
+def test_a_dump_without_its_constants_is_not_run(tmp_path: Path) -> None:
+    (module,) = open_dump(DUMPS / "cpu" / "softmax").modules
+    assert why_not_run(module) == ""
+    stage = next(s for s in module.stages if s.label == "before_optimizations")
+    assert stage.text is not None
+    for file in (DUMPS / "cpu" / "softmax").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    name = stage.text.path.name
+    (tmp_path / name).unlink()
+    (tmp_path / name.removesuffix(".gz")).write_text(
+        "HloModule jit_program\n\nENTRY main {\n  ROOT c = f32[20] constant({...})\n}\n"
+    )
+    (lacking,) = open_dump(tmp_path).modules
+    assert "--xla_dump_large_constants" in why_not_run(lacking)
+
+
+@pytest.fixture(scope="module")
+def concatenate() -> DumpedModule:
+    (module,) = open_dump(DUMPS / "cpu" / "concatenate").modules
+    return module
+
+
+def injected(module: DumpedModule, plan: Plan) -> Injection:
+    found = inject(module, plan, python=PYTHON, limit_s=300)
+    assert not found.problem
+    return found
+
+
+PYTHON = __import__("sys").executable
+
+
+@with_jax
+@pytest.mark.parametrize("name", ["concatenate", "loop", "softmax"])
+def test_the_compilers_own_plan_gives_the_same_bits(name: str, tmp_path: Path) -> None:
+    (module,) = open_dump(DUMPS / "cpu" / name).modules
+    found = rerun(module, own_plan(module), tmp_path / "rerun")
+    assert found.holds
+    assert found.is_same
+    (measured,) = measure(
+        module, Injection(), [found.injection], seconds=0, python=PYTHON, limit_s=300
+    )
+    assert measured.numbers is Numbers.EQUAL
+    assert measured.timing is not None
+    assert measured.timing.runs > 0
+
+
+@with_jax
+def test_plans_compute_the_same(concatenate: DumpedModule) -> None:
+    asked = read_changes((), (), ("* -> concatenate*", "concatenate* -> *"), ())
+    kernels = Changes(kernels=(("tanh.1", "mul.3", "add.3", "concatenate.1"),))
+    plans = [
+        make_plan(concatenate, asked),
+        make_plan(concatenate, asked, Rest.XLA),
+        make_plan(concatenate, kernels, Rest.OFF),
+        make_plan(concatenate, read_changes((), (), (), ("mul* -> *",)), Rest.XLA),
+    ]
+    measured = measure(
+        concatenate,
+        injected(concatenate, own_plan(concatenate)),
+        [injected(concatenate, plan) for plan in plans],
+        seconds=0,
+        python=PYTHON,
+        limit_s=300,
+    )
+    assert {each.numbers for each in measured} <= {Numbers.EQUAL, Numbers.ROUNDED}
+
+
+@with_jax
+def test_what_is_wrong_is_told_and_spoils_nothing_else(concatenate: DumpedModule) -> None:
+    own = injected(concatenate, own_plan(concatenate))
+    assert own.module is not None
+    wrong = parse(_doubled(own.module))
+    died = replace(own, module=parse(_with_sort_inside(own.module)))
+    measured = measure(
+        concatenate,
+        own,
+        [replace(own, module=wrong), died, own],
+        seconds=0,
+        python=PYTHON,
+        limit_s=300,
+    )
+    assert [each.numbers for each in measured] == [Numbers.DIFFERENT, None, Numbers.EQUAL]
+    assert measured[1].problem
+    assert "\n" not in measured[1].problem
+
+
+def _doubled(module: object) -> str:
+    """With another operation where the exponential was."""
+    from fusionscope.hlo import to_text
+
+    text = to_text(module)  # type: ignore[arg-type]
+    assert " exponential(" in text
+    return text.replace(" exponential(", " sine(")
+
+
+def _with_sort_inside(module: object) -> str:
+    from fusionscope.hlo import to_text
+
+    text = to_text(module)  # type: ignore[arg-type]
+    less = "%less (a: f32[], b: f32[]) -> pred[] {\n  %a = f32[] parameter(0)\n  %b = f32[] "
+    less += "parameter(1)\n  ROOT %c = pred[] compare(%a, %b), direction=LT\n}\n\n"
+    head, _, rest = text.partition("\n%")
+    old = next(line for line in rest.splitlines() if " exponential(" in line)
+    operand = old.partition("exponential(")[2].partition(")")[0]
+    new = old.replace(f"exponential({operand})", f"sort({operand})")
+    new = new.partition(", metadata")[0] + ", dimensions={0}, to_apply=%less"
+    return f"{head}\n{less}%{rest.replace(old, new)}"
+
+
+@with_jax
+def test_inputs_of_a_file(concatenate: DumpedModule, tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    own = injected(concatenate, own_plan(concatenate))
+    stage = next(s for s in concatenate.stages if s.label == "before_optimizations")
+    shapes = [each.shape.dimensions for each in concatenate.read(stage).entry.parameters]
+    file = tmp_path / "inputs.npz"
+    numpy.savez(file, *[numpy.full(shape, 0.5, "float32") for shape in shapes])
+    options = {"seconds": 0.0, "python": PYTHON, "limit_s": 300.0}
+    (measured,) = measure(concatenate, Injection(), [own], inputs=file, **options)
+    assert measured.numbers is Numbers.EQUAL
+    numpy.savez(file, numpy.zeros(3, "float32"))
+    with pytest.raises(UnusableInput, match=r"holds float32\[3\], expected"):
+        measure(concatenate, Injection(), [own], inputs=file, **options)
