@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from fusionscope.explain.story import History, tell_history
     from fusionscope.hlo import Computation, Instruction, Module, Shape, parse, to_text
     from fusionscope.replay.verification import Verification, verify
+    from fusionscope.rerun.applying import Applied, apply
     from fusionscope.rules.changes import Changes, PairPattern
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Applied",
     "Captured",
     "Changes",
     "Computation",
@@ -44,6 +46,7 @@ __all__ = [
     "UnusableInput",
     "Verification",
     "__version__",
+    "apply",
     "capture_dump",
     "capturing",
     "compare",
@@ -65,6 +68,7 @@ _FOLDERS = {
     "fusionscope.explain.difference": ("Difference", "compare"),
     "fusionscope.explain.story": ("History", "tell_history"),
     "fusionscope.replay.verification": ("Verification", "verify"),
+    "fusionscope.rerun.applying": ("Applied", "apply"),
     "fusionscope.rules.changes": ("Changes", "PairPattern"),
     "fusionscope.hlo": ("Computation", "Instruction", "Module", "Shape", "parse", "to_text"),
 }

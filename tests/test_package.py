@@ -21,7 +21,7 @@ LAYERS = (
     "cli",
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")
-EXTRAS = {"jax", "jax_plugins", "jaxlib", "torch", "torchax"}
+EXTRAS = {"jax", "jax_plugins", "jaxlib", "numpy", "torch", "torchax"}
 
 
 def imports(path: Path) -> set[str]:
@@ -56,6 +56,7 @@ def tracked() -> list[Path]:
 
 def test_these_names_are_the_library():
     assert fusionscope.__all__ == [
+        "Applied",
         "Captured",
         "Changes",
         "Computation",
@@ -75,6 +76,7 @@ def test_these_names_are_the_library():
         "UnusableInput",
         "Verification",
         "__version__",
+        "apply",
         "capture_dump",
         "capturing",
         "compare",

@@ -78,7 +78,8 @@ def command(
     from fusionscope.dump.device import find_device
     from fusionscope.explain import Selection, explain
     from fusionscope.report.explanation import print_explanation, to_json, to_markdown
-    from fusionscope.rules.changes import read_changes, read_plan
+    from fusionscope.rules.changes import read_changes
+    from fusionscope.rules.plan_files import read_plan
 
     producer, consumer = _ends(pair)
     changes = read_changes(set_, disable, allow, forbid)

@@ -22,6 +22,7 @@ COMMANDS = {
     "verify": "How far a replay of the compiler's rules agrees with what it did.",
     "capture": "Compile a program, also for a device that is not here, and explain its dump.",
     "rerun": "Compile a dumped program again, with the fusions that changed rules make.",
+    "tune": "Look for fusions that make a dumped program faster on the device at hand.",
     "rules": "The compiler's fusion rules, or the page of one of them.",
     "parse": "Read one HLO file and print what is in it.",
 }
@@ -59,6 +60,7 @@ def cli(debug: bool) -> None:
       fusionscope verify dump_dir/ --at-least 99.5
       fusionscope capture model.py:step --device h100
       fusionscope rerun dump_dir/ --allow 'concatenate* -> *'
+      fusionscope tune dump_dir/ --budget 300
       fusionscope rules cpu-concat
       fusionscope parse module_0001.jit_f.before_optimizations.txt
     """

@@ -129,7 +129,9 @@ def changes_options(command: Command) -> Command:
             "--forbid", metavar="'P -> C'", multiple=True, help="Try: do not fuse these pairs."
         ),
         click.option("--allow", metavar="'P -> C'", multiple=True, help="Try: fuse these pairs."),
-        click.option("--disable", metavar="ID", multiple=True, help="Try: leave out this rule."),
+        click.option(
+            "--disable", metavar="ID", multiple=True, help="Try: leave out this rule, or pass."
+        ),
         click.option(
             "--set", "set_", metavar="ID.NAME=N", multiple=True, help="Try: another threshold."
         ),

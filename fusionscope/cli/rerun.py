@@ -19,7 +19,7 @@ from fusionscope.errors import UnusableInput
 
 if TYPE_CHECKING:
     from fusionscope.rerun.trial import Variant
-    from fusionscope.rules.changes import PlanFile
+    from fusionscope.rules.plan_files import PlanFile
 
 _NOTHING = (
     "nothing to try, or several things at once: expected --replay, --no-fusion, changed rules "
@@ -113,7 +113,8 @@ def command(
     from fusionscope.report.rerun import print_trial, to_json
     from fusionscope.rerun.plans import Rest, make_plan, own_plan
     from fusionscope.rerun.trial import Variant, try_variants
-    from fusionscope.rules.changes import PlanFile, read_changes, read_plan
+    from fusionscope.rules.changes import read_changes
+    from fusionscope.rules.plan_files import PlanFile, read_plan
 
     asked = read_changes(set_, disable, allow, forbid)
     changed = read_plan(plan) if plan is not None else PlanFile(asked)

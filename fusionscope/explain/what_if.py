@@ -18,6 +18,7 @@ from fusionscope.replay.passes import find_runs, pick_books, read_settings, repl
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.rules.books import Books
 from fusionscope.rules.changes import TAKING_WISHES, Changes, unfitting
+from fusionscope.rules.graph import MutableModule
 
 # The passes of a GPU that run one upon the other: between these groups much else is done.
 _GPU_CHAINS = (
@@ -56,7 +57,7 @@ def what_if(
     changed = changes.apply(books)
     settings = read_settings(module, device)
     changed_settings = settings if other is None else read_settings(module, other)
-    runs = _runs(module, books, changed)
+    runs = _runs(module, books, changed, changes.disabled)
     if not runs:
         raise UnusableInput(
             f"{module.name}: no fusion pass can be replayed, so nothing else can be tried",
@@ -72,7 +73,11 @@ def what_if(
     for index, run in enumerate(runs):
         as_is = old[run.pass_name] = replay(run.pass_name, inputs[index], settings, books)
         start = inputs[index] if current is None else current
-        plan = new[run.pass_name] = replay(run.pass_name, start, changed_settings, changed)
+        if run.pass_name in changes.disabled:
+            plan = FusionPlan(run.pass_name, (), MutableModule(start))
+        else:
+            plan = replay(run.pass_name, start, changed_settings, changed)
+        new[run.pass_name] = plan
         if current is not None or find_divergence(plan.module, as_is.module) is not None:
             current = plan.module
             following = inputs[index + 1 : index + 2]
@@ -104,7 +109,9 @@ def what_if(
     )
 
 
-def _runs(module: DumpedModule, books: Books, changed: Books) -> list[PassRun]:
+def _runs(
+    module: DumpedModule, books: Books, changed: Books, disabled: tuple[str, ...]
+) -> list[PassRun]:
     """Those to replay: of a GPU the main ones, or others if only their rules were changed."""
     runs = list(find_runs(module))
     if module.backend != "gpu":
@@ -112,6 +119,7 @@ def _runs(module: DumpedModule, books: Books, changed: Books) -> list[PassRun]:
             runs.pop()
         return runs
     other = {new.pass_name for old, new in zip(books, changed, strict=True) if old != new}
+    other.update(disabled)
     asked = [passes for passes in _GPU_CHAINS if other.intersection(passes)]
     passes = (asked or _GPU_CHAINS)[0]
     return [run for run in runs if run.pass_name in passes]
@@ -126,6 +134,8 @@ def _notes(
     passes = {run.pass_name for run in runs}
     asked = {rule.id: rule for book in books if book.pass_name in passes for rule in book}
     for id in dict.fromkeys([*(id for id, _, _ in changes.thresholds), *changes.disabled]):
+        if id in passes:
+            continue
         if id not in asked:
             yield f"none of the passes replayed here asks {id}"
         elif id in changes.disabled and asked[id].is_legality:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from fusionscope.history.kernels import Totals
     from fusionscope.rerun.rerun import RerunPair
-    from fusionscope.rerun.running import Measurement, Ratio
+    from fusionscope.rerun.running import Measurement, Ratio, Timing
     from fusionscope.rerun.trial import Trial, Tried
 
 SCHEMA = "fusionscope.rerun/1"
@@ -57,12 +57,12 @@ def _tried_json(tried: Tried) -> dict[str, Any]:
             "plan": divergence.ours,
             "compiler": divergence.theirs,
         },
-        "measurement": None if tried.measurement is None else _measured_json(tried.measurement),
+        "measurement": None if tried.measurement is None else measured_json(tried.measurement),
         "capture": None if found.captured is None else capture_json(found.captured),
     }
 
 
-def _measured_json(measurement: Measurement) -> dict[str, Any]:
+def measured_json(measurement: Measurement) -> dict[str, Any]:
     timing = measurement.timing
     return {
         "problem": measurement.problem,
@@ -155,13 +155,15 @@ def _print_measurement(measurement: Measurement, console: Console) -> None:
     console.print(Text(f"  numbers: {measurement.numbers}{_farthest(measurement)}", style=style))
     timing = measurement.timing
     if timing is not None:
-        console.print(
-            Text(
-                f"  time {_microseconds(timing.baseline_ns)} → "
-                f"{_microseconds(timing.variant_ns)} µs, {_ratio(timing.ratio)} of it "
-                f"({timing.runs} runs, noise {_ratio(timing.noise)}): {timing.verdict}"
-            )
-        )
+        console.print(Text(f"  {timing_words(timing)}"))
+
+
+def timing_words(timing: Timing) -> str:
+    return (
+        f"time {_microseconds(timing.baseline_ns)} → {_microseconds(timing.variant_ns)} µs, "
+        f"{_ratio(timing.ratio)} of it ({timing.runs} runs, noise {_ratio(timing.noise)}): "
+        f"{timing.verdict}"
+    )
 
 
 def _farthest(measurement: Measurement) -> str:

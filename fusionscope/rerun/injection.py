@@ -86,20 +86,22 @@ def _inject_cpu(module: DumpedModule, plan: Plan, python: str, limit_s: float) -
             python=python,
             limit_s=limit_s,
         )
-        received = _received(captured.directory) if captured.has_stages else None
+        received = None
+        if captured.has_stages:
+            (made,) = open_dump(captured.directory).modules
+            received = find_received(made)
     if received is None:
         return Injection(problem=captured.problem)
-    made = _fill_new(received, plan) if plan.rest is Rest.XLA else fill(received, plan.after)
-    graph = MutableModule(made)
+    filled = _fill_new(received, plan) if plan.rest is Rest.XLA else fill(received, plan.after)
+    graph = MutableModule(filled)
     version = captured.versions.get("jaxlib", "")
     if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) >= _HOISTING:
         hoist_loops(graph)
     return Injection(to_module(graph))
 
 
-def _received(directory: Path) -> Module | None:
+def find_received(made: DumpedModule) -> Module | None:
     """What the hook of the compiler for CPUs is given, None where it did not get there."""
-    (made,) = open_dump(directory).modules
     numbered = [stage for stage in made.stages if stage.name.counter is not None]
     before = [stage for stage in numbered if stage.name.pipeline != SCHEDULED]
     return made.read(before[-1]) if len(before) < len(numbered) else None

@@ -124,7 +124,15 @@ def replace_placeholders(graph: MutableModule, planned: MutableModule) -> None:
     """Puts what stands in ``planned`` into the places of its placeholders in ``graph``."""
     originals = {each.name: each for c in walk_control_flow(planned) for each in c.instructions}
     inner = _adopt(graph, planned)
-    for computation in list(walk_control_flow(graph)):
+    outer = list(walk_control_flow(graph))
+    names = {name for c in outer for each in c.instructions if (name := _hidden_name(each))}
+    for computation in outer:
+        for instruction in computation.instructions:
+            if instruction.name in names:  # which is that of a kernel
+                instruction.name = graph.instruction_name(instruction.name)
+    for name in names:
+        graph.instruction_name(name)
+    for computation in outer:
         for instruction in computation.post_order():
             if name := _hidden_name(instruction):
                 computation.replace(instruction, _original(instruction, originals[name], inner))

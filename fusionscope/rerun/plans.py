@@ -22,7 +22,7 @@ from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
 from fusionscope.rerun.kernels import place_kernels
 from fusionscope.rerun.legality import require_legal
 from fusionscope.rerun.placeholders import NAMING, put_placeholders, replace_placeholders
-from fusionscope.rules.changes import TAKING_WISHES, Changes, Forbidden, PairPattern
+from fusionscope.rules.changes import TAKING_WISHES, Changes, Forbidden, PairPattern, unfitting
 from fusionscope.rules.gpu.kinds import choose_kind
 from fusionscope.rules.graph import MutableInstruction, MutableModule, replace_operand, to_module
 from fusionscope.rules.state import FusionPair
@@ -31,7 +31,7 @@ from fusionscope.rules.state import FusionPair
 # up.
 FUSING = ("variadic-op-splitter", "sort-iota-fusion", "priority-fusion", "multi_output_fusion")
 _GPU_PIPELINE = "fusion"
-_WRAPPER = "fusion-wrapper"
+WRAPPER = "fusion-wrapper"
 _COPYING = "copy-insertion"
 SCHEDULED = "HLO_passes_after_scheduling"
 BARRIER = "opt-barrier"
@@ -73,6 +73,8 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
         words = f"{changes}, and nothing else" if changes else "no fusion"
         if rest is Rest.XLA:
             words = f"{changes or 'nothing'}, and the rest as the compiler likes"
+    for pattern in unfitting((*changes.allowed, *changes.forbidden), before):
+        raise UnusableInput(f"{module.name}: no pair before fusion fits {pattern}")
     placed = MutableModule(before)
     kernels = frozenset(place_kernels(placed, changes.kernels, _kind_of(module)))
     graph = MutableModule(to_module(placed)) if kernels else placed
@@ -106,15 +108,16 @@ def _replay(
 ) -> Module:
     """What the passes that fuse make of ``before``, which was made of ``start``."""
     books = changes.apply(pick_books(module))
-    runs = _runs(module)
+    runs = find_fusing_runs(module)
     if rest is not Rest.RULES:
         others = Forbidden((PairPattern("*", "*"),), changes.allowed)
         books = tuple(
             book.with_first((others,)) if book.pass_name in TAKING_WISHES else book
             for book in books
         )
-        kept = {*TAKING_WISHES} if rest is Rest.XLA else {*TAKING_WISHES, _WRAPPER}
+        kept = {*TAKING_WISHES} if rest is Rest.XLA else {*TAKING_WISHES, WRAPPER}
         runs = [run for run in runs if run.pass_name in kept]
+    runs = [run for run in runs if run.pass_name not in changes.disabled]
     settings = read_settings(module)
     graph = None
     if settings.gpu is not None:
@@ -138,7 +141,7 @@ def _set_apart(graph: MutableModule, patterns: Sequence[PairPattern]) -> None:
                     replace_operand(consumer, producer, barrier)
 
 
-def _runs(module: DumpedModule) -> list[PassRun]:
+def find_fusing_runs(module: DumpedModule) -> list[PassRun]:
     """Those of the passes that fuse."""
     if module.backend == "cpu":
         return list(find_runs(module))

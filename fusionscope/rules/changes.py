@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module
@@ -20,7 +18,7 @@ from fusionscope.rules.rule import Decision
 from fusionscope.rules.state import FusionPair
 
 TAKING_WISHES = ("fusion", "priority-fusion")  # the passes whose rules pairs are asked of
-_KEYS = ("set", "disable", "allow", "forbid", "kernel", "module")
+_NEEDED = "fusion-wrapper"
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
@@ -102,8 +100,9 @@ class Forbidden(PairRule):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """``thresholds`` are rule, name and value; ``disabled`` ids of rules. ``kernels`` are names of
-    operations that are to be one kernel each, and no rule is asked of them."""
+    """``thresholds`` are rule, name and value; ``disabled`` ids of rules, and names of passes that
+    are left out. ``kernels`` are names of operations that are to be one kernel each, and no rule is
+    asked of them."""
 
     thresholds: tuple[tuple[str, str, int], ...] = ()
     disabled: tuple[str, ...] = ()
@@ -157,87 +156,19 @@ def read_changes(
     """Options of the command line as changes. Raises ``UnusableInput``."""
     return Changes(
         tuple(_threshold(*text.partition("=")[::2]) for text in set_),
-        tuple(_known(id) for id in disable),
+        tuple(map(_known, disable)),
         tuple(_pattern("--allow", text) for text in allow),
         tuple(_pattern("--forbid", text) for text in forbid),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PlanFile:
-    """Changes, and the name of the module that they are for, None where they are for any."""
-
-    changes: Changes
-    module: str | None = None
-
-
-def read_plan(path: Path) -> PlanFile:
-    """The same in a TOML file: a table ``set``, lists ``disable``, ``allow`` and ``forbid``, tables
-    ``[[kernel]]`` with a list ``members``, and ``module``.
-
-    Raises ``UnusableInput``.
-    """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UnusableInput(f"cannot be read: {error.strerror or error}", file=str(path)) from None
-    except (ValueError, RecursionError) as error:  # a number may be too long, a list too deep
-        raise UnusableInput(f"not TOML: {error}", file=str(path)) from None
-    for key in content:
-        if key not in _KEYS:
-            raise UnusableInput(
-                f"unknown key {key!r}, expected one of {', '.join(_KEYS)}", file=str(path)
-            )
-    values = [f"{key}={value}" for key, value in _flat(content.get("set", {}), path).items()]
-    lists = [_texts(content, key, path) for key in _KEYS[1:4]]
-    module = content.get("module")
-    if not isinstance(module, str | None):
-        raise UnusableInput("'module' is no text", file=str(path))
-    try:
-        changes = read_changes(values, *lists)
-    except UnusableInput as error:
-        raise UnusableInput(error.problem, file=str(path)) from None
-    return PlanFile(replace(changes, kernels=tuple(_kernels(content, path))), module)
-
-
-def _kernels(content: dict[str, Any], path: Path) -> Iterator[tuple[str, ...]]:
-    tables = content.get("kernel", [])
-    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise UnusableInput("'kernel' is no list of tables, expected [[kernel]]", file=str(path))
-    for table in tables:
-        members = _texts(table, "members", path)
-        if set(table) != {"members"} or not members:
-            raise UnusableInput(
-                "a [[kernel]] has one key, members = ['NAME', …], names of operations",
-                file=str(path),
-            )
-        yield tuple(members)
-
-
-def _flat(table: Any, path: Path) -> dict[str, Any]:
-    """``{"cpu-concat": {"max_operands": 9}}`` and ``{"cpu-concat.max_operands": 9}`` alike."""
-    if not isinstance(table, dict):
-        raise UnusableInput("'set' is no table, expected [set] and RULE.NAME = N", file=str(path))
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            found.update({f"{key}.{name}": inner for name, inner in value.items()})
-        else:
-            found[key] = value
-    return found
-
-
-def _texts(content: dict[str, Any], key: str, path: Path) -> list[str]:
-    value = content.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise UnusableInput(f"{key!r} is no list of texts", file=str(path))
-    return value
-
-
 def _known(id: str) -> str:
     from fusionscope.rules.catalogue import find_rule
 
-    return find_rule(id).rule.id
+    passes = {book.pass_name for books in BOOKS.values() for book in books}
+    if id == _NEEDED:
+        raise UnusableInput(f"--disable {id}: without this pass results are wrong")
+    return id if id in passes else find_rule(id).rule.id
 
 
 def _threshold(place: str, value: str) -> tuple[str, str, int]:

@@ -1,0 +1,100 @@
+"""``fusionscope tune DUMP``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from fusionscope.cli.output import format_option, open_console, top_option, write_json, write_text
+from fusionscope.errors import UnusableInput
+
+
+@click.command(name="tune")
+@click.argument("dump", type=click.Path(path_type=Path))
+@click.option("--module", metavar="GLOB", help="The module, by name or number.")
+@click.option(
+    "--budget",
+    "budget_s",
+    metavar="SECONDS",
+    default=120.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long single changes are tried.",
+)
+@click.option(
+    "--inputs",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Run on these: an .npz, arrays in the order of the parameters. Random ones otherwise.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("fusionscope-plan.toml"),
+    show_default=True,
+    help="Where the best plan is written, if there is one.",
+)
+@click.option(
+    "--python",
+    metavar="PATH",
+    default=sys.executable,
+    help="A Python that has jax, where this one has not.",
+)
+@format_option("text", "json")
+@top_option
+def command(
+    dump: Path,
+    module: str | None,
+    budget_s: float,
+    inputs: Path | None,
+    seed: int,
+    output: Path,
+    python: str,
+    top: int,
+    format_name: str,
+) -> int:
+    """Look for fusions that make a dumped program faster on the device at hand.
+
+    Single changes are tried, and measured beside the program as it is: each pass that fuses left
+    out, each refused pair, each rule that refuses and without which the program stays right. What
+    is faster beyond noise, with the right numbers, is put together and measured once more. The best
+    plan is written for rerun, and for a program: with fusionscope.apply('fusionscope-plan.toml').
+    Exit code 1 where nothing was faster.
+
+    \b
+    Examples:
+      fusionscope tune dump_dir/
+      fusionscope tune dump_dir/ --budget 600 --inputs batch.npz --output best.toml
+      fusionscope rerun dump_dir/ --plan fusionscope-plan.toml
+    """
+    from fusionscope.dump import open_dump
+    from fusionscope.explain.explain import pick_modules
+    from fusionscope.report.tuning import print_tuning, to_json
+    from fusionscope.rerun.tuning import tune
+    from fusionscope.rules.plan_files import PlanFile, write_plan
+
+    picked = pick_modules(open_dump(dump), module)
+    if len(picked) > 1:
+        names = ", ".join(f"{each.name} ({each.number})" for each in picked[:8])
+        raise UnusableInput(f"several modules: {names}", hint="name one with --module")
+    (chosen,) = picked
+    found = tune(
+        chosen,
+        budget_s=budget_s,
+        inputs=inputs,
+        seed=seed,
+        python=python,
+        progress=lambda words: click.echo(words, err=True) if sys.stderr.isatty() else None,
+    )
+    if found.best is not None:
+        plan = PlanFile(found.best.changes, chosen.name, dump)
+        write_text(write_plan(plan, output), output)
+    if format_name == "json":
+        write_json(to_json(found), None)
+    else:
+        with open_console(None) as console:
+            print_tuning(found, output, console, top)
+    return 0 if found.best is not None else 1

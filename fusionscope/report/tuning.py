@@ -1,0 +1,81 @@
+"""What was tried to make a program faster, as JSON and on a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fusionscope.report.rerun import measured_json, timing_words
+from fusionscope.report.text import plural, print_hidden, safe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.rerun.tuning import Attempt, Tuning
+
+SCHEMA = "fusionscope.tune/1"
+
+
+def to_json(found: Tuning) -> dict[str, Any]:
+    """The fields are documented in docs/json.md."""
+    return {
+        "schema": SCHEMA,
+        "module": found.module,
+        "left": found.left,
+        "attempts": [_attempt_json(each) for each in found.attempts],
+        "best": None if found.best is None else _attempt_json(found.best),
+    }
+
+
+def _attempt_json(attempt: Attempt) -> dict[str, Any]:
+    measurement = attempt.measurement
+    return {
+        "changes": str(attempt.changes),
+        "is_better": attempt.is_better,
+        "problem": attempt.problem,
+        "measurement": None if measurement is None else measured_json(measurement),
+    }
+
+
+def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    ran = [each for each in found.attempts if each.measurement is not None]
+    measured = sorted((each for each in ran if not each.problem), key=lambda each: each.ratio)
+    failed = sum(bool(each.problem) for each in found.attempts)
+    same = len(found.attempts) - len(measured) - failed
+    console.print(
+        Text(f"{safe(found.module)}, {plural(len(found.attempts), 'change')} tried", "bold")
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("time", justify="right")
+    for name in ("numbers", "verdict", "change"):
+        table.add_column(name)
+    for each in measured[:top]:
+        timing = each.measurement.timing if each.measurement is not None else None
+        if each.measurement is not None and timing is not None:
+            table.add_row(
+                f"{timing.ratio.median:.3f}",
+                str(each.measurement.numbers),
+                str(timing.verdict),
+                safe(str(each.changes)),
+            )
+    if measured:
+        console.print(table)
+        print_hidden(console, 0, len(measured), top, "change")
+    console.print(
+        Text(f"{same} make no other kernels, {failed} cannot be compiled or run", style="dim")
+    )
+    if found.left:
+        console.print(
+            Text(f"{plural(found.left, 'change')} not tried: --budget SECONDS", style="yellow")
+        )
+    if found.best is None or found.best.measurement is None:
+        console.print(Text("nothing was faster beyond noise", style="yellow"))
+        return
+    timing = found.best.measurement.timing
+    console.print(Text(f"\nbest: {safe(str(found.best.changes))}", style="bold"))
+    if timing is not None:
+        console.print(Text(f"  {timing_words(timing)}", style="green"))
+    console.print(Text(f"  written to {safe(str(output))}", style="dim"))

@@ -1,0 +1,113 @@
+"""Gives a running program the fusions of a plan."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Module, parse, to_text
+from fusionscope.replay.comparison import find_divergence
+from fusionscope.rerun.injection import find_received, inject
+from fusionscope.rerun.plans import make_plan
+from fusionscope.rerun.running import why_not_run
+from fusionscope.rules.plan_files import read_plan
+
+_HOOK = "fusionscope"
+
+
+@dataclass(slots=True)
+class Applied:
+    """``programs`` counts what was compiled with the plan, ``others`` what has the name of its
+    module but is another one, and was left as the compiler made it."""
+
+    programs: int = 0
+    others: int = 0
+
+
+@contextmanager
+def apply(plan: str | Path, dump: str | Path | None = None) -> Iterator[Applied]:
+    """What jax compiles for the CPU inside has the fusions of a plan file, such as ``tune`` writes,
+    where it is the program that the plan is for; what was compiled before is compiled again.
+
+    ``dump`` is a dump of that program, made by the same jaxlib, where the file does not name one.
+    A program is recognised by what the compiler made of it up to its hook. Warns where none was.
+    Raises ``UnusableInput`` where the plan cannot be used, which is so for GPUs: their compiler
+    needs flags of the whole process too (``rerun`` sets them).
+    """
+    file = Path(plan)
+    written = read_plan(file)
+    place = Path(dump) if dump is not None else written.dump
+    if place is None:
+        raise UnusableInput("names no dump, so its program is not known", file=str(file))
+    module = _pick(open_dump(place).modules, written.module, file)
+    expected = find_received(module)
+    if problem := why_not_run(module):
+        raise UnusableInput(f"{module.name}: {problem}")
+    if expected is None:
+        raise UnusableInput(f"{module.name}: the dump does not show all passes")
+    injection = inject(
+        module, make_plan(module, written.changes), python=sys.executable, limit_s=600.0
+    )
+    if injection.module is None:
+        raise UnusableInput(f"{module.name}: the plan is not taken: {injection.problem}")
+    applied = Applied()
+    with _hooked(expected, injection.module, applied):
+        yield applied
+    if not applied.programs:
+        warnings.warn(
+            f"fusionscope: {module.name} of {place} was not compiled"
+            + (", but another program of that name" if applied.others else ""),
+            stacklevel=3,
+        )
+
+
+def _pick(modules: tuple[DumpedModule, ...], name: str | None, file: Path) -> DumpedModule:
+    found = [each for each in modules if name in (None, each.name)]
+    if len(found) != 1:
+        raise UnusableInput(
+            f"is for the module {name!r}, of which the dump has {len(found)}", file=str(file)
+        )
+    if found[0].backend != "cpu":
+        raise UnusableInput(f"{found[0].name}: only plans for CPUs can be applied in a program")
+    return found[0]
+
+
+@contextmanager
+def _hooked(expected: Module, module: Module, applied: Applied) -> Iterator[None]:
+    import jax
+    from jaxlib import _hlo, _xla
+
+    proto = _hlo.hlo_module_from_text(to_text(module)).as_serialized_hlo_module_proto()
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants = True
+
+    def transform(given: bytes) -> bytes:
+        found = _hlo.HloModule.from_serialized_hlo_module_proto(given)
+        if found.name != expected.name:
+            return given
+        try:
+            is_same = find_divergence(expected, parse(found.to_string(options))) is None
+        except UnusableInput:
+            is_same = False
+        if is_same:
+            applied.programs += 1
+            return bytes(proto)
+        applied.others += 1
+        return given
+
+    is_cached = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    jax.clear_caches()  # they do not know of hooks
+    _xla.register_xla_transform(_HOOK, 0, transform)
+    try:
+        yield
+    finally:
+        _xla.clear_xla_transform(_HOOK, 0)
+        jax.clear_caches()
+        jax.config.update("jax_enable_compilation_cache", is_cached)

@@ -1,0 +1,188 @@
+"""Looks for a plan that runs faster, one change at a time: nothing counts but what was measured."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import zip_longest
+from operator import or_
+from pathlib import Path
+
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.history.outcomes import Outcome, pairs_after
+from fusionscope.replay.comparison import has_same_kernels
+from fusionscope.replay.passes import pick_books, read_settings, replay
+from fusionscope.rerun.injection import Injection, inject
+from fusionscope.rerun.plans import WRAPPER, Plan, find_fusing_runs, make_plan, own_plan
+from fusionscope.rerun.running import Measurement, Numbers, Speed, measure, why_not_run
+from fusionscope.rules.changes import Changes, PairPattern
+
+_AT_ONCE = 6  # variants that are timed beside each other
+_SECONDS = 3.0  # of timing for these
+_CONFIRMING = 3  # times as long, for what is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One change that was tried. ``measurement`` is None where it was not run: ``problem`` says
+    why, or it makes no other kernels."""
+
+    changes: Changes
+    problem: str
+    measurement: Measurement | None
+
+    @property
+    def is_better(self) -> bool:
+        found = self.measurement
+        return (
+            found is not None
+            and found.numbers in (Numbers.EQUAL, Numbers.ROUNDED)
+            and found.timing is not None
+            and found.timing.verdict is Speed.FASTER
+        )
+
+    @property
+    def ratio(self) -> float:
+        """Of the time to the baseline's, infinite where there is none."""
+        timing = self.measurement.timing if self.measurement is not None else None
+        return timing.ratio.median if timing is not None else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """``attempts`` in the order in which they were made, ``left`` how many the time did not last
+    for. ``best`` was measured once more, for longer, and None where nothing was faster then."""
+
+    module: str
+    attempts: tuple[Attempt, ...]
+    left: int
+    best: Attempt | None
+
+
+def tune(
+    module: DumpedModule,
+    *,
+    budget_s: float,
+    inputs: Path | None = None,
+    seed: int = 0,
+    python: str = sys.executable,
+    limit_s: float = 600.0,
+    progress: Callable[[str], None] = lambda words: None,
+) -> Tuning:
+    """Tries single changes for ``budget_s``, and puts those together that are faster: each pass
+    that fuses left out, each refused pair, those with the most bytes between them first, and each
+    rule that refuses and without which the program stays right.
+
+    Raises ``UnusableInput`` where nothing can be run.
+    """
+    problem = why_not_run(module)
+    if problem:
+        raise UnusableInput(f"{module.name}: {problem}, and tuning measures")
+    end = time.monotonic() + budget_s
+    own = own_plan(module)
+    baseline = inject(module, own, python=python, limit_s=limit_s)
+    if baseline.problem:
+        raise UnusableInput(f"{module.name}: its own plan is not taken: {baseline.problem}")
+
+    def attempt(some: Sequence[Changes], seconds: float) -> list[Attempt]:
+        return _attempt(
+            module, own, baseline, some, inputs, seed, seconds, python=python, limit_s=limit_s
+        )
+
+    candidates = list(dict.fromkeys(find_candidates(module, own)))
+    attempts: list[Attempt] = []
+    while len(attempts) < len(candidates) and time.monotonic() < end:
+        progress(f"{len(attempts)} of {len(candidates)} changes tried")
+        some = candidates[len(attempts) : len(attempts) + _AT_ONCE]
+        attempts += attempt(some, _SECONDS)
+    left = len(candidates) - len(attempts)
+    better = sorted((each for each in attempts if each.is_better), key=lambda each: each.ratio)
+    together = [reduce(or_, (e.changes for e in better[:n])) for n in range(2, len(better) + 1)]
+    if together:
+        progress("putting together what is faster")
+        attempts += attempt(together[:_AT_ONCE], _SECONDS)
+    best = min(
+        attempts, key=lambda each: each.ratio if each.is_better else float("inf"), default=None
+    )
+    if best is not None and best.is_better:
+        progress("measuring the best once more")
+        (again,) = attempt([best.changes], _SECONDS * _CONFIRMING)
+        return Tuning(module.name, tuple(attempts), left, again if again.is_better else None)
+    return Tuning(module.name, tuple(attempts), left, None)
+
+
+def find_candidates(module: DumpedModule, own: Plan) -> Iterator[Changes]:
+    """Passes that are left out, then rules and pairs in turns."""
+    for run in find_fusing_runs(module):
+        if run.pass_name != WRAPPER:
+            yield Changes(disabled=(run.pass_name,))
+    rules = (Changes(disabled=(id,)) for id in _refusing_rules(module, own))
+    pairs = sorted(
+        (pair for pair in pairs_after(own.before, own.after) if pair.outcome is Outcome.NOT_FUSED),
+        key=lambda pair: -pair.bytes_between,
+    )
+    wishes = (
+        Changes(allowed=(PairPattern(pair.producer.name, pair.consumer.name),)) for pair in pairs
+    )
+    for turn in zip_longest(rules, wishes):
+        yield from (each for each in turn if each is not None)
+
+
+def _refusing_rules(module: DumpedModule, own: Plan) -> list[str]:
+    """Those that refuse, the one that refuses most first; without those on which it depends that
+    the result is right."""
+    books, settings = pick_books(module), read_settings(module)
+    rules = {rule.id: rule for book in books for rule in book}
+    refusals: Counter[str] = Counter()
+    current = own.before
+    for run in find_fusing_runs(module):
+        plan = replay(run.pass_name, current, settings, books)
+        refusals.update(each.decision.rule for each in plan.decisions if not each.decision.allow)
+        current = plan.module
+    return [id for id, _ in refusals.most_common() if id in rules and not rules[id].is_legality]
+
+
+def _attempt(
+    module: DumpedModule,
+    own: Plan,
+    baseline: Injection,
+    some: Sequence[Changes],
+    inputs: Path | None,
+    seed: int,
+    seconds: float,
+    *,
+    python: str,
+    limit_s: float,
+) -> list[Attempt]:
+    """Compiles and runs ``some`` changes beside each other."""
+    found: dict[Changes, Attempt] = {}
+    ready: dict[Changes, Injection] = {}
+    for changes in some:
+        try:
+            plan = make_plan(module, changes)
+        except UnusableInput as refusal:
+            found[changes] = Attempt(changes, refusal.problem, None)
+            continue
+        if has_same_kernels(plan.after, own.after):
+            found[changes] = Attempt(changes, "", None)
+        else:
+            ready[changes] = inject(module, plan, python=python, limit_s=limit_s)
+    if ready:
+        measured = measure(
+            module,
+            baseline,
+            list(ready.values()),
+            inputs=inputs,
+            seed=seed,
+            seconds=seconds,
+            python=python,
+            limit_s=limit_s,
+        )
+        for changes, measurement in zip(ready, measured, strict=True):
+            found[changes] = Attempt(changes, measurement.problem, measurement)
+    return [found[changes] for changes in some]

@@ -1,0 +1,55 @@
+"""The `tune` command: what it refuses, and what it finds."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import tomllib
+
+import pytest
+from sample_dumps import DUMPS, documented, keys
+
+CPU = DUMPS / "cpu/concatenate"
+with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([DUMPS / "h100/concatenate"], "the GPU is not here, and tuning measures"),
+        ([DUMPS / "tpu-v5e/concatenate"], "neither CPU nor GPU"),
+        ([CPU, "--module", "nothing"], "no module matches"),
+        (["nowhere"], "no such file"),
+    ],
+)
+def test_what_cannot_be_tuned_is_told_in_one_line(run, arguments, problem):
+    done = run(*arguments)
+    assert (done.code, done.out, done.errors.count("\n")) == (2, "", 1)
+    assert problem in done.errors
+
+
+@with_jax
+def test_what_was_tried_and_the_best_plan(run, tmp_path):
+    best = tmp_path / "best.toml"
+    done = run(CPU, "--budget", "1", "--output", best, "--format", "json")
+    document = json.loads(done.out)
+    found = {each for each in keys(document) if not each.endswith(".measurement")}
+    found = {each for each in found if ".measurement." not in each}
+    expected = {each for each in documented("tune") if not each.endswith(".measurement")}
+    if document["best"] is None:  # on a machine that makes much noise
+        expected = {each for each in expected if not each.startswith("best.")}
+    assert found == expected
+    assert document["left"] > 0  # of more changes than a second lasts for
+    assert any(each["measurement"] for each in document["attempts"])
+    assert done.code == (0 if document["best"] else 1)
+    assert best.exists() == bool(document["best"])
+    if document["best"]:
+        plan = tomllib.loads(best.read_text())
+        assert plan["module"] == "jit_program"
+        assert (best.parent / plan["dump"]).resolve() == CPU
+
+
+def test_help_shows_examples(run):
+    done = run("--help")
+    assert done.code == 0
+    assert "fusionscope tune dump_dir/ --budget 600" in done.out
