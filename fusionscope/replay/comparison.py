@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
+from fusionscope.history.kernels import NOT_LAUNCHED
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.shape import Shape
 from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
-from fusionscope.rules.properties import has_side_effect
+from fusionscope.rules.properties import EMBEDDING, has_side_effect
 
 # Attributes that say what an instruction is called, where it comes from or whom it calls, not what
 # it does: that the computations are equal is looked at on its own.
@@ -117,6 +118,14 @@ def has_same_kernels(ours: Module, theirs: Module) -> bool:
     return contents.of(ours) == contents.of(theirs)
 
 
+def has_equal_kernels(ours: Module, theirs: Module) -> bool:
+    """Whether two modules launch the same kernels, each as often in the text, those of several
+    outputs in their order. What they read and where they stand, such as in a loop that carries
+    values in another order, does not count."""
+    contents = _Contents()
+    return contents.kernels(ours) == contents.kernels(theirs)
+
+
 class _Contents:
     """Numbers of what is computed: equal where it is the same."""
 
@@ -132,6 +141,40 @@ class _Contents:
             root = numbers[computation.root]
             called[computation] = self._number((root, *sorted(numbers.values())))
         return called[graph.entry]
+
+    def kernels(self, module: Module) -> Counter[Hashable]:
+        """What each launch computes, whatever it reads."""
+        graph = MutableModule(module)
+        called: dict[MutableComputation, int] = {}
+        found: Counter[Hashable] = Counter()
+        for computation in graph.post_order():
+            numbers = self._instructions(computation, called)
+            called[computation] = self._number(
+                (numbers[computation.root], *sorted(numbers.values()))
+            )
+            if computation.is_fused or any(c.opcode in EMBEDDING for c in computation.callers):
+                continue
+            for each in _live(computation):
+                bodies = tuple(called[body] for body in each.called)
+                if each.opcode == "fusion":
+                    found[each.fusion_kind, each.backend_kind, self._kernel(each, called)] += 1
+                elif each.opcode not in NOT_LAUNCHED:
+                    attributes = tuple(sorted(meaning(each).items()))
+                    found[each.opcode, str(each.shape), bodies, attributes] += 1
+        return found
+
+    def _kernel(
+        self, fusion: MutableInstruction, called: dict[MutableComputation, int]
+    ) -> tuple[int, ...]:
+        """What is in a fusion, whose parameters are numbered as they are first read."""
+        arguments = [0] * len(fusion.operands)
+        order = [each for each in fusion.fused.post_order() if each.opcode == "parameter"]
+        for place, each in enumerate(order):
+            arguments[each.parameter_number] = self._number((place, str(each.shape)))
+        inside = self._instructions(fusion.fused, called, arguments)
+        if fusion.is_multi_output:
+            del inside[fusion.fused.root]
+        return tuple(sorted(inside.values()))
 
     def _number(self, content: Hashable) -> int:
         return self._numbers.setdefault(content, len(self._numbers))

@@ -68,8 +68,8 @@ def _find_buffers(graph: MutableModule) -> dict[MutableComputation, list[_Buffer
                     for each in instruction.called
                     if each.name == instruction.attributes["body"].lstrip("%")
                 )
-                places = range(len(instruction.shape.elements))
-                found[body] = [_Buffer((n,), body.parameters[0], (n,)) for n in places]
+                state = body.parameters[0]
+                found[body] = [_Buffer(index, state, index) for index in leaf_indices(state)]
         for buffer in found.get(computation, ()):
             source, index = follow_tuples(computation.root, buffer.output)
             if source.opcode == "conditional":

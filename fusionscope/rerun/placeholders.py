@@ -27,6 +27,9 @@ from fusionscope.rules.graph import (
 )
 from fusionscope.rules.properties import has_side_effect
 
+# What reads a value through a bitcast of the plan.
+_Views = dict[tuple[MutableInstruction, MutableInstruction], MutableInstruction]
+
 TARGET = "fusionscope:"
 # What names values and moves none, so that every pass has to see it.
 NAMING = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
@@ -133,9 +136,11 @@ def replace_placeholders(graph: MutableModule, planned: MutableModule) -> None:
     for name in names:
         graph.instruction_name(name)
     for computation in outer:
+        views: _Views = {}
         for instruction in computation.post_order():
             if name := _hidden_name(instruction):
-                computation.replace(instruction, _original(instruction, originals[name], inner))
+                made = _original(instruction, originals[name], inner, views)
+                computation.replace(instruction, made)
 
 
 def _hidden_name(instruction: MutableInstruction) -> str:
@@ -195,16 +200,37 @@ def _original(
     placeholder: MutableInstruction,
     original: MutableInstruction,
     inner: dict[MutableComputation, MutableComputation],
+    views: _Views,
 ) -> MutableInstruction:
+    """``views`` are the bitcasts that were left out and have been made again."""
     computation = placeholder.computation
     operands = []
     for operand, wanted in zip(placeholder.operands, original.operands, strict=True):
         if operand.shape != wanted.shape:
-            operand = computation.make("bitcast", wanted.shape, [operand])
+            if (operand, wanted) not in views:
+                view = computation.make("bitcast", wanted.shape, [operand], name=wanted.name)
+                views[operand, wanted] = view
+            operand = views[operand, wanted]
         operands.append(operand)
-    if original.opcode == "bitcast":  # the compiler took its result for a buffer of its own
+    if original.opcode == "bitcast" and not _is_only_a_result(placeholder):
+        # The compiler took what it makes for a buffer of its own.
         operands = [computation.make("copy", operands[0].shape, operands)]
     return computation.add(_clone(original, operands, inner))
+
+
+def _is_only_a_result(view: MutableInstruction) -> bool:
+    """Whether nothing but the program's result holds what ``view`` reads, in a buffer that nothing
+    else stands in."""
+    (source,) = view.operands
+    module = view.computation.module
+    return (
+        view.computation is module.entry
+        and "input_output_alias" not in module.source.header
+        and source.opcode not in CONTROL_FLOW | NAMING
+        and not source.shape.is_tuple
+        and len(source.users) == 1
+        and all(user.opcode == "tuple" and user.is_root for user in view.users)
+    )
 
 
 def _give_origin(instruction: MutableInstruction, originals: dict[str, MutableInstruction]) -> None:

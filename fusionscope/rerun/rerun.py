@@ -14,7 +14,7 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.history.kernels import Totals, total_kernels
 from fusionscope.history.outcomes import TOGETHER, Outcome, pairs_after
 from fusionscope.hlo import Module, to_text
-from fusionscope.replay.comparison import Divergence, find_divergence, has_same_kernels
+from fusionscope.replay.comparison import Divergence, find_divergence, has_equal_kernels
 from fusionscope.replay.passes import read_settings
 from fusionscope.rerun.estimates import TimeEstimate, estimate
 from fusionscope.rerun.injection import Injection, inject
@@ -117,7 +117,7 @@ def rerun(
         tuple(_differing(before, final, ends)),
         tuple(_unplanned(plan, ends)) if plan is not None else (),
         divergence,
-        has_same_kernels(final, ends),
+        has_equal_kernels(final, ends),
         _estimates(module, final, ends),
         injection,
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.history.outcomes import Outcome, pairs_after
-from fusionscope.replay.comparison import has_same_kernels
+from fusionscope.replay.comparison import has_equal_kernels
 from fusionscope.replay.passes import pick_books, read_settings, replay
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import WRAPPER, Plan, find_fusing_runs, make_plan, own_plan
@@ -168,7 +168,7 @@ def _attempt(
         except UnusableInput as refusal:
             found[changes] = Attempt(changes, refusal.problem, None)
             continue
-        if has_same_kernels(plan.after, own.after):
+        if has_equal_kernels(plan.after, own.after):
             found[changes] = Attempt(changes, "", None)
         else:
             ready[changes] = inject(module, plan, python=python, limit_s=limit_s)

@@ -3,7 +3,11 @@
 import pytest
 
 from fusionscope.hlo import parse
-from fusionscope.replay.comparison import find_divergence, has_same_kernels
+from fusionscope.replay.comparison import (
+    find_divergence,
+    has_equal_kernels,
+    has_same_kernels,
+)
 
 TEXT = """
 HloModule m
@@ -99,3 +103,64 @@ def test_an_operation_computed_twice_counts_twice() -> None:
     )
     once = twice.replace("add(down, again)", "add(down, down)")
     assert not has_same_kernels(parse(twice), parse(once))
+
+
+LOOP = """
+HloModule loop
+
+step {
+  p = f32[8] parameter(0)
+  q = f32[8] parameter(1)
+  n = f32[8] negate(q)
+  ROOT d = f32[8] divide(p, n)
+}
+
+body {
+  s = (f32[8], f32[8], pred[]) parameter(0)
+  a = f32[8] get-tuple-element(s), index=0
+  b = f32[8] get-tuple-element(s), index=1
+  c = pred[] get-tuple-element(s), index=2
+  e = f32[8] fusion(a, b), kind=kLoop, calls=step
+  ROOT t = (f32[8], f32[8], pred[]) tuple(e, b, c)
+}
+
+condition {
+  s = (f32[8], f32[8], pred[]) parameter(0)
+  ROOT c = pred[] get-tuple-element(s), index=2
+}
+
+ENTRY main {
+  s = (f32[8], f32[8], pred[]) parameter(0)
+  ROOT w = (f32[8], f32[8], pred[]) while(s), condition=condition, body=body
+}
+"""
+# The same with the first two values that the loop carries in the other order.
+CARRIED = (
+    LOOP.replace("index=0", "index=9").replace("index=1", "index=0").replace("index=9", "index=1")
+).replace("tuple(e, b, c)", "tuple(b, e, c)")
+
+
+def test_where_kernels_stand_does_not_count() -> None:
+    one, other = parse(LOOP), parse(CARRIED)
+    assert not has_same_kernels(one, other)
+    assert has_equal_kernels(one, other)
+    assert has_equal_kernels(parse(TEXT), parse(OPERANDS))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        LOOP.replace("negate(q)", "abs(q)"),
+        LOOP.replace("divide(p, n)", "divide(n, p)").replace("negate(q)", "negate(p)"),
+        LOOP.replace("kind=kLoop", "kind=kInput"),
+        LOOP.replace("tuple(e, b, c)", "tuple(e, again, c)").replace(
+            "  ROOT t", "  again = f32[8] copy(b)\n  ROOT t"
+        ),
+    ],
+)
+def test_other_kernels_are_not_equal(other: str) -> None:
+    assert not has_equal_kernels(parse(LOOP), parse(other))
+
+
+def test_kernels_apart_are_not_equal() -> None:
+    assert not has_equal_kernels(parse(TEXT), parse(APART))

@@ -192,3 +192,17 @@ ENTRY main {
     assert [each.opcode for each in hidden.walk()] == ["parameter", "custom-call"]
     filled = [each.opcode for each in fill(hidden, module).walk()]
     assert filled == ["parameter", "copy", "bitcast"]
+
+
+def test_a_bitcast_that_alone_holds_a_result_needs_no_other_buffer() -> None:
+    module = parse("""
+HloModule viewed
+
+ENTRY main {
+  x = f32[4,2]{1,0} parameter(0)
+  y = f32[4,2]{1,0} negate(x)
+  flat = f32[8]{0} bitcast(y)
+  ROOT results = (f32[8]{0}) tuple(flat)
+}
+""")
+    assert find_divergence(fill(hide(module), module), module) is None
