@@ -100,7 +100,7 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
     from rich.text import Text
 
     found = tried.rerun
-    console.print(Text(f"{safe(trial.module)}, compiled with {safe(found.plan)}", style="bold"))
+    console.print(Text(f"{safe(trial.module)}: {safe(found.plan)}", style="bold"))
     if found.variant is None:
         console.print(Text("  the compiler did not get to the end", style="red"))
         console.print(Text(f"  {safe(found.problem)}"))

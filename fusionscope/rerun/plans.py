@@ -23,6 +23,7 @@ from fusionscope.rerun.kernels import place_kernels
 from fusionscope.rerun.legality import require_legal
 from fusionscope.rerun.placeholders import NAMING, put_placeholders, replace_placeholders
 from fusionscope.rules.changes import TAKING_WISHES, Changes, Forbidden, PairPattern, unfitting
+from fusionscope.rules.fusing import unpack
 from fusionscope.rules.gpu.kinds import choose_kind
 from fusionscope.rules.graph import MutableInstruction, MutableModule, replace_operand, to_module
 from fusionscope.rules.state import FusionPair
@@ -83,6 +84,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
     graph = MutableModule(after)
     replace_placeholders(graph, placed)
     if rest is Rest.XLA:
+        _leave_single(graph)
         _set_apart(graph, changes.forbidden)
     elif module.backend == "cpu":
         assign_tasks(graph, len(os.sched_getaffinity(0)))
@@ -115,7 +117,9 @@ def _replay(
             book.with_first((others,)) if book.pass_name in TAKING_WISHES else book
             for book in books
         )
-        kept = {*TAKING_WISHES} if rest is Rest.XLA else {*TAKING_WISHES, WRAPPER}
+        kept = {WRAPPER} if rest is Rest.OFF else set()
+        if changes.allowed:
+            kept.update(TAKING_WISHES)
         runs = [run for run in runs if run.pass_name in kept]
     runs = [run for run in runs if run.pass_name not in changes.disabled]
     settings = read_settings(module)
@@ -126,6 +130,17 @@ def _replay(
         made = replay(run.pass_name, before, settings, books, graph)
         before, graph = made.module, made.graph
     return before
+
+
+def _leave_single(graph: MutableModule) -> None:
+    """Takes operations that were fused with constants alone, as happens to all on GPUs, out of
+    their fusions again."""
+    for computation in walk_control_flow(graph):
+        for fusion in computation.post_order():
+            if fusion.opcode == "fusion" and fusion.fusion_kind != "kCustom":
+                inside = [each.opcode for each in fusion.fused.instructions]
+                if len(inside) - inside.count("constant") - inside.count("parameter") == 1:
+                    computation.replace(fusion, unpack(fusion)[-1])
 
 
 def _set_apart(graph: MutableModule, patterns: Sequence[PairPattern]) -> None:

@@ -159,7 +159,7 @@ def merge_fusion(fusion: MutableInstruction, producer: MutableInstruction) -> No
 
     Source: MergeFusionInstruction.
     """
-    clones = _unpack(producer)
+    clones = unpack(producer)
     root = producer.fused.root
     is_passed_on = root.opcode == "parameter"
     result = producer.operands[root.parameter_number] if is_passed_on else clones[-1]
@@ -176,7 +176,7 @@ def merge_outputs(fusion: MutableInstruction, other: MutableInstruction) -> None
     Source: MergeFusionInstructionIntoMultiOutput.
     """
     computation = other.computation
-    clones = _unpack(other)
+    clones = unpack(other)
     outputs = [clones[-1]]
     if other.is_multi_output:
         tuple_, outputs = clones.pop(), []
@@ -198,7 +198,7 @@ def merge_outputs(fusion: MutableInstruction, other: MutableInstruction) -> None
         computation.remove(clone)
 
 
-def _unpack(fusion: MutableInstruction) -> list[MutableInstruction]:
+def unpack(fusion: MutableInstruction) -> list[MutableInstruction]:
     """Clones, beside the fusion, of everything in it but parameters, operands before users."""
     outside: dict[MutableInstruction, MutableInstruction] = {}
     clones: list[MutableInstruction] = []
