@@ -87,7 +87,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
         _leave_single(graph)
         _set_apart(graph, changes.forbidden)
     elif module.backend == "cpu":
-        assign_tasks(graph, len(os.sched_getaffinity(0)))
+        assign_tasks(graph, _threads())
     after = to_module(graph)
     require_legal(after, module.read(end), before)
     return Plan(words, before, after, rest)
@@ -130,6 +130,13 @@ def _replay(
         made = replay(run.pass_name, before, settings, books, graph)
         before, graph = made.module, made.graph
     return before
+
+
+def _threads() -> int:
+    """That may work at once, as the compiler counts them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _leave_single(graph: MutableModule) -> None:
