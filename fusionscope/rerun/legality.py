@@ -17,6 +17,7 @@ _FUSIBLE = frozenset(
     get-tuple-element iota map pad parameter reduce reduce-window reshape reverse slice
     transpose""".split()
 )
+_UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 _ONLY_LAST = frozenset({"scatter", "tuple"})
 
 
@@ -110,21 +111,35 @@ def _differing_results(fusion: MutableInstruction) -> Iterator[str]:
 
 
 def _hazards(fusion: MutableInstruction) -> Iterator[str]:
-    """It overwrites a buffer and reads it in another place than the one that it writes."""
+    """It overwrites a buffer and reads it in another place than the one that it writes. What it
+    reads of just the part that it updates, it may."""
     for slot, *_ in in_place_operands(fusion):
-        pending = [fusion.fused.parameters[slot]]
+        pending = [(fusion.fused.parameters[slot], False)]
         seen: set[MutableInstruction] = set()
         while pending:
-            value = pending.pop()
+            value, is_part = pending.pop()
             for user in value.users:
-                is_target = user.opcode in ("dynamic-update-slice", "scatter")
-                if is_target and value not in user.operands[1:]:
-                    continue
-                if not is_elementwise(user) and user.opcode not in ("bitcast", "tuple"):
+                if user.opcode in _UPDATES:
+                    places = [n for n, operand in enumerate(user.operands) if operand is value]
+                    if places == [1 if is_part else 0]:
+                        continue
+                reads_part = not is_part and _is_updated_part(user, value)
+                if not (reads_part or is_elementwise(user) or user.opcode in ("bitcast", "tuple")):
                     yield (
                         f"it overwrites {fusion.operands[slot].name}, and {user.name} in it reads "
                         "that in other places"
                     )
                 elif user not in seen:
                     seen.add(user)
-                    pending.append(user)
+                    pending.append((user, is_part or reads_part))
+
+
+def _is_updated_part(reader: MutableInstruction, value: MutableInstruction) -> bool:
+    """Whether ``reader`` slices what an update of ``value`` in the same kernel writes."""
+    return reader.opcode == "dynamic-slice" and any(
+        update.opcode == "dynamic-update-slice"
+        and update.operands[0] is value
+        and update.operands[1].shape.dimensions == reader.shape.dimensions
+        and update.operands[2:] == reader.operands[1:]
+        for update in value.users
+    )

@@ -246,6 +246,18 @@ def test_a_kernel_that_reads_what_it_overwrites() -> None:
     assert any("overwrites x" in each for each in find_problems(reversed_))
 
 
+def test_a_kernel_that_reads_just_what_it_updates() -> None:
+    part = "  p = f32[2] dynamic-slice(x, n), dynamic_slice_sizes={2}\n"
+    update = "  ROOT y = f32[8] dynamic-update-slice(x, q, n)"
+    assert not list(find_problems(fused(f"{part}  q = f32[2] negate(p)\n{update}")))
+    turned = fused(f"{part}  q = f32[2] reverse(p), dimensions={{0}}\n{update}")
+    assert any("overwrites x" in each for each in find_problems(turned))
+    elsewhere = part.replace("(x, n)", "(x, m)")
+    other = "  one = s32[] constant(1)\n  m = s32[] add(n, one)\n"
+    moved = fused(f"{other}{elsewhere}  q = f32[2] negate(p)\n{update}")
+    assert any("overwrites x" in each for each in find_problems(moved))
+
+
 def test_a_plan_for_another_module() -> None:
     other = parse("HloModule chain\n\nENTRY main {\n  ROOT x = f32[3] parameter(0)\n}\n")
     with pytest.raises(UnusableInput, match="for another module"):
