@@ -20,6 +20,7 @@ COMMANDS = {
     "history": "How fusions formed from pass to pass, or the life of one instruction.",
     "diff": "What differs between two files, two stages or two dumps.",
     "verify": "How far a replay of the compiler's rules agrees with what it did.",
+    "check": "Hold dumps against what is expected of their fusions, for CI.",
     "capture": "Compile a program, also for a device that is not here, and explain its dump.",
     "rerun": "Compile a dumped program again, with the fusions that changed rules make.",
     "tune": "Look for fusions that make a dumped program faster on the device at hand.",
@@ -58,6 +59,7 @@ def cli(debug: bool) -> None:
       fusionscope history dump_dir/
       fusionscope diff before_dir/ after_dir/
       fusionscope verify dump_dir/ --at-least 99.5
+      fusionscope check dump_dir/ --expect fusions.toml
       fusionscope capture model.py:step --device h100
       fusionscope rerun dump_dir/ --allow 'concatenate* -> *'
       fusionscope tune dump_dir/ --budget 300

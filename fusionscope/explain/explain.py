@@ -616,6 +616,7 @@ def _kernel_facts(kernel: Kernel) -> KernelFacts:
         kernel.runs,
         kernel.runs_known,
         str(place) if place else None,
+        kernel.instruction.op_name,
     )
 
 

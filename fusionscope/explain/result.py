@@ -36,6 +36,7 @@ class KernelFacts:
     runs: int
     runs_known: bool
     source: str | None
+    op_name: str | None = None
 
     @property
     def bytes_moved(self) -> int:

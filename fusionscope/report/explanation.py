@@ -79,6 +79,7 @@ def _module_json(module: ModuleFacts) -> dict[str, Any]:
                 "bytes_written": kernel.bytes_written,
                 "runs": kernel.runs,
                 "runs_known": kernel.runs_known,
+                "op_name": kernel.op_name,
                 "source": kernel.source,
             }
             for kernel in module.kernels

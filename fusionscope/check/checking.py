@@ -1,0 +1,67 @@
+"""Holds dumps against what is expected of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fusionscope.check.expectations import Expectation, Violation
+from fusionscope.explain.result import Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one expectation in all dumps: ``modules`` are those that it was asked of."""
+
+    expectation: Expectation
+    modules: tuple[str, ...]
+    violations: tuple[Violation, ...]
+
+    @property
+    def is_met(self) -> bool:
+        return not self.violations
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """``outcomes`` in the order of the file, ``dumps`` the paths that were checked."""
+
+    dumps: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        return tuple(each for outcome in self.outcomes for each in outcome.violations)
+
+    @property
+    def is_met(self) -> bool:
+        return not self.violations
+
+
+def check(explanations: Sequence[Explanation], expectations: Sequence[Expectation]) -> Checked:
+    """Asks each expectation of each module that it is for; one that is for none is not met."""
+    return Checked(
+        tuple(each.path for each in explanations),
+        tuple(_ask(each, explanations) for each in expectations),
+        tuple(problem for each in explanations for problem in each.problems),
+    )
+
+
+def _ask(expectation: Expectation, explanations: Sequence[Explanation]) -> Outcome:
+    modules = [
+        facts
+        for each in explanations
+        for facts in each.modules
+        if expectation.where.has_module(facts)
+    ]
+    violations = tuple(v for facts in modules for v in expectation.check(facts))
+    if not modules:
+        violations = tuple(_nowhere(expectation, explanations))
+    return Outcome(expectation, tuple(facts.name for facts in modules), violations)
+
+
+def _nowhere(expectation: Expectation, explanations: Sequence[Explanation]) -> Iterator[Violation]:
+    names = sorted({facts.name for each in explanations for facts in each.modules})
+    there = f", there are {', '.join(names[:8])}" if names else ""
+    yield Violation(expectation, "", f"no module is where {expectation.where}{there}")

@@ -1,0 +1,458 @@
+"""What can be expected of a module: one small class each.
+
+An expectation speaks of operations as before fusion, and of kernels as compiled. What it selects
+has to be there: one that selects nothing is not met.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+from typing import Any, ClassVar
+
+from fusionscope.explain.result import KernelFacts, ModuleFacts, Operation, PairFacts
+from fusionscope.history.kernels import KernelKind
+from fusionscope.history.outcomes import TOGETHER, Outcome
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?b?)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which modules, and what in them. Globs are those of the shell; ``device`` is a part of the
+    name of the device or backend, ``source`` is ``FILE`` or ``FILE:LINE``, where the file may be
+    the end of the path. None is anywhere."""
+
+    module: str | None = None
+    computation: str | None = None
+    device: str | None = None
+    op_name: str | None = None
+    source: str | None = None
+
+    def __str__(self) -> str:
+        given = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return ", ".join(f"{name} {value}" for name, value in given if value is not None)
+
+    def has_module(self, facts: ModuleFacts) -> bool:
+        if self.module is not None and not fnmatchcase(facts.name, self.module):
+            return False
+        known = f"{facts.backend} {facts.device}".lower()
+        return self.device is None or self.device.lower() in known
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it picks something inside of modules."""
+        return (self.computation, self.op_name, self.source) != (None, None, None)
+
+    def has_pair(self, pair: PairFacts) -> bool:
+        return self._has_computation(pair.computation) and any(
+            self._has(end.op_name, end.source) for end in (pair.producer, pair.consumer)
+        )
+
+    def has_kernel(self, kernel: KernelFacts) -> bool:
+        return self._has_computation(kernel.computation) and self._has(
+            kernel.op_name, kernel.source
+        )
+
+    def _has_computation(self, name: str) -> bool:
+        return self.computation is None or fnmatchcase(name, self.computation)
+
+    def _has(self, op_name: str | None, source: str | None) -> bool:
+        if self.op_name is not None and not fnmatchcase(op_name or "", self.op_name):
+            return False
+        return self.source is None or (source is not None and _is_from(source, self.source))
+
+
+def _is_from(place: str, wanted: str) -> bool:
+    file, line = _cut(wanted)
+    found, found_line = _cut(place)
+    parts = PurePath(file).parts
+    return PurePath(found).parts[-len(parts) :] == parts and line in ("", found_line)
+
+
+def _cut(place: str) -> tuple[str, str]:
+    file, _, line = place.rpartition(":")
+    return (file, line) if line.isdecimal() else (place, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """``what`` is not as expected, in words; ``about`` names the pair or kernel. ``reason`` is the
+    rule that refused it, ``because`` what that says, ``advice`` what can be done."""
+
+    expectation: Expectation
+    module: str
+    what: str
+    about: str = ""
+    source: str | None = None
+    reason: str | None = None
+    because: str | None = None
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """``value`` is what the file says behind ``key``; ``message`` the user's own words; ``line``
+    that of the file, from 1, None where it is not known."""
+
+    key: ClassVar[str]
+
+    value: Any
+    where: Where = Where()
+    message: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        value = self.value
+        words = value if isinstance(value, str) else repr(value)
+        inside = f" where {self.where}" if str(self.where) else ""
+        return f"{self.key} = {words}{inside}"
+
+    @classmethod
+    @abstractmethod
+    def expected(cls, value: Any) -> str:
+        """What ``value`` has to be, in words; empty where it is."""
+
+    @abstractmethod
+    def check(self, facts: ModuleFacts) -> Iterator[Violation]:
+        """What of the module is not as expected. Nothing selected is a violation, too."""
+
+    def violation(self, facts: ModuleFacts, what: str, **more: Any) -> Violation:
+        return Violation(self, facts.name, what, **more)
+
+
+def _arrow(pair: PairFacts) -> str:
+    return f"{pair.producer.name} -> {pair.consumer.name}"
+
+
+def _is_pattern(value: Any) -> str:
+    good = isinstance(value, str) and all(map(str.strip, value.split("->")))
+    return "" if good and value.count("->") == 1 else "'PRODUCER -> CONSUMER'"
+
+
+def _is_count(value: Any) -> str:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return "" if is_number else "a whole number, at most so many"
+
+
+def _is_list(value: Any) -> str:
+    good = isinstance(value, list) and all(isinstance(each, str) and each for each in value)
+    return "" if good else "a list of texts"
+
+
+def _fits(operation: Operation, pattern: str) -> bool:
+    names = (operation.name, operation.opcode, operation.op_name or "")
+    return any(fnmatchcase(name, pattern.strip().lstrip("%")) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class _PairExpectation(Expectation):
+    """Of each pair that ``value`` names, ``PRODUCER -> CONSUMER``: names, opcodes or op names."""
+
+    @classmethod
+    def expected(cls, value: Any) -> str:
+        return _is_pattern(value)
+
+    def check(self, facts: ModuleFacts) -> Iterator[Violation]:
+        producer, _, consumer = self.value.partition("->")
+        found = [
+            pair
+            for pair in facts.pairs
+            if pair.outcome != Outcome.GONE
+            and self.where.has_pair(pair)
+            and _fits(pair.producer, producer)
+            and _fits(pair.consumer, consumer)
+        ]
+        if not found:
+            yield self.violation(facts, f"no pair before fusion fits {self.value}")
+        for pair in found:
+            if what := self.problem(pair):
+                yield self.violation(
+                    facts,
+                    what,
+                    about=_arrow(pair),
+                    source=pair.consumer.source or pair.producer.source,
+                    reason=pair.reason,
+                    because=pair.title or pair.message,
+                    advice=pair.advice,
+                )
+
+    @abstractmethod
+    def problem(self, pair: PairFacts) -> str:
+        """Empty where the pair is as expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fused(_PairExpectation):
+    key: ClassVar = "fused"
+
+    def problem(self, pair: PairFacts) -> str:
+        return "" if pair.outcome in TOGETHER else "is not fused"
+
+
+@dataclass(frozen=True, slots=True)
+class NeverFused(_PairExpectation):
+    key: ClassVar = "never_fused"
+
+    def problem(self, pair: PairFacts) -> str:
+        return f"is {pair.outcome}, in {pair.kernel}" if pair.outcome in TOGETHER else ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotDuplicated(_PairExpectation):
+    key: ClassVar = "not_duplicated"
+
+    def problem(self, pair: PairFacts) -> str:
+        is_so = pair.outcome == Outcome.DUPLICATED
+        return "is duplicated: computed more than once, or also written" if is_so else ""
+
+
+@dataclass(frozen=True, slots=True)
+class OneKernel(Expectation):
+    """Each operation that fits the first of ``value`` shares a kernel with one for each other."""
+
+    key: ClassVar = "one_kernel"
+
+    @classmethod
+    def expected(cls, value: Any) -> str:
+        return _is_list(value) or ("" if len(value) > 1 else "a list of two operations or more")
+
+    def check(self, facts: ModuleFacts) -> Iterator[Violation]:
+        pairs = [pair for pair in facts.pairs if self.where.has_pair(pair)]
+        operations = {
+            end.name: end
+            for pair in pairs
+            if pair.outcome != Outcome.GONE
+            for end in (pair.producer, pair.consumer)
+        }
+        kernels: dict[str, set[str]] = defaultdict(set)
+        for pair in facts.pairs:
+            if pair.kernel is not None:
+                kernels[pair.kernel] |= {pair.producer.name, pair.consumer.name}
+        for pattern in self.value:
+            if not any(_fits(each, pattern) for each in operations.values()):
+                yield self.violation(facts, f"no operation before fusion fits {pattern}")
+                return
+        first, *others = self.value
+        for start in operations.values():
+            if not _fits(start, first):
+                continue
+            inside = [names for names in kernels.values() if start.name in names]
+            together = [{name for name in names if name in operations} for names in inside]
+            if not any(
+                all(any(_fits(operations[name], other) for name in names) for other in others)
+                for names in together
+            ):
+                yield self._apart(facts, start, pairs, set().union(*together), others)
+
+    def _apart(
+        self,
+        facts: ModuleFacts,
+        start: Operation,
+        pairs: Iterable[PairFacts],
+        reached: set[str],
+        others: list[str],
+    ) -> Violation:
+        """Names the pair at which the kernel of ``start`` ends, where one leads to what is
+        missing."""
+        inside = reached | {start.name}
+        refused = [
+            pair
+            for pair in pairs
+            if pair.outcome == Outcome.NOT_FUSED
+            and (pair.producer.name in inside) != (pair.consumer.name in inside)
+        ]
+        wanted = [
+            pair
+            for pair in refused
+            if any(_fits(end, each) for end in (pair.producer, pair.consumer) for each in others)
+        ]
+        what = f"is in no kernel with {' and '.join(others)}"
+        for pair in (wanted or refused)[:1]:
+            return self.violation(
+                facts,
+                f"{what}: {_arrow(pair)} is not fused",
+                about=start.name,
+                source=start.source,
+                reason=pair.reason,
+                because=pair.title or pair.message,
+                advice=pair.advice,
+            )
+        return self.violation(facts, what, about=start.name, source=start.source)
+
+
+@dataclass(frozen=True, slots=True)
+class _KernelExpectation(Expectation):
+    """Of all kernels of the final module that are in ``where``."""
+
+    def check(self, facts: ModuleFacts) -> Iterator[Violation]:
+        found = [kernel for kernel in facts.kernels if self.where.has_kernel(kernel)]
+        if not found and self.where.is_part:
+            yield self.violation(facts, f"no kernel is where {self.where}")
+        yield from self.problems(facts, found)
+
+    @abstractmethod
+    def problems(self, facts: ModuleFacts, kernels: list[KernelFacts]) -> Iterator[Violation]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _AtMost(_KernelExpectation):
+    """A sum over kernels is at most ``value``."""
+
+    unit: ClassVar[str]
+
+    @classmethod
+    def expected(cls, value: Any) -> str:
+        return _is_count(value)
+
+    @property
+    def limit(self) -> int:
+        return int(self.value)
+
+    @abstractmethod
+    def amount(self, kernel: KernelFacts) -> int: ...
+
+    def problems(self, facts: ModuleFacts, kernels: list[KernelFacts]) -> Iterator[Violation]:
+        found = sum(map(self.amount, kernels))
+        if found > self.limit:
+            yield self.violation(facts, f"{found:,} {self.unit}, expected at most {self.limit:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels(_AtMost):
+    key: ClassVar = "kernels"
+    unit: ClassVar = "kernels"
+
+    def amount(self, kernel: KernelFacts) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Launches(_AtMost):
+    """In one run, as far as the lengths of loops are known."""
+
+    key: ClassVar = "launches"
+    unit: ClassVar = "launches"
+
+    def amount(self, kernel: KernelFacts) -> int:
+        return kernel.runs
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes(_AtMost):
+    """Read and written by kernels in one run; ``value`` is a number, or such as ``12 MB``."""
+
+    key: ClassVar = "bytes"
+    unit: ClassVar = "bytes moved"
+
+    @classmethod
+    def expected(cls, value: Any) -> str:
+        if isinstance(value, str) and _SIZE.fullmatch(value.strip()):
+            return ""
+        return "" if not _is_count(value) else "a number of bytes, or such as '12 MB'"
+
+    @property
+    def limit(self) -> int:
+        if isinstance(self.value, int):
+            return self.value
+        found = _SIZE.fullmatch(self.value.strip())
+        assert found is not None
+        return int(float(found[1]) * _UNITS[found[2].lower().removesuffix("b")])
+
+    def amount(self, kernel: KernelFacts) -> int:
+        return kernel.bytes_moved
+
+
+@dataclass(frozen=True, slots=True)
+class _NoKernel(_KernelExpectation):
+    """No kernel is one that ``refuses`` says."""
+
+    @classmethod
+    def expected(cls, value: Any) -> str:
+        return _is_list(value)
+
+    @abstractmethod
+    def refuses(self, kernel: KernelFacts) -> str:
+        """What it is, in words, where it must not be there."""
+
+    def problems(self, facts: ModuleFacts, kernels: list[KernelFacts]) -> Iterator[Violation]:
+        for kernel in kernels:
+            if what := self.refuses(kernel):
+                yield self.violation(facts, what, about=kernel.name, source=kernel.source)
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCalls(_NoKernel):
+    """None but these, by the names of functions or kinds of library fusions."""
+
+    key: ClassVar = "library_calls"
+
+    def refuses(self, kernel: KernelFacts) -> str:
+        is_library = kernel.kind in (KernelKind.LIBRARY, KernelKind.CUSTOM_CALL)
+        if not is_library or any(fnmatchcase(kernel.emitter, each) for each in self.value):
+            return ""
+        return f"is a call of {kernel.emitter}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotLaunched(_NoKernel):
+    """No kernel that does nothing but these opcodes, such as ``copy`` and ``transpose``."""
+
+    key: ClassVar = "not_launched"
+
+    def refuses(self, kernel: KernelFacts) -> str:
+        known = [
+            member for member in kernel.members if any(fnmatchcase(member, o) for o in self.value)
+        ]
+        is_refused = bool(known) and len(known) == len(kernel.members)
+        return f"launches nothing but {', '.join(dict.fromkeys(known))}" if is_refused else ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotRefused(Expectation):
+    """No pair is refused for these reasons, ids of rules."""
+
+    key: ClassVar = "not_refused"
+
+    @classmethod
+    def expected(cls, value: Any) -> str:
+        return _is_list(value)
+
+    def check(self, facts: ModuleFacts) -> Iterator[Violation]:
+        pairs = [pair for pair in facts.pairs if self.where.has_pair(pair)]
+        if not pairs and self.where.is_part:
+            yield self.violation(facts, f"no pair is where {self.where}")
+        for pair in pairs:
+            if pair.reason in self.value:
+                yield self.violation(
+                    facts,
+                    "is refused",
+                    about=_arrow(pair),
+                    source=pair.consumer.source or pair.producer.source,
+                    reason=pair.reason,
+                    because=pair.title or pair.message,
+                    advice=pair.advice,
+                )
+
+
+EXPECTATIONS: dict[str, type[Expectation]] = {
+    each.key: each
+    for each in (
+        Fused,
+        NeverFused,
+        NotDuplicated,
+        OneKernel,
+        Kernels,
+        Launches,
+        Bytes,
+        LibraryCalls,
+        NotLaunched,
+        NotRefused,
+    )
+}

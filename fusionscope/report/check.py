@@ -1,0 +1,107 @@
+"""Whether a dump is as expected: as JSON, Markdown, and on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fusionscope.report.text import plural, safe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.check.checking import Checked
+    from fusionscope.check.expectations import Expectation, Violation
+
+SCHEMA = "fusionscope.check/1"
+
+
+def to_json(found: Checked) -> dict[str, Any]:
+    """The fields are documented in docs/json.md."""
+    return {
+        "schema": SCHEMA,
+        "dumps": list(found.dumps),
+        "met": found.is_met,
+        "expectations": [
+            {
+                "expectation": str(each.expectation),
+                "message": each.expectation.message,
+                "line": each.expectation.line,
+                "met": each.is_met,
+                "modules": list(each.modules),
+                "violations": [_violation_json(one) for one in each.violations],
+            }
+            for each in found.outcomes
+        ],
+        "problems": list(found.problems),
+    }
+
+
+def _violation_json(violation: Violation) -> dict[str, Any]:
+    return {
+        "module": violation.module,
+        "what": violation.what,
+        "about": violation.about,
+        "source": violation.source,
+        "reason": violation.reason,
+        "because": violation.because,
+        "advice": violation.advice,
+    }
+
+
+def title_of(expectation: Expectation) -> str:
+    """The user's own words, where there are any."""
+    return expectation.message or str(expectation)
+
+
+def words_of(violation: Violation) -> str:
+    """One violation on one line."""
+    words = f"{violation.about} {violation.what}" if violation.about else violation.what
+    if violation.reason is not None:
+        because = f": {violation.because}" if violation.because else ""
+        words += f" ({violation.reason}{because})"
+    return safe(words)
+
+
+def summary_of(found: Checked) -> str:
+    missed = sum(not each.is_met for each in found.outcomes)
+    if not missed:
+        return f"{plural(len(found.outcomes), 'expectation')} met"
+    return f"{missed} of {plural(len(found.outcomes), 'expectation')} not met"
+
+
+def print_check(found: Checked, console: Console, top: int) -> None:
+    from rich.text import Text
+
+    for outcome in found.outcomes:
+        style, mark = ("green", "met    ") if outcome.is_met else ("red", "NOT MET")
+        line = Text(f"{mark}  ", style=style)
+        line.append(safe(title_of(outcome.expectation)))
+        console.print(line)
+        if outcome.expectation.message and not outcome.is_met:
+            console.print(Text(f"         {safe(str(outcome.expectation))}", style="dim"))
+        for violation in outcome.violations[:top]:
+            where = f"{safe(violation.module)}: " if violation.module else ""
+            console.print(Text(f"         {where}{words_of(violation)}"))
+            if violation.source:
+                console.print(Text(f"           at {safe(violation.source)}", style="dim"))
+            if violation.advice:
+                console.print(Text(f"           try: {safe(violation.advice)}", style="dim"))
+        if len(outcome.violations) > top:
+            rest = len(outcome.violations) - top
+            console.print(Text(f"         … and {rest} more: --top N", style="dim"))
+    console.print(Text(summary_of(found), style="bold green" if found.is_met else "bold red"))
+
+
+def to_markdown(found: Checked) -> str:
+    lines = [f"## fusionscope check: {summary_of(found)}", ""]
+    lines += ["| | expectation | what is not so |", "|---|---|---|"]
+    for outcome in found.outcomes:
+        mark = "✅" if outcome.is_met else "❌"
+        what = "<br>".join(map(words_of, outcome.violations))
+        lines.append(f"| {mark} | {_cell(title_of(outcome.expectation))} | {_cell(what)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    escaped = safe(text).replace("&", "&amp;").replace("|", "\\|").replace("`", "\\`")
+    return escaped.replace("<", "&lt;").replace("&lt;br>", "<br>")

@@ -1,0 +1,82 @@
+"""Whether a dump is as expected, as SARIF 2.1.0, for code scanning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fusionscope import __version__
+from fusionscope.check.expectations import EXPECTATIONS
+from fusionscope.report.check import title_of, words_of
+
+if TYPE_CHECKING:
+    from fusionscope.check.checking import Checked
+    from fusionscope.check.expectations import Violation
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def to_sarif(found: Checked, file: str) -> dict[str, Any]:
+    """``file`` is that of the expectations: what has no line of the user's own is shown there."""
+    ids = list(EXPECTATIONS)
+    return {
+        "$schema": _SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "fusionscope",
+                        "version": __version__,
+                        "rules": [
+                            {
+                                "id": id,
+                                "shortDescription": {"text": _description(id)},
+                                "defaultConfiguration": {"level": "error"},
+                            }
+                            for id in ids
+                        ],
+                    }
+                },
+                "results": [
+                    {
+                        "ruleId": each.expectation.key,
+                        "ruleIndex": ids.index(each.expectation.key),
+                        "level": "error",
+                        "message": {"text": _message(each)},
+                        "locations": [_location(each, file)],
+                    }
+                    for each in found.violations
+                ],
+            }
+        ],
+    }
+
+
+def _description(id: str) -> str:
+    words = (EXPECTATIONS[id].__doc__ or id).split("\n\n")[0]
+    return " ".join(words.replace("``", "'").split())
+
+
+def _message(violation: Violation) -> str:
+    module = f"{violation.module}: " if violation.module else ""
+    advice = f". Try: {violation.advice}" if violation.advice else ""
+    return f"{title_of(violation.expectation)}: {module}{words_of(violation)}{advice}"
+
+
+def _location(violation: Violation, file: str) -> dict[str, Any]:
+    path, line = file, violation.expectation.line or 1
+    if violation.source is not None:
+        path, _, number = violation.source.rpartition(":")
+        line = int(number) if number.isdecimal() else 1
+    return {
+        "physicalLocation": {
+            "artifactLocation": {"uri": _uri(path)},
+            "region": {"startLine": max(1, line)},
+        }
+    }
+
+
+def _uri(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path.replace("\\", "/"))
