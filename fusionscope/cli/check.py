@@ -30,6 +30,22 @@ _FILES = ("fusionscope.toml", "pyproject.toml")
     type=click.Path(path_type=Path),
     help="What is expected: a TOML file; fusionscope.toml or pyproject.toml here by default.",
 )
+@click.option(
+    "--baseline",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="What the dumps were like before: nothing that was fused may be apart now.",
+)
+@click.option("--update", is_flag=True, help="Write the baseline instead.")
+@click.option("--allow-better", is_flag=True, help="More may be fused than in the baseline.")
+@click.option(
+    "--tolerance",
+    metavar="PERCENT",
+    default=0.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="How much bytes and launches may grow over the baseline where the pairs are the same.",
+)
 @device_option
 @click.option(
     "--format",
@@ -46,6 +62,10 @@ _FILES = ("fusionscope.toml", "pyproject.toml")
 def command(
     dumps: tuple[Path, ...],
     file: Path | None,
+    baseline: Path | None,
+    update: bool,
+    allow_better: bool,
+    tolerance: float,
     device: str | None,
     format_name: str,
     output: Path | None,
@@ -59,13 +79,20 @@ def command(
     is not met. --format github writes annotations, and a summary where GITHUB_STEP_SUMMARY names a
     file.
 
+    A baseline is a file that --update writes, of what is fused now. Held against it, a dump may not
+    have become worse: a pair that was fused and is apart or duplicated, a library that took over,
+    more launches or bytes for the same pairs. New code and other names do not matter.
+
     \b
     Examples:
       fusionscope check dump_dir/
       fusionscope check dump_cpu/ dump_h100/ --expect fusions.toml
+      fusionscope check dump_dir/ --baseline fusions.json --update
+      fusionscope check dump_dir/ --baseline fusions.json --allow-better --tolerance 5
       fusionscope check dump_dir/ --format junit --output fusions.xml
       fusionscope check dump_dir/ --format sarif --output fusions.sarif
     """
+    from fusionscope.check.baseline import Tolerance, read_baseline, write_baseline
     from fusionscope.check.checking import check
     from fusionscope.check.expectation_files import read_expectations
     from fusionscope.dump import open_dump
@@ -76,8 +103,18 @@ def command(
     from fusionscope.report.junit import to_junit
     from fusionscope.report.sarif import to_sarif
 
+    if update and baseline is None:
+        raise UnusableInput("--update writes a baseline, name its file with --baseline")
     path = file or _default_file()
-    expectations = read_expectations(path)
+    expectations = list(read_expectations(path)) if path is not None else []
+    if baseline is not None and not update:
+        expectations += read_baseline(baseline, Tolerance(tolerance / 100, allow_better))
+    if not expectations and not update:
+        raise UnusableInput(
+            f"nothing is expected: no {_FILES[0]} here, and no table tool.fusionscope in "
+            f"{_FILES[1]}",
+            hint="name a file with --expect or --baseline",
+        )
     selection = Selection(
         all_modules=True, device=find_device(device) if device is not None else None
     )
@@ -89,34 +126,36 @@ def command(
         )
         for dump in dumps
     ]
+    if update and baseline is not None:
+        write_text(write_baseline(explanations), baseline)
+        click.echo(f"written: {baseline}")
+        return 0
     found = check(explanations, expectations)
+    place = str(path or baseline)
     for problem in found.problems:
         show_problem(problem)
     if format_name == "text":
         with open_console(output) as console:
             print_check(found, console, top)
     elif format_name in ("json", "sarif"):
-        content = to_json(found) if format_name == "json" else to_sarif(found, str(path))
+        content = to_json(found) if format_name == "json" else to_sarif(found, place)
         write_json(content, output)
     elif format_name == "junit":
         write_text(to_junit(found), output)
     elif format_name == "markdown":
         write_text(to_markdown(found), output)
     else:
-        write_text(to_github(found, str(path)), output)
+        write_text(to_github(found, place), output)
         _write_summary(to_markdown(found))
     return 0 if found.is_met else 1
 
 
-def _default_file() -> Path:
+def _default_file() -> Path | None:
     for name in _FILES:
         path = Path(name)
-        if path.exists() and (name != "pyproject.toml" or "tool.fusionscope" in path.read_text()):
+        if path.exists() and (name != _FILES[1] or "[tool.fusionscope" in path.read_text()):
             return path
-    raise UnusableInput(
-        f"nothing is expected: no {_FILES[0]} here, and no table tool.fusionscope in {_FILES[1]}",
-        hint="name a file with --expect",
-    )
+    return None
 
 
 def _write_summary(text: str) -> None:

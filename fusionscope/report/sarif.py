@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fusionscope import __version__
-from fusionscope.check.expectations import EXPECTATIONS
 from fusionscope.report.check import title_of, words_of
 
 if TYPE_CHECKING:
     from fusionscope.check.checking import Checked
-    from fusionscope.check.expectations import Violation
+    from fusionscope.check.expectations import Expectation, Violation
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def to_sarif(found: Checked, file: str) -> dict[str, Any]:
     """``file`` is that of the expectations: what has no line of the user's own is shown there."""
-    ids = list(EXPECTATIONS)
+    kinds = {each.expectation.key: type(each.expectation) for each in found.outcomes}
+    ids = list(kinds)
     return {
         "$schema": _SCHEMA,
         "version": "2.1.0",
@@ -30,7 +30,7 @@ def to_sarif(found: Checked, file: str) -> dict[str, Any]:
                         "rules": [
                             {
                                 "id": id,
-                                "shortDescription": {"text": _description(id)},
+                                "shortDescription": {"text": _description(kinds[id])},
                                 "defaultConfiguration": {"level": "error"},
                             }
                             for id in ids
@@ -52,8 +52,8 @@ def to_sarif(found: Checked, file: str) -> dict[str, Any]:
     }
 
 
-def _description(id: str) -> str:
-    words = (EXPECTATIONS[id].__doc__ or id).split("\n\n")[0]
+def _description(kind: type[Expectation]) -> str:
+    words = (kind.__doc__ or kind.key).split("\n\n")[0]
     return " ".join(words.replace("``", "'").split())
 
 
