@@ -21,7 +21,7 @@ LAYERS = (
     "cli",
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")
-EXTRAS = {"jax", "jax_plugins", "jaxlib", "numpy", "torch", "torchax"}
+EXTRAS = {"jax", "jax_plugins", "jaxlib", "numpy", "pytest", "torch", "torchax"}
 
 
 def imports(path: Path) -> set[str]:

@@ -295,6 +295,8 @@ def _moved(old: Before, new: Before) -> list[str]:
     come: Counter[str] = Counter()
     apart: dict[str, list[str]] = defaultdict(list)
     for key in dict.fromkeys([*old.pairs, *new.pairs]):
+        if key.startswith("constant "):  # which is read from memory or not, as it comes
+            continue
         before, after = old.pairs.get(key, {}), new.pairs.get(key, {})
         together = _together(before) - _together(after)
         parted = after.get(_APART, 0) - before.get(_APART, 0)

@@ -95,6 +95,13 @@ class Violation:
     because: str | None = None
     advice: str | None = None
 
+    def __str__(self) -> str:
+        """On one line."""
+        words = f"{self.about} {self.what}" if self.about else self.what
+        if self.reason is not None:
+            words += f" ({self.reason}{f': {self.because}' if self.because else ''})"
+        return words
+
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
@@ -113,6 +120,11 @@ class Expectation:
         words = value if isinstance(value, str) else repr(value)
         inside = f" where {self.where}" if str(self.where) else ""
         return f"{self.key} = {words}{inside}"
+
+    @property
+    def title(self) -> str:
+        """The user's own words, where there are any."""
+        return self.message or str(self)
 
     @classmethod
     @abstractmethod

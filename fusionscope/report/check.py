@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.check.checking import Checked
-    from fusionscope.check.expectations import Expectation, Violation
+    from fusionscope.check.expectations import Violation
 
 SCHEMA = "fusionscope.check/1"
 
@@ -48,20 +48,6 @@ def _violation_json(violation: Violation) -> dict[str, Any]:
     }
 
 
-def title_of(expectation: Expectation) -> str:
-    """The user's own words, where there are any."""
-    return expectation.message or str(expectation)
-
-
-def words_of(violation: Violation) -> str:
-    """One violation on one line."""
-    words = f"{violation.about} {violation.what}" if violation.about else violation.what
-    if violation.reason is not None:
-        because = f": {violation.because}" if violation.because else ""
-        words += f" ({violation.reason}{because})"
-    return safe(words)
-
-
 def summary_of(found: Checked) -> str:
     missed = sum(not each.is_met for each in found.outcomes)
     if not missed:
@@ -75,13 +61,13 @@ def print_check(found: Checked, console: Console, top: int) -> None:
     for outcome in found.outcomes:
         style, mark = ("green", "met    ") if outcome.is_met else ("red", "NOT MET")
         line = Text(f"{mark}  ", style=style)
-        line.append(safe(title_of(outcome.expectation)))
+        line.append(safe(outcome.expectation.title))
         console.print(line)
         if outcome.expectation.message and not outcome.is_met:
             console.print(Text(f"         {safe(str(outcome.expectation))}", style="dim"))
         for violation in outcome.violations[:top]:
             where = f"{safe(violation.module)}: " if violation.module else ""
-            console.print(Text(f"         {where}{words_of(violation)}"))
+            console.print(Text(f"         {where}{safe(str(violation))}"))
             if violation.source:
                 console.print(Text(f"           at {safe(violation.source)}", style="dim"))
             if violation.advice:
@@ -97,8 +83,8 @@ def to_markdown(found: Checked) -> str:
     lines += ["| | expectation | what is not so |", "|---|---|---|"]
     for outcome in found.outcomes:
         mark = "✅" if outcome.is_met else "❌"
-        what = "<br>".join(map(words_of, outcome.violations))
-        lines.append(f"| {mark} | {_cell(title_of(outcome.expectation))} | {_cell(what)} |")
+        what = "<br>".join(map(str, outcome.violations))
+        lines.append(f"| {mark} | {_cell(outcome.expectation.title)} | {_cell(what)} |")
     return "\n".join(lines) + "\n"
 
 

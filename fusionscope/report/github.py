@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fusionscope.report.check import summary_of, title_of, words_of
+from fusionscope.report.check import summary_of
+from fusionscope.report.text import safe
 
 if TYPE_CHECKING:
     from fusionscope.check.checking import Checked
@@ -23,9 +24,9 @@ def _annotation(violation: Violation, file: str) -> str:
     if violation.source is not None:
         path, _, line = violation.source.rpartition(":")
     module = f"{violation.module}: " if violation.module else ""
-    properties = {"file": path, "line": line, "title": title_of(violation.expectation)}
+    properties = {"file": path, "line": line, "title": violation.expectation.title}
     written = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-    return f"::error {written}::{_data(f'{module}{words_of(violation)}')}"
+    return f"::error {written}::{_data(f'{module}{safe(str(violation))}')}"
 
 
 def _data(text: str) -> str:

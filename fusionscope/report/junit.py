@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from fusionscope.report.check import title_of, words_of
+from fusionscope.report.text import safe
 
 if TYPE_CHECKING:
     from fusionscope.check.checking import Checked
@@ -27,7 +27,7 @@ def to_junit(found: Checked) -> str:
             suite,
             "testcase",
             classname=_clean(f"fusionscope.{expectation.key}"),
-            name=_clean(title_of(expectation)),
+            name=_clean(expectation.title),
             time="0",
         )
         if outcome.is_met:
@@ -36,11 +36,11 @@ def to_junit(found: Checked) -> str:
             case,
             "failure",
             type=expectation.key,
-            message=_clean(words_of(outcome.violations[0])),
+            message=_clean(safe(str(outcome.violations[0]))),
         )
         lines = [_clean(str(expectation))]
         for each in outcome.violations:
-            lines.append(_clean(f"{each.module}: {words_of(each)}"))
+            lines.append(_clean(f"{each.module}: {safe(str(each))}"))
             lines += [_clean(f"  at {each.source}")] if each.source else []
             lines += [_clean(f"  try: {each.advice}")] if each.advice else []
         failure.text = "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fusionscope import __version__
-from fusionscope.report.check import title_of, words_of
+from fusionscope.report.text import safe
 
 if TYPE_CHECKING:
     from fusionscope.check.checking import Checked
@@ -60,7 +60,7 @@ def _description(kind: type[Expectation]) -> str:
 def _message(violation: Violation) -> str:
     module = f"{violation.module}: " if violation.module else ""
     advice = f". Try: {violation.advice}" if violation.advice else ""
-    return f"{title_of(violation.expectation)}: {module}{words_of(violation)}{advice}"
+    return f"{violation.expectation.title}: {module}{safe(str(violation))}{advice}"
 
 
 def _location(violation: Violation, file: str) -> dict[str, Any]:

@@ -1,0 +1,107 @@
+"""Assertions on the fusions of one dump, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusionscope.check.baseline import Tolerance, read_baseline, write_baseline
+from fusionscope.check.checking import check
+from fusionscope.check.expectation_files import read_expectations
+from fusionscope.check.expectations import EXPECTATIONS, Expectation, Where
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.result import Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class Fusions:
+    """What ``explanation`` tells of a dump. Each method raises ``AssertionError``, with what is not
+    so and why, and ``UnusableInput`` where what is asked cannot be. ``where`` narrows it down, as
+    in a file of expectations: ``module``, ``computation``, ``op_name``, ``source``.
+
+    ``baseline`` is the file that ``assert_matches_baseline`` goes by, and writes where ``updates``.
+    """
+
+    explanation: Explanation
+    baseline: Path
+    updates: bool = False
+
+    def assert_fused(self, pair: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("fused", pair, where)
+
+    def assert_never_fused(self, pair: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("never_fused", pair, where)
+
+    def assert_not_duplicated(self, pair: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("not_duplicated", pair, where)
+
+    def assert_one_kernel(self, *operations: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("one_kernel", list(operations), where)
+
+    def assert_kernels(self, at_most: int, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("kernels", at_most, where)
+
+    def assert_launches(self, at_most: int, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("launches", at_most, where)
+
+    def assert_bytes(self, at_most: int | str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("bytes", at_most, where)
+
+    def assert_library_calls(self, *only: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("library_calls", list(only), where)
+
+    def assert_not_launched(self, *opcodes: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("not_launched", list(opcodes), where)
+
+    def assert_not_refused(self, *reasons: str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("not_refused", list(reasons), where)
+
+    def assert_expectations(self, file: str | Path) -> None:
+        """All of a file."""
+        __tracebackhide__ = True
+        self._check(read_expectations(Path(file)))
+
+    def assert_matches_baseline(
+        self, *, tolerance_percent: float = 0.0, allow_better: bool = False
+    ) -> None:
+        __tracebackhide__ = True
+        if self.updates:
+            self.baseline.parent.mkdir(parents=True, exist_ok=True)
+            self.baseline.write_text(write_baseline([self.explanation]), encoding="utf-8")
+            return
+        if not self.baseline.exists():
+            raise AssertionError(f"no baseline {self.baseline}: --fusionscope-update writes it")
+        self._check(read_baseline(self.baseline, Tolerance(tolerance_percent / 100, allow_better)))
+
+    def _assert(self, kind: str, value: object, where: dict[str, str]) -> None:
+        __tracebackhide__ = True
+        if wanted := EXPECTATIONS[kind].expected(value):
+            raise UnusableInput(f"{kind} = {value!r}, expected {wanted}")
+        self._check([EXPECTATIONS[kind](value, Where(**where))])
+
+    def _check(self, expectations: Iterable[Expectation]) -> None:
+        __tracebackhide__ = True
+        found = check([self.explanation], list(expectations))
+        if found.is_met:
+            return
+        lines = []
+        for outcome in found.outcomes:
+            if not outcome.is_met:
+                lines.append(f"not met: {outcome.expectation.title}")
+            for each in outcome.violations:
+                lines.append(f"  {each.module}: {each}" if each.module else f"  {each}")
+                lines += [f"    at {each.source}"] if each.source else []
+                lines += [f"    try: {each.advice}"] if each.advice else []
+        lines.append(f"dump: {self.explanation.path}")
+        raise AssertionError("\n".join(lines))

@@ -1,0 +1,147 @@
+"""Baselines: what became worse is told, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fusionscope import Selection, UnusableInput, explain_dump, open_dump
+from fusionscope.check.baseline import Tolerance, read_baseline, write_baseline
+from fusionscope.check.checking import check
+from fusionscope.check.expectations import Violation
+from fusionscope.explain.result import Explanation
+
+DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
+ALL = sorted(
+    str(path.relative_to(DUMPS)) for path in DUMPS.glob("*/*") if not path.match("mi300x/*")
+)
+
+
+@cache
+def explained(dump: str) -> Explanation:
+    return explain_dump(open_dump(DUMPS / dump), Selection(all_modules=True))
+
+
+EXACT = Tolerance()
+
+
+def held(
+    now: Explanation, before: Explanation, directory: Path, tolerance: Tolerance = EXACT
+) -> tuple[Violation, ...]:
+    file = directory / "baseline.json"
+    file.write_text(write_baseline([before]))
+    return check([now], read_baseline(file, tolerance)).violations
+
+
+@pytest.mark.parametrize("dump", ALL)
+def test_a_dump_is_as_it_is(dump: str, tmp_path: Path) -> None:
+    assert held(explained(dump), explained(dump), tmp_path) == ()
+
+
+def renamed(dump: str, directory: Path) -> Explanation:
+    """The same dump with other names for all operations, and without what says where they are
+    from."""
+    import gzip
+
+    for file in (DUMPS / dump).iterdir():
+        content = file.read_bytes()
+        name = file.name.removesuffix(".gz")
+        if file.suffix == ".gz":
+            content = gzip.decompress(content)
+        if name.endswith(".txt"):
+            text = re.sub(r", metadata=\{[^{}]*\}", "", content.decode())
+            content = re.sub(r"%([a-z][\w.-]*)", r"%other_\1", text).encode()
+        if "textproto" not in name and not name.endswith(".pb"):
+            (directory / name).write_bytes(content)
+    return explain_dump(open_dump(directory), Selection(all_modules=True))
+
+
+@pytest.mark.parametrize("dump", ["cpu/attention", "cpu/loop", "cpu/cartpole", "h100/reductions"])
+def test_names_do_not_matter(dump: str, tmp_path: Path) -> None:
+    (tmp_path / "dump").mkdir()
+    assert held(renamed(dump, tmp_path / "dump"), explained(dump), tmp_path) == ()
+
+
+def test_a_pass_that_is_off(tmp_path: Path) -> None:
+    found = held(
+        explained("h100-without-triton-softmax/softmax"), explained("h100/softmax"), tmp_path
+    )
+    lost = [each for each in found if "was fused by" in each.what]
+    assert [each.reason for each in lost] == ["pf-two-reduces"]
+    assert "was fused by triton-softmax-rewriter, and is not: reduce f32[256]" in lost[0].what
+    assert lost[0].source == "samples/programs/softmax.py:9"
+
+
+def test_what_is_better_is_told_unless_it_is_allowed(tmp_path: Path) -> None:
+    now, before = explained("h100/softmax"), explained("h100-without-triton-softmax/softmax")
+    (found,) = held(now, before, tmp_path)
+    assert "is fused, and was not: reduce f32[256] -> broadcast f32[256,512]" in found.what
+    assert held(now, before, tmp_path, Tolerance(allow_better=True)) == ()
+
+
+def test_a_library_that_took_over(tmp_path: Path) -> None:
+    now = explained("h100-without-triton-gemm/projections")
+    (facts,) = now.modules
+    (library,) = {k.emitter for k in facts.kernels if k.kind == "library"}
+    # As if its products had been fused before: the pair of a product is there no more.
+    pair = facts.pairs[0]
+    dot = replace(pair.producer, opcode="dot")
+    fused = replace(pair, producer=dot, outcome="fused", kernel="f", stage=None)
+    kernels = tuple(each for each in facts.kernels if each.kind != "library")
+    module = replace(facts, pairs=(*facts.pairs, fused), kernels=kernels)
+    found = held(now, replace(now, modules=(module,)), tmp_path)
+    assert any(f"is a new call of {library}" in each.what for each in found)
+
+
+def test_more_launches_and_bytes_of_the_same_pairs(tmp_path: Path) -> None:
+    now = explained("h100/softmax")
+    (facts,) = now.modules
+    totals = replace(facts.totals, bytes_moved=facts.totals.bytes_moved * 95 // 100)
+    before = replace(now, modules=(replace(facts, totals=totals),))
+    (found,) = held(now, before, tmp_path)
+    assert "bytes moved of the same pairs" in found.what
+    assert held(now, before, tmp_path, Tolerance(0.04))
+    assert not held(now, before, tmp_path, Tolerance(0.06))
+
+
+def test_a_module_that_is_not_there_any_more(tmp_path: Path) -> None:
+    now = explained("h100/softmax")
+    other = replace(now, modules=(replace(now.modules[0], name="jit_[old]*"),))
+    (found,) = held(now, other, tmp_path)
+    assert "no module is where" in found.what
+
+
+def test_a_line_for_each_pair_in_order() -> None:
+    text = write_baseline([explained("h100/attention")])
+    content = json.loads(text)
+    pairs = content["modules"]["jit_program"]["pairs"]
+    assert list(pairs) == sorted(pairs)
+    for key, outcomes in pairs.items():
+        (line,) = [each for each in text.splitlines() if each.strip().startswith(f'"{key}": {{')]
+        assert json.dumps(outcomes) in line
+    assert "dot_general" not in text  # a name
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no baseline"),
+        ("{", "no baseline"),
+        ("[]", "its schema is None"),
+        ('{"schema": "other/2"}', "its schema is 'other/2'"),
+        ('{"schema": "fusionscope.baseline/1"}', "something is missing"),
+        ('{"schema": "fusionscope.baseline/1", "modules": {"m": 3}}', "something is missing"),
+        ("[" * 100_000, "no baseline"),
+    ],
+)
+def test_files_that_are_no_baseline(text: str, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "baseline.json"
+    file.write_text(text)
+    with pytest.raises(UnusableInput, match=problem) as told:
+        read_baseline(file, Tolerance())
+    assert "\n" not in str(told.value)

@@ -1,0 +1,93 @@
+# ruff: noqa: E501  (a table of mistakes, a line each)
+"""Files of what is expected: what is wrong with one is told with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fusionscope import UnusableInput
+from fusionscope.check.expectation_files import read_expectations
+
+GOOD = """
+[[expect]]
+fused = "exponential -> reduce"
+where = { module = "jit_step", device = "h100" }
+message = "one softmax"
+
+[[expect]]
+kernels = 3
+"""
+
+
+def written(directory: Path, text: str, name: str = "fusionscope.toml") -> Path:
+    file = directory / name
+    file.write_text(text)
+    return file
+
+
+def test_what_stands_in_it(tmp_path: Path) -> None:
+    first, second = read_expectations(written(tmp_path, GOOD))
+    assert (first.key, first.value, first.message, first.line) == (
+        "fused",
+        "exponential -> reduce",
+        "one softmax",
+        3,
+    )
+    assert (first.where.module, first.where.device, first.where.source) == (
+        "jit_step",
+        "h100",
+        None,
+    )
+    assert (second.key, second.value, second.line) == ("kernels", 3, 8)
+
+
+def test_a_table_of_a_pyproject(tmp_path: Path) -> None:
+    text = "[project]\nname = 'x'\n" + GOOD.replace("[[expect]]", "[[tool.fusionscope.expect]]")
+    found = read_expectations(written(tmp_path, text, "pyproject.toml"))
+    assert [each.line for each in found] == [5, 10]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        (GOOD.replace("fused", "fussed"), 3, "unknown key 'fussed', did you mean 'fused'?"),
+        (GOOD.replace("device =", "devise ="), 4, "unknown key 'devise' in where, did you mean 'device'"),
+        (GOOD.replace("kernels = 3", "kernels = '3'"), 8, "kernels = '3', expected a whole number"),
+        (GOOD.replace("kernels = 3", "kernels = -1"), 8, "expected a whole number"),
+        (GOOD.replace("kernels = 3", "kernels = true"), 8, "expected a whole number"),
+        (GOOD.replace("kernels = 3", "bytes = '12 apples'"), 8, "expected a number of bytes"),
+        (GOOD.replace("kernels = 3", "fused = 'a, b'"), 8, "expected 'PRODUCER -> CONSUMER'"),
+        (GOOD.replace("kernels = 3", "fused = 'a ->'"), 8, "expected 'PRODUCER -> CONSUMER'"),
+        (GOOD.replace("kernels = 3", "one_kernel = ['a']"), 8, "two operations or more"),
+        (GOOD.replace("kernels = 3", "one_kernel = 'a'"), 8, "a list of texts"),
+        (GOOD.replace("kernels = 3", "not_refused = ['pf-negativ']"), 8, "did you mean 'pf-negative'"),
+        (GOOD.replace("kernels = 3", "message = 'only words'"), 7, "says nothing, expected one of"),
+        (GOOD.replace("kernels = 3", "kernels = 3\nlaunches = 4"), 7, "has kernels and launches"),
+        (GOOD.replace("\"one softmax\"", "7"), 5, "message = 7, expected a text"),
+        (GOOD.replace("{ module = \"jit_step\", device = \"h100\" }", "'jit_step'"), 4, "expected a table"),
+        (GOOD.replace("\"jit_step\"", "3"), 4, "module = 3, expected a text"),
+        (GOOD + "\n[other]\nx = 1\n", 10, "unknown key 'other'"),
+        ("expect = 3\n", 1, "no list of tables"),
+        ("", None, "expects nothing"),
+        ("[[expect]\n", 1, "not TOML"),
+        ("x = 1\n[[expect]]\nkernels = 1\n", 1, "unknown key 'x'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_line(
+    text: str, line: int | None, problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UnusableInput) as told:
+        read_expectations(written(tmp_path, text))
+    assert problem in told.value.problem
+    assert told.value.line == line
+    assert "\n" not in str(told.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UnusableInput, match="cannot be read"):
+        read_expectations(tmp_path / "nowhere.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UnusableInput, match="not TOML"):
+        read_expectations(tmp_path / "binary.toml")

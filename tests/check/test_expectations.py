@@ -1,0 +1,143 @@
+"""What can be expected, on dumps whose kernels were read by eye.
+
+`h100/attention` has three kernels: the first product with the multiplication behind it, the whole
+softmax with its mask, the second product alone.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionscope import Selection, explain_dump, open_dump
+from fusionscope.check.checking import check
+from fusionscope.check.expectations import EXPECTATIONS, Violation, Where
+from fusionscope.explain.result import Explanation
+
+DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
+
+
+@cache
+def explained(dump: str) -> Explanation:
+    return explain_dump(open_dump(DUMPS / dump), Selection(all_modules=True))
+
+
+def asked(dump: str, kind: str, value: Any, **where: str) -> tuple[Violation, ...]:
+    assert not EXPECTATIONS[kind].expected(value)
+    return check([explained(dump)], [EXPECTATIONS[kind](value, Where(**where))]).violations
+
+
+MET = [
+    ("h100/attention", "fused", "exponential -> reduce", {}),
+    ("h100/attention", "fused", "dot* -> multiply", {}),
+    ("h100/attention", "fused", "*/div -> multiply", {"op_name": "*/div"}),
+    ("h100/attention", "never_fused", "divide -> dot", {}),
+    ("h100/attention", "not_duplicated", "exponential -> *", {}),
+    ("h100/attention", "one_kernel", ["exponential", "reduce", "divide"], {}),
+    ("h100/attention", "one_kernel", ["iota", "select", "divide"], {"module": "jit_*"}),
+    ("h100/attention", "kernels", 3, {}),
+    ("h100/attention", "kernels", 1, {"source": "attention.py:13"}),
+    ("h100/attention", "launches", 3, {"device": "h100"}),
+    ("h100/attention", "bytes", "1.6 MB", {}),
+    ("h100/attention", "bytes", 1_572_864, {}),
+    ("h100/attention", "library_calls", [], {}),
+    ("h100/attention", "not_launched", ["copy", "transpose"], {}),
+    ("h100/attention", "not_refused", ["budget-params"], {}),
+    ("cpu/attention", "library_calls", ["__ynn_fusion"], {}),
+    ("cpu/loop", "launches", 8, {"device": "cpu"}),
+]
+VIOLATED = [
+    ("h100/attention", "fused", "divide -> dot", {}, "gf-input-worth", "div.11 -> dot_general.3"),
+    ("h100/attention", "never_fused", "dot -> multiply", {}, None, "dot_general.2 -> multiply"),
+    (
+        "h100/attention",
+        "one_kernel",
+        ["dot", "exponential"],
+        {},
+        "gf-other-inputs",
+        "dot_general.2",
+    ),
+    ("h100/attention", "kernels", 2, {}, None, ""),
+    ("h100/attention", "launches", 2, {}, None, ""),
+    ("h100/attention", "bytes", "1.5 MB", {}, None, ""),
+    (
+        "h100/attention",
+        "not_refused",
+        ["gf-input-worth"],
+        {},
+        "gf-input-worth",
+        "div.11 -> dot_gener",
+    ),
+    ("h100/attention", "not_launched", ["dot"], {}, None, "gemm_fusion_dot_general.3"),
+    ("cpu/attention", "library_calls", ["__cublas*"], {}, None, "ynn_fusion"),
+    ("h100/reductions", "not_duplicated", "add -> *", {}, None, "add.3.0 -> "),
+]
+
+
+@pytest.mark.parametrize(("dump", "kind", "value", "where"), MET)
+def test_what_is_so(dump: str, kind: str, value: Any, where: dict[str, str]) -> None:
+    assert asked(dump, kind, value, **where) == ()
+
+
+@pytest.mark.parametrize(("dump", "kind", "value", "where", "reason", "about"), VIOLATED)
+def test_what_is_not_so(
+    dump: str, kind: str, value: Any, where: dict[str, str], reason: str | None, about: str
+) -> None:
+    found = asked(dump, kind, value, **where)
+    assert found
+    assert any(each.reason == reason and each.about.startswith(about) for each in found)
+    assert all(each.module == "jit_program" for each in found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "where", "what"),
+    [
+        ("fused", "tanh -> *", {}, "no pair before fusion fits"),
+        ("never_fused", "tanh -> *", {}, "no pair before fusion fits"),
+        ("not_duplicated", "tanh -> *", {}, "no pair before fusion fits"),
+        ("one_kernel", ["exponential", "tanh"], {}, "no operation before fusion fits tanh"),
+        ("one_kernel", ["tanh", "exponential"], {}, "no operation before fusion fits tanh"),
+        ("fused", "exponential -> reduce", {"source": "other.py"}, "no pair before fusion fits"),
+        ("fused", "exponential -> reduce", {"source": "attention.py:1"}, "no pair before fusion"),
+        ("kernels", 9, {"op_name": "*/layer_norm/*"}, "no kernel is where op_name"),
+        ("library_calls", [], {"computation": "body"}, "no kernel is where computation body"),
+        ("not_launched", ["copy"], {"source": "model.py"}, "no kernel is where source model.py"),
+        ("not_refused", ["pf-negative"], {"source": "model.py"}, "no pair is where source model"),
+        ("kernels", 9, {"module": "jit_other"}, "no module is where module jit_other"),
+        ("kernels", 9, {"device": "b200"}, "no module is where device b200"),
+    ],
+)
+def test_what_selects_nothing_is_not_met(
+    kind: str, value: Any, where: dict[str, str], what: str
+) -> None:
+    (found,) = asked("h100/attention", kind, value, **where)
+    assert what in found.what
+
+
+def test_one_dump_of_several_is_enough_for_an_expectation_of_a_device() -> None:
+    expectation = EXPECTATIONS["kernels"](3, Where(device="h100"))
+    both = [explained("cpu/attention"), explained("h100/attention")]
+    found = check(both, [expectation])
+    assert found.is_met
+    assert found.outcomes[0].modules == ("jit_program",)
+    assert not check(both[:1], [expectation]).is_met
+
+
+def test_sizes() -> None:
+    sizes = {
+        "12": 12,
+        "1 kB": 1000,
+        "1.5MB": 1_500_000,
+        "2 GB": 2_000_000_000,
+        "3 b": 3,
+        "4k": 4000,
+    }
+    for text, expected in sizes.items():
+        bytes_ = EXPECTATIONS["bytes"]
+        assert not bytes_.expected(text)
+        assert bytes_(text).limit == expected  # type: ignore[attr-defined]
+    for text in ("", "MB", "-1", "1 TB", "1,5 MB"):
+        assert EXPECTATIONS["bytes"].expected(text)

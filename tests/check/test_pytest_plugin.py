@@ -1,0 +1,76 @@
+"""The fixture in a project's own tests, on the real compiler."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2] / "samples" / "project"
+with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    shutil.copytree(PROJECT, tmp_path / "project")
+    return tmp_path / "project"
+
+
+def run_pytest(project: Path, *arguments: str) -> tuple[int, str]:
+    """In a process of its own, with the plugin whether it is installed or not."""
+    known = importlib.metadata.entry_points(group="pytest11")
+    plugin = [] if "fusionscope" in known.names else ["-p", "fusionscope.check.pytest_plugin"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugin, *arguments],
+        cwd=project,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout
+
+
+@with_jax
+def test_a_project_with_tests_that_pass_and_one_that_fails(project: Path) -> None:
+    code, out = run_pytest(project)
+    assert code == 1
+    assert "1 failed, 2 passed" in out
+    # In the words of the compiler's rule, and without our own frames.
+    assert "not met: fused = multiply -> dot" in out
+    assert "is not fused (" in out
+    assert "model.py:" in out
+    assert "fusions.py:" not in out.replace("test_fusions.py:", "")
+
+
+@with_jax
+def test_a_baseline_is_written_and_held(project: Path) -> None:
+    chosen = ("-k", "as_it_was")
+    (baseline,) = (project / "tests" / "fusionscope_baselines").iterdir()
+    written = baseline.read_text()
+    baseline.unlink()
+    code, out = run_pytest(project, *chosen)
+    assert code == 1
+    assert "--fusionscope-update writes it" in out
+    assert run_pytest(project, *chosen, "--fusionscope-update")[0] == 0
+    assert baseline.read_text() == written or '"jit_normalize"' in baseline.read_text()
+    assert run_pytest(project, *chosen)[0] == 0
+    # A barrier between what was one kernel.
+    model = project / "model.py"
+    text = model.read_text().replace(
+        "jnp.sqrt(spread + 1e-5)", "jnp.sqrt(jax.lax.optimization_barrier(spread + 1e-5))"
+    )
+    model.write_text(text.replace("import jax.numpy", "import jax\nimport jax.numpy"))
+    code, out = run_pytest(project, *chosen)
+    assert code == 1
+    assert "was fused by" in out
+
+
+def test_the_fixture_and_its_option_are_told(project: Path) -> None:
+    assert "--fusionscope-update" in run_pytest(project, "--help")[1]
+    assert "fusionscope --" in run_pytest(project, "--fixtures", "-p", "no:cacheprovider")[1]

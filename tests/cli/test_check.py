@@ -1,0 +1,151 @@
+"""The `check` command: exit codes, and what other tools read."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from sample_dumps import DUMPS, documented, keys
+
+DUMP = DUMPS / "h100/attention"
+EXPECTED = """
+[[expect]]
+one_kernel = ["exponential", "reduce", "divide"]
+message = "softmax, in one kernel: 100% of it"
+
+[[expect]]
+fused = "divide -> dot"
+
+[[expect]]
+kernels = 2
+"""
+
+
+@pytest.fixture
+def expected(tmp_path):
+    file = tmp_path / "fusions.toml"
+    file.write_text(EXPECTED)
+    return file
+
+
+def test_met_and_not_met(run, tmp_path, expected):
+    done = run(DUMP, "--expect", expected)
+    assert done.code == 1
+    assert "met      softmax, in one kernel" in done.out
+    assert "NOT MET  fused = divide -> dot" in done.out
+    assert "div.11 -> dot_general.3 is not fused (gf-input-worth" in done.out
+    assert "at samples/programs/attention.py:13" in done.out
+    assert "2 of 3 expectations not met" in done.out
+    expected.write_text(EXPECTED.partition("\n[[expect]]\nfused")[0])
+    done = run(DUMP, "--expect", expected)
+    assert done.code == 0
+    assert "1 expectation met" in done.out
+
+
+def test_json(run, expected):
+    document = json.loads(run(DUMP, "--expect", expected, "--format", "json").out)
+    assert keys(document) == documented("check")
+    assert document["met"] is False
+    assert [each["met"] for each in document["expectations"]] == [True, False, False]
+
+
+def test_junit_is_read_by_others(run, tmp_path, expected):
+    file = tmp_path / "fusions.xml"
+    assert run(DUMP, "--expect", expected, "--format", "junit", "--output", file).code == 1
+    root = ElementTree.parse(file).getroot()
+    assert (root.tag, root.get("tests"), root.get("failures")) == ("testsuites", "3", "2")
+    junitparser = pytest.importorskip("junitparser")
+    (suite,) = junitparser.JUnitXml.fromfile(str(file))
+    assert (suite.tests, suite.failures) == (3, 2)
+    cases = {case.name: case.result for case in suite}
+    assert cases["softmax, in one kernel: 100% of it"] == []
+    (failure,) = cases["fused = divide -> dot"]
+    assert "gf-input-worth" in failure.message
+
+
+def test_sarif_is_read_by_others(run, tmp_path, expected):
+    file = tmp_path / "fusions.sarif"
+    assert run(DUMP, "--expect", expected, "--format", "sarif", "--output", file).code == 1
+    content = json.loads(file.read_text())
+    (first, second) = content["runs"][0]["results"]
+    place = first["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "samples/programs/attention.py"
+    assert place["region"]["startLine"] == 13
+    # What has no line of the program is shown at what was expected.
+    place = second["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == str(expected)
+    assert place["region"]["startLine"] == EXPECTED.splitlines().index("kernels = 2") + 1
+    rules = content["runs"][0]["tool"]["driver"]["rules"]
+    assert [rules[each["ruleIndex"]]["id"] for each in (first, second)] == ["fused", "kernels"]
+    sarif = pytest.importorskip("sarif_pydantic")
+    assert len(sarif.Sarif.model_validate(content).runs[0].results) == 2
+
+
+def test_annotations_and_a_summary(run, tmp_path, expected, monkeypatch):
+    summary = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    done = run(DUMP, "--expect", expected, "--format", "github")
+    assert done.code == 1
+    lines = done.out.splitlines()
+    assert all(re.match(r"::(error|notice) [^:]*::", line) for line in lines)
+    assert lines[0].startswith(
+        "::error file=samples/programs/attention.py,line=13,title=fused = divide -> dot::"
+    )
+    assert "2 of 3 expectations not met" in summary.read_text()
+    assert "| ✅ | softmax, in one kernel: 100% of it |" in summary.read_text()
+
+
+def test_a_baseline(run, tmp_path):
+    file = tmp_path / "baseline.json"
+    softmax = DUMPS / "h100/softmax"
+    assert run(softmax, "--baseline", file, "--update").code == 0
+    assert run(softmax, "--baseline", file).code == 0
+    worse = DUMPS / "h100-without-triton-softmax/softmax"
+    done = run(worse, "--baseline", file)
+    assert done.code == 1
+    assert "was fused by triton-softmax-rewriter, and is not" in done.out
+    run(worse, "--baseline", file, "--update")
+    assert run(softmax, "--baseline", file).code == 1
+    assert run(softmax, "--baseline", file, "--allow-better").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--expect", "nowhere.toml"], "nowhere.toml: cannot be read"),
+        (["--baseline", "nowhere.json"], "nowhere.json: cannot be read"),
+        (["--update"], "name its file with --baseline"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(run, arguments, problem):
+    done = run(DUMP, *arguments)
+    assert (done.code, done.out, done.errors.count("\n")) == (2, "", 1)
+    assert problem in done.errors
+
+
+def test_a_mistake_in_a_file_is_told_with_its_line(run, expected):
+    expected.write_text(EXPECTED.replace("kernels = 2", "kernel = 2"))
+    done = run(DUMP, "--expect", expected)
+    line = EXPECTED.splitlines().index("kernels = 2") + 1
+    assert done.code == 2
+    assert done.errors.startswith(f"fusionscope: {expected}:{line}: unknown key 'kernel'")
+
+
+def test_nothing_is_expected(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run(DUMP)
+    assert done.code == 2
+    assert "nothing is expected" in done.errors
+    Path("pyproject.toml").write_text("[[tool.fusionscope.expect]]\nkernels = 3\n")
+    assert run(DUMP).code == 0
+    Path("fusionscope.toml").write_text("[[expect]]\nkernels = 2\n")
+    assert run(DUMP).code == 1
+
+
+def test_help_shows_examples(run):
+    done = run("--help")
+    assert done.code == 0
+    assert "fusionscope check dump_dir/ --baseline fusions.json --update" in done.out
