@@ -20,6 +20,7 @@ from fusionscope.history.kernels import KernelKind
 from fusionscope.history.outcomes import TOGETHER, Outcome
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+_MOST = 4  # names in one line
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?b?)", re.IGNORECASE)
 
 
@@ -59,6 +60,10 @@ class Where:
         return self._has_computation(kernel.computation) and self._has(
             kernel.op_name, kernel.source
         )
+
+    def has_operation(self, operation: Operation) -> bool:
+        """As far as an operation says where it is from."""
+        return self._has(operation.op_name, operation.source)
 
     def _has_computation(self, name: str) -> bool:
         return self.computation is None or fnmatchcase(name, self.computation)
@@ -227,13 +232,14 @@ class NotDuplicated(_PairExpectation):
 
 @dataclass(frozen=True, slots=True)
 class OneKernel(Expectation):
-    """Each operation that fits the first of ``value`` shares a kernel with one for each other."""
+    """Each operation that fits the first of ``value`` shares a kernel with one for each other; of
+    one alone, all that fit it share one kernel."""
 
     key: ClassVar = "one_kernel"
 
     @classmethod
     def expected(cls, value: Any) -> str:
-        return _is_list(value) or ("" if len(value) > 1 else "a list of two operations or more")
+        return _is_list(value) or ("" if value else "a list of operations")
 
     def check(self, facts: ModuleFacts) -> Iterator[Violation]:
         pairs = [pair for pair in facts.pairs if self.where.has_pair(pair)]
@@ -242,6 +248,7 @@ class OneKernel(Expectation):
             for pair in pairs
             if pair.outcome != Outcome.GONE
             for end in (pair.producer, pair.consumer)
+            if self.where.has_operation(end)
         }
         kernels: dict[str, set[str]] = defaultdict(set)
         for pair in facts.pairs:
@@ -252,6 +259,14 @@ class OneKernel(Expectation):
                 yield self.violation(facts, f"no operation before fusion fits {pattern}")
                 return
         first, *others = self.value
+        if not others:
+            meant = {name for name, each in operations.items() if _fits(each, first)}
+            if not any(meant <= names for names in kernels.values()):
+                (start, *_) = (operations[name] for name in sorted(meant))
+                reached = set().union(*(n for n in kernels.values() if start.name in n))
+                rest = sorted(meant - reached - {start.name})
+                yield self._apart(facts, start, pairs, reached, rest)
+            return
         for start in operations.values():
             if not _fits(start, first):
                 continue
@@ -285,7 +300,9 @@ class OneKernel(Expectation):
             for pair in refused
             if any(_fits(end, each) for end in (pair.producer, pair.consumer) for each in others)
         ]
-        what = f"is in no kernel with {' and '.join(others)}"
+        what = f"is in no kernel with {' and '.join(others[:_MOST])}"
+        if len(others) > _MOST:
+            what += f" and {len(others) - _MOST} more"
         for pair in (wanted or refused)[:1]:
             return self.violation(
                 facts,
