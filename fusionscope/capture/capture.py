@@ -99,25 +99,13 @@ def capture(
         if not _FLAG.fullmatch(flag):
             raise UnusableInput(f"{flag!r} is no flag, expected --xla_name=value")
     _require_empty(directory)
-    with TemporaryDirectory() as scratch:
-        request, result = Path(scratch) / "request.json", Path(scratch) / "result.json"
-        request.write_text(json.dumps(_request(program, target, put)), encoding="utf-8")
-        command = [python, str(_CHILD), str(request), str(result)]
-        try:
-            done = subprocess.run(
-                command,
-                env=_environment(target, directory, flags),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=limit_s,
-            )
-            errors, code = done.stderr, done.returncode
-        except subprocess.TimeoutExpired:
-            errors, code = f"stopped, it took longer than {limit_s:g} s", 1
-        except OSError as error:
-            raise UnusableInput(f"{python} cannot be run: {error.strerror or error}") from None
-        told = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
+    told, code, errors = run_process(
+        python,
+        _CHILD,
+        _request(program, target, put),
+        _environment(target, directory, flags),
+        limit_s,
+    )
     problem = tell_problem(told, errors, code)
     module = told.get("module", "")
     _remove_others(directory, module)
@@ -135,6 +123,38 @@ def capture(
     )
     _write_manifest(captured)
     return captured
+
+
+def run_process(
+    python: str,
+    script: Path,
+    request: Mapping[str, Any],
+    environment: dict[str, str],
+    limit_s: float,
+) -> tuple[dict[str, Any], int, str]:
+    """Runs ``script`` of ours under ``python``: what it told, its exit code, and its error stream.
+
+    Raises ``UnusableInput`` where there is no such Python.
+    """
+    with TemporaryDirectory() as scratch:
+        asked, result = Path(scratch) / "request.json", Path(scratch) / "result.json"
+        asked.write_text(json.dumps(request), encoding="utf-8")
+        try:
+            done = subprocess.run(
+                [python, str(script), str(asked), str(result)],
+                env=environment,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=limit_s,
+            )
+            errors, code = done.stderr, done.returncode
+        except subprocess.TimeoutExpired:
+            errors, code = f"stopped, it took longer than {limit_s:g} s", 1
+        except OSError as error:
+            raise UnusableInput(f"{python} cannot be run: {error.strerror or error}") from None
+        told = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
+    return told, code, errors
 
 
 def _require_empty(directory: Path) -> None:

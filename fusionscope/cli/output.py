@@ -67,6 +67,26 @@ device_option = click.option(
 )
 
 
+python_option = click.option(
+    "--python",
+    metavar="PATH",
+    default=sys.executable,
+    help="A Python that has jax, where this one has not.",
+)
+
+
+def running_options(command: Command) -> Command:
+    """What a program is run on, as ``inputs`` and ``seed``."""
+    inputs = click.option(
+        "--inputs",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Run on these: an .npz, arrays in the order of the parameters. Random ones otherwise.",
+    )
+    seed = click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+    return inputs(seed(command))
+
+
 def compiling_options(directory: str, holds: str) -> Callable[[Command], Command]:
     """The options of what compiles, as ``flags``, ``output``, ``python``, ``limit_s`` and
     ``format_name``. ``directory`` is the default of ``--output``, ``holds`` its help."""
@@ -83,12 +103,7 @@ def compiling_options(directory: str, holds: str) -> Callable[[Command], Command
                 type=click.FloatRange(min=0, min_open=True),
                 help="How long a compilation may take.",
             ),
-            click.option(
-                "--python",
-                metavar="PATH",
-                default=sys.executable,
-                help="A Python that has jax, where this one has not.",
-            ),
+            python_option,
             click.option(
                 "--output",
                 type=click.Path(path_type=Path, file_okay=False),

@@ -11,6 +11,7 @@ from fusionscope.cli.output import (
     changes_options,
     compiling_options,
     open_console,
+    running_options,
     show_progress,
     top_option,
     write_json,
@@ -50,13 +51,7 @@ _NOTHING = (
     help="What nobody named: as the replayed rules say, as the compiler likes, or not fused.",
 )
 @click.option("--run/--no-run", "runs", default=True, help="Run it, where its device is here.")
-@click.option(
-    "--inputs",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Run on these: an .npz, arrays in the order of the parameters. Random ones otherwise.",
-)
-@click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+@running_options
 @click.option(
     "--seconds",
     metavar="SECONDS",
@@ -109,7 +104,7 @@ def command(
       fusionscope rerun dump_dir/ --no-fusion
     """
     from fusionscope.dump import open_dump
-    from fusionscope.explain.explain import pick_modules
+    from fusionscope.explain.explain import pick_module
     from fusionscope.report.rerun import print_trial, to_json
     from fusionscope.rerun.plans import Rest, make_plan, own_plan
     from fusionscope.rerun.trial import Variant, try_variants
@@ -122,11 +117,7 @@ def command(
     others = [read_plan(file) for file in files]
     if is_own + is_none + bool(changes) > 1 or not (is_own or is_none or changes or files or flags):
         raise UnusableInput(_NOTHING)
-    picked = pick_modules(open_dump(dump), _one_name(module, [changed, *others]))
-    if len(picked) > 1:
-        names = ", ".join(f"{each.name} ({each.number})" for each in picked[:8])
-        raise UnusableInput(f"several modules: {names}", hint="name one with --module")
-    (chosen,) = picked
+    chosen = pick_module(open_dump(dump), _one_name(module, [changed, *others]))
     rest = Rest(rest_name)
     variants = []
     if is_own:

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import format_option, open_console, top_option, write_json, write_text
-from fusionscope.errors import UnusableInput
+from fusionscope.cli.output import (
+    format_option,
+    open_console,
+    python_option,
+    running_options,
+    top_option,
+    write_json,
+    write_text,
+)
 
 
 @click.command(name="tune")
@@ -23,13 +30,7 @@ from fusionscope.errors import UnusableInput
     type=click.FloatRange(min=0, min_open=True),
     help="How long single changes are tried.",
 )
-@click.option(
-    "--inputs",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Run on these: an .npz, arrays in the order of the parameters. Random ones otherwise.",
-)
-@click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+@running_options
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -37,12 +38,7 @@ from fusionscope.errors import UnusableInput
     show_default=True,
     help="Where the best plan is written, if there is one.",
 )
-@click.option(
-    "--python",
-    metavar="PATH",
-    default=sys.executable,
-    help="A Python that has jax, where this one has not.",
-)
+@python_option
 @format_option("text", "json")
 @top_option
 def command(
@@ -71,16 +67,12 @@ def command(
       fusionscope rerun dump_dir/ --plan fusionscope-plan.toml
     """
     from fusionscope.dump import open_dump
-    from fusionscope.explain.explain import pick_modules
+    from fusionscope.explain.explain import pick_module
     from fusionscope.report.tuning import print_tuning, to_json
     from fusionscope.rerun.tuning import tune
     from fusionscope.rules.plan_files import PlanFile, write_plan
 
-    picked = pick_modules(open_dump(dump), module)
-    if len(picked) > 1:
-        names = ", ".join(f"{each.name} ({each.number})" for each in picked[:8])
-        raise UnusableInput(f"several modules: {names}", hint="name one with --module")
-    (chosen,) = picked
+    chosen = pick_module(open_dump(dump), module)
     found = tune(
         chosen,
         budget_s=budget_s,

@@ -154,6 +154,15 @@ def pick_modules(dump: Dump, wanted: str | None) -> list[DumpedModule]:
     return modules
 
 
+def pick_module(dump: Dump, wanted: str | None) -> DumpedModule:
+    """The one module that ``wanted`` names. Raises ``UnusableInput`` where that are several."""
+    picked = pick_modules(dump, wanted)
+    if len(picked) > 1:
+        names = ", ".join(f"{each.name} ({each.number})" for each in picked[:8])
+        raise UnusableInput(f"several modules: {names}", hint="name one with --module")
+    return picked[0]
+
+
 def rank_modules(dump: Dump, wanted: str | None) -> tuple[list[DumpedModule], list[str]]:
     """The modules that ``wanted`` names (a glob or a number; None: all), the costliest first, and
     one line for each that cannot be read. Raises ``UnusableInput`` where there is none."""

@@ -56,10 +56,9 @@ def _run(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
     import jax
 
     jax.config.update("jax_enable_x64", True)  # inputs keep their types
-    program, device = request["program"], request["device"]
+    text, device = request["program"], request["device"]
     (place,) = child.find_devices(device, 1)
     _prepare_library()
-    text = Path(program).read_text(encoding="utf-8")
 
     def step(words: str) -> None:
         told["step"] = words

@@ -3,20 +3,17 @@ faster?"""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import statistics
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import comb
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from fusionscope.capture.capture import tell_problem
+from fusionscope.capture.capture import run_process, tell_problem
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, to_text
@@ -197,52 +194,32 @@ def _run(
     """What the process told, its exit code, and its last words."""
     program = find_program(module)
     is_cpu = module.backend == "cpu"
-    with TemporaryDirectory() as scratch:
-        text = Path(scratch) / "program.hlo"
-        text.write_text(to_text(program), encoding="utf-8")
-        request, result = Path(scratch) / "request.json", Path(scratch) / "result.json"
-        content = {
-            "program": str(text),
-            "device": {
-                "name": "cpu" if is_cpu else "gpu",
-                "platform": "cpu" if is_cpu else "cuda",
-                "is_here": True,
-                "description": None,
-            },
-            "inputs": None if inputs is None else str(inputs.resolve()),
-            "seed": seed,
-            "seconds": seconds,
-            "reference": widen(program),
-            "executables": [
-                {
-                    "put": to_text(each.module) if each.module is not None else "",
-                    "options": compile_options(each.flags),
-                }
-                for each in injections
-            ],
-        }
-        request.write_text(json.dumps(content), encoding="utf-8")
-        environment = os.environ | {
-            "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *own_flags(module)]).strip(),
-            "JAX_PLATFORMS": "cpu" if is_cpu else "",
-            "JAX_ENABLE_COMPILATION_CACHE": "false",
-        }
-        try:
-            done = subprocess.run(
-                [python, str(_RUNNER), str(request), str(result)],
-                env=environment,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=limit_s,
-            )
-            code, errors = done.returncode, done.stderr
-        except subprocess.TimeoutExpired:
-            code, errors = 1, f"stopped, it took longer than {limit_s:g} s"
-        except OSError as error:
-            raise UnusableInput(f"{python} cannot be run: {error.strerror or error}") from None
-        told = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
-    return told, code, errors
+    request = {
+        "program": to_text(program),
+        "device": {
+            "name": "cpu" if is_cpu else "gpu",
+            "platform": "cpu" if is_cpu else "cuda",
+            "is_here": True,
+            "description": None,
+        },
+        "inputs": None if inputs is None else str(inputs.resolve()),
+        "seed": seed,
+        "seconds": seconds,
+        "reference": widen(program),
+        "executables": [
+            {
+                "put": to_text(each.module) if each.module is not None else "",
+                "options": compile_options(each.flags),
+            }
+            for each in injections
+        ],
+    }
+    environment = os.environ | {
+        "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *own_flags(module)]).strip(),
+        "JAX_PLATFORMS": "cpu" if is_cpu else "",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+    }
+    return run_process(python, _RUNNER, request, environment, limit_s)
 
 
 def widen(program: Module) -> str | None:

@@ -106,14 +106,13 @@ def tune(
     if together:
         progress("putting together what is faster")
         attempts += attempt(together[:_AT_ONCE], _SECONDS)
-    best = min(
-        attempts, key=lambda each: each.ratio if each.is_better else float("inf"), default=None
-    )
-    if best is not None and best.is_better:
+    better = sorted((each for each in attempts if each.is_better), key=lambda each: each.ratio)
+    best = None
+    if better:
         progress("measuring the best once more")
-        (again,) = attempt([best.changes], _SECONDS * _CONFIRMING)
-        return Tuning(module.name, tuple(attempts), left, again if again.is_better else None)
-    return Tuning(module.name, tuple(attempts), left, None)
+        (again,) = attempt([better[0].changes], _SECONDS * _CONFIRMING)
+        best = again if again.is_better else None
+    return Tuning(module.name, tuple(attempts), left, best)
 
 
 def find_candidates(module: DumpedModule, own: Plan) -> Iterator[Changes]:
