@@ -211,6 +211,25 @@ class AsBefore(Expectation):
                 what = f"is fused, and was not: {key}"
                 yield self.violation(facts, f"{what}; --update takes that as the new baseline")
 
+    def notes(self, facts: ModuleFacts) -> Iterator[str]:
+        """What merely changed: kinds of pairs and kernels that come and go with the program."""
+        now, old = describe_module(facts), self.before
+        for what, new_keys, old_keys in (
+            ("pairs", now.pairs.keys(), old.pairs.keys()),
+            ("kernels", now.kernels.keys(), old.kernels.keys()),
+            ("library calls", now.libraries.keys(), old.libraries.keys()),
+        ):
+            come, gone = sorted(new_keys - old_keys), sorted(old_keys - new_keys)
+            if come or gone:
+                example = f", such as {(come or gone)[0]}"
+                yield f"{len(come)} kinds of {what} are new, {len(gone)} are gone{example}"
+        for what, before, after in (
+            ("launches", old.launches, now.launches),
+            ("bytes moved", old.bytes_moved, now.bytes_moved),
+        ):
+            if before != after:
+                yield f"{what} {before:,} → {after:,}"
+
     def _lost(self, facts: ModuleFacts, now: Before) -> Iterator[Violation]:
         for key in _moved(self.before, now):
             done = self.before.passes.get(key)

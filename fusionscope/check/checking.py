@@ -10,12 +10,14 @@ from fusionscope.explain.result import Explanation
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Of one expectation in all dumps: ``modules`` are those that it was asked of."""
+class Verdict:
+    """Of one expectation in all dumps: ``modules`` are those that it was asked of, ``notes`` what
+    is neither better nor worse there."""
 
     expectation: Expectation
     modules: tuple[str, ...]
     violations: tuple[Violation, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def is_met(self) -> bool:
@@ -27,7 +29,7 @@ class Checked:
     """``outcomes`` in the order of the file, ``dumps`` the paths that were checked."""
 
     dumps: tuple[str, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Verdict, ...]
     problems: tuple[str, ...]
 
     @property
@@ -48,7 +50,7 @@ def check(explanations: Sequence[Explanation], expectations: Sequence[Expectatio
     )
 
 
-def _ask(expectation: Expectation, explanations: Sequence[Explanation]) -> Outcome:
+def _ask(expectation: Expectation, explanations: Sequence[Explanation]) -> Verdict:
     modules = [
         facts
         for each in explanations
@@ -58,7 +60,8 @@ def _ask(expectation: Expectation, explanations: Sequence[Explanation]) -> Outco
     violations = tuple(v for facts in modules for v in expectation.check(facts))
     if not modules:
         violations = tuple(_nowhere(expectation, explanations))
-    return Outcome(expectation, tuple(facts.name for facts in modules), violations)
+    notes = tuple(f"{facts.name}: {note}" for facts in modules for note in expectation.notes(facts))
+    return Verdict(expectation, tuple(facts.name for facts in modules), violations, notes)
 
 
 def _nowhere(expectation: Expectation, explanations: Sequence[Explanation]) -> Iterator[Violation]:

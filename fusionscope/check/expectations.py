@@ -140,6 +140,10 @@ class Expectation:
     def check(self, facts: ModuleFacts) -> Iterator[Violation]:
         """What of the module is not as expected. Nothing selected is a violation, too."""
 
+    def notes(self, facts: ModuleFacts) -> Iterator[str]:
+        """What else can be said of the module, be it as expected or not."""
+        yield from ()
+
     def violation(self, facts: ModuleFacts, what: str, **more: Any) -> Violation:
         return Violation(self, facts.name, what, **more)
 

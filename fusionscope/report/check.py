@@ -29,6 +29,7 @@ def to_json(found: Checked) -> dict[str, Any]:
                 "met": each.is_met,
                 "modules": list(each.modules),
                 "violations": [_violation_json(one) for one in each.violations],
+                "notes": list(each.notes),
             }
             for each in found.outcomes
         ],
@@ -75,6 +76,8 @@ def print_check(found: Checked, console: Console, top: int) -> None:
         if len(outcome.violations) > top:
             rest = len(outcome.violations) - top
             console.print(Text(f"         … and {rest} more: --top N", style="dim"))
+        for note in outcome.notes:
+            console.print(Text(f"         changed: {safe(note)}", style="dim"))
     console.print(Text(summary_of(found), style="bold green" if found.is_met else "bold red"))
 
 

@@ -109,6 +109,19 @@ def test_more_launches_and_bytes_of_the_same_pairs(tmp_path: Path) -> None:
     assert not held(now, before, tmp_path, Tolerance(0.06))
 
 
+def test_what_merely_changed_is_told_and_does_not_count(tmp_path: Path) -> None:
+    now = explained("h100/attention")
+    (facts,) = now.modules
+    before = replace(now, modules=(replace(facts, pairs=facts.pairs[1:]),))
+    file = tmp_path / "baseline.json"
+    file.write_text(write_baseline([before]))
+    found = check([now], read_baseline(file, EXACT))
+    assert found.is_met
+    (note,) = found.outcomes[0].notes
+    assert note.startswith("jit_program: 1 kinds of pairs are new, 0 are gone, such as dot f32[4,")
+    assert not check([now], read_baseline(file, EXACT)).violations
+
+
 def test_a_module_that_is_not_there_any_more(tmp_path: Path) -> None:
     now = explained("h100/softmax")
     other = replace(now, modules=(replace(now.modules[0], name="jit_[old]*"),))
