@@ -201,6 +201,7 @@ class AsBefore(Expectation):
 
     def check(self, facts: ModuleFacts) -> Iterator[Violation]:
         now = describe_module(facts)
+        yield from self._gone(facts, now)
         yield from self._lost(facts, now)
         yield from self._duplicated(facts, now)
         yield from self._taken_over(facts, now)
@@ -229,6 +230,18 @@ class AsBefore(Expectation):
         ):
             if before != after:
                 yield f"{what} {before:,} → {after:,}"
+
+    def _gone(self, facts: ModuleFacts, now: Before) -> Iterator[Violation]:
+        """Nothing can be said of a program that has become another one."""
+        known = {_opcodes(key) for key in now.pairs}
+        fused = {key: n for key, found in self.before.pairs.items() if (n := _together(found))}
+        gone = sum(count for key, count in fused.items() if _opcodes(key) not in known)
+        if 2 * gone > sum(fused.values()):
+            yield self.violation(
+                facts,
+                f"{gone} of {sum(fused.values())} pairs that were fused are there no more: another "
+                "program? --update takes it as the new baseline",
+            )
 
     def _lost(self, facts: ModuleFacts, now: Before) -> Iterator[Violation]:
         for key in _moved(self.before, now):

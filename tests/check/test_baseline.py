@@ -122,6 +122,11 @@ def test_what_merely_changed_is_told_and_does_not_count(tmp_path: Path) -> None:
     assert not check([now], read_baseline(file, EXACT)).violations
 
 
+def test_another_program_of_that_name(tmp_path: Path) -> None:
+    found = held(explained("h100/elementwise"), explained("h100/softmax"), tmp_path)
+    assert any("are there no more: another program?" in each.what for each in found)
+
+
 def test_a_module_that_is_not_there_any_more(tmp_path: Path) -> None:
     now = explained("h100/softmax")
     other = replace(now, modules=(replace(now.modules[0], name="jit_[old]*"),))
