@@ -13,6 +13,7 @@ arguments) or name: (function, arguments, options). Arguments are a tree whose l
 import argparse
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -29,13 +30,20 @@ GPU_STAGES = ("--xla_dump_hlo_as_proto",)
 RECORD = (TEXT, "--xla_dump_fusion_visualization")
 GPU = ("--xla_gpu_autotune_level=0",)
 
-# Fields of a device description that jaxlib before 0.11 refuses to read.
+# Fields of a device description that jaxlib before 0.11 refuses to read, and the only ones that it
+# reads before 0.10.
 NEWER_FIELDS = (
     "collective_memory_granularity",
     "max_blocks_per_multiprocessor",
     "mem_clock_ghz",
     "reserved_shared_memory_per_block",
 )
+OLDEST = re.compile(
+    r"\s*((threads_per|shared_memory_per|registers_per|block_dim_limit)_\w+|core_count|fpus_per_core"
+    r"|memory_bandwidth|l2_cache_size|clock_rate_ghz|device_memory_size|major|minor|platform_name"
+    r"|device_description_str):|\s*\w+ \{$|\s*\}$"
+)
+EMPTY_BLOCK = re.compile(r" *\w+ \{\n *\}\n")
 
 DTYPES = {
     "pred": "bool",
@@ -86,6 +94,9 @@ def dtype_name(short: str) -> str:
 def device_description(path: Path, version: tuple[int, ...]) -> str:
     """The text of a device description, without the fields that this jaxlib does not know."""
     lines = path.read_text().splitlines(keepends=True)
+    if version < (0, 10):
+        kept = [line for line in lines if OLDEST.match(line)]
+        return EMPTY_BLOCK.sub("", "".join(kept))
     if version < (0, 11):
         lines = [line for line in lines if not line.strip().startswith(NEWER_FIELDS)]
     return "".join(lines)
@@ -152,9 +163,11 @@ def compile_program(program: Program, target: str) -> None:
         return isinstance(node, tuple) and bool(node) and isinstance(node[0], str)
 
     arguments = jax.tree.map(described, program.arguments, is_leaf=is_leaf)
-    with nullcontext() if here else jax.set_mesh(mesh):
-        jitted = jax.jit(program.function, donate_argnums=program.donate)
-        jitted.trace(*arguments).lower().compile()
+    is_older = jax.__version_info__ < (0, 5)  # takes a mesh as it is, and the host for the target
+    with nullcontext() if here else mesh if is_older else jax.set_mesh(mesh):
+        traced = jax.jit(program.function, donate_argnums=program.donate).trace(*arguments)
+        platforms = ("cuda",) if is_older and not here else None
+        traced.lower(lowering_platforms=platforms).compile()
 
 
 def main() -> None:

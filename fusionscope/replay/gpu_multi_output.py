@@ -188,7 +188,8 @@ class _Run:
                 self._tell(producer, other, refusal, is_recorded=False)
         fusion = consumer
         if consumer.opcode != "fusion":
-            kind = choose_kind(producer, consumer, self._state.gpu.device)
+            gpu = self._state.gpu
+            kind = choose_kind(producer, consumer, gpu.device, gpu.emitters)
             fusion = create_fusion(consumer, kind)
         self._tell(producer, consumer, NO_OBJECTION, fusion)
         self._fuse(producer, consumer, fusion)

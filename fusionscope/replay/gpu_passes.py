@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -12,16 +12,20 @@ from fusionscope.dump.debug_options import DebugOptions
 from fusionscope.dump.device import Device
 from fusionscope.replay.block_level import FusionBlockLevelRewriter
 from fusionscope.replay.copy_fusion import CopyFusion
+from fusionscope.replay.fusion_merger import FusionMerger
 from fusionscope.replay.gemm_fusion_v1 import GemmFusionV1
 from fusionscope.replay.gemm_fusion_v2 import GemmFusionV2
 from fusionscope.replay.gpu_multi_output import GpuMultiOutputFusion
 from fusionscope.replay.gpu_target import (
     GpuTarget,
+    has_older_passes,
     is_known_to_run,
     pick_gpu_books,
     read_device,
     read_gpu_settings,
 )
+from fusionscope.replay.horizontal import HorizontalInputFusion, HorizontalLoopFusion
+from fusionscope.replay.legacy_fusion import LegacyFusion
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.priority_fusion import PriorityFusion
 from fusionscope.replay.priority_record import recorded_users, undecided_order
@@ -35,7 +39,9 @@ from fusionscope.rules.gpu.gemm_v2 import GPU_GEMM_V2
 from fusionscope.rules.gpu.kinds import choose_kind
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.graph import MutableInstruction, MutableModule
+from fusionscope.rules.legacy_gpu.fusion import DUPLICATING, is_expensive
 from fusionscope.rules.rule import RuleBook
+from fusionscope.rules.state import FusionState
 
 PRIORITY_FUSION = "priority-fusion"
 _START = "pipeline-start"
@@ -72,6 +78,19 @@ _PIPELINES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
+# Before priority fusion. The second run of a pass is another one here than the first, which files
+# name alike.
+_OLDER_PIPELINES: dict[str, tuple[str, ...]] = {
+    "fusion": (
+        "variadic-op-splitter", "fusion", DUPLICATING, "fusion_merger", "cse", "dce",
+        "multi_output_fusion", "cse", "dce",
+    ),
+    "horizontal_fusion": (
+        "horizontal_loop_fusion", "horizontal_input_fusion", "cse", "dce",
+    ),
+}  # fmt: skip
+
+
 def read_target(
     module: DumpedModule, flags: DebugOptions | None, device: Device | None = None
 ) -> GpuTarget:
@@ -99,23 +118,26 @@ def find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
     right behind a stage. Raises ``UnusableInput``.
     """
     names = [book.pass_name for book in pick_gpu_books(module)]
-    known = {name for name in names if is_known_to_run(name, module)}
+    known = {name for name in names if is_known_to_run(_file_name(name), module)}
+    pipelines = _OLDER_PIPELINES if has_older_passes(module) else _PIPELINES
     stages = [stage for stage in module.stages if stage.name.counter is not None]
     if not module.shows_all_passes:
         for before, after in pairwise(stages):
-            name = after.name.after
-            if name in known and before.name.before == name and _in_place(before, after):
-                yield PassRun(name, before, after)
+            if _in_place(before, after, pipelines) and before.name.before == after.name.after:
+                passes = pipelines[after.name.pipeline]
+                place = _place_of(passes, after, 0)
+                if place < len(passes) and passes[place] in known:
+                    yield PassRun(passes[place], before, after)
         return
     place = 0  # in its pipeline, of the first pass that can have run since
     for index, before in enumerate(stages[:-1]):
-        passes = _PIPELINES.get(before.name.pipeline)
-        if passes is None:
+        passes = pipelines.get(before.name.pipeline, ())
+        if not passes:
             continue
         start = 0 if before.name.after == _START else place
         end, acted = len(passes), None
         for later in range(index + 1, len(stages)):
-            if _in_place(before, stages[later]):
+            if _in_place(before, stages[later], pipelines):
                 acted = later
                 end = _place_of(passes, stages[later], start)
                 break
@@ -128,24 +150,29 @@ def find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
                 yield PassRun(passes[end], stages[acted - 1], stages[acted])
 
 
-def _in_place(before: Stage, after: Stage) -> bool:
+def _in_place(before: Stage, after: Stage, pipelines: Mapping[str, tuple[str, ...]]) -> bool:
     """Whether ``after`` is a later stage of a pipeline that is known, of the same run of it."""
     pipeline = before.name.pipeline
-    return pipeline in _PIPELINES and after.name.pipeline == pipeline and after.name.after != _START
+    return pipeline in pipelines and after.name.pipeline == pipeline and after.name.after != _START
 
 
 def _place_of(passes: Sequence[str], stage: Stage, start: int) -> int:
     """That of the pass behind ``stage``: of several of the name, the one that the next pass is the
     nearest to; that of no pass where it is none of them."""
+    names = list(map(_file_name, passes))
     found = len(passes)
     least = found
     for place in range(start, len(passes)):
-        if passes[place] == stage.name.after:
-            rest = passes[place + 1 :]
+        if names[place] == stage.name.after:
+            rest = names[place + 1 :]
             distance = rest.index(stage.name.before) if stage.name.before in rest else len(rest)
             if distance < least:
                 found, least = place, distance
     return found
+
+
+def _file_name(pass_name: str) -> str:
+    return "fusion" if pass_name == DUPLICATING else pass_name
 
 
 def replay_gpu(pass_name: str, graph: MutableModule, target: GpuTarget, books: Books) -> FusionPlan:
@@ -166,8 +193,18 @@ def replay_gpu(pass_name: str, graph: MutableModule, target: GpuTarget, books: B
             return SortIotaFusion(graph, book).run()
         case "multi_output_fusion":
             return GpuMultiOutputFusion(graph, book, state).run()
+        case "fusion" | "fusion-duplicating":
+            may_duplicate = pass_name == DUPLICATING
+            of_run = FusionState(is_expensive, may_duplicate=may_duplicate)
+            return LegacyFusion(graph, book, of_run, state).run()
+        case "fusion_merger":
+            return FusionMerger(graph, book, state).run()
+        case "horizontal_loop_fusion":
+            return HorizontalLoopFusion(graph, book, state).run()
+        case "horizontal_input_fusion":
+            return HorizontalInputFusion(graph, book, state).run()
         case "fusion-wrapper":
-            kind_of = partial(_kind_of, device=target.device)
+            kind_of = partial(_kind_of, target=target)
             return FusionWrapper(graph, book, kind_of).run()
         case "copy_fusion":
             return CopyFusion(graph, book, state).run()
@@ -176,5 +213,5 @@ def replay_gpu(pass_name: str, graph: MutableModule, target: GpuTarget, books: B
     return PriorityFusion(graph, book, state, target.ids, target.users, target.recorded).run()
 
 
-def _kind_of(instruction: MutableInstruction, device: Device) -> str:
-    return choose_kind(instruction, instruction, device)
+def _kind_of(instruction: MutableInstruction, target: GpuTarget) -> str:
+    return choose_kind(instruction, instruction, target.device, target.settings.emitters)

@@ -23,6 +23,9 @@ _ONLY_IN = {
     ): "gpu-0.11",
 }  # fmt: skip
 _NEWEST = "gpu-0.12"
+# What names the passes that priority fusion replaced, and an early stage before jaxlib 0.4.35.
+_BEFORE_PRIORITIES = frozenset({"fusion", "fusion_merger"})
+_BEFORE_0_4_35 = ("collective-optimizations", "pipeline-start", "all-reduce-folder")
 
 _GEMM = GPU_GEMM_V2.pass_name
 _GEMM_V2 = "xla_gpu_experimental_gemm_fusion_v2"
@@ -119,13 +122,20 @@ def pick_gpu_books(module: DumpedModule) -> Books:
     return tuple(other if book.pass_name == _GEMM else book for book in books)
 
 
+def has_older_passes(module: DumpedModule) -> bool:
+    """Whether the passes fused that priority fusion replaced."""
+    return any(
+        name.pipeline == "fusion" and not _BEFORE_PRIORITIES.isdisjoint((name.after, name.before))
+        for name in (stage.name for stage in module.stages)
+    )
+
+
 def _version_of(module: DumpedModule) -> str:
-    for stage in module.stages:
-        name = stage.name
-        version = _ONLY_IN.get((name.pipeline, name.after, name.before))
-        if version is not None:
-            return version
-    return _NEWEST
+    names = [stage.name for stage in module.stages]
+    places = [(name.pipeline, name.after, name.before) for name in names]
+    if has_older_passes(module):
+        return "gpu-0.4.34" if _BEFORE_0_4_35 in places else "gpu-0.4.35"
+    return next((_ONLY_IN[place] for place in places if place in _ONLY_IN), _NEWEST)
 
 
 def _values(flags: DebugOptions | None) -> Mapping[str, Sequence[str]]:

@@ -19,23 +19,25 @@ from fusionscope.rules.graph import (
 )
 from fusionscope.rules.inplace import InPlaceRule, check_in_place
 from fusionscope.rules.properties import EMBEDDING, is_fusible
-from fusionscope.rules.rule import NO_OBJECTION, Decision, RuleBook
+from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.rules.state import FusionPair, FusionState, KeptOnce
 
-_Step = PairRule | tuple[InPlaceRule, ...]
+Step = Rule | tuple[InPlaceRule, ...]
 
 
 class Judge:
     """Asks the rules of a book, in their order."""
 
-    def __init__(self, book: RuleBook[PairRule | InPlaceRule], state: FusionState) -> None:
+    def __init__(self, book: RuleBook[Rule], state: FusionState) -> None:
         self.state = state
-        self._first: list[_Step] = []
-        self._steps: list[_Step] = []
+        self._first: list[Step] = []
+        self._steps: list[Step] = []
         in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
         for rule in book:
-            if isinstance(rule, PairRule):
-                (self._first if rule.is_asked_first else self._steps).append(rule)
+            if isinstance(rule, PairRule) and rule.is_asked_first:
+                self._first.append(rule)
+            elif not isinstance(rule, InPlaceRule):
+                self._steps.append(rule)
             elif rule is in_place[0]:
                 self._steps.append(in_place)
         # What a user's wish does not overrule.
@@ -59,12 +61,15 @@ class Judge:
         """The same without the rules that look at the whole computation."""
         return self._ask(self._steps, pair) or NO_OBJECTION
 
-    def _ask(self, steps: list[_Step], pair: FusionPair) -> Decision | None:
+    def check(self, step: Step, pair: FusionPair) -> Decision | None:
+        """What one rule says, or all those about operands that are overwritten."""
+        if isinstance(step, tuple):
+            return check_in_place(step, pair)
+        return step.check(pair, self.state) if isinstance(step, PairRule) else None
+
+    def _ask(self, steps: list[Step], pair: FusionPair) -> Decision | None:
         for step in steps:
-            if isinstance(step, tuple):
-                decision = check_in_place(step, pair)
-            else:
-                decision = step.check(pair, self.state)
+            decision = self.check(step, pair)
             if decision is not None:
                 return decision
         return None
@@ -196,18 +201,25 @@ class InstructionFusion:
     """The pass, as it runs over ``graph`` under the rules of ``book``."""
 
     graph: MutableModule
-    book: RuleBook[PairRule | InPlaceRule]
+    book: RuleBook[Rule]
     state: FusionState
 
     def run(self) -> FusionPlan:
         decisions: list[Considered] = []
-        for computation in self.graph.post_order():
-            if not computation.is_fused and not is_embedded(computation):
-                decisions += self._run_in(computation)
+        for computation in self.computations():
+            decisions += self._run_in(computation)
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
+    def computations(self) -> list[MutableComputation]:
+        """Those in which it fuses."""
+        order = self.graph.post_order()
+        return [each for each in order if not each.is_fused and not is_embedded(each)]
+
+    def judge(self) -> Judge:
+        return Judge(self.book, self.state)
+
     def _run_in(self, computation: MutableComputation) -> list[Considered]:
-        judge = Judge(self.book, self.state)
+        judge = self.judge()
         order = computation.post_order()
         self.state.kept_once = self.find_kept_once(order, judge)
         queue = _Queue(order)
@@ -223,7 +235,7 @@ class InstructionFusion:
                     pair.producer.opcode,
                     consumer.opcode,
                 )
-                fusion = self._fuse(pair) if decision.allow else None
+                fusion = self.fuse(pair) if decision.allow else None
                 considered.append(
                     Considered(
                         computation.name,
@@ -254,7 +266,7 @@ class InstructionFusion:
     def choose_kind(self, pair: FusionPair) -> str:
         return "kLoop"
 
-    def _fuse(self, pair: FusionPair) -> MutableInstruction:
+    def fuse(self, pair: FusionPair) -> MutableInstruction:
         """Source: Fuse, AddFusionInstruction."""
         producer, consumer = pair.producer, pair.consumer
         kind = self.choose_kind(pair)
@@ -266,9 +278,6 @@ class InstructionFusion:
             fusion = create_fusion(consumer, kind, name)
             consumer.computation.replace(consumer, fusion)
         self.state.before_fusing(fusion, producer)
-        if not self.state.may_duplicate:
-            fuse_instruction(fusion, producer)
-            return fusion
         evaluation = self.state.evaluation(fusion)
         evaluation.fused(producer, fuse_instruction(fusion, producer))
         return fusion

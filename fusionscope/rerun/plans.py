@@ -102,7 +102,7 @@ def _kind_of(module: DumpedModule) -> Callable[[MutableInstruction], str]:
     gpu = read_settings(module).gpu
     if gpu is None:
         return lambda _: "kLoop"
-    return lambda fusion: choose_kind(fusion, fusion, gpu.device)
+    return lambda fusion: choose_kind(fusion, fusion, gpu.device, gpu.settings.emitters)
 
 
 def _replay(

@@ -20,6 +20,14 @@ from fusionscope.rules.gpu.softmax import GPU_SOFTMAX
 from fusionscope.rules.gpu.sorting import GPU_SORTING
 from fusionscope.rules.gpu.splitting import GPU_SPLITTER
 from fusionscope.rules.gpu.wrapper import GPU_WRAPPER
+from fusionscope.rules.legacy_gpu.fusion import LEGACY_GPU_DUPLICATION, LEGACY_GPU_FUSION
+from fusionscope.rules.legacy_gpu.horizontal import (
+    LEGACY_HORIZONTAL_INPUT,
+    LEGACY_HORIZONTAL_LOOP,
+    LEGACY_HORIZONTAL_LOOP_0_4_34,
+)
+from fusionscope.rules.legacy_gpu.merger import LEGACY_FUSION_MERGER
+from fusionscope.rules.legacy_gpu.multi_output import LEGACY_MULTI_OUTPUT
 from fusionscope.rules.library.ynn import YNN, YNN_0_10, YNN_0_11
 from fusionscope.rules.rule import Rule, RuleBook
 
@@ -35,10 +43,17 @@ _ON_EVERY_GPU: Books = (
     GPU_SOFTMAX, GPU_SPLITTER, GPU_SORTING, GPU_FUSION, GPU_MULTI_OUTPUT, GPU_COPY_FUSION,
     GPU_WRAPPER, GPU_BLOCK_LEVEL,
 )  # fmt: skip
+# The passes that priority fusion replaced; newer versions have them no more.
+_BEFORE_PRIORITIES: Books = (
+    GPU_SPLITTER, LEGACY_GPU_FUSION, LEGACY_GPU_DUPLICATION, LEGACY_FUSION_MERGER,
+    LEGACY_MULTI_OUTPUT,
+)  # fmt: skip
 GPU_BOOKS: dict[str, Books] = {
     "gpu-0.12": (GPU_GEMM_V2, *_ON_EVERY_GPU),
     "gpu-0.11": (GPU_GEMM_V1, *_ON_EVERY_GPU),
     "gpu-0.10": (GPU_GEMM_V1_0_10, *_ON_EVERY_GPU),
+    "gpu-0.4.35": (*_BEFORE_PRIORITIES, LEGACY_HORIZONTAL_LOOP, LEGACY_HORIZONTAL_INPUT),
+    "gpu-0.4.34": (*_BEFORE_PRIORITIES, LEGACY_HORIZONTAL_LOOP_0_4_34, LEGACY_HORIZONTAL_INPUT),
 }
 BOOKS: dict[str, Books] = {**CPU_BOOKS, **GPU_BOOKS}
 

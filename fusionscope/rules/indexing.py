@@ -10,6 +10,12 @@ from __future__ import annotations
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.properties import same_but_for_type
 
+# Their code ends a block, so that nothing computed before it can be used again. Source:
+# xla/service/elemental_ir_emitter.cc, OpInvalidatesCache.
+EMITTED_ANEW = frozenset(
+    """concatenate dot dynamic-update-slice pad reduce reduce-window""".split()
+)
+
 
 class IndexingEvaluation:
     """Kept up to date while instructions go into ``fusion``.

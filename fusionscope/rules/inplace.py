@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from fusionscope.rules.aliasing import InPlace, follow_tuples, in_place_operands
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.properties import is_elementwise
+from fusionscope.rules.properties import is_elementwise, slice_ranges
 from fusionscope.rules.rule import Decision, Rule
 from fusionscope.rules.state import FusionPair
 
@@ -98,13 +98,6 @@ def _first_integer(instruction: MutableInstruction) -> int | None:
     """The first element of a constant; None where it is no constant of integers."""
     found = _INTEGER.match(instruction.literal) if instruction.opcode == "constant" else None
     return int(found[1]) if found else None
-
-
-def _integers(instruction: MutableInstruction, slot: int) -> list[int]:
-    """Starts (0), limits (1) or strides (2) of a slice, one for each dimension."""
-    text = instruction.attributes.get("slice", "")
-    parts = [part.split(":") for part in re.findall(r"\[([\d:]+)\]", text)]
-    return [int(part[slot]) if len(part) > slot else 1 for part in parts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,14 +248,14 @@ class SliceIndex(_SlicePair):
     def check_slice(
         self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
     ) -> Decision | None:
-        starts, strides = _integers(slice_, 0), _integers(slice_, 2)
+        ranges = slice_ranges(slice_)
         for dimension, index in enumerate(last.operands[2:]):
-            at = _first_integer(_outside(pair.consumer, index))
-            if at != starts[dimension] or strides[dimension] != 1:
+            at, read = _first_integer(_outside(pair.consumer, index)), ranges[dimension]
+            if at != read.start or read.step != 1:
                 return self.refuse(
                     dimension=dimension,
-                    slice=starts[dimension],
-                    stride=strides[dimension],
+                    slice=read.start,
+                    stride=read.step,
                     update="not constant" if at is None else at,
                 )
         return None

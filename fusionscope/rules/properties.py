@@ -183,6 +183,13 @@ def leaves(shape: Shape) -> list[Shape]:
     return found
 
 
+def slice_ranges(slice_: MutableInstruction) -> list[range]:
+    """From start to limit in steps of the stride, by dimension."""
+    text = slice_.attributes["slice"].strip("{}").replace(" ", "")
+    parts = [part.strip("[]").split(":") for part in text.split(",") if part]
+    return [range(*map(int, part)) for part in parts]
+
+
 def same_but_for_type(one: Shape, other: Shape) -> bool:
     """Whether dimensions and layout are equal."""
     pending = [(one, other)]

@@ -2,6 +2,7 @@
 
     python tests/fleet/make.py OUT --python 0.12=PATH [--python 0.11=PATH] [--python 0.10=PATH]
         [--only GLOB] [--targets NAME,NAME] [--held-out | --large]
+    python tests/fleet/make.py OUT --python 0.4.35=PATH --python 0.4.34=PATH --older-passes
 
 Each dump goes to OUT/<target>/<program>[+<variant>]/, and OUT/manifest.json says what each is. The
 programs are those of samples/ and of programs/ here; some need flax, equinox, optax, gymnax or
@@ -13,6 +14,7 @@ that dies after its HLO stages keeps its dump, as partial.
 import argparse
 import ast
 import fnmatch
+import itertools
 import json
 import os
 import random
@@ -27,6 +29,7 @@ from pathlib import Path
 FLEET = Path(__file__).resolve().parent
 SAMPLES = FLEET.parent.parent / "samples"
 LONGEST = 3600  # seconds for one compile
+LONGEST_RECORD = 60  # and with a Fusion Explorer record, whose cost grows with the square
 
 # Label: what compile.py is asked for, and the jax it is asked of.
 TARGETS: dict[str, tuple[str, str]] = {
@@ -39,6 +42,12 @@ TARGETS: dict[str, tuple[str, str]] = {
     "cpu-jaxlib-0.10": ("cpu", "0.10"),
     "h100-jaxlib-0.10": ("h100", "0.10"),
     "h100-jaxlib-0.11": ("h100", "0.11"),
+}
+# With the passes that priority fusion replaced.
+OLDER_PASSES: dict[str, tuple[str, str]] = {
+    f"{card}-jaxlib-{version}": (card, version)
+    for version in ("0.4.35", "0.4.34")
+    for card in ("a100", "h100")
 }
 FIRST: tuple[str, ...] = (
     "cpu",
@@ -73,6 +82,7 @@ HELD_OUT = (
 )
 HELD_OUT_MODELS = ("reinforcement", "probabilistic", "networks", "differential")
 CARDS = ("a100", "h200", "b200")  # each held-out program is compiled for the h100 and one of these
+OLDER_MODELS = ("flax_models", "equinox_models", "optax_updates", "gymnax_environments")
 OLDER = ("h100-jaxlib-0.11", "h100-jaxlib-0.10")  # and some that need jax alone for one of these
 
 BACKENDS = ("cpu", "h100", "tpu-v5e")
@@ -92,6 +102,9 @@ class Variant:
 
 PLAIN = Variant("", ())
 RECORDED = Variant("record", (), ("cpu", "cpu-jaxlib-0.10"), record=True)
+WITHOUT_PRIORITIES = Variant(
+    "", (), tuple(OLDER_PASSES), ("--xla_gpu_enable_priority_fusion=false",), record=True
+)
 VARIANTS = (
     Variant(
         "record",
@@ -220,6 +233,18 @@ def held_out_runs() -> list[Run]:
     return runs
 
 
+def older_runs() -> list[Run]:
+    """The programs that need jax alone, and models that still install beside it, each for one card
+    and version in turn."""
+    files = sorted({*OWN, *REPLAYED, *HELD_OUT} - {"sharded", "distributed", "packages"})
+    programs = sorted(path.stem for path in (SAMPLES / "programs").glob("*.py"))
+    programs += [name for file in (*files, *OLDER_MODELS) for name in programs_of(file)]
+    targets = itertools.cycle(OLDER_PASSES)
+    runs = [Run(program, next(targets), WITHOUT_PRIORITIES) for program in programs]
+    random.Random(0).shuffle(runs)
+    return runs
+
+
 def large_runs() -> list[Run]:
     return [Run(program, target) for program in programs_of("large") for target in FIRST]
 
@@ -231,9 +256,11 @@ def last_words(errors: str) -> str:
     return (told or lines or ["no message"])[-1][:500]
 
 
-def child(run: Run, directory: Path, python: str, *options: str) -> tuple[bool, str]:
+def child(
+    run: Run, directory: Path, python: str, *options: str, limit: int = LONGEST
+) -> tuple[bool, str]:
     """Runs compile.py: whether it failed, and what it says about that."""
-    target = TARGETS[run.target][0]
+    target = (TARGETS | OLDER_PASSES)[run.target][0]
     if target.startswith("tpu") and run.program.startswith("sharded."):
         target = "tpu:v5e:2x4"
     command = [python, str(SAMPLES / "compile.py"), run.source, target, str(directory), *options]
@@ -244,12 +271,12 @@ def child(run: Run, directory: Path, python: str, *options: str) -> tuple[bool, 
             command,
             capture_output=True,
             text=True,
-            timeout=LONGEST,
+            timeout=limit,
             env=environment,
             cwd=directory,
         )
     except subprocess.TimeoutExpired:
-        return True, f"took longer than {LONGEST} s"
+        return True, f"took longer than {limit} s"
     if done.stdout:
         (directory / "stdout.txt").write_text(done.stdout)
     return done.returncode != 0, last_words(done.stderr)
@@ -263,7 +290,7 @@ def make(run: Run, directory: Path, python: str, jaxlib: str) -> Dump:
     seconds = time.monotonic() - start
     if run.variant.record:
         with tempfile.TemporaryDirectory() as record:
-            child(run, Path(record), python, "--record")
+            child(run, Path(record), python, "--record", limit=LONGEST_RECORD)
             for path in Path(record).glob("*._fusion.*"):
                 shutil.move(path, directory)
     files = [path for path in directory.rglob("*") if path.is_file()]
@@ -294,24 +321,33 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--python", action="append", default=[], metavar="VERSION=PATH")
     parser.add_argument("--only", default="*", metavar="GLOB", help="such as 'indexing.*'")
-    parser.add_argument("--targets", default=",".join(TARGETS), metavar="NAME,NAME")
+    parser.add_argument("--targets", metavar="NAME,NAME", help="all of them where left out")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--held-out", action="store_true", help="the held-out programs instead")
+    group.add_argument("--older-passes", action="store_true", help="for jaxlib 0.4.3x instead")
     group.add_argument("--large", action="store_true", help="the large programs instead")
     options = parser.parse_args()
 
     pythons = dict(entry.split("=", 1) for entry in options.python)
     versions = {label: version_of(python) for label, python in pythons.items()}
-    targets = [label for label in options.targets.split(",") if TARGETS[label][1] in pythons]
+    known = OLDER_PASSES if options.older_passes else TARGETS
+    wanted = options.targets.split(",") if options.targets else known
+    targets = [label for label in wanted if known[label][1] in pythons]
     out = options.out / "large" if options.large else options.out
     out.mkdir(parents=True, exist_ok=True)
     manifest = out / "manifest.json"
     dumps = json.loads(manifest.read_text()) if manifest.exists() else {}
-    runs = large_runs if options.large else held_out_runs if options.held_out else all_runs
+    runs = all_runs
+    if options.large:
+        runs = large_runs
+    elif options.held_out:
+        runs = held_out_runs
+    elif options.older_passes:
+        runs = older_runs
     for run in runs():
         if run.target not in targets or not fnmatch.fnmatch(run.program, options.only):
             continue
-        version = TARGETS[run.target][1]
+        version = known[run.target][1]
         dump = make(run, (out / run.folder).resolve(), pythons[version], versions[version])
         dumps[run.folder] = asdict(dump)
         manifest.write_text(json.dumps(dumps, indent=1, sort_keys=True))

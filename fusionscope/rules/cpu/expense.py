@@ -5,31 +5,17 @@ Source: xla/service/cpu/cpu_instruction_fusion.cc, IsExpensive.
 
 from __future__ import annotations
 
+from fusionscope.rules import expense
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.properties import COMPLEX, INTEGRAL, is_scalar_constant
-
-_CHEAP = frozenset(
-    """add and bitcast bitcast-convert broadcast ceil clamp compare complex concatenate constant
-    copy copy-done copy-start count-leading-zeros dynamic-reshape dynamic-slice dynamic-update-slice
-    floor get-tuple-element imag infeed iota is-finite maximum minimum mulhi multiply negate not
-    opt-barrier or outfeed pad partition-id popcnt real reduce-precision replica-id reshape reverse
-    round-nearest-afz round-nearest-even select shift-left shift-right-arithmetic
-    shift-right-logical slice stochastic-convert subtract transpose tuple xor""".split()
-)
-_EXPENSIVE_IF_COMPLEX = frozenset({"abs", "cosine", "sign", "sine", "tan"})
+from fusionscope.rules.properties import INTEGRAL, is_scalar_constant
 
 
 def is_expensive(instruction: MutableInstruction) -> bool:
     """Whether the CPU's fusion pass avoids computing it more than once."""
-    opcode = instruction.opcode
-    if opcode in _CHEAP:
-        return False
     element_type = instruction.shape.element_type
-    if opcode in _EXPENSIVE_IF_COMPLEX:
-        return element_type in COMPLEX
-    if opcode == "convert":  # rounding to bf16 has to look for NaNs
+    if instruction.opcode == "convert":  # rounding to bf16 has to look for NaNs
         return element_type == "bf16" and instruction.operands[0].shape.element_type == "f32"
-    if opcode in ("divide", "remainder"):
+    if instruction.opcode in ("divide", "remainder"):
         # The compiler's own slip: it means the divisor, and looks at the dividend.
         return element_type not in INTEGRAL or not is_scalar_constant(instruction.operands[0])
-    return True
+    return expense.is_expensive(instruction)

@@ -17,7 +17,7 @@ from fusionscope.rules.base import (
     Root,
 )
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.indexing import user_count
+from fusionscope.rules.indexing import EMITTED_ANEW, user_count
 from fusionscope.rules.inplace import IN_PLACE_RULES, InPlaceRule
 from fusionscope.rules.properties import COMPLEX, is_effective_scalar, is_elementwise
 from fusionscope.rules.rule import Decision, RuleBook
@@ -369,17 +369,11 @@ class CodeDuplication(PairRule):
         emitted = evaluation.emitted(producer)
         if emitted > self.limit:
             return self.refuse(emitted=emitted, limit=self.limit)
-        if producer.opcode in _EMITTED_ANEW:
+        if producer.opcode in EMITTED_ANEW:
             users = user_count(producer)
             if emitted > 1 or users > 1:
                 return self.refuse(emitted=emitted, users=users, limit=1)
         return None
-
-
-# Their code ends a block, so that nothing computed before it can be used again.
-_EMITTED_ANEW = frozenset(
-    """concatenate dot dynamic-update-slice pad reduce reduce-window""".split()
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,19 @@ from fusionscope.dump.device import Device
 from fusionscope.rules.gpu.body import FusionBody
 from fusionscope.rules.gpu.reductions import is_reduction_hero, normal_reduction
 from fusionscope.rules.gpu.transposes import TiledTranspose, tiled_transpose
+from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.layouts import (
     reshape_is_bitcast,
     same_elements_in_memory,
     transpose_is_bitcast,
 )
-from fusionscope.rules.properties import is_elementwise, leaves
+from fusionscope.rules.properties import (
+    is_elementwise,
+    leaves,
+    same_but_for_type,
+    slice_ranges,
+)
 
 TRITON = "__triton"
 _TRITON_KINDS = frozenset(
@@ -27,6 +33,7 @@ _TRITON_KINDS = frozenset(
 )
 _MOST_CONCATENATED = 4
 _UNKNOWN_BITS = 2**31 - 1
+_BYTE = 8
 
 
 class EmitterKind(Enum):
@@ -37,6 +44,7 @@ class EmitterKind(Enum):
     TRANSPOSE = "transpose"
     CONCATENATE = "concatenate"
     SCATTER = "scatter"
+    SLICES = "slices"  # several of one array; up to 0.4
     SORT = "sort"
     TRITON = "triton"
     CUSTOM = "custom"
@@ -94,7 +102,7 @@ def is_intermediate(instruction: MutableInstruction, operands: int) -> bool:
     return False
 
 
-def find_hero(body: FusionBody, root: MutableInstruction) -> MutableInstruction:
+def find_hero(body: FusionBody, root: MutableInstruction, emitters: Emitters) -> MutableInstruction:
     """The instruction above ``root`` that decides how it is computed, ``root`` itself where there
     is none. Source: xla/service/gpu/ir_emission_utils.cc, FindNonTrivialHero."""
     hero = root
@@ -103,7 +111,7 @@ def find_hero(body: FusionBody, root: MutableInstruction) -> MutableInstruction:
         if above not in body:
             break
         hero = above
-    found = _find_only(body, hero, lambda each: tiled_transpose(each) is not None)
+    found = _find_only(body, hero, lambda each: tiled_transpose(each, emitters) is not None)
     found = found or _find_only(body, hero, lambda each: each.opcode == "concatenate")
     if found is not None:
         return found
@@ -143,12 +151,16 @@ def _find_only(
     return None if below else hero
 
 
-def emission_of(body: FusionBody, device: Device) -> Emission:
+def emission_of(body: FusionBody, device: Device, emitters: Emitters) -> Emission:
     """Source: HloFusionAnalysis::Create."""
     roots = body.roots
-    heroes = [find_hero(body, root) for root in roots]
-    transpose = _common_transpose(roots, heroes)
-    kind = _kind(body, roots, heroes, transpose, device)
+    heroes = [find_hero(body, root, emitters) for root in roots]
+    transpose = _common_transpose(roots, heroes, emitters)
+    bits = _narrowest(body.parameters()), _narrowest(roots)
+    if emitters is Emitters.V0_4:
+        kind = _kind_in_0_4(body, roots, heroes, transpose, device, min(bits))
+    else:
+        kind = _kind(body, roots, heroes, transpose, device)
     if kind is EmitterKind.LOOP:
         heroes, transpose = roots, None
     return Emission(
@@ -157,8 +169,7 @@ def emission_of(body: FusionBody, device: Device) -> Emission:
         tuple(roots),
         tuple(heroes),
         transpose,
-        _narrowest(body.parameters()),
-        _narrowest(roots),
+        *bits,
     )
 
 
@@ -168,7 +179,7 @@ def _narrowest(values: Iterable[MutableInstruction]) -> int:
 
 
 def _common_transpose(
-    roots: list[MutableInstruction], heroes: list[MutableInstruction]
+    roots: list[MutableInstruction], heroes: list[MutableInstruction], emitters: Emitters
 ) -> TiledTranspose | None:
     """The tiled transpose of all roots that have one, where all others can be computed along.
 
@@ -178,12 +189,12 @@ def _common_transpose(
     source: MutableInstruction | None = None
     others: list[MutableInstruction] = []
     for root, hero in zip(roots, heroes, strict=True):
-        transpose = tiled_transpose(hero)
+        transpose = tiled_transpose(hero, emitters)
         if transpose is None:
             others.append(root)
         elif found is None:
             found, source = transpose, hero.operands[0]
-        elif not found.is_like(transpose):
+        elif not found.is_like(transpose, emitters):
             return None
     if source is not None and all(
         same_elements_in_memory(root.shape, source.shape) for root in others
@@ -232,6 +243,36 @@ def _kind(
     ):
         return EmitterKind.CONCATENATE
     return EmitterKind.LOOP
+
+
+def _kind_in_0_4(
+    body: FusionBody,
+    roots: list[MutableInstruction],
+    heroes: list[MutableInstruction],
+    transpose: TiledTranspose | None,
+    device: Device,
+    narrowest_bits: int,
+) -> EmitterKind:
+    """Elements of less than a byte have no other emitters than loops, and several slices of one
+    array have their own. Source: GetEmitterFusionKind of October 2024."""
+    kind = _kind(body, roots, heroes, transpose, device)
+    if kind in (EmitterKind.TRITON, EmitterKind.CUSTOM, EmitterKind.CUDNN):
+        return kind
+    if narrowest_bits < _BYTE:
+        kind = EmitterKind.LOOP
+    if kind is EmitterKind.LOOP and len(roots) > 1 and _are_slices_of_one_shape(roots):
+        return EmitterKind.SLICES
+    return kind
+
+
+def _are_slices_of_one_shape(roots: list[MutableInstruction]) -> bool:
+    """Source: IsInputFusibleNonStridedSlices, AllSliceInputsAreCompatible."""
+    return all(
+        root.opcode == "slice"
+        and all(each.step == 1 for each in slice_ranges(root))
+        and same_but_for_type(root.operands[0].shape, roots[0].operands[0].shape)
+        for root in roots
+    )
 
 
 def _is_reduction(

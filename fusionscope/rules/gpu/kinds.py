@@ -11,33 +11,37 @@ from fusionscope.rules.gpu.cost.model import is_input_reduction
 from fusionscope.rules.gpu.emitters import find_hero
 from fusionscope.rules.gpu.state import is_fusion, is_scatter
 from fusionscope.rules.gpu.transposes import tiled_transpose
+from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.properties import is_fusible
 
 
-def choose_kind(producer: MutableInstruction, consumer: MutableInstruction, device: Device) -> str:
+def choose_kind(
+    producer: MutableInstruction, consumer: MutableInstruction, device: Device, emitters: Emitters
+) -> str:
     """Of a new fusion of the two, or of one where they are the same. Source: ChooseFusionKind."""
-    is_input = _is_input_fusible(consumer, device) or _is_input_fusible(producer, device)
+    is_input = any(is_input_fusible(end, device, emitters) for end in (consumer, producer))
     return "kInput" if is_input else "kLoop"
 
 
-def _is_input_fusible(instruction: MutableInstruction, device: Device) -> bool:
+def is_input_fusible(instruction: MutableInstruction, device: Device, emitters: Emitters) -> bool:
     """Source: IsInputFusible."""
     return is_fusible(instruction) and (
-        is_input_reduction(instruction, device)
+        is_input_reduction(instruction, device, emitters)
         or is_scatter(instruction)
-        or is_input_transpose(instruction)
+        or is_input_transpose(instruction, emitters)
     )
 
 
-def is_input_transpose(instruction: MutableInstruction) -> bool:
+def is_input_transpose(instruction: MutableInstruction, emitters: Emitters) -> bool:
     """Whether it is a tiled transpose, or a fusion of which an output is one.
 
     Source: IsInputFusibleTranspose.
     """
     if not is_fusion(instruction):
-        return tiled_transpose(instruction) is not None
+        return tiled_transpose(instruction, emitters) is not None
     body = FusionBody(instruction)
     return not instruction.is_custom_fusion and any(
-        tiled_transpose(find_hero(body, root)) for root in part_roots(instruction)
+        tiled_transpose(find_hero(body, root, emitters), emitters)
+        for root in part_roots(instruction)
     )

@@ -38,6 +38,7 @@ from fusionscope.rules.properties import (
     is_effective_scalar,
     is_elementwise,
     is_fusible,
+    slice_ranges,
 )
 from fusionscope.rules.rule import Decision, Rule, RuleBook
 from fusionscope.rules.state import FusionPair
@@ -101,24 +102,26 @@ class MultiOutputState:
         is a reduction or a tiled transpose. Source: GetRealHeroForMultiOutputFusion."""
         found = self._heroes.get(instruction)
         if found is None:
-            found = self._heroes[instruction] = self._find_hero(instruction)
+            found = self._heroes[instruction] = find_real_hero(instruction, self.gpu)
         return found
-
-    def _find_hero(self, instruction: MutableInstruction) -> MutableInstruction:
-        if not is_fusion(instruction):
-            return instruction
-        body, root = FusionBody(instruction), instruction.fused.root
-        outputs = root.operands if instruction.is_multi_output else [root]
-        for output in outputs:
-            hero = find_hero(body, output)
-            if is_reduction_hero(output, hero, self.gpu.device) or tiled_transpose(hero):
-                return hero
-        return outputs[0]
 
     def changed(self, instruction: MutableInstruction) -> None:
         """``instruction`` is another than before."""
         self._heroes.pop(instruction, None)
         self.gpu.changed(instruction)
+
+
+def find_real_hero(instruction: MutableInstruction, gpu: GpuState) -> MutableInstruction:
+    """Source: GetRealHeroForMultiOutputFusion."""
+    if not is_fusion(instruction):
+        return instruction
+    body, root = FusionBody(instruction), instruction.fused.root
+    outputs = root.operands if instruction.is_multi_output else [root]
+    for output in outputs:
+        hero = find_hero(body, output, gpu.emitters)
+        if is_reduction_hero(output, hero, gpu.device) or tiled_transpose(hero, gpu.emitters):
+            return hero
+    return outputs[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +193,8 @@ class OutputRoot(PlaceRule):
             and (
                 instruction.is_loop_fusion
                 or is_elementwise(instruction)
-                or is_input_reduction(instruction, state.gpu.device)
-                or is_input_transpose(instruction)
+                or is_input_reduction(instruction, state.gpu.device, state.gpu.emitters)
+                or is_input_transpose(instruction, state.gpu.emitters)
             )
         ):
             return None
@@ -270,11 +273,15 @@ class OutputProducer(PlaceRule):
             return self.refuse("Producer is a multi-output fusion")
         if in_place_operands(instruction):
             return self.refuse("In-place operations are present")
-        if not _is_loop_fusible(instruction):
+        if not self.is_loop_fusible(instruction):
             return self.refuse("producer is not loop-fusible", opcode=instruction.opcode)
-        if _is_transposing(instruction):
+        if is_transposing(instruction):
             return self.refuse("producer is physically transposing")
         return None
+
+    def is_loop_fusible(self, instruction: MutableInstruction) -> bool:
+        """Whether a loop fusion can begin with it."""
+        return _is_loop_fusible(instruction)
 
 
 def _is_loop_fusible(producer: MutableInstruction) -> bool:
@@ -289,7 +296,7 @@ def _is_loop_fusible(producer: MutableInstruction) -> bool:
     return opcode in _LOOP_FUSIBLE or producer.is_loop_fusion or is_fusible_bitcast(producer)
 
 
-def _is_transposing(instruction: MutableInstruction) -> bool:
+def is_transposing(instruction: MutableInstruction) -> bool:
     """Source: IsPhysicallyTransposing."""
     pending = [instruction]
     while pending:
@@ -354,7 +361,7 @@ class Heroes(OutputPairRule):
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         heroes = state.hero(pair.consumer), state.hero(pair.producer)
         reductions = [has_reduction_emitter(each, state.gpu.device) for each in heroes]
-        transposes = [tiled_transpose(each) for each in heroes]
+        transposes = [tiled_transpose(each, state.gpu.emitters) for each in heroes]
         nested = [
             each.opcode == "transpose" and tiled is None
             for each, tiled in zip(heroes, transposes, strict=True)
@@ -364,7 +371,7 @@ class Heroes(OutputPairRule):
             if forms[0] != forms[1]:
                 return self.refuse("tiled reductions with different shapes")
         one, other = transposes
-        if one is not None and other is not None and not one.is_like(other):
+        if one is not None and other is not None and not one.is_like(other, state.gpu.emitters):
             return self.refuse("tiled transposes with different shapes")
         has_emitter = (one is not None or reductions[0], other is not None or reductions[1])
         if (has_emitter[0] and nested[1]) or (has_emitter[1] and nested[0]):
@@ -399,7 +406,9 @@ class LoopShape(OutputPairRule):
     @staticmethod
     def _looped_over(instruction: MutableInstruction, state: MultiOutputState) -> Shape:
         hero = state.hero(instruction)
-        if has_reduction_emitter(hero, state.gpu.device) or tiled_transpose(hero):
+        if has_reduction_emitter(hero, state.gpu.device) or tiled_transpose(
+            hero, state.gpu.emitters
+        ):
             return hero.operands[0].shape
         return hero.shape
 
@@ -427,7 +436,9 @@ class DisjointSlices(OutputPairRule):
         one, other = _only_slice(parent, pair.consumer), _only_slice(parent, pair.producer)
         if one is None or other is None:
             return None
-        for dimension, (a, b) in enumerate(zip(_ranges(one), _ranges(other), strict=True)):
+        for dimension, (a, b) in enumerate(
+            zip(slice_ranges(one), slice_ranges(other), strict=True)
+        ):
             if a.stop <= b.start or b.stop <= a.start:
                 return self.refuse(dimension=dimension, bytes=self.bytes)
         return None
@@ -449,13 +460,6 @@ def _only_slice(
             return None
         reader = next(iter(parent.users))
     return reader if reader.opcode == "slice" else None
-
-
-def _ranges(slice_: MutableInstruction) -> list[range]:
-    """From start to limit, by dimension."""
-    text = slice_.attributes["slice"].strip("{}").replace(" ", "")
-    parts = [part.strip("[]").split(":") for part in text.split(",")]
-    return [range(int(part[0]), int(part[1])) for part in parts]
 
 
 @dataclass(frozen=True, slots=True)

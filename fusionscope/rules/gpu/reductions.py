@@ -101,9 +101,12 @@ def is_reduction_hero(root: MutableInstruction, hero: MutableInstruction, device
     """Whether ``hero`` makes the kernel of ``root`` a reduction. Source: IsRealReductionHero."""
     if not has_reduction_emitter(hero, device):
         return False
-    if root is hero:
-        return True
-    reduction = normal_reduction(hero)
+    return root is hero or is_race_free(hero, device)
+
+
+def is_race_free(reduce: MutableInstruction, device: Device) -> bool:
+    """Whether one block reduces all that makes one element. Source: ReductionIsRaceFree."""
+    reduction = normal_reduction(reduce)
     if reduction.is_row:
         return reduction.minor <= _LONGEST_ROW and reduction.major <= _MOST_ROWS_IN_BATCH
     return reduction.middle <= device.threads_per_warp * _COLUMN_TILE

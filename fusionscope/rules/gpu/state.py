@@ -18,6 +18,7 @@ from fusionscope.rules.gpu.triton_support import (
     TRITON_0_12,
     TritonVersion,
 )
+from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.properties import is_elementwise, is_fusible
 
@@ -35,7 +36,7 @@ _FUSIBLE = frozenset(
 class GpuSettings:
     """The flags of the compiler that its rules for GPUs depend on, as they are by default, what its
     version can do with Triton, and whether it rounds a product before it adds it to something:
-    since 0.12 it is built for processors that do both in one step.
+    since 0.12 it is built for processors that do both in one step; and its generation of emitters.
 
     ``max_unroll`` is xla_gpu_experimental_max_unroll_factor, ``has_heroless_triton``
     xla_gpu_experimental_enable_triton_heroless_priority_fusion, ``gemm_threshold``
@@ -47,6 +48,7 @@ class GpuSettings:
     gemm_threshold: int = 100
     triton: TritonVersion = TRITON_0_12
     rounds_products: bool = False
+    emitters: Emitters = Emitters.V0_10
 
 
 # By the name of a version's books, with the flags as they are by default.
@@ -54,6 +56,12 @@ GPU_SETTINGS = {
     "gpu-0.12": GpuSettings(),
     "gpu-0.11": GpuSettings(triton=TRITON_0_11, rounds_products=True),
     "gpu-0.10": GpuSettings(triton=TRITON_0_10, rounds_products=True),
+    "gpu-0.4.35": GpuSettings(
+        triton=TRITON_0_10, rounds_products=True, max_unroll=4, emitters=Emitters.V0_4
+    ),
+    "gpu-0.4.34": GpuSettings(
+        triton=TRITON_0_10, rounds_products=True, max_unroll=4, emitters=Emitters.V0_4
+    ),
 }
 
 
@@ -63,16 +71,21 @@ class GpuState:
     def __init__(self, device: Device, settings: GpuSettings) -> None:
         self.device = device
         self.settings = settings
+        self.emitters = settings.emitters
         self.triton = Triton(device, settings.triton)
         self.model = CostModel(
-            device, settings.max_unroll, self.triton, rounds_products=settings.rounds_products
+            device,
+            settings.max_unroll,
+            self.triton,
+            settings.emitters,
+            rounds_products=settings.rounds_products,
         )
         self._facts: dict[MutableInstruction, Facts] = {}
 
     def facts(self, instruction: MutableInstruction) -> Facts:
         found = self._facts.get(instruction)
         if found is None:
-            found = self._facts[instruction] = Facts(instruction, self.device)
+            found = self._facts[instruction] = Facts(instruction, self.device, self.emitters)
         return found
 
     def changed(self, instruction: MutableInstruction) -> None:
@@ -85,9 +98,10 @@ class GpuState:
 class Facts:
     """What the rules ask of one instruction, found out when it is asked for."""
 
-    def __init__(self, instruction: MutableInstruction, device: Device) -> None:
+    def __init__(self, instruction: MutableInstruction, device: Device, emitters: Emitters) -> None:
         self._instruction = instruction
         self._device = device
+        self._emitters = emitters
 
     @property
     def _inside(self) -> list[MutableInstruction]:
@@ -106,7 +120,7 @@ class Facts:
     @cached_property
     def shared_memory(self) -> int:
         """Bytes that its kernel takes. Source: SharedMemoryUsageNoCache."""
-        return sum(_shared_memory(each, self._device) for each in self._inside)
+        return sum(_shared_memory(each, self._device, self._emitters) for each in self._inside)
 
     @cached_property
     def reductions(self) -> int:
@@ -157,14 +171,14 @@ def is_scatter(instruction: MutableInstruction) -> bool:
     )
 
 
-def _shared_memory(instruction: MutableInstruction, device: Device) -> int:
+def _shared_memory(instruction: MutableInstruction, device: Device, emitters: Emitters) -> int:
     if has_reduction_emitter(instruction, device):
         inputs = instruction.operands[: len(instruction.operands) // 2]
         size = sum(-(-each.shape.bits // 8) for each in inputs)
         if normal_reduction(instruction).is_row:
             return _BANKS * size
         return _BANKS * (_WIDEST_VECTOR * _BANKS + 1) * size
-    transpose = tiled_transpose(instruction)
+    transpose = tiled_transpose(instruction, emitters)
     return transpose.shared_memory if transpose is not None else 0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.layouts import NormalTranspose, normal_transpose
 
@@ -28,9 +29,10 @@ class TiledTranspose(NamedTuple):
     shared_memory: int
     packed_tile: PackedTile | None
 
-    def is_like(self, other: TiledTranspose) -> bool:
-        """Source: TransposeDescription::IsEquivalent."""
-        return self.form == other.form and self.bits == other.bits
+    def is_like(self, other: TiledTranspose, emitters: Emitters) -> bool:
+        """The older ones do not look at the size of elements. Source:
+        TransposeDescription::IsEquivalent."""
+        return self.form == other.form and (emitters is Emitters.V0_4 or self.bits == other.bits)
 
 
 class PackedTile(NamedTuple):
@@ -40,7 +42,7 @@ class PackedTile(NamedTuple):
     tile: tuple[int, ...]
 
 
-def tiled_transpose(instruction: MutableInstruction) -> TiledTranspose | None:
+def tiled_transpose(instruction: MutableInstruction, emitters: Emitters) -> TiledTranspose | None:
     """None where it has no tiled emitter. Source: GetDescriptionForTiledTransposeEmitter."""
     if instruction.opcode != "transpose":
         return None
@@ -50,7 +52,7 @@ def tiled_transpose(instruction: MutableInstruction) -> TiledTranspose | None:
     if form is None or len(form.permutation) < 2:
         return None
     bits = instruction.shape.bits
-    packed = _packed_tile(form, bits)
+    packed = _packed_tile(form, bits) if emitters is not Emitters.V0_4 else None
     if packed is not None:
         values = _BANK_BITS // bits
         return TiledTranspose(form, bits, _BANKS * (_BANK_BITS // 8) * _BANKS * values, packed)

@@ -20,6 +20,7 @@ from fusionscope.rules.gpu.cost.numbers import (
     to_int64,
     wrap_int64,
 )
+from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableComputation, MutableInstruction
 from fusionscope.rules.layouts import sizes, transpose_is_bitcast
 from fusionscope.rules.properties import BINARY, UNARY, is_elementwise, leaves, same_but_for_type
@@ -72,9 +73,12 @@ class FusionCosts(Costs):
 class CostAnalysis:
     """Costs of instructions, each computed once until it changes."""
 
-    def __init__(self, architecture: str, *, rounds_products: bool = False) -> None:
+    def __init__(
+        self, architecture: str, emitters: Emitters, *, rounds_products: bool = False
+    ) -> None:
         """``architecture`` is that whose cycles count, such as ``sm_90``."""
         self._architecture = architecture
+        self._sees_through_bitcasts = emitters is not Emitters.V0_4
         self._rounds_products = rounds_products
         self._known: dict[MutableInstruction, Costs] = {}
 
@@ -211,7 +215,7 @@ class CostAnalysis:
                 costs.flops, share, own.flops, rounds_product=self._rounds_products
             )
             costs.ir_size = f32(costs.ir_size + emitted)
-            if _passes_elements_on(current):
+            if self._passes_elements_on(current):
                 for operand in current.operands:
                     known = roots.get(operand)
                     if known is None:
@@ -237,6 +241,15 @@ class CostAnalysis:
             costs.operand_bytes.append(f32(read))
         costs._roots, costs._root_utilization = roots, utilization
         return costs
+
+    def _passes_elements_on(self, instruction: MutableInstruction) -> bool:
+        if instruction.opcode in ("tuple", "get-tuple-element") or is_elementwise(instruction):
+            return True
+        return (
+            self._sees_through_bitcasts
+            and instruction.opcode == "bitcast"
+            and same_but_for_type(instruction.operands[0].shape, instruction.shape)
+        )
 
 
 def _elements_read(parameter: MutableInstruction) -> list[MutableInstruction]:
@@ -285,14 +298,6 @@ def _concatenate_cycles(instruction: MutableInstruction) -> int:
     dimension = instruction.attribute("dimensions")[0]
     first = sizes(instruction.operands[0].shape)[dimension]
     return _CROSSED_CONCATENATE_CYCLES if dimension > 0 and first & 31 else _CONCATENATE_CYCLES
-
-
-def _passes_elements_on(instruction: MutableInstruction) -> bool:
-    if instruction.opcode in ("tuple", "get-tuple-element") or is_elementwise(instruction):
-        return True
-    return instruction.opcode == "bitcast" and same_but_for_type(
-        instruction.operands[0].shape, instruction.shape
-    )
 
 
 def _whole_dimension(

@@ -18,6 +18,7 @@ from fusionscope.rules.gpu.emitters import Emission, EmitterKind
 from fusionscope.rules.gpu.inplace_emitter import in_place_updates
 from fusionscope.rules.gpu.reductions import Reduction, is_reduction_hero, normal_reduction
 from fusionscope.rules.gpu.transposes import TiledTranspose, tiled_transpose
+from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.layouts import normal_transpose, sizes
 from fusionscope.rules.properties import COMPLEX, leaves
@@ -34,6 +35,7 @@ _COLUMN_THREADS = 128
 _SCATTER_WARPS = 4
 _SCATTER_BITS = 128
 _FALLBACK_THREADS = 128
+_NOT_UNROLLED_IN_0_4 = frozenset("atan2 cosine power reduce-window sine tan".split())
 
 
 class Launch(NamedTuple):
@@ -41,8 +43,10 @@ class Launch(NamedTuple):
     threads: int
 
 
-def launch_of(emission: Emission, device: Device, max_unroll: int) -> Launch:
+def launch_of(emission: Emission, device: Device, max_unroll: int, emitters: Emitters) -> Launch:
     """``max_unroll`` is the flag xla_gpu_experimental_max_unroll_factor."""
+    if emitters is Emitters.V0_4 and emission.kind in _OTHERWISE_IN_0_4:
+        return _launch_in_0_4(emission, device)
     kind = emission.kind
     if kind is EmitterKind.LOOP:
         updates = in_place_updates(emission.body, emission.roots)
@@ -55,13 +59,47 @@ def launch_of(emission: Emission, device: Device, max_unroll: int) -> Launch:
     if kind is EmitterKind.REDUCTION:
         return _reduction(emission, device)
     if kind is EmitterKind.TRANSPOSE:
-        return _transpose(emission, device)
+        return _transpose(emission, device, emitters)
     if kind is EmitterKind.CONCATENATE:
         return _concatenate(emission, device, max_unroll)
     if kind is EmitterKind.SCATTER:
         return _scatter(emission, device, max_unroll)
     elements = sum(leaf.element_count for leaf in leaves(emission.roots[0].shape))
     return Launch(_ceil(elements, _FALLBACK_THREADS), _FALLBACK_THREADS)
+
+
+# What 0.4 launches in another way, as it unrolls other loops.
+_OTHERWISE_IN_0_4 = frozenset(
+    {EmitterKind.LOOP, EmitterKind.SLICES, EmitterKind.CONCATENATE, EmitterKind.SCATTER}
+)
+
+
+def _launch_in_0_4(emission: Emission, device: Device) -> Launch:
+    """Source: xla/service/gpu/fusions/*_mlir.cc of October 2024."""
+    kind, hero = emission.kind, emission.heroes[0]
+    if kind is EmitterKind.SCATTER:
+        return _loop(hero.operands[-1].shape, device, 1)
+    if kind is EmitterKind.SLICES:
+        unroll = _ceil(8, emission.output_bits)
+        return _loop(emission.roots[0].operands[0].shape, device, unroll)
+    if kind is EmitterKind.CONCATENATE:
+        shape = _largest_operand(hero).shape
+    else:
+        updates = in_place_updates(emission.body, emission.roots)
+        shape = updates[0].operands[1].shape if updates is not None else emission.roots[0].shape
+    return _loop(_first_leaf(shape), device, _unroll_in_0_4(emission, _first_leaf(shape), device))
+
+
+def _unroll_in_0_4(emission: Emission, shape: Shape, device: Device) -> int:
+    """Elements per thread. Source: ComputeLoopFusionConfig, MayPreventVectorization."""
+    elements = shape.element_count
+    unroll = 1
+    if elements >= device.threads_per_core_limit * device.core_count and not any(
+        each.opcode in _NOT_UNROLLED_IN_0_4 or _gets_slower_unrolled(each)
+        for each in emission.body.instructions()
+    ):
+        unroll = math.gcd(elements, _UNROLL)
+    return max(unroll, _ceil(8, emission.output_bits))
 
 
 def _ceil(number: int, by: int) -> int:
@@ -174,9 +212,15 @@ def _concatenate(emission: Emission, device: Device, max_unroll: int) -> Launch:
     hero = emission.heroes[0]
     dimension = hero.attribute("dimensions")[0]
     extents = [sizes(operand.shape)[dimension] for operand in hero.operands]
-    largest = hero.operands[extents.index(max(extents))].shape
+    largest = _largest_operand(hero).shape
     unroll = math.gcd(_unroll(emission, largest, device, max_unroll), *extents)
     return _loop(largest, device, unroll)
+
+
+def _largest_operand(concatenate: MutableInstruction) -> MutableInstruction:
+    """The first with most in the dimension that is concatenated."""
+    dimension = concatenate.attribute("dimensions")[0]
+    return max(concatenate.operands, key=lambda each: sizes(each.shape)[dimension])
 
 
 def _scatter(emission: Emission, device: Device, max_unroll: int) -> Launch:
@@ -206,7 +250,7 @@ def _scatter(emission: Emission, device: Device, max_unroll: int) -> Launch:
     return Launch(launch.blocks, _ceil(launch.threads, warp) * warp)
 
 
-def _transpose(emission: Emission, device: Device) -> Launch:
+def _transpose(emission: Emission, device: Device, emitters: Emitters) -> Launch:
     """Source: transpose.cc."""
     transpose = emission.transpose
     assert transpose is not None, "a transpose kernel has a transpose"
@@ -222,7 +266,7 @@ def _transpose(emission: Emission, device: Device) -> Launch:
         return Launch(math.prod(map(_ceil, source, tile)), threads)
     tile[-1] = tile[permutation[-1]] = _TILE
     launch = Launch(math.prod(map(_ceil, source, tile)), threads)
-    tiles = sum(tiled_transpose(hero) is not None for hero in emission.heroes)
+    tiles = sum(tiled_transpose(hero, emitters) is not None for hero in emission.heroes)
     vector = _vector_of_transpose(transpose, tiles, launch, device)
     tile[-1] = tile[permutation[-1]] = _TILE * vector
     return Launch(math.prod(map(_ceil, source, tile)), threads)

@@ -20,6 +20,7 @@ from fusionscope.rules.gpu.cost.duration import (
     scaled,
 )
 from fusionscope.rules.gpu.cost.numbers import f32
+from fusionscope.rules.gpu.version import Emitters
 
 KERNEL_LAUNCH: Final = TICKS_PER_MICROSECOND
 _L2_SPEEDUP = 2.5
@@ -62,18 +63,31 @@ def read_time(
     Source: ReadTimeWithDRAMHeuristic.
     """
     figures = memory_figures(device)
-    bandwidth = f32(device.memory_bandwidth)
     from_dram = f32(device.memory_bandwidth * utilization)
-    again = bandwidth
-    if net < device.l2_cache_size:
-        again = f32(again * _L2_SPEEDUP)
-        if net < figures.l1_cache_size * device.core_count:
-            again = f32(again * _L1_SPEEDUP)
-    else:
+    again = _bandwidth(device, figures, net)
+    if net >= device.l2_cache_size:
         again = f32(again * utilization)
     limit = _bandwidth_limit(device, figures, blocks)
     first = min(net, total)
     return _transfer(first, min(from_dram, limit)) + _transfer(total - first, min(again, limit))
+
+
+def cached_read_time(device: Device, blocks: int, net: int, total: int) -> Duration:
+    """``total`` bytes are read of a buffer of which ``net`` are used, from a cache where these fit
+    into one. Source: ReadTime."""
+    figures = memory_figures(device)
+    limit = _bandwidth_limit(device, figures, blocks)
+    return _transfer(total, min(_bandwidth(device, figures, net), limit))
+
+
+def _bandwidth(device: Device, figures: MemoryFigures, net: int) -> float:
+    """Of the cache that ``net`` bytes fit into, that of DRAM where there is none."""
+    bandwidth = f32(device.memory_bandwidth)
+    if net < device.l2_cache_size:
+        bandwidth = f32(bandwidth * _L2_SPEEDUP)
+        if net < figures.l1_cache_size * device.core_count:
+            bandwidth = f32(bandwidth * _L1_SPEEDUP)
+    return bandwidth
 
 
 def _bandwidth_limit(device: Device, figures: MemoryFigures, blocks: int) -> float:
@@ -93,23 +107,36 @@ def write_time(device: Device, size: int) -> Duration:
 
 def flops_per_nanosecond(device: Device, blocks: int, threads_per_block: int) -> int:
     """What that many blocks can compute. Source: CalculateEffectiveFlopsPerNs."""
-    units = min(blocks, device.core_count) * min(threads_per_block, device.fpus_per_core)
-    return int(f32(f32(device.clock_rate_ghz) * 2) * units)
+    return int(f32(f32(device.clock_rate_ghz) * 2) * _units(device, blocks, threads_per_block))
 
 
-def compute_time(device: Device, flops: int, blocks: int, threads_per_block: int) -> Duration:
-    """Source: ComputeTime."""
-    speed = flops_per_nanosecond(device, blocks, threads_per_block)
+def compute_time(
+    device: Device, flops: int, blocks: int, threads_per_block: int, emitters: Emitters
+) -> Duration:
+    """The older model counts whole flops per nanosecond and unit. Source: ComputeTime."""
+    if emitters is Emitters.V0_4:
+        whole = int(f32(f32(device.clock_rate_ghz) * 2))
+        speed = whole * _units(device, blocks, threads_per_block)
+    else:
+        speed = flops_per_nanosecond(device, blocks, threads_per_block)
     return from_nanoseconds(f32(f32(flops) / f32(speed))) if speed else INFINITE
 
 
-def combine(compute: Duration, memory: Duration) -> Duration:
-    """How long computing and memory access take together.
+def _units(device: Device, blocks: int, threads_per_block: int) -> int:
+    """How many compute at once."""
+    return min(blocks, device.core_count) * min(threads_per_block, device.fpus_per_core)
 
-    Source: CombineComputeAndMemoryAccessTime.
+
+def combine(compute: Duration, memory: Duration, emitters: Emitters) -> Duration:
+    """How long computing and memory access take together. To the passes before priority fusion one
+    hides the other.
+
+    Source: CombineComputeAndMemoryAccessTime, GpuPerformanceModelOptions.
     """
     if INFINITE in (compute, memory):
         return INFINITE
+    if emitters is Emitters.V0_4:
+        return max(compute, memory)
     return compute + memory - scaled(min(compute, memory), _OVERLAP)
 
 

@@ -44,6 +44,7 @@ from fusionscope.rules.gpu.emitters import (
 from fusionscope.rules.gpu.reductions import has_reduction_emitter, is_reduction_hero
 from fusionscope.rules.gpu.tiling.kernel import Tiling
 from fusionscope.rules.gpu.triton import Triton
+from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.layouts import sizes
 from fusionscope.rules.properties import is_elementwise
@@ -101,14 +102,18 @@ class CostModel:
         device: Device,
         max_unroll: int,
         triton: Triton,
+        emitters: Emitters,
         *,
         rounds_products: bool = False,
     ) -> None:
         self.device = device
-        self.costs = CostAnalysis(architecture_of(device), rounds_products=rounds_products)
+        self.costs = CostAnalysis(
+            architecture_of(device), emitters, rounds_products=rounds_products
+        )
         self._rounds_products = rounds_products
         self._max_unroll = max_unroll
         self._triton = triton
+        self._emitters = emitters
         self._times: dict[MutableInstruction, RunTime] = {}
         self._pairs: dict[MutableInstruction, dict[MutableInstruction, Duration]] = {}
         self._emissions: dict[tuple[MutableInstruction, ...], Emission] = {}
@@ -120,7 +125,9 @@ class CostModel:
         """How an instruction, or a producer and a consumer together, would be emitted."""
         found = self._emissions.get(parts)
         if found is None:
-            found = self._emissions[parts] = emission_of(FusionBody(*parts), self.device)
+            found = self._emissions[parts] = emission_of(
+                FusionBody(*parts), self.device, self._emitters
+            )
             for part in parts:
                 self._emissions_with.setdefault(part, set()).add(parts)
         return found
@@ -205,7 +212,7 @@ class CostModel:
     def _native(self, instruction: MutableInstruction) -> RunTime:
         costs = self.costs.of(instruction)
         emission = self.emission(instruction)
-        launch = self._launch(emission)
+        launch = self.launch(emission)
         coalesced = self._is_coalesced(emission, instruction)
         slots = _slots(instruction)
         read: Duration = 0
@@ -218,7 +225,7 @@ class CostModel:
         write = write_time(self.device, written)
         return self._run_time(saturated(costs.flops), bytes_read, written, read, write, launch)
 
-    def _launch(self, emission: Emission) -> Launch:
+    def launch(self, emission: Emission) -> Launch:
         """What is for Triton has a block for each of its tiles, also where they are not those of
         what is computed now. Source: EstimateFusionLaunchDimensions, TritonFusion::GetLaunchConfig.
         """
@@ -230,7 +237,7 @@ class CostModel:
                 pairs = zip(extents, config.tile_sizes, strict=False)
                 counts = (-(-extent // size) for extent, size in pairs)
                 return Launch(math.prod(counts), config.warps * self.device.threads_per_warp)
-        return launch_of(emission, self.device, self._max_unroll)
+        return launch_of(emission, self.device, self._max_unroll, self._emitters)
 
     def pair_time(
         self,
@@ -254,9 +261,9 @@ class CostModel:
             )
         )
         emission = self.emission(producer, consumer)
-        launch = self._launch(emission)
+        launch = self.launch(emission)
         coalesced = self._is_coalesced(emission, producer, consumer)
-        shared = _Shared(self.costs, producer, consumer)
+        shared = SharedReads(self.costs, producer, consumer)
         read: Duration = 0
         bytes_read = 0
         for operand in emission.body.parameters():
@@ -293,8 +300,8 @@ class CostModel:
         write: Duration,
         launch: Launch,
     ) -> RunTime:
-        compute = compute_time(self.device, flops, launch.blocks, launch.threads)
-        total = combine(compute, read + write)
+        compute = compute_time(self.device, flops, launch.blocks, launch.threads, self._emitters)
+        total = combine(compute, read + write, self._emitters)
         return RunTime(flops, bytes_read, written, read, write, compute, total, launch)
 
     def _read(
@@ -321,7 +328,7 @@ class CostModel:
         return not (
             emission.kind is EmitterKind.REDUCTION
             and len(parts) == 2
-            and all(is_input_reduction(part, self.device) for part in parts)
+            and all(is_input_reduction(part, self.device, self._emitters) for part in parts)
         )
 
 
@@ -333,7 +340,7 @@ def _slots(instruction: MutableInstruction) -> dict[MutableInstruction, int]:
     return slots
 
 
-class _Shared:
+class SharedReads:
     """What a producer and its consumer read together (GetSharedOperandBytesAccessed)."""
 
     def __init__(
@@ -346,9 +353,9 @@ class _Shared:
         # The slots of the consumer that count: of several results only their elements do, and no
         # producer of these is fused, as their elements are not.
         self._places = [] if producer.is_multi_output else [self._by_consumer[producer]]
-        self._used = 0.0
+        self.used = 0.0  # how often the consumer reads each element of the producer
         for place in self._places:
-            self._used = f32(self._used + self._other.utilization[place])
+            self.used = f32(self.used + self._other.utilization[place])
         self._is_elementwise = is_elementwise(producer)
 
     def bytes_of(self, operand: MutableInstruction) -> int:
@@ -356,12 +363,17 @@ class _Shared:
         by_producer = common = 0
         if slot is not None:
             own = saturated(self._own.operand_bytes[slot])
-            by_producer = round_to_int64(f32(f32(own) * self._used))
+            by_producer = round_to_int64(f32(f32(own) * self.used))
             if place is not None:
                 share = self._common_utilization(slot, place)
                 common = round_to_int64(f32(f32(shape_bytes(operand.shape)) * share))
         by_consumer = saturated(self._other.operand_bytes[place]) if place is not None else 0
         return wrap_int64(by_producer + by_consumer - common)
+
+    def common_utilization(self, slot: int) -> float:
+        """How much of what the producer reads in ``slot`` the consumer reads at once with it."""
+        place = self._by_consumer.get(self._producer.operands[slot])
+        return 0.0 if place is None else self._common_utilization(slot, place)
 
     def _common_utilization(self, slot: int, place: int) -> float:
         """How much of an operand of both, in these slots, is read by both at once.
@@ -384,7 +396,7 @@ class _Shared:
         return total
 
 
-def is_input_reduction(instruction: MutableInstruction, device: Device) -> bool:
+def is_input_reduction(instruction: MutableInstruction, device: Device, emitters: Emitters) -> bool:
     """Whether it is a reduction with an emitter of its own, or a fusion that ends in one.
 
     Source: xla/service/gpu/gpu_fusible.cc, IsInputFusibleReduction.
@@ -395,7 +407,7 @@ def is_input_reduction(instruction: MutableInstruction, device: Device) -> bool:
     for root in part_roots(instruction):
         if root.opcode == "get-tuple-element":  # of what reduces several arrays at once
             root = root.operands[0]
-        if is_reduction_hero(root, find_hero(body, root), device):
+        if is_reduction_hero(root, find_hero(body, root, emitters), device):
             return True
     return False
 

@@ -18,6 +18,7 @@ from fusionscope.rules.gpu.tiling.computation import Nested, Region, TiledBody
 from fusionscope.rules.gpu.tiling.propagation import Numbers, Propagation
 from fusionscope.rules.gpu.tiling.tile import Grid, power_of_two
 from fusionscope.rules.gpu.triton_support import TritonVersion
+from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.layouts import minor_to_major, sizes
 from fusionscope.rules.properties import is_elementwise
@@ -143,7 +144,7 @@ class Kernel:
         if warps is None:
             warps = _warps(largest)
         threads = warps * self._device.threads_per_warp
-        compute = compute_time(self._device, flops, blocks, threads)
+        compute = compute_time(self._device, flops, blocks, threads, Emitters.V0_10)
         if compute > limit:
             return None
         read: Duration = 0
@@ -164,7 +165,7 @@ class Kernel:
             read,
             write,
             compute,
-            combine(compute, read + write),
+            combine(compute, read + write, Emitters.V0_10),
         )
 
     def _work(

@@ -1,0 +1,102 @@
+"""Replays the pass that merges a fusion into all of its users.
+
+Source: xla/service/gpu/transforms/fusion_merger.cc of October 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from fusionscope.replay.plan import Considered, FusionPlan
+from fusionscope.rules.fusing import create_fusion, merge_fusion
+from fusionscope.rules.gpu.fusion import GpuPairRule
+from fusionscope.rules.gpu.kinds import choose_kind
+from fusionscope.rules.gpu.state import GpuState
+from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.rules.inplace import InPlaceRule, check_in_place
+from fusionscope.rules.legacy_gpu.merger import MergeRule
+from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
+from fusionscope.rules.state import FusionPair
+
+
+@dataclass(slots=True)
+class FusionMerger:
+    """The pass, as it runs over ``graph`` under the rules of ``book``.
+
+    Of a fusion that stays, the compiler records one refusal, whichever user it is about, and names
+    the first user.
+    """
+
+    graph: MutableModule
+    book: RuleBook[Rule]
+    state: GpuState
+
+    def run(self) -> FusionPlan:
+        decisions: list[Considered] = []
+        for computation in self.graph.post_order():
+            if not computation.is_fused:
+                decisions += self._run_in(computation)
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
+
+    def _run_in(self, computation: MutableComputation) -> Iterator[Considered]:
+        for producer in computation.post_order():
+            if producer.opcode != "fusion":
+                continue
+            users = list(producer.users)
+            refusal = self._refusal(producer)
+            for user in users:
+                name = user.name
+                fusion = self._merge(producer, user).name if refusal is None else None
+                decision = refusal or NO_OBJECTION
+                is_recorded = refusal is None or user is users[0]
+                yield Considered(
+                    computation.name, producer.name, name, decision, fusion, is_recorded
+                )
+            if refusal is None:
+                self._forget(producer)
+                computation.remove(producer)
+
+    def _refusal(self, producer: MutableInstruction) -> Decision | None:
+        """Rules about one user are asked in groups: all of a group of one user, then of the next."""
+        for is_about_all, rules in groupby(self.book, lambda rule: isinstance(rule, MergeRule)):
+            decisions = (
+                (rule.check(producer, self.state) for rule in rules if isinstance(rule, MergeRule))
+                if is_about_all
+                else self._of_users(producer, list(rules))
+            )
+            refusal = next((each for each in decisions if each is not None), None)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def _of_users(
+        self, producer: MutableInstruction, rules: Iterable[Rule]
+    ) -> Iterator[Decision | None]:
+        for user in producer.users:
+            pair = FusionPair(producer, user, user.operands.index(producer))
+            for is_in_place, group in groupby(rules, lambda rule: isinstance(rule, InPlaceRule)):
+                if is_in_place:
+                    yield check_in_place(
+                        tuple(rule for rule in group if isinstance(rule, InPlaceRule)), pair
+                    )
+                else:
+                    for rule in group:
+                        if isinstance(rule, GpuPairRule):
+                            yield rule.check(pair, self.state)
+
+    def _merge(self, producer: MutableInstruction, user: MutableInstruction) -> MutableInstruction:
+        fusion = user
+        if user.opcode != "fusion":
+            kind = choose_kind(producer, user, self.state.device, self.state.emitters)
+            fusion = create_fusion(user, kind)
+            user.computation.replace(user, fusion)
+        merge_fusion(fusion, producer)
+        self._forget(user)
+        self._forget(fusion)
+        return fusion
+
+    def _forget(self, instruction: MutableInstruction) -> None:
+        self.state.model.invalidate(instruction)
+        self.state.changed(instruction)

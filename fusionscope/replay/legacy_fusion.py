@@ -1,0 +1,50 @@
+"""Replays instruction fusion for GPUs, which priority fusion replaced.
+
+Source: xla/service/gpu/transforms/instruction_fusion.cc of October 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.replay.instruction_fusion import InstructionFusion, Judge, Step
+from fusionscope.replay.priority_fusion import fusible_computations
+from fusionscope.rules.gpu.fusion import GpuPairRule
+from fusionscope.rules.gpu.kinds import choose_kind
+from fusionscope.rules.gpu.state import GpuState
+from fusionscope.rules.graph import MutableComputation, MutableInstruction
+from fusionscope.rules.rule import Decision, Rule, RuleBook
+from fusionscope.rules.state import FusionPair, FusionState
+
+
+class _Judge(Judge):
+    def __init__(self, book: RuleBook[Rule], state: FusionState, gpu: GpuState) -> None:
+        super().__init__(book, state)
+        self._gpu = gpu
+
+    def check(self, step: Step, pair: FusionPair) -> Decision | None:
+        if isinstance(step, GpuPairRule):
+            return step.check(pair, self._gpu)
+        return super().check(step, pair)
+
+
+@dataclass(slots=True)
+class LegacyFusion(InstructionFusion):
+    """One of the two runs of the pass: ``state`` says whether it may compute things twice."""
+
+    gpu: GpuState
+
+    def computations(self) -> list[MutableComputation]:
+        return fusible_computations(self.graph)
+
+    def judge(self) -> Judge:
+        return _Judge(self.book, self.state, self.gpu)
+
+    def choose_kind(self, pair: FusionPair) -> str:
+        return choose_kind(pair.producer, pair.consumer, self.gpu.device, self.gpu.emitters)
+
+    def fuse(self, pair: FusionPair) -> MutableInstruction:
+        fusion = InstructionFusion.fuse(self, pair)
+        for changed in (fusion, pair.consumer, pair.producer):
+            self.gpu.changed(changed)
+        return fusion

@@ -1,0 +1,1 @@
+"""The rules of the passes that fused for GPUs before priority fusion did."""

@@ -1,0 +1,103 @@
+"""The rules of multi-output fusion for GPUs where they were others before priority fusion.
+
+Source of all: xla/service/gpu/transforms/multi_output_fusion.cc, xla/service/gpu/gpu_fusible.cc of
+October 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.rules.gpu.cost.duration import microseconds
+from fusionscope.rules.gpu.fusion import ReductionBudget, SharedMemoryBudget
+from fusionscope.rules.gpu.multi_output import (
+    Connected,
+    DisjointSlices,
+    Heroes,
+    LoopShape,
+    MultiOutputState,
+    OnlyUser,
+    OutputChoice,
+    OutputCodeSize,
+    OutputCost,
+    OutputCycle,
+    OutputPair,
+    OutputParameterBudget,
+    OutputProducer,
+    OutputRoot,
+    ScalarParent,
+    SeveralUpdates,
+    SiblingCandidate,
+    SiblingOrder,
+)
+from fusionscope.rules.graph import MutableInstruction
+from fusionscope.rules.legacy_gpu.cost import estimate
+from fusionscope.rules.legacy_gpu.fusible import find_clash, is_loop_fusible_producer
+from fusionscope.rules.rule import Decision, Rule, RuleBook
+
+
+@dataclass(frozen=True, slots=True)
+class OlderOutputProducer(OutputProducer):
+    """More can begin a loop fusion."""
+
+    def is_loop_fusible(self, instruction: MutableInstruction) -> bool:
+        return is_loop_fusible_producer(instruction)
+
+
+@dataclass(frozen=True, slots=True)
+class OlderHeroes(Heroes):
+    """Transposes in plain loops go with everything."""
+
+    what: ClassVar = (
+        "Both are reductions of different forms (rows or columns, and the sizes in three "
+        "dimensions), or both tiled transposes of different forms; or one is a reduction and the "
+        "other one a tiled transpose."
+    )
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        one, other = state.hero(pair.consumer), state.hero(pair.producer)
+        clash = find_clash(one, other, state.gpu)
+        return None if clash is None else self.refuse(clash)
+
+
+@dataclass(frozen=True, slots=True)
+class OlderOutputCost(OutputCost):
+    """The same rule by the cost model of that time."""
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        model = state.gpu.model
+        unfused, fused = estimate(model, pair.producer, (pair.consumer,), writes_producer=True)
+        if fused <= unfused:
+            return None
+        return self.refuse(
+            fused_us=f"{microseconds(fused):g}", unfused_us=f"{microseconds(unfused):g}"
+        )
+
+
+LEGACY_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
+    "legacy-multi-output",
+    "multi_output_fusion",
+    "gpu",
+    ("0.4.34", "0.4.35"),
+    (
+        ScalarParent(),
+        OutputRoot(),
+        SiblingCandidate(),
+        SiblingOrder(),
+        OlderOutputProducer(),
+        OnlyUser(),
+        Connected(),
+        OlderHeroes(),
+        LoopShape(),
+        DisjointSlices(),
+        SeveralUpdates(),
+        OutputCycle(),
+        SharedMemoryBudget(),
+        ReductionBudget(),
+        OutputParameterBudget(),
+        OutputCodeSize(),
+        OlderOutputCost(),
+        OutputChoice(),
+    ),
+)
