@@ -59,17 +59,21 @@ class FusionMerger:
                 computation.remove(producer)
 
     def _refusal(self, producer: MutableInstruction) -> Decision | None:
-        """Rules about one user are asked in groups: all of a group of one user, then of the next."""
-        for is_about_all, rules in groupby(self.book, lambda rule: isinstance(rule, MergeRule)):
-            decisions = (
-                (rule.check(producer, self.state) for rule in rules if isinstance(rule, MergeRule))
-                if is_about_all
-                else self._of_users(producer, list(rules))
-            )
-            refusal = next((each for each in decisions if each is not None), None)
+        """Rules about one user are asked in groups: a group of one user, then of the next."""
+        for _, group in groupby(self.book, lambda rule: isinstance(rule, MergeRule)):
+            rules = list(group)
+            refusal = next(filter(None, self._decisions(producer, rules)), None)
             if refusal is not None:
                 return refusal
         return None
+
+    def _decisions(
+        self, producer: MutableInstruction, rules: Iterable[Rule]
+    ) -> Iterator[Decision | None]:
+        for rule in rules:
+            if isinstance(rule, MergeRule):
+                yield rule.check(producer, self.state)
+        yield from self._of_users(producer, rules)
 
     def _of_users(
         self, producer: MutableInstruction, rules: Iterable[Rule]

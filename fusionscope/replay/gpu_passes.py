@@ -18,7 +18,6 @@ from fusionscope.replay.gemm_fusion_v2 import GemmFusionV2
 from fusionscope.replay.gpu_multi_output import GpuMultiOutputFusion
 from fusionscope.replay.gpu_target import (
     GpuTarget,
-    has_older_passes,
     is_known_to_run,
     pick_gpu_books,
     read_device,
@@ -26,6 +25,7 @@ from fusionscope.replay.gpu_target import (
 )
 from fusionscope.replay.horizontal import HorizontalInputFusion, HorizontalLoopFusion
 from fusionscope.replay.legacy_fusion import LegacyFusion
+from fusionscope.replay.older_passes import has_older_passes
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.priority_fusion import PriorityFusion
 from fusionscope.replay.priority_record import recorded_users, undecided_order

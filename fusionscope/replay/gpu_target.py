@@ -9,6 +9,7 @@ from fusionscope.dump import DumpedModule
 from fusionscope.dump.debug_options import DebugOptions
 from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.errors import UnusableInput
+from fusionscope.replay.older_passes import has_older_passes
 from fusionscope.replay.priority_fusion import RecordedOrder
 from fusionscope.rules.books import GPU_BOOKS, Books
 from fusionscope.rules.gpu.gemm_v1 import GPU_GEMM_V1
@@ -23,8 +24,7 @@ _ONLY_IN = {
     ): "gpu-0.11",
 }  # fmt: skip
 _NEWEST = "gpu-0.12"
-# What names the passes that priority fusion replaced, and an early stage before jaxlib 0.4.35.
-_BEFORE_PRIORITIES = frozenset({"fusion", "fusion_merger"})
+# An early stage before jaxlib 0.4.35.
 _BEFORE_0_4_35 = ("collective-optimizations", "pipeline-start", "all-reduce-folder")
 
 _GEMM = GPU_GEMM_V2.pass_name
@@ -120,14 +120,6 @@ def pick_gpu_books(module: DumpedModule) -> Books:
         return books
     other = GPU_GEMM_V2 if chosen[-1] == "true" else GPU_GEMM_V1
     return tuple(other if book.pass_name == _GEMM else book for book in books)
-
-
-def has_older_passes(module: DumpedModule) -> bool:
-    """Whether the passes fused that priority fusion replaced."""
-    return any(
-        name.pipeline == "fusion" and not _BEFORE_PRIORITIES.isdisjoint((name.after, name.before))
-        for name in (stage.name for stage in module.stages)
-    )
 
 
 def _version_of(module: DumpedModule) -> str:

@@ -297,7 +297,10 @@ class HorizontalInputFusion:
 def _input_sizes(
     candidate: MutableInstruction, state: MultiOutputState
 ) -> tuple[int, tuple[int, ...]]:
-    """Rank and dimensions of what its reduction reads. Source: GetInputShapeForMultiOutputFusion."""
+    """Rank and dimensions of what its reduction reads.
+
+    Source: GetInputShapeForMultiOutputFusion.
+    """
     hero = state.hero(candidate)
     shape = hero.operands[0].shape if hero.operands else hero.shape
     return shape.rank, sizes(shape)

@@ -31,25 +31,29 @@ _NORMALIZED = (UNARY | BINARY | _ARRAYS.keys()).union(
 _CONVOLUTION = "__cudnn$conv"
 
 
-def normalize_layouts(graph: MutableModule) -> None:
-    """Normalizes the layouts of all that is not in fusions."""
+def normalize_layouts(graph: MutableModule, *, spares_bitcasts: bool = True) -> None:
+    """Normalizes the layouts of all that is not in fusions. Older compilers, which do not
+    spare bitcasts, make them between equal layouts too."""
     for computation in graph.post_order():
         if not computation.is_fused:
-            _Normalizer(computation).run()
+            _Normalizer(computation, spares_bitcasts=spares_bitcasts).run()
 
 
 class _Normalizer:
     """Source: LayoutNormalizationVisitor."""
 
-    def __init__(self, computation: MutableComputation) -> None:
+    def __init__(self, computation: MutableComputation, *, spares_bitcasts: bool) -> None:
         self._computation = computation
+        self._spares = spares_bitcasts
         self._visited: set[MutableInstruction] = set()
 
     def run(self) -> None:
         visit(self._computation, self._visit, self._visited)
 
     def _visit(self, instruction: MutableInstruction) -> None:
-        if instruction.parent is None or all(map(_is_normal, _around(instruction))):
+        if instruction.parent is None:
+            return
+        if self._spares and all(map(_is_normal, _around(instruction))):
             return
         if instruction.opcode == "constant":
             self._normalize_constant(instruction)
@@ -68,7 +72,7 @@ class _Normalizer:
     def _normalize(self, instruction: MutableInstruction) -> None:
         """Makes another one between normalized arrays, and a bitcast back."""
         count = _ARRAYS.get(instruction.opcode, len(instruction.operands))
-        operands = [_source(each) for each in instruction.operands[:count]]
+        operands = [self._source(each) for each in instruction.operands[:count]]
         operands += instruction.operands[count:]
         shape = _normalized(instruction.shape)
         if instruction.opcode == "transpose" and _keeps_order(instruction):
@@ -82,7 +86,8 @@ class _Normalizer:
     def _surround(self, instruction: MutableInstruction) -> None:
         """Leaves it, and makes bitcasts to the normalized layout and back behind it."""
         users = list(instruction.users)
-        if users and not _is_normal(instruction) and instruction.shape.is_array:
+        is_left = self._spares and _is_normal(instruction)
+        if users and not is_left and instruction.shape.is_array:
             normal = self._as(instruction, _normalized(instruction.shape))
             self._visited.add(normal)
             back = self._as(normal, instruction.shape)
@@ -109,9 +114,13 @@ class _Normalizer:
         supersede(convolution, make("tuple", convolution.shape, elements))
 
     def _as(self, instruction: MutableInstruction, shape: Shape) -> MutableInstruction:
-        if instruction.shape == shape:
+        if self._spares and instruction.shape == shape:
             return instruction
         return self._computation.make("bitcast", shape, [instruction])
+
+    def _source(self, operand: MutableInstruction) -> MutableInstruction:
+        """The normalized array of which it is a bitcast."""
+        return operand if self._spares and _is_normal(operand) else operand.operands[0]
 
 
 def _around(instruction: MutableInstruction) -> list[MutableInstruction]:
@@ -131,11 +140,6 @@ def _normalized(shape: Shape) -> Shape:
 def _is_normal(instruction: MutableInstruction) -> bool:
     """Tuples are not."""
     return instruction.shape.is_array and _normalized(instruction.shape) == instruction.shape
-
-
-def _source(operand: MutableInstruction) -> MutableInstruction:
-    """The normalized array of which it is a bitcast."""
-    return operand if _is_normal(operand) else operand.operands[0]
 
 
 def _keeps_order(transpose: MutableInstruction) -> bool:

@@ -22,6 +22,7 @@ from fusionscope.replay.call_inliner import inline_calls
 from fusionscope.replay.degenerate_dimensions import drop_degenerate_dimensions
 from fusionscope.replay.float_normalization import normalize_floats
 from fusionscope.replay.layout_normalization import normalize_layouts
+from fusionscope.replay.older_passes import has_horizontal_fusion
 from fusionscope.replay.retracing import StageGraph, UserOrder, retrace
 from fusionscope.rules.graph import MutableInstruction, MutableModule, reorder_users
 
@@ -89,7 +90,7 @@ def _follow(module: DumpedModule, since: Stage, until: Stage, users: UserOrder) 
             users = _renamed(users, before, after)
         else:
             name = stage.name.after
-            replay = _find_replay(name, module.read(stage))
+            replay = _find_replay(module, stage)
             followed = retrace(before, after, users, removes_last=name in _REMOVING_LAST)
             followed |= _cloned(before, after, users)
             if replay is not None:
@@ -104,10 +105,13 @@ def _follow(module: DumpedModule, since: Stage, until: Stage, users: UserOrder) 
     return _History(users, before)
 
 
-def _find_replay(name: str, result: Module) -> _Replay | None:
-    """Of the pass of that name that leads to ``result``."""
+def _find_replay(module: DumpedModule, stage: Stage) -> _Replay | None:
+    """Of the pass that leads to ``stage``."""
+    name = stage.name.after
     if name.startswith("float-normalization"):  # and the narrow type behind it
-        return partial(normalize_floats, result=result)
+        return partial(normalize_floats, result=module.read(stage))
+    if name == "layout_normalization" and has_horizontal_fusion(module):
+        return partial(normalize_layouts, spares_bitcasts=False)
     return _REPLAYED.get(name)
 
 

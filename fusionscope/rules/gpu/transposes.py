@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.layouts import NormalTranspose, normal_transpose
+from fusionscope.rules.layouts import NormalTranspose, normal_transpose, sizes
 
 _BANKS = 32  # of shared memory, each of 32 bits
 _BANK_BITS = 32
@@ -18,6 +18,7 @@ _SMALLEST_SIDE = 16
 _SMALLER_SIDE = 8
 _SMALLEST_AREA = 64 * 128  # of a tile with the smaller side
 _WIDEST_MINOR_BITS = 64
+_OLDER_PERMUTATIONS = ((1, 0), (0, 2, 1), (2, 1, 0))
 
 
 class TiledTranspose(NamedTuple):
@@ -46,13 +47,15 @@ def tiled_transpose(instruction: MutableInstruction, emitters: Emitters) -> Tile
     """None where it has no tiled emitter. Source: GetDescriptionForTiledTransposeEmitter."""
     if instruction.opcode != "transpose":
         return None
+    if emitters is Emitters.V0_4:
+        return _older_tiled_transpose(instruction)
     form = normal_transpose(
         instruction.operands[0].shape, instruction.shape, instruction.attribute("dimensions")
     )
     if form is None or len(form.permutation) < 2:
         return None
     bits = instruction.shape.bits
-    packed = _packed_tile(form, bits) if emitters is not Emitters.V0_4 else None
+    packed = _packed_tile(form, bits)
     if packed is not None:
         values = _BANK_BITS // bits
         return TiledTranspose(form, bits, _BANKS * (_BANK_BITS // 8) * _BANKS * values, packed)
@@ -63,13 +66,27 @@ def tiled_transpose(instruction: MutableInstruction, emitters: Emitters) -> Tile
         if wide <= _WIDEST_MINOR_BITS and wide * narrower >= 8 * _SMALLEST_SIDE:
             return TiledTranspose(form, bits, _bytes_of_tile(wide), None)
         return None
-    source_minor = form.source_sizes[-1]
-    is_large = min(source_minor, minor) >= _SMALLEST_SIDE or (
-        min(source_minor, minor) >= _SMALLER_SIDE and source_minor * minor >= _SMALLEST_AREA
-    )
-    if is_large and bits != 4:
+    if _is_large(form.source_sizes[-1], minor) and bits != 4:
         return TiledTranspose(form, bits, _bytes_of_tile(bits), None)
     return None
+
+
+def _is_large(one: int, other: int) -> bool:
+    smaller = min(one, other)
+    return smaller >= _SMALLEST_SIDE or (smaller >= _SMALLER_SIDE and one * other >= _SMALLEST_AREA)
+
+
+def _older_tiled_transpose(transpose: MutableInstruction) -> TiledTranspose | None:
+    """Of a matrix, or of three dimensions of which the last one becomes another."""
+    permutation, extents = transpose.attribute("dimensions"), sizes(transpose.shape)
+    if permutation not in _OLDER_PERMUTATIONS:
+        return None
+    if not _is_large(sizes(transpose.operands[0].shape)[-1], extents[-1]):
+        return None
+    if permutation == (1, 0):
+        permutation, extents = (0, 2, 1), (1, *extents)
+    bits = transpose.shape.bits
+    return TiledTranspose(NormalTranspose(extents, permutation), bits, _bytes_of_tile(bits), None)
 
 
 def _bytes_of_tile(bits: int) -> int:

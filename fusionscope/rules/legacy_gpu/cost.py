@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fusionscope.rules.gpu.cost.analysis import CostAnalysis
 from fusionscope.rules.gpu.cost.duration import Duration
 from fusionscope.rules.gpu.cost.memory import (
     KERNEL_LAUNCH,
@@ -17,8 +18,37 @@ from fusionscope.rules.gpu.cost.memory import (
 )
 from fusionscope.rules.gpu.cost.model import CostModel, Estimate, RunTime, SharedReads
 from fusionscope.rules.gpu.cost.numbers import f32, round_to_int64, saturated, to_int64
+from fusionscope.rules.gpu.fusion import merged_size
+from fusionscope.rules.gpu.state import GpuState, is_fusion
 from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction
+from fusionscope.rules.indexing import EMITTED_ANEW
+
+
+def merged_code(
+    producer: MutableInstruction, consumer: MutableInstruction, state: GpuState
+) -> tuple[int, int]:
+    """Instructions that would be emitted for the two as one kernel, and how often their code
+    branches: what was computed before a branch is computed again in it.
+
+    Source: ProducerConsumerMergedTooLarge.
+    """
+    costs, repeated = state.model.costs, 1
+    if is_fusion(consumer):
+        parameter = consumer.fused.parameters[consumer.operands.index(producer)]
+        repeated = int(costs.of_fusion(consumer).emitted[parameter])
+    branches = int(repeated * _branches(producer, costs) + _branches(consumer, costs))
+    return merged_size(producer, consumer, state), branches
+
+
+def _branches(instruction: MutableInstruction, costs: CostAnalysis) -> int:
+    """Source: IrBasicBlockSplitCount."""
+    if not is_fusion(instruction):
+        return instruction.opcode in EMITTED_ANEW
+    emitted = costs.of_fusion(instruction).emitted
+    return sum(
+        int(emitted[each]) for each in instruction.fused.instructions if each.opcode in EMITTED_ANEW
+    )
 
 
 def estimate(

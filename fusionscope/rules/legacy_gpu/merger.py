@@ -17,12 +17,11 @@ from fusionscope.rules.gpu.fusion import (
     ParameterBudget,
     ReductionBudget,
     SharedMemoryBudget,
-    merged_size,
 )
 from fusionscope.rules.gpu.multi_output import find_real_hero, is_transposing
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.legacy_gpu.cost import estimate
+from fusionscope.rules.legacy_gpu.cost import estimate, merged_code
 from fusionscope.rules.legacy_gpu.fusible import FUSIBLE, PRODUCER_CONSUMER_RULES, find_clash
 from fusionscope.rules.properties import leaves
 from fusionscope.rules.rule import Decision, Rule, RuleBook
@@ -153,20 +152,27 @@ class MergedCode(MergeRule):
     id: ClassVar = "leg-fm-ir"
     title: ClassVar = "its code would be emitted too often"
     what: ClassVar = (
-        "For one of the users, the instructions of the fusion, times how often the user's code "
-        "computes it, and those of the user are more than the limit."
+        "For one of the users, the code of both would have more branches than allowed: one for "
+        "each concatenate, dot, dynamic-update-slice, pad, reduce and reduce-window, as often as "
+        "it is emitted. Or the instructions of the fusion, times how often the user's code computes it, "
+        "and those of the user, doubled with each branch, are more than the limit."
     )
-    why: ClassVar = "Code can grow exponentially where values are computed for each of their uses."
+    why: ClassVar = (
+        "What was computed before a branch is computed again in it, so code grows exponentially."
+    )
     lever: ClassVar = "break the chain with lax.optimization_barrier where it hurts least"
 
     limit: int = 10_000
+    branches: int = 10
 
     def check(self, producer: MutableInstruction, state: GpuState) -> Decision | None:
         for user in producer.users:
-            size = merged_size(producer, user, state)
-            if size > self.limit:
-                message = f"if merged with {user.name} will generate huge IR"
-                return self.refuse(message, instructions=size, limit=self.limit)
+            size, branches = merged_code(producer, user, state)
+            message = f"if merged with {user.name} will generate huge IR"
+            if branches > self.branches:
+                return self.refuse(message, branches=branches, limit=self.branches)
+            if size << branches > self.limit:
+                return self.refuse(message, instructions=size << branches, limit=self.limit)
         return None
 
 

@@ -32,7 +32,7 @@ from fusionscope.rules.gpu.multi_output import (
     SiblingOrder,
 )
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.legacy_gpu.cost import estimate
+from fusionscope.rules.legacy_gpu.cost import estimate, merged_code
 from fusionscope.rules.legacy_gpu.fusible import find_clash, is_loop_fusible_producer
 from fusionscope.rules.rule import Decision, Rule, RuleBook
 
@@ -75,6 +75,21 @@ class OlderOutputCost(OutputCost):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class OlderOutputCodeSize(OutputCodeSize):
+    """Code doubles with each branch."""
+
+    branches: int = 10
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        size, branches = merged_code(pair.producer, pair.consumer, state.gpu)
+        if branches > self.branches:
+            return self.refuse(branches=branches, limit=self.branches)
+        if size << branches > self.limit:
+            return self.refuse(instructions=size << branches, limit=self.limit)
+        return None
+
+
 LEGACY_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
     "legacy-multi-output",
     "multi_output_fusion",
@@ -96,7 +111,7 @@ LEGACY_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
         SharedMemoryBudget(),
         ReductionBudget(),
         OutputParameterBudget(),
-        OutputCodeSize(),
+        OlderOutputCodeSize(),
         OlderOutputCost(),
         OutputChoice(),
     ),

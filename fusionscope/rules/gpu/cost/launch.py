@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fusionscope.dump.device import CudaCapability, Device, RocmCapability
@@ -35,7 +36,6 @@ _COLUMN_THREADS = 128
 _SCATTER_WARPS = 4
 _SCATTER_BITS = 128
 _FALLBACK_THREADS = 128
-_NOT_UNROLLED_IN_0_4 = frozenset("atan2 cosine power reduce-window sine tan".split())
 
 
 class Launch(NamedTuple):
@@ -43,82 +43,51 @@ class Launch(NamedTuple):
     threads: int
 
 
-def launch_of(emission: Emission, device: Device, max_unroll: int, emitters: Emitters) -> Launch:
+Reached = Callable[
+    [FusionBody, Sequence[MutableInstruction]], Mapping[MutableInstruction, Sequence[int]]
+]
+
+
+def launch_of(emission: Emission, device: Device, max_unroll: int) -> Launch:
     """``max_unroll`` is the flag xla_gpu_experimental_max_unroll_factor."""
-    if emitters is Emitters.V0_4 and emission.kind in _OTHERWISE_IN_0_4:
-        return _launch_in_0_4(emission, device)
     kind = emission.kind
     if kind is EmitterKind.LOOP:
         updates = in_place_updates(emission.body, emission.roots)
         if updates is not None:
             update = updates[0].operands[1].shape
-            return _loop(update, device, _unroll(emission, update, device, max_unroll))
-        shape = _first_leaf(emission.roots[0].shape)
-        launch = _loop(shape, device, _unroll(emission, shape, device, max_unroll))
+            return loop_launch(update, device, _unroll(emission, update, device, max_unroll))
+        shape = first_leaf(emission.roots[0].shape)
+        launch = loop_launch(shape, device, _unroll(emission, shape, device, max_unroll))
         return Launch(_split(launch.blocks, launch.threads, device), launch.threads)
     if kind is EmitterKind.REDUCTION:
         return _reduction(emission, device)
     if kind is EmitterKind.TRANSPOSE:
-        return _transpose(emission, device, emitters)
+        return _transpose(emission, device)
     if kind is EmitterKind.CONCATENATE:
         return _concatenate(emission, device, max_unroll)
     if kind is EmitterKind.SCATTER:
         return _scatter(emission, device, max_unroll)
     elements = sum(leaf.element_count for leaf in leaves(emission.roots[0].shape))
-    return Launch(_ceil(elements, _FALLBACK_THREADS), _FALLBACK_THREADS)
+    return Launch(ceil_of(elements, _FALLBACK_THREADS), _FALLBACK_THREADS)
 
 
-# What 0.4 launches in another way, as it unrolls other loops.
-_OTHERWISE_IN_0_4 = frozenset(
-    {EmitterKind.LOOP, EmitterKind.SLICES, EmitterKind.CONCATENATE, EmitterKind.SCATTER}
-)
-
-
-def _launch_in_0_4(emission: Emission, device: Device) -> Launch:
-    """Source: xla/service/gpu/fusions/*_mlir.cc of October 2024."""
-    kind, hero = emission.kind, emission.heroes[0]
-    if kind is EmitterKind.SCATTER:
-        return _loop(hero.operands[-1].shape, device, 1)
-    if kind is EmitterKind.SLICES:
-        unroll = _ceil(8, emission.output_bits)
-        return _loop(emission.roots[0].operands[0].shape, device, unroll)
-    if kind is EmitterKind.CONCATENATE:
-        shape = _largest_operand(hero).shape
-    else:
-        updates = in_place_updates(emission.body, emission.roots)
-        shape = updates[0].operands[1].shape if updates is not None else emission.roots[0].shape
-    return _loop(_first_leaf(shape), device, _unroll_in_0_4(emission, _first_leaf(shape), device))
-
-
-def _unroll_in_0_4(emission: Emission, shape: Shape, device: Device) -> int:
-    """Elements per thread. Source: ComputeLoopFusionConfig, MayPreventVectorization."""
-    elements = shape.element_count
-    unroll = 1
-    if elements >= device.threads_per_core_limit * device.core_count and not any(
-        each.opcode in _NOT_UNROLLED_IN_0_4 or _gets_slower_unrolled(each)
-        for each in emission.body.instructions()
-    ):
-        unroll = math.gcd(elements, _UNROLL)
-    return max(unroll, _ceil(8, emission.output_bits))
-
-
-def _ceil(number: int, by: int) -> int:
+def ceil_of(number: int, by: int) -> int:
     return -(-number // by)
 
 
-def _first_leaf(shape: Shape) -> Shape:
+def first_leaf(shape: Shape) -> Shape:
     while shape.is_tuple:
         shape = shape.elements[0]
     return shape
 
 
-def _loop(shape: Shape, device: Device, unroll: int) -> Launch:
+def loop_launch(shape: Shape, device: Device, unroll: int) -> Launch:
     """Source: CalculateLaunchDimensions."""
-    items = _ceil(shape.element_count, unroll) or 1
+    items = ceil_of(shape.element_count, unroll) or 1
     threads = min(device.threads_per_warp * _WARPS, items)
-    blocks = _ceil(items, threads)
-    rows = _ceil(blocks, device.block_dim_limit_x)
-    return Launch(_ceil(blocks, rows) * rows, threads)
+    blocks = ceil_of(items, threads)
+    rows = ceil_of(blocks, device.block_dim_limit_x)
+    return Launch(ceil_of(blocks, rows) * rows, threads)
 
 
 def _split(blocks: int, threads: int, device: Device) -> int:
@@ -137,11 +106,11 @@ def _split(blocks: int, threads: int, device: Device) -> int:
         return blocks
     rows = 2
     while rows <= device.block_dim_limit_y:
-        if fits(_ceil(blocks, rows)):
-            return _ceil(blocks, rows) * rows
+        if fits(ceil_of(blocks, rows)):
+            return ceil_of(blocks, rows) * rows
         rows *= 2
     rows = device.block_dim_limit_y
-    return _ceil(blocks, rows) * rows
+    return ceil_of(blocks, rows) * rows
 
 
 def _unroll(emission: Emission, shape: Shape, device: Device, max_unroll: int) -> int:
@@ -152,7 +121,7 @@ def _unroll(emission: Emission, shape: Shape, device: Device, max_unroll: int) -
         _gets_slower_unrolled(each) for each in emission.body.instructions()
     ):
         unroll = math.gcd(elements, _max_unroll(emission, device, max_unroll))
-    return max(unroll, _ceil(8, emission.output_bits))
+    return max(unroll, ceil_of(8, emission.output_bits))
 
 
 def _gets_slower_unrolled(instruction: MutableInstruction) -> bool:
@@ -212,12 +181,12 @@ def _concatenate(emission: Emission, device: Device, max_unroll: int) -> Launch:
     hero = emission.heroes[0]
     dimension = hero.attribute("dimensions")[0]
     extents = [sizes(operand.shape)[dimension] for operand in hero.operands]
-    largest = _largest_operand(hero).shape
+    largest = largest_operand(hero).shape
     unroll = math.gcd(_unroll(emission, largest, device, max_unroll), *extents)
-    return _loop(largest, device, unroll)
+    return loop_launch(largest, device, unroll)
 
 
-def _largest_operand(concatenate: MutableInstruction) -> MutableInstruction:
+def largest_operand(concatenate: MutableInstruction) -> MutableInstruction:
     """The first with most in the dimension that is concatenated."""
     dimension = concatenate.attribute("dimensions")[0]
     return max(concatenate.operands, key=lambda each: sizes(each.shape)[dimension])
@@ -240,36 +209,36 @@ def _scatter(emission: Emission, device: Device, max_unroll: int) -> Launch:
     ):
         target = sizes(scatter.operands[0].shape)
         places = math.prod(target[i] - slice_sizes[i] + 1 for i in range(index_size))
-        per_warp = _ceil(slices, max(most_warps, places))
+        per_warp = ceil_of(slices, max(most_warps, places))
         vector = _SCATTER_BITS // indices.bits
         if index_size == 1 and per_warp > vector:
-            per_warp = _ceil(per_warp, vector) * vector
-        return Launch(_ceil(slices, per_warp * _SCATTER_WARPS), _SCATTER_WARPS * warp)
+            per_warp = ceil_of(per_warp, vector) * vector
+        return Launch(ceil_of(slices, per_warp * _SCATTER_WARPS), _SCATTER_WARPS * warp)
     vector = math.gcd(math.prod(slice_sizes), _unroll(emission, updates, device, max_unroll))
-    launch = _loop(updates, device, vector)
-    return Launch(launch.blocks, _ceil(launch.threads, warp) * warp)
+    launch = loop_launch(updates, device, vector)
+    return Launch(launch.blocks, ceil_of(launch.threads, warp) * warp)
 
 
-def _transpose(emission: Emission, device: Device, emitters: Emitters) -> Launch:
+def _transpose(emission: Emission, device: Device) -> Launch:
     """Source: transpose.cc."""
     transpose = emission.transpose
     assert transpose is not None, "a transpose kernel has a transpose"
     is_rocm = isinstance(device.capability, RocmCapability)
     threads = _TILE * (8 if is_rocm else 4)
     if transpose.packed_tile is not None:
-        return Launch(math.prod(map(_ceil, *transpose.packed_tile)), threads)
+        return Launch(math.prod(map(ceil_of, *transpose.packed_tile)), threads)
     source, permutation = transpose.form.source_sizes, transpose.form.permutation
     tile = [1] * len(source)
     if permutation[-1] == len(source) - 1:
         tile[-1] = source[-1]
         tile[-2] = tile[permutation[-2]] = _TILE
-        return Launch(math.prod(map(_ceil, source, tile)), threads)
+        return Launch(math.prod(map(ceil_of, source, tile)), threads)
     tile[-1] = tile[permutation[-1]] = _TILE
-    launch = Launch(math.prod(map(_ceil, source, tile)), threads)
-    tiles = sum(tiled_transpose(hero, emitters) is not None for hero in emission.heroes)
+    launch = Launch(math.prod(map(ceil_of, source, tile)), threads)
+    tiles = sum(tiled_transpose(hero, Emitters.V0_10) is not None for hero in emission.heroes)
     vector = _vector_of_transpose(transpose, tiles, launch, device)
     tile[-1] = tile[permutation[-1]] = _TILE * vector
-    return Launch(math.prod(map(_ceil, source, tile)), threads)
+    return Launch(math.prod(map(ceil_of, source, tile)), threads)
 
 
 def _vector_of_transpose(
@@ -306,7 +275,9 @@ def _reduction(emission: Emission, device: Device) -> Launch:
         blocks, threads = _small_column(form)
     else:
         blocks, threads = _column(emission, form)
-    return Launch(_split(blocks, threads, device) * _count_groups(emission, device), threads)
+    return Launch(
+        _split(blocks, threads, device) * count_groups(emission, device, _reached), threads
+    )
 
 
 def _rows_together(kept: int, per_row: int) -> int:
@@ -333,7 +304,7 @@ def _several_rows(emission: Emission, form: Reduction, device: Device) -> Launch
     def launch() -> Launch:
         per_row = size // vector
         rows = _rows_together(form.middle, per_row)
-        return Launch(_ceil(form.middle, rows), rows * per_row)
+        return Launch(ceil_of(form.middle, rows), rows * per_row)
 
     if size > device.threads_per_warp * vector:
         return None
@@ -348,9 +319,9 @@ def _row(form: Reduction, device: Device) -> Launch:
     Source: RowReductionFusion.
     """
     warp = device.threads_per_warp
-    per_row = _ceil(_ceil(form.minor, _ELEMENTS_PER_THREAD), warp) * warp
+    per_row = ceil_of(ceil_of(form.minor, _ELEMENTS_PER_THREAD), warp) * warp
     rows = _rows_together(form.middle, per_row)
-    return Launch(_ceil(form.middle, rows), rows * per_row)
+    return Launch(ceil_of(form.middle, rows), rows * per_row)
 
 
 def _small_column(form: Reduction) -> Launch:
@@ -361,7 +332,7 @@ def _small_column(form: Reduction) -> Launch:
 def _column(emission: Emission, form: Reduction) -> Launch:
     """Source: ColumnReductionFusion."""
     vector = _vector(emission, form.minor)
-    return Launch(form.major * _ceil(form.minor, _TILE * vector), _TILE * _TILE)
+    return Launch(form.major * ceil_of(form.minor, _TILE * vector), _TILE * _TILE)
 
 
 def _vector(emission: Emission, minor: int) -> int:
@@ -378,7 +349,7 @@ def _vector(emission: Emission, minor: int) -> int:
     return 4 if minor % 4 == 0 else 2
 
 
-def _count_groups(emission: Emission, device: Device) -> int:
+def count_groups(emission: Emission, device: Device, reached: Reached) -> int:
     """Reductions that read nothing in common, each of which gets blocks of its own.
 
     Source: reduction_base.cc, GroupDisjointReductions.
@@ -392,11 +363,7 @@ def _count_groups(emission: Emission, device: Device) -> int:
     others = [index for index, root in enumerate(roots) if not is_reduced[root]]
     for other in others[1:]:
         groups.merge(others[0], other)
-    reached: dict[MutableInstruction, list[int]] = {}
-    for index, root in enumerate(roots):
-        for each in _above(body, root):
-            reached.setdefault(each, []).append(index)
-    for each, indices in reached.items():
+    for each, indices in reached(body, roots).items():
         joined: list[int] = []
         has_reduction = False
         for index in indices:
@@ -417,6 +384,17 @@ def _is_scalar(instruction: MutableInstruction) -> bool:
         each.opcode == "constant" or (each.shape.is_array and each.shape.rank == 0)
         for each in (instruction, source)
     )
+
+
+def _reached(
+    body: FusionBody, roots: Sequence[MutableInstruction]
+) -> dict[MutableInstruction, list[int]]:
+    """By instruction, which of ``roots`` are computed from it."""
+    reached: dict[MutableInstruction, list[int]] = {}
+    for index, root in enumerate(roots):
+        for each in _above(body, root):
+            reached.setdefault(each, []).append(index)
+    return reached
 
 
 def _above(body: FusionBody, root: MutableInstruction) -> list[MutableInstruction]:

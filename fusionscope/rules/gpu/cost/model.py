@@ -33,6 +33,7 @@ from fusionscope.rules.gpu.cost.numbers import (
     to_int64,
     wrap_int64,
 )
+from fusionscope.rules.gpu.cost.older_launch import older_launch_of
 from fusionscope.rules.gpu.emitters import (
     Emission,
     EmitterKind,
@@ -237,7 +238,9 @@ class CostModel:
                 pairs = zip(extents, config.tile_sizes, strict=False)
                 counts = (-(-extent // size) for extent, size in pairs)
                 return Launch(math.prod(counts), config.warps * self.device.threads_per_warp)
-        return launch_of(emission, self.device, self._max_unroll, self._emitters)
+        if self._emitters is Emitters.V0_4:
+            return older_launch_of(emission, self.device)
+        return launch_of(emission, self.device, self._max_unroll)
 
     def pair_time(
         self,
