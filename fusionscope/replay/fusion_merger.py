@@ -46,6 +46,9 @@ class FusionMerger:
                 continue
             users = list(producer.users)
             refusal = self._refusal(producer)
+            if refusal is not None and not users:
+                name = producer.name
+                yield Considered(computation.name, name, name, refusal, is_recorded=False)
             for user in users:
                 name = user.name
                 fusion = self._merge(producer, user).name if refusal is None else None

@@ -40,11 +40,13 @@ from fusionscope.rules.gpu.kinds import choose_kind
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.graph import MutableInstruction, MutableModule
 from fusionscope.rules.legacy_gpu.fusion import DUPLICATING, is_expensive
+from fusionscope.rules.legacy_gpu.horizontal import LEGACY_HORIZONTAL_INPUT
 from fusionscope.rules.rule import RuleBook
 from fusionscope.rules.state import FusionState
 
 PRIORITY_FUSION = "priority-fusion"
 _START = "pipeline-start"
+_SILENT = LEGACY_HORIZONTAL_INPUT.pass_name
 
 # The passes of the pipelines that fuse, in their order, as far as they can leave a stage. Source:
 # xla/service/gpu/gpu_compiler.cc, fusion_pipeline.cc, fusion_dispatch_pipeline.cc,
@@ -143,7 +145,11 @@ def find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
                 break
         for name in passes[start:end]:
             if name in known:
-                yield PassRun(name, before, None)
+                following = stages[index + 1]
+                # It says that it changed something only if it changed the last computation.
+                is_silent = acted is None and name == _SILENT
+                has_acted = is_silent and _differs(module, before, following)
+                yield PassRun(name, before, following if has_acted else None)
         if acted is not None and end < len(passes):
             place = end + 1
             if passes[end] in known:
@@ -169,6 +175,10 @@ def _place_of(passes: Sequence[str], stage: Stage, start: int) -> int:
             if distance < least:
                 found, least = place, distance
     return found
+
+
+def _differs(module: DumpedModule, one: Stage, other: Stage) -> bool:
+    return module.read(one).bodies != module.read(other).bodies
 
 
 def _file_name(pass_name: str) -> str:

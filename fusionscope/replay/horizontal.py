@@ -23,6 +23,7 @@ from fusionscope.rules.legacy_gpu.horizontal import (
     Siblings,
     alike,
     count_instructions,
+    have_one_shape,
     outputs_of,
     without_elements,
 )
@@ -74,8 +75,8 @@ class _LoopRun:
     def _fuse_operands(self, siblings: Siblings) -> None:
         """Source: FuseConsumerOperands."""
         found = dict.fromkeys(map(without_elements, siblings.consumer.operands))
-        first, *others = self._rules
-        candidates = [each for each in found if self._allows(first, each, siblings)]
+        candidate, *others = self._rules
+        candidates = [each for each in found if self._allows(candidate, each, siblings)]
         siblings = replace(siblings, candidates=candidates)
         fusible = [
             each
@@ -87,8 +88,10 @@ class _LoopRun:
             count = self._batch.take(fusible, has_slices=siblings.has_slices)
             if count > 1:
                 self._fuse(fusible[:count], has_slices=siblings.has_slices)
-            elif len(fusible) > 1:
-                self._tell(fusible[0], fusible[1], self._batch.refuse())
+            if count < len(fusible):
+                first, other = fusible[0], fusible[count]
+                if siblings.has_slices or have_one_shape(first, other):  # else slices come next
+                    self._tell(first, other, self._batch.refuse())
             fusible = fusible[count:]
 
     def _allows(
@@ -207,7 +210,7 @@ def _flat(made: MutableComputation, output: MutableInstruction) -> MutableInstru
 
 
 def _line(shape: Shape, elements: int) -> Shape:
-    return Shape(shape.element_type, dimensions=(elements,), layout=Layout((0,)))
+    return Shape(shape.element_type, (elements,), (False,), Layout((0,)))
 
 
 def _read_once(fusion: MutableInstruction) -> None:

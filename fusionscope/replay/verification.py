@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.dump.device import Device
-from fusionscope.dump.fusion_explorer import FusionExplorerRecord, Kind, with_fused
+from fusionscope.dump.fusion_explorer import Decision, Kind, with_fused
 from fusionscope.dump.priority_fusion import PriorityFusionRecord
 from fusionscope.errors import UnusableInput
 from fusionscope.history.outcomes import pairs_after
@@ -23,6 +25,7 @@ from fusionscope.replay.comparison import (
     has_same_kernels,
 )
 from fusionscope.replay.gpu_passes import PRIORITY_FUSION
+from fusionscope.replay.older_passes import has_older_passes
 from fusionscope.replay.passes import Settings, find_runs, pick_books, read_settings, replay
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.priority_record import (
@@ -42,8 +45,22 @@ from fusionscope.replay.user_history import (
 from fusionscope.rules.books import Books, find_book
 from fusionscope.rules.gpu.emitters import is_generic_triton
 from fusionscope.rules.graph import MutableModule
+from fusionscope.rules.legacy_gpu.fusion import DUPLICATING
 
 _FUSED = "fused"
+# How records name the passes of which decisions are compared.
+_INSTRUCTION_FUSION, _FUSION_MERGER = "InstructionFusion", "FusionMerger"
+_MULTI_OUTPUT = "multi-output fusion"
+_UNNAMED = re.compile(r"fusion(\.\d+)?")
+_LABELS = {
+    "fusion": _INSTRUCTION_FUSION,
+    DUPLICATING: _INSTRUCTION_FUSION,
+    "fusion_merger": _FUSION_MERGER,
+    "multi_output_fusion": _MULTI_OUTPUT,
+}
+_REFUSALS = frozenset(
+    {Kind.REFUSED, Kind.INELIGIBLE, Kind.REFUSED_SIBLINGS, Kind.REFUSED_MULTI_OUTPUT}
+)
 # What the pass adds to the reason of a pair that it cannot fuse with several outputs either.
 _NO_MULTI_OUTPUT = " ; multi-output fusion not supported by this pass"
 
@@ -193,8 +210,7 @@ def _verify_passes(
         theirs: list[list[_Told]] = []
         record: PriorityFusionRecord | None = None
         try:
-            if run.pass_name == "fusion":
-                theirs = _recorded(module)
+            theirs = _recorded(module, run.pass_name)
             if run.pass_name == PRIORITY_FUSION:
                 record = module.priority_fusion
         except UnusableInput as error:
@@ -295,48 +311,88 @@ def _carry_on(
 
 class _Teller:
     """Calls a fusion by what it grew from: its own number depends on the order in which the
-    computations are gone through, which a dump does not show."""
+    computations are gone through, which a dump does not show. Passes that only join fusions do not
+    tell what a new one grew from: theirs are called by the order in which they are told of."""
 
-    def __init__(self) -> None:
-        self._grew_from: dict[str, str] = {}
+    def __init__(self, label: str) -> None:
+        self._forms_fusions = label == _INSTRUCTION_FUSION
+        self._names: dict[str, str] = {}
 
     def tell(self, producer: str, consumer: str, what: str, fusion: str | None = None) -> _Told:
-        told = _Told(
-            self._grew_from.get(producer, producer), self._grew_from.get(consumer, consumer), what
-        )
-        if fusion is not None and fusion != consumer:
-            self._grew_from[fusion] = f"fusion of {told.consumer}"
+        told = _Told(self._name(producer), self._name(consumer), what)
+        if self._forms_fusions and fusion is not None and fusion != consumer:
+            self._names[fusion] = f"fusion of {told.consumer}"
         return told
+
+    def _name(self, name: str) -> str:
+        if not self._forms_fusions and _UNNAMED.fullmatch(name):
+            return self._names.setdefault(name, f"new fusion {len(self._names) + 1}")
+        return self._names.get(name, name)
 
 
 def _told(plan: FusionPlan) -> list[list[_Told]]:
     """The decisions that the compiler would record, as it would, in order, by computation."""
-    tellers: dict[str, _Teller] = defaultdict(_Teller)
+    label = _LABELS.get(plan.pass_name, "")
+    tellers: dict[str, _Teller] = defaultdict(partial(_Teller, label))
     found: dict[str, list[_Told]] = defaultdict(list)
     for each in plan.decisions:
         if each.is_recorded or each.fusion is not None:
-            what = _FUSED if each.decision.allow else each.decision.message + _NO_MULTI_OUTPUT
+            what = _FUSED if each.decision.allow else each.decision.message
+            if each.fusion is None and label == _INSTRUCTION_FUSION:
+                what += _NO_MULTI_OUTPUT
+            is_about_all = each.fusion is None and label == _FUSION_MERGER
+            consumer = "" if is_about_all else each.consumer
+            if each.fusion is not None and label == _MULTI_OUTPUT:
+                consumer = each.fusion
             teller = tellers[each.computation]
-            found[each.computation].append(
-                teller.tell(each.producer, each.consumer, what, each.fusion)
-            )
+            found[each.computation].append(teller.tell(each.producer, consumer, what, each.fusion))
     return list(found.values())
 
 
-def _recorded(module: DumpedModule) -> list[list[_Told]]:
+def _recorded(module: DumpedModule, pass_name: str) -> list[list[_Told]]:
     """The decisions of each record (there is one for each computation), in order."""
-    return [told for record in module.fusion_explorer if (told := list(_read_record(record)))]
+    label = _LABELS.get(pass_name)
+    if label is None:
+        return []
+    found: list[list[_Told]] = []
+    for record in module.fusion_explorer:
+        own = [each for each in record.decisions if each.pass_name == label]
+        if label == _INSTRUCTION_FUSION and has_older_passes(module):
+            start = _start_of_second_run(own)
+            own = own[start:] if pass_name == DUPLICATING else own[:start]
+        if told := list(_read_record(own, label)):
+            found.append(told)
+    return found
 
 
-def _read_record(record: FusionExplorerRecord) -> Iterator[_Told]:
-    teller = _Teller()
-    for decision, made_of in with_fused(record.decisions):
-        if decision.pass_name != "InstructionFusion":
-            continue
+def _start_of_second_run(decisions: Sequence[Decision]) -> int:
+    """Where those of the run begin that may compute things twice. Only what was fused tells the
+    run; but where nothing is, a run looks at each consumer once, and at each of its operands."""
+    runs = [place for place, each in enumerate(decisions) if each.may_duplicate]
+    end = runs[0] if runs else len(decisions)
+    start = max((p for p, each in enumerate(decisions) if each.may_duplicate is False), default=-1)
+    done = {each.consumer for each in decisions[: start + 1]}
+    current = decisions[start].consumer if start >= 0 else None
+    operands: set[str | None] = set()
+    for place in range(start + 1, end):
+        producer, consumer = decisions[place].producer, decisions[place].consumer
+        if consumer != current:
+            operands = set()
+        if producer in operands or (consumer != current and consumer in done):
+            return place
+        done.add(consumer)
+        operands.add(producer)
+        current = consumer
+    return end
+
+
+def _read_record(decisions: Iterable[Decision], label: str) -> Iterator[_Told]:
+    teller = _Teller(label)
+    for decision, made_of in with_fused(decisions):
         if made_of is not None:
             yield teller.tell(*made_of, _FUSED, decision.consumer)
-        elif decision.kind is Kind.REFUSED and decision.producer and decision.consumer:
-            yield teller.tell(decision.producer, decision.consumer, decision.reason)
+        elif decision.kind in _REFUSALS and decision.producer:
+            yield teller.tell(decision.producer, decision.consumer or "", decision.reason)
 
 
 def _count_agreeing(ours: list[list[_Told]], theirs: list[list[_Told]]) -> int:

@@ -262,7 +262,7 @@ class Batch(Rule):
         outputs = buffers = cost = 0
         for count, candidate in enumerate(candidates):
             one, other = alike(first), alike(candidate)
-            if one[:3] != other[:3] or not (has_slices or _have_one_shape(first, candidate)):
+            if one[:3] != other[:3] or not (has_slices or have_one_shape(first, candidate)):
                 return max(count, 1)
             if count or self.counts_first():
                 outputs += other.outputs
@@ -285,7 +285,7 @@ class Batch(Rule):
         return False
 
 
-def _have_one_shape(one: MutableInstruction, other: MutableInstruction) -> bool:
+def have_one_shape(one: MutableInstruction, other: MutableInstruction) -> bool:
     return same_but_for_type(outputs_of(one)[0].shape, outputs_of(other)[0].shape)
 
 

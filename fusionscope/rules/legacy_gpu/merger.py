@@ -154,8 +154,8 @@ class MergedCode(MergeRule):
     what: ClassVar = (
         "For one of the users, the code of both would have more branches than allowed: one for "
         "each concatenate, dot, dynamic-update-slice, pad, reduce and reduce-window, as often as "
-        "it is emitted. Or the instructions of the fusion, times how often the user's code computes it, "
-        "and those of the user, doubled with each branch, are more than the limit."
+        "it is emitted. Or the instructions of the fusion, times how often the user's code "
+        "computes it, and those of the user, doubled with each branch, are more than the limit."
     )
     why: ClassVar = (
         "What was computed before a branch is computed again in it, so code grows exponentially."
