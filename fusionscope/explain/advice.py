@@ -60,26 +60,7 @@ RULE_TEXTS = {
     "tri-exec": RuleText("no tiling fits", _NO_SOFTMAX_FUSION),
     "tri-space": RuleText("no tiles can be derived for it"),
     "gf-lone": RuleText("nothing to be fused with the dot"),
-    "leg-budget": RuleText("limits of one kernel", _PRIORITY_FUSION),
-    "leg-code-dup": RuleText("its code would be emitted too many times", _PRIORITY_FUSION),
-    "leg-fm-bitcast": RuleText("a consumer only relabels the shape"),
     "leg-fm-bytes": RuleText("merging would move more bytes", _PRIORITY_FUSION),
-    "leg-fm-cost": RuleText("the cost model expects it to be slower", _PRIORITY_FUSION),
-    "leg-fm-ir": RuleText("the fused code would grow too large", _PRIORITY_FUSION),
-    "leg-fm-loop": RuleText("the producer is not a loop fusion", _PRIORITY_FUSION),
-    "leg-fm-uncoalesced": RuleText("memory would be read out of order"),
-    "leg-fm-users": RuleText("nothing reads it"),
-    "leg-if-coalescing": RuleText("memory would be read out of order"),
-    "leg-if-expensive-reuse": RuleText(
-        "the consumer would compute an expensive value repeatedly", _PRIORITY_FUSION
-    ),
-    "leg-if-heavy": RuleText("a heavy value would be computed repeatedly", _PRIORITY_FUSION),
-    "leg-if-producer-fusion": RuleText("the producer is a finished fusion", _PRIORITY_FUSION),
-    "leg-pc-constant": RuleText("a constant goes into fusions only"),
-    "leg-pc-consumer": RuleText("the consumer cannot be fused into"),
-    "leg-pc-mof": RuleText("the producer has several outputs"),
-    "leg-pc-producer": RuleText("the producer cannot be part of a loop"),
-    "leg-pc-reduction-epilogue": RuleText("what follows this reduction stays outside"),
 }
 
 # What keeps its neighbours out by being a kernel of its own: opcode, start of the custom call's

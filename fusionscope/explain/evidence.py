@@ -16,6 +16,7 @@ from fusionscope.rules.messages import rule_of
 from fusionscope.rules.rule import Number
 
 _NEGATIVE = "pf-negative"
+_ANY = "*"  # no name of an instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Evidence:
         What was said last of the pair counts, or else what was said last of the producer together
         with all its consumers: PriorityFusion fuses a producer into all of them or none.
         """
-        parts = self._wholes(consumer)
+        parts = self._wholes(consumer) | {_ANY}
         for name, reason in reversed(self._by_pair.get(producer, [])):
             if name in parts:
                 return reason
@@ -97,6 +98,8 @@ class Evidence:
                 Kind.REJECTED,
             ):
                 rule = rule_of(decision.reason, decision.pass_name)
+                if decision.pass_name == "FusionMerger":  # has the last word on each pair
+                    consumer = _ANY
                 self._refused(producer, consumer, Reason(rule, decision.reason))
 
     def add_steps(self, record: PriorityFusionRecord) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
 from fusionscope.explain.evidence import AroundDots, Evidence, Reason
-from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
+from fusionscope.replay.older_passes import has_older_passes
+from fusionscope.replay.passes import Settings, find_runs, pick_books, read_settings, replay
 from fusionscope.replay.plan import FusionPlan
 from fusionscope.rules.books import Books
+from fusionscope.rules.graph import MutableModule
+from fusionscope.rules.legacy_gpu.fusion import DUPLICATING
 from fusionscope.rules.messages import PASS_OFF
 
 # The passes that decide about pairs, the main one last, by backend.
@@ -15,25 +20,29 @@ _DECIDING = {
     "cpu": ("dot-library-rewriter", "fusion"),
     "gpu": ("triton-gemm-rewriter", "priority-fusion"),
 }
+# Before priority fusion.
+_OLDER = ("fusion", DUPLICATING, "fusion_merger")
 
 
 class Replayed:
     """The reasons of replayed passes, by the names that instructions had before each.
 
-    ``main_pass`` is the one that decides about most pairs.
+    ``main_pass`` is the one that decides about most pairs. Plans of passes that go on with the
+    graph of the one before count as one.
     """
 
     def __init__(
-        self, plans: dict[str, FusionPlan], main_pass: str, *, is_off: bool = False
+        self, plans: Mapping[str, Sequence[FusionPlan]], main_pass: str, *, is_off: bool = False
     ) -> None:
         self.main_pass = main_pass
         self._is_off = is_off
         self._evidence: dict[str, Evidence] = {}
-        for name, plan in plans.items():
+        for name, chain in plans.items():
             evidence = self._evidence[name] = Evidence()
-            evidence.add_plan(plan)
+            for plan in chain:
+                evidence.add_plan(plan)
         gemm = plans.get("triton-gemm-rewriter")
-        self._around_dots = AroundDots(gemm) if gemm is not None else None
+        self._around_dots = AroundDots(*gemm) if gemm is not None else None
 
     def reason(self, pass_name: str, producer: str, consumer: str) -> Reason | None:
         if self._is_off:
@@ -62,11 +71,25 @@ def replay_passes(
     if passes is None:
         return None
     settings, books = read_settings(module, device), books or pick_books(module)
+    if module.backend == "gpu" and has_older_passes(module):
+        return _replay_older(module, settings, books)
     if not module.lets_run(passes[-1]):
         return Replayed({}, passes[-1], is_off=True)
     plans = {
-        run.pass_name: replay(run.pass_name, module.read(run.before), settings, books)
+        run.pass_name: (replay(run.pass_name, module.read(run.before), settings, books),)
         for run in find_runs(module)
         if run.pass_name in passes
     }
     return Replayed(plans, passes[-1]) if plans else None
+
+
+def _replay_older(module: DumpedModule, settings: Settings, books: Books) -> Replayed | None:
+    """One after the other, so that the last one that looked at a pair is heard last."""
+    chain: list[FusionPlan] = []
+    graph: MutableModule | None = None
+    for run in find_runs(module):
+        if run.pass_name in _OLDER:
+            before = module.read(run.before)
+            graph = graph or MutableModule(before)
+            chain.append(replay(run.pass_name, before, settings, books, graph))
+    return Replayed({_OLDER[0]: chain}, _OLDER[0]) if chain else None

@@ -84,7 +84,10 @@ def what_if(
             if following and find_divergence(as_is.module, following[0]) is not None:
                 notes.append(_PASSES_BETWEEN)
     pairs = [pairs_after(inputs[0], plan.module) for plan in (as_is, plan)]
-    refused = Replayed(old, runs[-1].pass_name), Replayed(new, runs[-1].pass_name)
+    refused = [
+        Replayed({name: (plan,) for name, plan in plans.items()}, runs[-1].pass_name)
+        for plans in (old, new)
+    ]
     totals = [total_kernels(each.module, module.backend) for each in (as_is, plan)]
     words = [str(changes)] if changes else []
     if other is not None:

@@ -16,9 +16,23 @@ from fusionscope.rules.gpu.kinds import choose_kind
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.rules.inplace import InPlaceRule, check_in_place
-from fusionscope.rules.legacy_gpu.merger import MergeRule
+from fusionscope.rules.legacy_gpu.merger import AllMerge, MergeRule
 from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.rules.state import FusionPair
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """``user`` is the one that a rule is about, None where it is about all of them."""
+
+    user: MutableInstruction | None
+    decision: Decision
+
+    def of(self, user: MutableInstruction) -> Decision:
+        if self.user in (None, user):
+            return self.decision
+        assert self.user is not None
+        return AllMerge().refuse_because(self.user.name, self.decision)
 
 
 @dataclass(slots=True)
@@ -46,52 +60,55 @@ class FusionMerger:
                 continue
             users = list(producer.users)
             refusal = self._refusal(producer)
-            if refusal is not None and not users:
-                name = producer.name
-                yield Considered(computation.name, name, name, refusal, is_recorded=False)
+            if refusal is not None:
+                for user in users or [producer]:
+                    is_recorded = bool(users) and user is users[0]
+                    yield Considered(
+                        computation.name,
+                        producer.name,
+                        user.name,
+                        refusal.of(user),
+                        is_recorded=is_recorded,
+                    )
+                continue
             for user in users:
                 name = user.name
-                fusion = self._merge(producer, user).name if refusal is None else None
-                decision = refusal or NO_OBJECTION
-                is_recorded = refusal is None or user is users[0]
-                yield Considered(
-                    computation.name, producer.name, name, decision, fusion, is_recorded
-                )
-            if refusal is None:
-                self._forget(producer)
-                computation.remove(producer)
+                fusion = self._merge(producer, user).name
+                yield Considered(computation.name, producer.name, name, NO_OBJECTION, fusion)
+            self._forget(producer)
+            computation.remove(producer)
 
-    def _refusal(self, producer: MutableInstruction) -> Decision | None:
+    def _refusal(self, producer: MutableInstruction) -> _Refusal | None:
         """Rules about one user are asked in groups: a group of one user, then of the next."""
         for _, group in groupby(self.book, lambda rule: isinstance(rule, MergeRule)):
             rules = list(group)
-            refusal = next(filter(None, self._decisions(producer, rules)), None)
-            if refusal is not None:
-                return refusal
+            for user, decision in self._decisions(producer, rules):
+                if decision is not None:
+                    return _Refusal(user, decision)
         return None
 
     def _decisions(
         self, producer: MutableInstruction, rules: Iterable[Rule]
-    ) -> Iterator[Decision | None]:
+    ) -> Iterator[tuple[MutableInstruction | None, Decision | None]]:
+        """What each rule says, and of which user, where it is about one."""
         for rule in rules:
             if isinstance(rule, MergeRule):
-                yield rule.check(producer, self.state)
+                yield None, rule.check(producer, self.state)
         yield from self._of_users(producer, rules)
 
     def _of_users(
         self, producer: MutableInstruction, rules: Iterable[Rule]
-    ) -> Iterator[Decision | None]:
+    ) -> Iterator[tuple[MutableInstruction | None, Decision | None]]:
         for user in producer.users:
             pair = FusionPair(producer, user, user.operands.index(producer))
             for is_in_place, group in groupby(rules, lambda rule: isinstance(rule, InPlaceRule)):
                 if is_in_place:
-                    yield check_in_place(
-                        tuple(rule for rule in group if isinstance(rule, InPlaceRule)), pair
-                    )
+                    in_place = tuple(rule for rule in group if isinstance(rule, InPlaceRule))
+                    yield user, check_in_place(in_place, pair)
                 else:
                     for rule in group:
                         if isinstance(rule, GpuPairRule):
-                            yield rule.check(pair, self.state)
+                            yield user, rule.check(pair, self.state)
 
     def _merge(self, producer: MutableInstruction, user: MutableInstruction) -> MutableInstruction:
         fusion = user

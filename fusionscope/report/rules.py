@@ -60,17 +60,23 @@ def list_to_markdown(pages: Sequence[RulePage]) -> str:
 
 
 def _markdown_list(pages: Sequence[RulePage]) -> Iterator[str]:
-    for pass_name in dict.fromkeys(page.pass_name for page in pages):
-        yield f"## {pass_name}\n"
+    for heading, group in _by_pass(pages):
+        yield f"## {heading}\n"
         yield "| rule | in a few words | thresholds | jaxlib |\n|---|---|---|---|"
-        for page in pages:
-            if page.pass_name == pass_name:
-                rule = page.rule
-                yield (
-                    f"| [{rule.id}]({rule.id}.md) | {cell(rule.title)} "
-                    f"| {_thresholds(page.thresholds)} | {', '.join(page.versions)} |"
-                )
+        for page in group:
+            rule = page.rule
+            yield (
+                f"| [{rule.id}]({rule.id}.md) | {cell(rule.title)} "
+                f"| {_thresholds(page.thresholds)} | {', '.join(page.versions)} |"
+            )
         yield ""
+
+
+def _by_pass(pages: Sequence[RulePage]) -> Iterator[tuple[str, list[RulePage]]]:
+    """The pages of each pass, with its name and backend: the name alone may be that of two."""
+    for key in dict.fromkeys((page.pass_name, page.backend) for page in pages):
+        group = [page for page in pages if (page.pass_name, page.backend) == key]
+        yield f"{key[0]} ({key[1]})", group
 
 
 def page_to_markdown(page: RulePage) -> str:
@@ -136,16 +142,14 @@ def print_list(pages: Sequence[RulePage], console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    for pass_name in dict.fromkeys(page.pass_name for page in pages):
-        backend = next(page.backend for page in pages if page.pass_name == pass_name)
-        console.print(Text(f"{pass_name} ({backend})", style="bold"))
+    for heading, group in _by_pass(pages):
+        console.print(Text(heading, style="bold"))
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
-        for page in pages:
-            if page.pass_name == pass_name:
-                limits = Text(f" {_thresholds(page.thresholds)}", style="dim")
-                table.add_row(page.rule.id, Text(page.rule.title) + limits)
+        for page in group:
+            limits = Text(f" {_thresholds(page.thresholds)}", style="dim")
+            table.add_row(page.rule.id, Text(page.rule.title) + limits)
         console.print(Padding(table, (0, 0, 0, 2)))
     console.print("fusionscope rules ID prints the page of one of them")
 

@@ -17,7 +17,11 @@ from fusionscope.rules.graph import MutableInstruction, MutableModule
 from fusionscope.rules.rule import Decision
 from fusionscope.rules.state import FusionPair
 
-TAKING_WISHES = ("fusion", "priority-fusion")  # the passes whose rules pairs are asked of
+TAKING_WISHES = (
+    "fusion",
+    "fusion-duplicating",
+    "priority-fusion",
+)  # the passes whose rules pairs are asked of
 _NEEDED = "fusion-wrapper"
 _NUMBER = re.compile(r"[0-9]{1,18}")
 

@@ -232,20 +232,8 @@ MESSAGES = (
     ("Reduction identity is not a constant or a supported convert of a constant.", "sm-reduce-ok"),
     ("SymbolicTileAnalysis failed: {…}", "sm-tiling-search"),
     # Instruction fusion and fusion merger of older GPU compilers.
-    ("not fusing bitcast ops", "leg-fm-bitcast"),
     ("merged-to-current-bytes-ratio of {…} is not favorable", "leg-fm-bytes"),
     ("if merged with {…} will generate huge IR", "leg-fm-ir"),
-    ("not a loop fusion", "leg-fm-loop"),
-    ("would read mostly uncoalesced", "leg-fm-uncoalesced"),
-    ("fusion has no users", "leg-fm-users"),
-    ("fusing the producer would break read coalescing", "leg-if-coalescing"),
-    ("the producer is expensive, and the consumer reuses inputs", "leg-if-expensive-reuse"),
-    ("the fusion would create a heavy computation", "leg-if-heavy"),
-    ("the producer is a fusion", "leg-if-producer-fusion"),
-    ("not fusing constant", "leg-pc-constant"),
-    ("the consumer is not input-fusible and not loop-fusible", "leg-pc-consumer"),
-    ("the producer is not fusible as it is a multi-output fusion", "leg-pc-mof"),
-    ("the producer is not loop-fusible", "leg-pc-producer"),
     ("Reduction epilogue fusion is not enabled.", "leg-pc-reduction-epilogue"),
     ("Reduction output fusion only works for race free reductions", "leg-pc-reduction-epilogue"),
     ("Reductions from/to continuous dims epilogue not fusible", "leg-pc-reduction-epilogue"),
@@ -254,16 +242,11 @@ MESSAGES = (
 
 # Where one message belongs to different rules in different passes: what it means in that pass, by
 # what it means elsewhere. The passes are named as in the labels of the Fusion Explorer.
-_OLDER_BUDGET = {
-    "budget-params": "leg-budget",
-    "budget-reductions": "leg-budget",
-    "budget-shmem": "leg-budget",
-}
 _IN_PASS = {
     "PriorityFusion": {"base-root": "pf-root"},
-    "InstructionFusion": {**_OLDER_BUDGET, "pf-code-dup": "leg-code-dup"},
-    "FusionMerger": {**_OLDER_BUDGET, "mof-pc-cost": "leg-fm-cost"},
-    "multi-output fusion": {"leg-fm-ir": "mof-pc-consumer"},
+    "InstructionFusion": {"pf-code-dup": "leg-code-dup"},
+    "FusionMerger": {"mof-pc-cost": "leg-fm-cost", "mof-heroes": "leg-fm-heroes"},
+    "multi-output fusion": {"leg-fm-ir": "mof-pc-size"},
 }
 
 RULE_IDS = frozenset(

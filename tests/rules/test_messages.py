@@ -42,7 +42,7 @@ def test_no_message_is_taken_for_another(inserted):
             "base-globally-unfusible",
         ),
         ("shared memory usage would be over the budget of 49152B", None, "budget-shmem"),
-        ("over 8 unnested reductions in fusion", "FusionMerger", "leg-budget"),
+        ("over 8 unnested reductions in fusion", "FusionMerger", "budget-reductions"),
         ("not fusing into the output of the root instruction", "PriorityFusion", "pf-root"),
         ("not fusing into the output of the root instruction", "InstructionFusion", "base-root"),
         ("will execute slower if fused", "multi-output fusion", "mof-pc-cost"),

@@ -78,6 +78,7 @@ from fusionscope.rules.gpu.triton_support import (
     TritonVersion,
     unsupported,
 )
+from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction, MutableModule
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
@@ -126,9 +127,12 @@ def test_a_pair_that_the_compiler_recorded() -> None:
     size = 4 * elements
     once = read_time(H100, blocks, size, size)
     write = write_time(H100, size)
-    tanh = combine(compute_time(H100, 467 * elements, blocks, threads), once + write)
-    sum_ = combine(compute_time(H100, 7 * elements, blocks, threads), 2 * once + write)
-    both = combine(compute_time(H100, 474 * elements, blocks, threads), 2 * once + write)
+
+    def time(cycles: int, reads: int) -> Duration:
+        compute = compute_time(H100, cycles * elements, blocks, threads, Emitters.V0_10)
+        return combine(compute, reads * once + write, Emitters.V0_10)
+
+    tanh, sum_, both = time(467, 1), time(7, 2), time(474, 2)
     assert microseconds(2 * KERNEL_LAUNCH + tanh + sum_) == f32(4.8005)
     assert microseconds(KERNEL_LAUNCH + both) == f32(2.904)
 

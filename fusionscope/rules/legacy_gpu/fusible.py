@@ -110,7 +110,7 @@ def _leads_straight_to_root(parameter: MutableInstruction) -> bool:
 @dataclass(frozen=True, slots=True)
 class NotLoopProducer(GpuPairRule):
     id: ClassVar = "leg-pc-producer"
-    title: ClassVar = "the producer is nothing that a fusion can begin with"
+    title: ClassVar = "no fusion can begin with the producer"
     what: ClassVar = (
         "The producer is neither elementwise, nor a loop fusion, nor one of bitcast, broadcast, "
         "concatenate, constant, copy, gather, iota, pad, reduce (of one array), reduce-window, "
@@ -133,7 +133,7 @@ class NotLoopProducer(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class ReductionEpilogue(GpuPairRule):
     id: ClassVar = "leg-pc-reduction-epilogue"
-    title: ClassVar = "the result of a reduction is not only passed on"
+    title: ClassVar = "what follows a reduction stays outside"
     what: ClassVar = (
         "The producer is, or ends in, a reduction with threads that work together, and the "
         "consumer does more than change its elements one by one, each from that one value; or "
@@ -169,7 +169,7 @@ class ReductionEpilogue(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class NotFusibleConsumer(GpuPairRule):
     id: ClassVar = "leg-pc-consumer"
-    title: ClassVar = "the consumer is nothing that a fusion can end in"
+    title: ClassVar = "no fusion can end in the consumer"
     what: ClassVar = (
         "The consumer is neither a reduction, a scatter or a tiled transpose, nor a fusion that "
         "ends in one, nor elementwise, nor a loop fusion, nor one of broadcast, concatenate, copy, "

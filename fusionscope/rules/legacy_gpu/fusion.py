@@ -122,7 +122,7 @@ class Coalescing(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class HeavyComputation(GpuPairRule):
     id: ClassVar = "leg-if-heavy"
-    title: ClassVar = "a long sum would be computed for each read"
+    title: ClassVar = "long sums would be computed repeatedly"
     what: ClassVar = (
         "The producer computes an element from more than the limit of others (a reduction in a "
         "plain loop, or a reduce-window), and the consumer reads elements of it more than once: by "

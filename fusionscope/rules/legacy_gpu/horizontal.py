@@ -240,7 +240,7 @@ def alike(instruction: MutableInstruction) -> Alike:
 @dataclass(frozen=True, slots=True)
 class Batch(Rule):
     id: ClassVar = "leg-hl-batch"
-    title: ClassVar = "the two are not alike, or the kernel is full"
+    title: ClassVar = "not alike, or the kernel is full"
     what: ClassVar = (
         "Of two operands that could be side by side, the element type, the number of outputs or "
         "the number of instructions differs (in a loop of one shape, the shape too); or the kernel "

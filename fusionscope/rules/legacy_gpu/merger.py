@@ -119,7 +119,7 @@ class MergedHeroes(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class Uncoalesced(MergeRule):
     id: ClassVar = "leg-fm-uncoalesced"
-    title: ClassVar = "most of what a reduction reads would be transposed"
+    title: ClassVar = "a reduction would mostly read transposed data"
     what: ClassVar = (
         "A user is, or ends in, a reduction with threads that work together, and copies and "
         "transposes that move elements make at least this per cent of as many elements as the "
@@ -197,6 +197,22 @@ class MergedSlower(MergeRule):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class AllMerge(Rule):
+    id: ClassVar = "leg-fm-all-users"
+    title: ClassVar = "another user cannot take it"
+    what: ClassVar = "Another user of the fusion refuses it, by a rule of its own."
+    why: ClassVar = (
+        "What goes into some users only must still be computed for the others: nothing is saved."
+    )
+    lever: ClassVar = "what stands in the way is the other user: give it a value of its own"
+    source: ClassVar = _SOURCE
+
+    def refuse_because(self, user: str, decision: Decision) -> Decision:
+        """``user`` is the one that refuses, by ``decision``."""
+        return self.refuse(decision.message, because=f"{user}, {decision.rule}")
+
+
 LEGACY_FUSION_MERGER: RuleBook[Rule] = RuleBook(
     "legacy-fusion-merger",
     "fusion_merger",
@@ -215,5 +231,6 @@ LEGACY_FUSION_MERGER: RuleBook[Rule] = RuleBook(
         ParameterBudget(),
         MergedCode(),
         MergedSlower(),
+        AllMerge(),
     ),
 )
