@@ -1,10 +1,11 @@
 """Regenerates every dump under samples/dumps, each in a child process of the right interpreter.
 
     python samples/make.py --python 0.12=PATH --python 0.12-rocm=PATH --python 0.11=PATH
-        --python 0.10=PATH [--only GLOB]
+        --python 0.10=PATH --python 0.4.35=PATH --python 0.4.34=PATH [--only GLOB]
 
 An interpreter needs jax of that version, with the CUDA plugin, and for the TPU ones also libtpu;
-0.12-rocm needs the ROCm plugin, and the libraries that this is linked with.
+0.12-rocm needs the ROCm plugin, and the libraries that this is linked with. Those of 0.4 need
+Python 3.11, numpy before 2 and nvidia-cuda-nvcc-cu12 before 12.7.
 Only what a reader of dumps needs is kept, and no path of this machine remains in it.
 """
 
@@ -22,8 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SAMPLES = Path(__file__).resolve().parent
-# About library calls on a GPU, and compiled for nothing else.
-GPU_PROGRAMS = ("libraries", "projections")
+# About library calls on a GPU, and the passes of older compilers: compiled for nothing else.
+GPU_PROGRAMS = ("libraries", "projections", "updates")
+OLDER_PASSES = ("--xla_gpu_enable_priority_fusion=false",)
 PROGRAMS = tuple(
     sorted({path.stem for path in (SAMPLES / "programs").glob("*.py")} - {*GPU_PROGRAMS})
 )
@@ -121,6 +123,15 @@ BATCHES = (
         "h100-jaxlib-0.10", "0.10", "h100", ("concatenate", "dense", "softmax"), ("concatenate",)
     ),
     Batch("h100-jaxlib-0.11", "0.11", "h100", ("dense",)),
+    Batch(
+        "a100-jaxlib-0.4.35",
+        "0.4.35",
+        "a100",
+        ("cartpole", "reductions", "updates"),
+        ("cartpole", "updates"),
+        flags=OLDER_PASSES,
+    ),
+    Batch("h100-jaxlib-0.4.34", "0.4.34", "h100", ("updates",), ("updates",), flags=OLDER_PASSES),
 )
 
 
