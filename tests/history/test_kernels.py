@@ -39,11 +39,13 @@ def identifier(path: Path) -> str:
 def test_launches_are_those_of_the_thunk_sequence(dump):
     """The GPU compiler lists beside the dump what the program will launch."""
     (sequence,) = dump.glob("*.thunk_sequence.txt")
+    older = re.findall(r"^kKernel\t, kernel = (\w+),", sequence.read_text(), re.M)
     launched = Counter(
         found[2].partition(" grid")[0] if found[1] == "kCustomKernel" else found[1]
         for found in re.finditer(r"^ *\d+: (\w+) +\[.*?\] *(.*)$", sequence.read_text(), re.M)
         if found[1] not in ("kAsyncDone", "kAsyncStart", "kWhile")
     )
+    launched.update(older)
     found = kernels(dump)
     names = {re.sub(r"\W", "_", kernel.name) for kernel in found}
     assert len(found) == launched.total()

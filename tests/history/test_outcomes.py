@@ -30,7 +30,7 @@ def test_no_record_and_no_name_says_otherwise(dump):
     counts: Counter[str] = Counter()
     for check in (check_record, check_explorer, check_names):
         assert list(check(module, counts)) == []
-    assert counts["names: agree"] > 0
+    assert counts["names: agree"] > 0 or "jaxlib-0.4" in str(dump)  # no signs mark names there
     assert not module.fusion_explorer or counts["explorer: steps agree"] > 0
     # In these the pass finds nothing to fuse.
     nothing = "convolution", "h100/softmax", "h100-jaxlib-0.10/softmax", "a100/dense"

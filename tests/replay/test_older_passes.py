@@ -1,0 +1,128 @@
+"""The passes that fused for GPUs before priority fusion, on real dumps of them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump.device import Device, find_device
+from fusionscope.explain import Selection
+from fusionscope.explain.explain import explain_module
+from fusionscope.explain.story import tell
+from fusionscope.replay.passes import find_runs, pick_books, read_settings
+from fusionscope.replay.verification import Verification, verify
+from fusionscope.rules.gpu.state import GpuState
+from fusionscope.rules.graph import MutableModule
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+DUMPS = sorted((SAMPLES / "dumps").glob("*jaxlib-0.4*/*"))
+PASSES = (
+    "fusion",
+    "fusion-duplicating",
+    "fusion_merger",
+    "multi_output_fusion",
+    "horizontal_loop_fusion",
+    "horizontal_input_fusion",
+)
+
+
+def name(dump: Path) -> str:
+    return f"{dump.parent.name}/{dump.name}"
+
+
+def card(dump: Path) -> Device:
+    """Nothing in such a dump says which GPU it was made for."""
+    return find_device(str(SAMPLES / "devices" / f"{dump.parent.name.partition('-')[0]}.txtpb"))
+
+
+def opened(dump: Path) -> DumpedModule:
+    (module,) = open_dump(dump).modules
+    return module
+
+
+@cache
+def verified(path: Path) -> Verification:
+    dump = open_dump(path)
+    return verify(dump, dump.modules, None, card(path))
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=name)
+def test_every_plan_and_every_recorded_decision_is_the_compilers(dump: Path) -> None:
+    found = verified(dump)
+    assert not found.problems
+    assert [each.pass_name for each in found.passes] == ["variadic-op-splitter", *PASSES]
+    for run in found.passes:
+        assert run.is_identical, run.divergence
+        assert run.decisions_agreeing == run.decisions, run.disagreement
+
+
+def test_each_pass_acts_in_one_of_them() -> None:
+    acting = {
+        run.pass_name for dump in DUMPS for run in verified(dump).passes if run.after is not None
+    }
+    assert acting == set(PASSES)
+
+
+def test_decisions_of_each_recorded_pass_are_compared() -> None:
+    compared = {run.pass_name for dump in DUMPS for run in verified(dump).passes if run.decisions}
+    assert compared == set(PASSES[:4])
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=name)
+def test_the_rules_are_those_of_the_version(dump: Path) -> None:
+    """Only 0.4.35 limits a horizontal fusion by what its loop is when unrolled."""
+    (version,) = re.findall(r"jaxlib-([\d.]+)", dump.parent.name)
+    books = pick_books(opened(dump))
+    (book,) = [each for each in books if each.pass_name == "horizontal_loop_fusion"]
+    assert book.versions == (version,)
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=name)
+def test_kernels_are_launched_as_the_model_takes_them_to_be(dump: Path) -> None:
+    """Of the sequence that the compiler wrote when it had code for all kernels."""
+    (sequence,) = dump.glob("*.thunk_sequence.txt")
+    pattern = r"kernel = (\w+), .*?blocks: \{(\d+), (\d+), (\d+)\}, threads/block: \{(\d+),"
+    launched = {
+        kernel: (int(x) * int(y) * int(z), int(threads))
+        for kernel, x, y, z, threads in re.findall(pattern, sequence.read_text())
+    }
+    assert launched
+    module = opened(dump)
+    assert module.final is not None
+    settings = read_settings(module, card(dump)).gpu
+    assert settings is not None
+    model = GpuState(settings.device, settings.settings).model
+    for instruction in MutableModule(module.read(module.final)).entry.instructions:
+        expected = launched.pop(re.sub(r"\W", "_", instruction.name), None)
+        assert expected is None or model.launch(model.emission(instruction)) == expected
+    assert not launched
+
+
+def test_the_story_of_horizontal_fusion() -> None:
+    """Ten fusions become two: four by writing their siblings' results too, and two of these by
+    lying side by side in a kernel with the others."""
+    dump = SAMPLES / "dumps" / "a100-jaxlib-0.4.35" / "updates"
+    told = {each.pass_name: each for each in tell(opened(dump)).passes}
+    assert [told[p].fusions for p in ("multi_output_fusion", *PASSES[4:])] == [4, 3, 2]
+
+
+def test_the_story_of_fusion_merger() -> None:
+    dump = SAMPLES / "dumps" / "a100-jaxlib-0.4.35" / "cartpole"
+    told = {each.pass_name: each for each in tell(opened(dump)).passes}
+    assert [told[p].fusions for p in ("fusion", "fusion_merger")] == [5, 3]
+
+
+def test_a_refusal_is_explained_by_the_record_and_the_rules() -> None:
+    """The fusion that the comparison grew into cannot go into the result, a tuple, so it goes into
+    no user."""
+    dump = SAMPLES / "dumps" / "a100-jaxlib-0.4.35" / "cartpole"
+    module = opened(dump)
+    assert len(list(find_runs(module))) == 7
+    (pair,) = [
+        each for each in explain_module(module, Selection(device=card(dump))).pairs if each.reason
+    ]
+    assert (pair.reason, pair.evidence) == ("leg-fm-all-users", "agree")
