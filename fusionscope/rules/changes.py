@@ -36,8 +36,9 @@ class PairPattern(NamedTuple):
         return f"{self.producer} -> {self.consumer}"
 
     def fits(self, pair: FusionPair) -> bool:
-        """Whether it names the producer, and what reads it in the consumer."""
-        return _is_named(pair.producer, self.producer) and any(
+        """Whether it names the producer, or what makes the value in it, and what reads that in the
+        consumer."""
+        return any(_is_named(maker, self.producer) for maker in _makers(pair)) and any(
             _is_named(reader, self.consumer) for reader in _readers(pair)
         )
 
@@ -56,6 +57,13 @@ def unfitting(patterns: Iterable[PairPattern], module: Module) -> list[PairPatte
 def _is_named(instruction: MutableInstruction, pattern: str) -> bool:
     names = (instruction.name, instruction.origin, instruction.opcode)
     return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _makers(pair: FusionPair) -> Iterable[MutableInstruction]:
+    """The producer, and the last operation in it."""
+    if pair.producer.opcode != "fusion":
+        return (pair.producer,)
+    return (pair.producer, pair.producer.fused.root)
 
 
 def _readers(pair: FusionPair) -> Iterable[MutableInstruction]:
