@@ -10,6 +10,7 @@ from fusionscope.hlo import Module
 from fusionscope.rerun.buffers import walk_control_flow
 from fusionscope.rules.aliasing import in_place_operands
 from fusionscope.rules.graph import MutableInstruction, MutableModule
+from fusionscope.rules.layouts import same_elements_in_memory
 from fusionscope.rules.properties import is_elementwise
 
 _FUSIBLE = frozenset(
@@ -21,14 +22,14 @@ _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 _ONLY_LAST = frozenset({"scatter", "tuple"})
 
 
-def require_legal(after: Module, own: Module, program: Module) -> None:
+def require_legal(after: Module, own: Module, program: Module, backend: str | None) -> None:
     """Raises ``UnusableInput`` where ``after`` holds a kernel that no compiler takes, or is not the
     module of ``program``. The kernels of ``own``, which the compiler made, are not questioned."""
     _require_signature(after, program)
     known = {_contents(each) for each in _fusions(MutableModule(own))}
     for fusion in _fusions(MutableModule(after)):
         if fusion.fusion_kind != "kCustom" and _contents(fusion) not in known:
-            for problem in find_problems(fusion):
+            for problem in find_problems(fusion, backend):
                 raise UnusableInput(f"{fusion.name} cannot be a kernel: {problem}")
 
 
@@ -75,8 +76,8 @@ def _contents(fusion: MutableInstruction) -> tuple[object, ...]:
     )
 
 
-def find_problems(fusion: MutableInstruction) -> Iterator[str]:
-    """Why ``fusion`` cannot be a kernel, in words."""
+def find_problems(fusion: MutableInstruction, backend: str | None) -> Iterator[str]:
+    """Why ``fusion`` cannot be a kernel of ``backend``, in words."""
     root = fusion.fused.root
     for inner in fusion.fused.instructions:
         if inner.opcode == "fusion":
@@ -86,12 +87,14 @@ def find_problems(fusion: MutableInstruction) -> Iterator[str]:
                 yield f"{inner.opcode} {inner.name} can only be its last operation"
         elif inner.opcode not in _FUSIBLE and not is_elementwise(inner):
             yield f"a kernel of several operations holds no {inner.opcode} ({inner.name})"
-    yield from _differing_results(fusion)
+    yield from _differing_results(fusion, backend)
     yield from _hazards(fusion)
 
 
-def _differing_results(fusion: MutableInstruction) -> Iterator[str]:
-    """All results are computed in one loop; that of a reduction goes over what it reads."""
+def _differing_results(fusion: MutableInstruction, backend: str | None) -> Iterator[str]:
+    """All results are computed in one loop; that of a reduction goes over what it reads. On GPUs a
+    loop knows the same memory by other dimensions (XLA, gpu_fusible.cc,
+    ShapesCompatibleForMultiOutputFusion)."""
     root = fusion.fused.root
     if root.opcode != "tuple":
         return
@@ -102,7 +105,11 @@ def _differing_results(fusion: MutableInstruction) -> Iterator[str]:
         for each in root.operands
     ]
     for each, shape in zip(root.operands, looped, strict=True):
-        if shape.dimensions != looped[0].dimensions or shape.is_tuple:
+        is_same = not shape.is_tuple and (
+            shape.dimensions == looped[0].dimensions
+            or (backend == "gpu" and same_elements_in_memory(shape, looped[0]))
+        )
+        if not is_same:
             first = root.operands[0]
             yield (
                 f"its results {first.name} {first.shape} and {each.name} {each.shape} are not of "

@@ -89,7 +89,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
     elif module.backend == "cpu":
         assign_tasks(graph, _threads())
     after = to_module(graph)
-    require_legal(after, module.read(end), before)
+    require_legal(after, module.read(end), before, module.backend)
     return Plan(words, before, after, rest)
 
 

@@ -178,7 +178,7 @@ def test_operations_that_no_kernel_holds(case: str) -> None:
     line, problem = BODIES[case]
     name, _, rest = line.partition(" ")
     fusion = fused(f"  {name} = {rest}\n  ROOT y = f32[8] negate({name})")
-    assert any(problem in each for each in find_problems(fusion))
+    assert any(problem in each for each in find_problems(fusion, "cpu"))
 
 
 def fused(body: str):
@@ -230,39 +230,70 @@ def test_results_of_different_shapes() -> None:
     graph = MutableModule(CHAIN)
     (name,) = place_kernels(graph, [("a", "r")], lambda _: "kLoop")
     fusion = next(each for each in graph.entry.instructions if each.name == name)
-    assert any("not of one shape" in each for each in find_problems(fusion))
+    assert any("not of one shape" in each for each in find_problems(fusion, "cpu"))
     fusion.fusion_kind = "kInput"  # which loops over what the reduction reads
-    assert not list(find_problems(fusion))
+    assert not list(find_problems(fusion, "cpu"))
 
 
 def test_a_kernel_that_reads_what_it_overwrites() -> None:
     update = "dynamic-update-slice(x, u, n)"
     safe = fused(f"  ROOT y = f32[8] {update}")
-    assert not list(find_problems(safe))
+    assert not list(find_problems(safe, "cpu"))
     reversed_ = fused(
         "  r = f32[8] reverse(x), dimensions={0}\n  s = f32[2] slice(r), slice={[0:2]}\n"
         "  ROOT y = f32[8] dynamic-update-slice(x, s, n)"
     )
-    assert any("overwrites x" in each for each in find_problems(reversed_))
+    assert any("overwrites x" in each for each in find_problems(reversed_, "cpu"))
 
 
 def test_a_kernel_that_reads_just_what_it_updates() -> None:
     part = "  p = f32[2] dynamic-slice(x, n), dynamic_slice_sizes={2}\n"
     update = "  ROOT y = f32[8] dynamic-update-slice(x, q, n)"
-    assert not list(find_problems(fused(f"{part}  q = f32[2] negate(p)\n{update}")))
+    assert not list(find_problems(fused(f"{part}  q = f32[2] negate(p)\n{update}"), "cpu"))
     turned = fused(f"{part}  q = f32[2] reverse(p), dimensions={{0}}\n{update}")
-    assert any("overwrites x" in each for each in find_problems(turned))
+    assert any("overwrites x" in each for each in find_problems(turned, "cpu"))
     elsewhere = part.replace("(x, n)", "(x, m)")
     other = "  one = s32[] constant(1)\n  m = s32[] add(n, one)\n"
     moved = fused(f"{other}{elsewhere}  q = f32[2] negate(p)\n{update}")
-    assert any("overwrites x" in each for each in find_problems(moved))
+    assert any("overwrites x" in each for each in find_problems(moved, "cpu"))
+
+
+@pytest.mark.parametrize(
+    ("other", "backend", "is_legal"),
+    [
+        ("f32[6]{0}", "gpu", True),
+        ("f32[6]{0}", "cpu", False),
+        ("f32[1,2,3]{2,1,0}", "gpu", True),
+        ("f32[2,3,1]{0,1,2}", "gpu", False),  # the same elements in another order
+        ("f32[7]{0}", "gpu", False),
+    ],
+)
+def test_results_that_are_the_same_memory(other: str, backend: str, is_legal: bool) -> None:
+    module = parse(f"""HloModule two
+
+body {{
+  x = f32[2,3]{{1,0}} parameter(0)
+  y = {other} parameter(1)
+  one = f32[2,3]{{1,0}} negate(x)
+  two = {other} negate(y)
+  ROOT both = (f32[2,3]{{1,0}}, {other}) tuple(one, two)
+}}
+
+ENTRY main {{
+  x = f32[2,3]{{1,0}} parameter(0)
+  y = {other} parameter(1)
+  ROOT f = (f32[2,3]{{1,0}}, {other}) fusion(x, y), kind=kLoop, calls=body
+}}
+""")
+    problems = list(find_problems(MutableModule(module).entry.root, backend))
+    assert problems == [] if is_legal else "not of one shape" in problems[0]
 
 
 def test_a_plan_for_another_module() -> None:
     other = parse("HloModule chain\n\nENTRY main {\n  ROOT x = f32[3] parameter(0)\n}\n")
     with pytest.raises(UnusableInput, match="for another module"):
-        require_legal(other, CHAIN, CHAIN)
-    require_legal(CHAIN, CHAIN, CHAIN)
+        require_legal(other, CHAIN, CHAIN, "cpu")
+    require_legal(CHAIN, CHAIN, CHAIN, "cpu")
 
 
 def test_kernels_of_the_compilers_own_are_not_questioned() -> None:
@@ -270,5 +301,5 @@ def test_kernels_of_the_compilers_own_are_not_questioned() -> None:
     place_kernels(graph, [("a", "r")], lambda _: "kLoop")
     made = to_module(graph)
     with pytest.raises(UnusableInput, match="cannot be a kernel"):
-        require_legal(made, CHAIN, CHAIN)
-    require_legal(made, made, CHAIN)
+        require_legal(made, CHAIN, CHAIN, "cpu")
+    require_legal(made, made, CHAIN, "cpu")
