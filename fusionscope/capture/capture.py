@@ -47,7 +47,8 @@ class Captured:
 
     ``arguments`` are shapes, ``versions`` those of the packages that compiled it by name.
     ``problem`` says in one line why the compiler did not get to the end, and is empty where it did;
-    the stages that it reached are there.
+    the stages that it reached are there. ``compile_s`` are the seconds that it took, dumping its
+    stages, None where it did not.
     """
 
     directory: Path
@@ -58,6 +59,7 @@ class Captured:
     python: str
     versions: Mapping[str, str]
     problem: str
+    compile_s: float | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -70,6 +72,7 @@ class Captured:
             "python": self.python,
             "versions": dict(self.versions),
             "problem": self.problem,
+            "compile_s": self.compile_s,
         }
 
     @property
@@ -120,6 +123,7 @@ def capture(
         told.get("python", ""),
         told.get("versions", {}),
         _with_hint(problem, target),
+        told.get("compile_s"),
     )
     _write_manifest(captured)
     return captured

@@ -16,6 +16,7 @@ import json
 import platform
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ def main() -> None:
         "versions": _versions(),
         "arguments": [],
         "module": "",
+        "compile_s": None,
         "problem": "",
     }
     try:
@@ -94,7 +96,9 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
         lowered = jitted.trace(*arguments).lower()
         told["module"] = module_name(lowered.compiler_ir("stablehlo"))
         _write(told, result)
+        begin = time.perf_counter()
         lowered.compile()
+        told["compile_s"] = time.perf_counter() - begin
     else:
         _compile_module(program, request["device"], request["put"], told, result)
 
@@ -293,10 +297,12 @@ def _compile_module(
             put_in(put, told["module"], device["platform"])
         options = compiler.get_compile_options(1, partitions)
         client = devices[0].client
+        begin = time.perf_counter()
         if device["is_here"]:
             client.compile_and_load(module, _jax.DeviceList(tuple(devices)), options)
         else:
             client.compile(module, _jax.DeviceList(tuple(devices)), options)
+        told["compile_s"] = time.perf_counter() - begin
 
 
 def put_in(text: str, name: str, platform: str) -> None:

@@ -24,6 +24,7 @@ COMMANDS = {
     "capture": "Compile a program, also for a device that is not here, and explain its dump.",
     "rerun": "Compile a dumped program again, with the fusions that changed rules make.",
     "tune": "Look for fusions that make a dumped program faster on the device at hand.",
+    "study": "Versions of one program, compiled, run and compared.",
     "rules": "The compiler's fusion rules, or the page of one of them.",
     "parse": "Read one HLO file and print what is in it.",
 }
@@ -63,6 +64,7 @@ def cli(debug: bool) -> None:
       fusionscope capture model.py:step --device h100
       fusionscope rerun dump_dir/ --allow 'concatenate* -> *'
       fusionscope tune dump_dir/ --budget 300
+      fusionscope study samples/cartpole
       fusionscope rules cpu-concat
       fusionscope parse module_0001.jit_f.before_optimizations.txt
     """

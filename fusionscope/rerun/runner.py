@@ -58,26 +58,16 @@ def _run(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
     jax.config.update("jax_enable_x64", True)  # inputs keep their types
     text, device = request["program"], request["device"]
     (place,) = child.find_devices(device, 1)
-    _prepare_library()
+    prepare_library()
 
     def step(words: str) -> None:
         told["step"] = words
         _tell(told, result)
 
-    def make(executable: dict[str, Any]) -> Executable:
-        if not executable["put"]:
-            return Executable(text, place, inputs, executable["options"])
-        child.put_in(executable["put"], name, device["platform"])
-        try:
-            return Executable(text, place, inputs, executable["options"])
-        finally:
-            child.take_out(device["platform"])
-
     step("running the baseline")
     first, *variants = request["executables"]
-    name = _module_name(text)
-    inputs = _inputs(text, request["inputs"], request["seed"])
-    baseline = make(first)
+    inputs = find_inputs(text, request["inputs"], request["seed"])
+    baseline = make(text, place, inputs, first, device["platform"])
     expected = baseline.run()
     reference = None
     if request["reference"]:
@@ -91,7 +81,7 @@ def _run(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
     for number, variant in enumerate(variants):
         step(f"running variant {number}")
         try:
-            made = make(variant)
+            made = make(text, place, inputs, variant, device["platform"])
             told["numbers"].append(_compare(expected, made.run(), reference))
             told["problems"].append("")
             executables.append(made)
@@ -100,7 +90,21 @@ def _run(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
             told["problems"].append(f"{type(error).__name__}: {error}")
     step("timing")
     # A second compilation of the same may be faster or slower by where its code and buffers lie.
-    told["times"] = _time([*executables, make(first)], request["seconds"])
+    again = make(text, place, inputs, first, device["platform"])
+    told["times"] = take_times([*executables, again], request["seconds"])
+
+
+def make(
+    text: str, place: Any, inputs: Sequence[Any], asked: dict[str, Any], platform: str
+) -> Executable:
+    """The program with the options asked for, and what is to be put in its place, if anything."""
+    if not asked["put"]:
+        return Executable(text, place, inputs, asked["options"])
+    child.put_in(asked["put"], _module_name(text), platform)
+    try:
+        return Executable(text, place, inputs, asked["options"])
+    finally:
+        child.take_out(platform)
 
 
 def _module_name(text: str) -> str:
@@ -110,7 +114,7 @@ def _module_name(text: str) -> str:
     return str(_hlo.hlo_module_from_text(text).name)
 
 
-def _prepare_library() -> None:
+def prepare_library() -> None:
     """Jax readies the functions of LAPACK when it makes calls of them, which it does not here."""
     try:
         from jaxlib.cpu import _lapack
@@ -179,7 +183,7 @@ class Executable:
         return self._keeps_inputs
 
 
-def _inputs(text: str, file: str | None, seed: int) -> list[Any]:
+def find_inputs(text: str, file: str | None, seed: int) -> list[Any]:
     """Those of ``file``, an .npz, in its order, else random ones."""
     import numpy
     from jaxlib import _hlo
@@ -270,7 +274,7 @@ def _distance(true: Any, found: Any) -> float | None:
     return distance / scale if scale else distance
 
 
-def _time(executables: list[Executable], seconds: float) -> list[list[float]]:
+def take_times(executables: list[Executable], seconds: float) -> list[list[float]]:
     """Nanoseconds of one run of each, again and again for ``seconds``, each round in an order of
     its own, so that what else the machine does, and what ran before, meets all of them alike."""
     took = 1

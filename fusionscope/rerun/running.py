@@ -193,15 +193,9 @@ def _run(
 ) -> tuple[dict[str, Any], int, str]:
     """What the process told, its exit code, and its last words."""
     program = find_program(module)
-    is_cpu = module.backend == "cpu"
     request = {
         "program": to_text(program),
-        "device": {
-            "name": "cpu" if is_cpu else "gpu",
-            "platform": "cpu" if is_cpu else "cuda",
-            "is_here": True,
-            "description": None,
-        },
+        "device": device_here(module),
         "inputs": None if inputs is None else str(inputs.resolve()),
         "seed": seed,
         "seconds": seconds,
@@ -214,12 +208,27 @@ def _run(
             for each in injections
         ],
     }
-    environment = os.environ | {
+    return run_process(python, _RUNNER, request, environment_for(module), limit_s)
+
+
+def device_here(module: DumpedModule) -> dict[str, object]:
+    """What ``module`` runs on, as our processes are told it."""
+    is_cpu = module.backend == "cpu"
+    return {
+        "name": "cpu" if is_cpu else "gpu",
+        "platform": "cpu" if is_cpu else "cuda",
+        "is_here": True,
+        "description": None,
+    }
+
+
+def environment_for(module: DumpedModule) -> dict[str, str]:
+    """Of a process that runs programs of ``module``, with the flags that it was compiled with."""
+    return os.environ | {
         "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *own_flags(module)]).strip(),
-        "JAX_PLATFORMS": "cpu" if is_cpu else "",
+        "JAX_PLATFORMS": "cpu" if module.backend == "cpu" else "",
         "JAX_ENABLE_COMPILATION_CACHE": "false",
     }
-    return run_process(python, _RUNNER, request, environment, limit_s)
 
 
 def widen(program: Module) -> str | None:

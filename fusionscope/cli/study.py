@@ -1,0 +1,112 @@
+"""``fusionscope study FOLDER``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fusionscope.cli.output import (
+    format_option,
+    open_console,
+    python_option,
+    show_progress,
+    write_json,
+    write_text,
+)
+
+
+@click.command(name="study")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--device",
+    "devices",
+    metavar="NAME|FILE",
+    multiple=True,
+    default=("a100", "h100", "cpu"),
+    show_default=True,
+    help="What to compile for: cpu and gpu are run too.",
+)
+@click.option(
+    "--size",
+    "sizes",
+    metavar="N",
+    multiple=True,
+    type=click.IntRange(1),
+    help="This size, in the place of the study's own.",
+)
+@click.option(
+    "--seconds",
+    metavar="SECONDS",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long each step is run.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    metavar="SECONDS",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long a compilation may take.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("fusionscope-study"),
+    show_default=True,
+    help="Where the dumps go, a folder each.",
+)
+@python_option
+@format_option("text", "markdown", "json")
+def command(
+    folder: Path,
+    devices: tuple[str, ...],
+    sizes: tuple[int, ...],
+    seconds: float,
+    limit_s: float,
+    output: Path,
+    python: str,
+    format_name: str,
+) -> int:
+    """Compile versions of one program, run those that can be run, and compare them.
+
+    FOLDER holds study.toml: the versions, step by step, each a function or the rules of fusion
+    that are changed for a step before it, and what others measured. For every device and size
+    there is a table: kernels, launches, bytes, time, and how much faster than the first step. On
+    devices that are not here time is an estimate by the compiler's cost model. Every step has a
+    dump, and what stands between its kernels is named. Exit code 1 where a step could not be
+    compiled.
+
+    \b
+    Examples:
+      fusionscope study samples/cartpole
+      fusionscope study samples/cartpole --device cpu --size 64 --size 2048
+      fusionscope study samples/cartpole --device h100 --format markdown
+    """
+    from fusionscope.capture.targets import read_target
+    from fusionscope.report.study import print_study, to_json, to_markdown
+    from fusionscope.study.study import run_study
+    from fusionscope.study.study_files import read_study
+
+    study = read_study(folder)
+    result = run_study(
+        study,
+        [read_target(each) for each in devices],
+        sizes or study.sizes,
+        output,
+        python=python,
+        limit_s=limit_s,
+        seconds=seconds,
+        progress=lambda work: show_progress(work, "Compiling"),
+    )
+    if format_name == "json":
+        write_json(to_json(result), None)
+    elif format_name == "markdown":
+        write_text(to_markdown(result), None)
+    else:
+        with open_console(None) as console:
+            print_study(result, console)
+    return int(any(row.problem for table in result.tables for row in table.rows))

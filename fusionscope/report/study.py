@@ -1,0 +1,158 @@
+"""Versions of one program side by side, as JSON and on a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from fusionscope.report.text import cell, safe, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from fusionscope.study.study import Row, StudyResult, Table
+
+SCHEMA = "fusionscope.study/1"
+_TITLES = ("step", "kernels", "launches", "bytes", "time", "speed-up", "compiling", "paper")
+
+
+def to_json(result: StudyResult) -> dict[str, Any]:
+    """The fields are documented in docs/json.md."""
+    study = result.study
+    return {
+        "schema": SCHEMA,
+        "title": study.title,
+        "work": study.work,
+        "paper": list(study.paper),
+        "steps": [
+            {"name": step.name, "what": step.what, "paper": step.paper, "of": step.of}
+            for step in study.steps
+        ],
+        "tables": [
+            {
+                "target": table.target,
+                "size": table.size,
+                "not_run": table.not_run,
+                "rows": [_row_json(table, row) for row in table.rows],
+            }
+            for table in result.tables
+        ],
+    }
+
+
+def _row_json(table: Table, row: Row) -> dict[str, Any]:
+    speed_up = table.speed_up(row)
+    return {
+        "step": row.step,
+        "dump": str(row.dump),
+        "problem": row.problem,
+        "kernels": row.kernels,
+        "launches": row.launches,
+        "bytes_moved": row.bytes_moved,
+        "compile_s": row.compile_s,
+        "estimate": None if row.estimate is None else asdict(row.estimate),
+        "race": None if row.race is None else asdict(row.race),
+        "speed_up": None if speed_up is None else asdict(speed_up),
+        "refusal": None if row.refusal is None else asdict(row.refusal),
+        "boundaries": list(row.boundaries),
+    }
+
+
+def print_study(result: StudyResult, console: Console) -> None:
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    console.print(Text(safe(result.study.title), style="bold"))
+    for table in result.tables:
+        console.print()
+        console.print(Text(_heading(result, table), style="bold"))
+        grid = Grid(box=None, pad_edge=False)
+        for title in _TITLES:
+            is_words = title in ("step", "paper")
+            grid.add_column(title, justify="left" if is_words else "right", no_wrap=not is_words)
+        for cells in _cells(result, table):
+            grid.add_row(*cells)
+        console.print(grid)
+    console.print()
+    for words in _notes(result):
+        console.print(Text(safe(words)), soft_wrap=True)
+
+
+def to_markdown(result: StudyResult) -> str:
+    lines = [f"# {cell(result.study.title)}", ""]
+    for table in result.tables:
+        lines += [f"## {cell(_heading(result, table))}", "", _line(_TITLES)]
+        lines.append(_line(["---", *["--:"] * (len(_TITLES) - 2), "---"]))
+        lines += [_line([cell(each) for each in cells]) for cells in _cells(result, table)]
+        lines.append("")
+    lines += [f"- {cell(words.strip())}" for words in _notes(result)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _heading(result: StudyResult, table: Table) -> str:
+    per = f", for each of {result.study.work}" if result.study.work > 1 else ""
+    heading = f"{table.target}, size {table.size:,}{per}"
+    if not table.not_run:
+        return f"{heading}: run here"
+    estimated = any(row.estimate is not None for row in table.rows)
+    time = "; time by the compiler's cost model" if estimated else ""
+    return safe(f"{heading}: not run, {table.not_run}{time}")
+
+
+def _cells(result: StudyResult, table: Table) -> list[list[str]]:
+    """What stands in the table, for each step; launches, bytes and time for each unit of work."""
+    work = result.study.work
+    lines = []
+    for row, step in zip(table.rows, result.study.steps, strict=True):
+        figures = [""] * 3
+        if row.kernels:
+            figures = [
+                f"{row.kernels:,}",
+                f"{row.launches / work:,.2f}",
+                size(round(row.bytes_moved / work)),
+            ]
+        compiling = "" if row.compile_s is None else f"{row.compile_s:.2f} s"
+        end = [_time(row, work), _speed_up(table, row), compiling, safe(step.paper)]
+        lines.append([safe(row.step), *figures, *end])
+    return lines
+
+
+def _time(row: Row, work: int) -> str:
+    if row.race is not None:
+        return f"{row.race.median_ns / 1000 / work:,.2f} µs"
+    if row.estimate is None:
+        return ""
+    more = " + library" if row.estimate.unknown_launches else ""
+    return f"{row.estimate.microseconds / work:,.2f} µs{more}"
+
+
+def _speed_up(table: Table, row: Row) -> str:
+    found = table.speed_up(row)
+    return "" if found is None else f"{'≥ ' if found.is_least else ''}{found.times:.2f}x"
+
+
+def _notes(result: StudyResult) -> list[str]:
+    """What each step is, and what stands between the kernels that are left, with the way to its
+    explanation, as the first table has it."""
+    notes = []
+    for row, step in zip(result.tables[0].rows, result.study.steps, strict=True):
+        notes.append(f"{step.name}: {step.what}")
+        if row.problem:
+            notes.append(f"    {row.problem}")
+        for boundary in dict.fromkeys(row.boundaries):
+            notes.append(f"    nothing is fused across {boundary}")
+        if row.refusal is not None:
+            worst = row.refusal
+            notes.append(
+                f"    {worst.producer} -> {worst.consumer} {size(worst.bytes)}: "
+                f"{worst.rule}, {worst.title}"
+            )
+        if row.kernels:
+            notes.append(f"    fusionscope explain {row.dump}")
+    return [*notes, *(f"paper: {words}" for words in result.study.paper)]

@@ -1,0 +1,1 @@
+"""One program in several versions, compiled and run side by side."""

@@ -1,0 +1,236 @@
+"""Compiles every step of a study for every target, and runs those whose device is here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import Target, read_program
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.explain import ModuleFacts, Selection
+from fusionscope.explain.explain import explain_module
+from fusionscope.replay.passes import read_settings
+from fusionscope.rerun.estimates import TimeEstimate, estimate
+from fusionscope.rerun.injection import Injection
+from fusionscope.rerun.plans import Rest, make_plan
+from fusionscope.rerun.racing import Race, Racer, race
+from fusionscope.rerun.rerun import rerun
+from fusionscope.study.study_files import Step, Study
+
+_APART = "not-fused"
+# What no kernel computes: that such a one stands apart tells nothing about fusion.
+_CONTROL_FLOW = {"call", "conditional", "get-tuple-element", "parameter", "tuple", "while"}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The pair that costs most of those that were refused, control flow aside, and the rule."""
+
+    producer: str
+    consumer: str
+    rule: str
+    title: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What came of one step for one target and size. ``dump`` is where its explanation comes from.
+
+    Launches and bytes are of one run, ``compile_s`` the seconds of compiling it and dumping its
+    stages. ``estimate`` is that of the GPU's cost model, None for a CPU; ``race`` what was
+    measured, None where nothing ran. ``boundaries`` are library calls. ``refusal`` is None where
+    rules were changed. ``problem`` says why figures are missing, and is empty otherwise.
+    """
+
+    step: str
+    size: int
+    dump: Path
+    kernels: int = 0
+    launches: int = 0
+    bytes_moved: int = 0
+    compile_s: float | None = None
+    estimate: TimeEstimate | None = None
+    refusal: Refusal | None = None
+    boundaries: tuple[str, ...] = ()
+    race: Race | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedUp:
+    """How many times as fast as the first step. Where the cost model says nothing of a library call
+    of the first step, that is the least."""
+
+    times: float
+    is_least: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The rows of one target and size, in the order of the steps. ``not_run`` says why nothing was
+    run, and is empty where it was."""
+
+    target: str
+    size: int
+    rows: tuple[Row, ...]
+    not_run: str
+
+    def speed_up(self, row: Row) -> SpeedUp | None:
+        """Measured, else by the compiler's cost model; None where neither tells."""
+        first = self.rows[0]
+        if row.race is not None and first.race is not None:
+            return SpeedUp(1 / row.race.ratio.median)
+        if row is first or row.estimate is None or first.estimate is None:
+            return SpeedUp(1.0) if row is first and row.estimate is not None else None
+        if row.estimate.unknown_launches:
+            return None
+        times = first.estimate.microseconds / row.estimate.microseconds
+        return SpeedUp(times, bool(first.estimate.unknown_launches))
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResult:
+    study: Study
+    tables: tuple[Table, ...]
+
+
+def run_study(
+    study: Study,
+    targets: Sequence[Target],
+    sizes: Sequence[int],
+    output: Path,
+    *,
+    python: str = sys.executable,
+    limit_s: float = 600.0,
+    seconds: float = 2.0,
+    progress: Callable[[Sequence[tuple[Target, int, Step]]], Iterable[tuple[Target, int, Step]]] = (
+        lambda work: work
+    ),
+) -> StudyResult:
+    """Dumps go to ``output``, a folder each. What runs here is timed for ``seconds`` for each step,
+    all steps of a table in turns. Raises ``UnusableInput`` where nothing can be compiled."""
+    work = [(target, size, step) for target in targets for size in sizes for step in study.steps]
+    rows: dict[tuple[str, int], list[_Made]] = {}
+    for target, size, step in progress(work):
+        made = rows.setdefault((target.name, size), [])
+        folder = output / target.name / f"{size}" / step.name
+        try:
+            made.append(_make(study, step, size, target, folder, made, python, limit_s))
+        except UnusableInput as error:
+            made.append(_Made(Row(step.name, size, folder, problem=str(error))))
+    tables = []
+    for target in targets:
+        for size in sizes:
+            tables.append(_table(target, size, rows[target.name, size], seconds, python, limit_s))
+    if all(row.problem and not row.launches for table in tables for row in table.rows):
+        raise UnusableInput(tables[0].rows[0].problem, file=str(study.folder))
+    return StudyResult(study, tuple(tables))
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A row, and what it is of: the module of the dump, and what was injected into it, if any."""
+
+    row: Row
+    module: DumpedModule | None = None
+    injection: Injection | None = None
+
+
+def _make(
+    study: Study,
+    step: Step,
+    size: int,
+    target: Target,
+    folder: Path,
+    before: Sequence[_Made],
+    python: str,
+    limit_s: float,
+) -> _Made:
+    injection: Injection | None = None
+    if step.of is not None:
+        source = next(each for each in before if each.row.step == step.of).module
+        if source is None:
+            raise UnusableInput(f"{step.name} is of {step.of}, which was not compiled")
+        plan = make_plan(source, step.changes, Rest.RULES)
+        again = rerun(source, plan, folder, python=python, limit_s=limit_s)
+        captured, injection, problem = again.captured, again.injection, again.problem
+        if captured is None:
+            raise UnusableInput(problem)
+    else:
+        shapes = [shape.replace("{n}", str(size)) for shape in step.arguments]
+        program = read_program(str(study.folder / step.program), shapes)
+        captured = capture(program, target, folder, python=python, limit_s=limit_s)
+        problem = captured.problem
+    module = _largest(folder)
+    facts = explain_module(module, Selection())
+    row = Row(
+        step.name,
+        size,
+        folder,
+        kernels=len(facts.kernels),
+        launches=facts.totals.launches,
+        bytes_moved=facts.totals.bytes_moved,
+        compile_s=captured.compile_s,
+        estimate=_estimate(module),
+        refusal=_costliest(facts) if step.of is None else None,  # rules of ours refuse no pair
+        boundaries=tuple(f"{each.library} {each.computes}" for each in facts.boundaries),
+        problem=problem,
+    )
+    return _Made(row, module, injection)
+
+
+def _largest(folder: Path) -> DumpedModule:
+    """That of the program, where the compiler made small ones beside it."""
+    modules = [each for each in open_dump(folder).modules if each.final is not None]
+    if not modules:
+        raise UnusableInput("the compiler did not get to the end", file=str(folder))
+    return max(modules, key=lambda each: len(each.read(each.stages[0]).bodies))
+
+
+def _estimate(module: DumpedModule) -> TimeEstimate | None:
+    gpu = read_settings(module).gpu if module.backend == "gpu" else None
+    return None if gpu is None or module.final is None else estimate(module.read(module.final), gpu)
+
+
+def _costliest(facts: ModuleFacts) -> Refusal | None:
+    refused = [
+        pair
+        for pair in facts.pairs
+        if pair.outcome == _APART
+        and not _CONTROL_FLOW & {pair.producer.opcode, pair.consumer.opcode}
+    ]
+    if not refused:
+        return None
+    worst = max(refused, key=lambda pair: pair.bytes_saved)
+    return Refusal(
+        worst.producer.name,
+        worst.consumer.name,
+        worst.reason or "",
+        worst.title or "",
+        worst.bytes_saved,
+    )
+
+
+def _table(
+    target: Target, size: int, made: Sequence[_Made], seconds: float, python: str, limit_s: float
+) -> Table:
+    rows = [each.row for each in made]
+    if not target.is_here:
+        return Table(target.name, size, tuple(rows), "the device is not here")
+    racers = {
+        number: Racer(each.module, each.injection or Injection())
+        for number, each in enumerate(made)
+        if each.module is not None and not each.row.problem
+    }
+    try:
+        races = race(list(racers.values()), seconds=seconds, python=python, limit_s=limit_s)
+    except UnusableInput as error:
+        return Table(target.name, size, tuple(rows), str(error))
+    for number, found in zip(racers, races, strict=True):
+        rows[number] = replace(rows[number], race=found)
+    return Table(target.name, size, tuple(rows), "")

@@ -1,0 +1,133 @@
+"""The `study` command: its tables, and steps that fail."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from sample_dumps import ROOT, documented, keys
+
+with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
+
+PROGRAM = """
+import jax.numpy as jnp
+from jax import lax
+
+
+def apart(x):
+    return lax.optimization_barrier(jnp.exp(x)) + 1.0
+
+
+def together(x):
+    return jnp.exp(x) + 1.0
+"""
+
+STUDY = """
+title = "A barrier"
+sizes = [64]
+work = 2
+paper = ["it costs <b>much</b>"]
+
+[[steps]]
+name = "apart"
+what = "with a barrier"
+program = "model.py:apart"
+arguments = ["f32[{n},8]"]
+
+[[steps]]
+name = "together"
+what = "without"
+program = "model.py:together"
+arguments = ["f32[{n},8]"]
+paper = "2x"
+
+[[steps]]
+name = "forbidden"
+of = "together"
+forbid = ["exponential -> add"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text(PROGRAM)
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path
+
+
+@with_jax
+def test_versions_side_by_side(run, folder):
+    done = run(folder, "--device", "cpu", "--device", "h100", "--seconds", "0.01",
+               "--output", folder / "out", "--format", "json")  # fmt: skip
+    document = json.loads(done.out)
+    here, elsewhere = document["tables"]
+    assert here["not_run"] == ""
+    assert [row["kernels"] for row in here["rows"]] == [2, 1, 2]
+    assert [row["launches"] for row in here["rows"]] == [2, 1, 2]
+    for row in here["rows"]:
+        assert not row["problem"]
+        assert row["race"]["median_ns"] > 0
+        assert row["compile_s"] > 0
+        assert row["speed_up"]["times"] == 1 / row["race"]["ratio"]["median"]
+        assert list(Path(row["dump"]).glob("module_*after_optimizations.txt"))
+    # A fifth of the bytes: what is between the two is written and read.
+    first, second, third = (row["bytes_moved"] for row in here["rows"])
+    assert first == third == 2 * second == 4 * 64 * 8 * 4
+    assert elsewhere["not_run"]
+    if importlib.util.find_spec("jax_cuda13_plugin") is None:
+        assert all(row["problem"] for row in elsewhere["rows"])
+        assert done.code == 1
+        return
+    assert done.code == 0
+    times = [row["estimate"]["microseconds"] for row in elsewhere["rows"]]
+    assert times[0] > times[1]
+    assert elsewhere["rows"][1]["speed_up"] == {"times": times[0] / times[1], "is_least": False}
+    assert {each for each in documented("study") if "refusal." not in each} <= keys(document) | {
+        "tables[].rows[].refusal", "tables[].rows[].estimate", "tables[].rows[].race",
+        "tables[].rows[].speed_up", "tables[].rows[].boundaries[]",
+    }  # fmt: skip
+    assert keys(document) <= documented("study")
+
+
+@with_jax
+def test_a_step_that_fails_does_not_spoil_the_rest(run, folder):
+    (folder / "study.toml").write_text(STUDY.replace("model.py:apart", "model.py:nothing"))
+    done = run(folder, "--device", "cpu", "--size", "16", "--seconds", "0.01",
+               "--output", folder / "out", "--format", "markdown")  # fmt: skip
+    assert done.code == 1
+    assert "cpu, size 16, for each of 2: run here" in done.out
+    assert "nothing" in done.out
+    assert "| together | 1 | 0.50 |" in done.out
+    assert "&lt;b>much" in done.out
+
+
+@with_jax
+def test_the_table_on_a_terminal_names_what_refuses(run, folder):
+    done = run(folder, "--device", "cpu", "--seconds", "0.01", "--output", folder / "out")
+    assert done.code == 0
+    assert "A barrier\n" in done.out
+    assert "paper: it costs <b>much</b>" in done.out
+    assert f"fusionscope explain {folder / 'out' / 'cpu' / '64' / 'apart'}" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["nowhere"], "No such file"),
+        ([ROOT / "samples/cartpole", "--device", "abacus"], "abacus"),
+        ([ROOT / "samples/cartpole", "--size", "0"], "0"),
+    ],
+)
+def test_what_cannot_be_studied_is_told(run, arguments, problem):
+    done = run(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert problem in done.errors
+    assert "Traceback" not in done.errors
+
+
+def test_help_shows_examples(run):
+    done = run("--help")
+    assert done.code == 0
+    assert "fusionscope study samples/cartpole" in done.out
