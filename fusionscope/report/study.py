@@ -51,6 +51,7 @@ def _row_json(table: Table, row: Row) -> dict[str, Any]:
         "kernels": row.kernels,
         "launches": row.launches,
         "bytes_moved": row.bytes_moved,
+        "runs_known": row.runs_known,
         "compile_s": row.compile_s,
         "estimate": None if row.estimate is None else asdict(row.estimate),
         "race": None if row.race is None else asdict(row.race),
@@ -112,10 +113,11 @@ def _cells(result: StudyResult, table: Table) -> list[list[str]]:
     for row, step in zip(table.rows, result.study.steps, strict=True):
         figures = [""] * 3
         if row.kernels:
+            least = "" if row.runs_known else "≥ "
             figures = [
                 f"{row.kernels:,}",
-                f"{row.launches / work:,.2f}",
-                size(round(row.bytes_moved / work)),
+                f"{least}{row.launches / work:,.2f}",
+                f"{least}{size(round(row.bytes_moved / work))}",
             ]
         compiling = "" if row.compile_s is None else f"{row.compile_s:.2f} s"
         end = [_time(row, work), _speed_up(table, row), compiling, safe(step.paper)]

@@ -41,10 +41,11 @@ class Refusal:
 class Row:
     """What came of one step for one target and size. ``dump`` is where its explanation comes from.
 
-    Launches and bytes are of one run, ``compile_s`` the seconds of compiling it and dumping its
-    stages. ``estimate`` is that of the GPU's cost model, None for a CPU; ``race`` what was
-    measured, None where nothing ran. ``boundaries`` are library calls. ``refusal`` is None where
-    rules were changed. ``problem`` says why figures are missing, and is empty otherwise.
+    Launches and bytes are of one run, or the least of one where not ``runs_known``; ``compile_s``
+    the seconds of compiling it and dumping its stages. ``estimate`` is that of the GPU's cost
+    model, None for a CPU; ``race`` what was measured, None where nothing ran. ``boundaries`` are
+    library calls. ``refusal`` is None where rules were changed. ``problem`` says why figures are
+    missing, and is empty otherwise.
     """
 
     step: str
@@ -53,6 +54,7 @@ class Row:
     kernels: int = 0
     launches: int = 0
     bytes_moved: int = 0
+    runs_known: bool = True
     compile_s: float | None = None
     estimate: TimeEstimate | None = None
     refusal: Refusal | None = None
@@ -175,6 +177,7 @@ def _make(
         kernels=len(facts.kernels),
         launches=facts.totals.launches,
         bytes_moved=facts.totals.bytes_moved,
+        runs_known=all(kernel.runs_known for kernel in facts.kernels),
         compile_s=captured.compile_s,
         estimate=_estimate(module),
         refusal=_costliest(facts) if step.of is None else None,  # rules of ours refuse no pair

@@ -70,6 +70,7 @@ def test_versions_side_by_side(run, folder):
         assert not row["problem"]
         assert row["race"]["median_ns"] > 0
         assert row["compile_s"] > 0
+        assert row["runs_known"]
         assert row["speed_up"]["times"] == 1 / row["race"]["ratio"]["median"]
         assert list(Path(row["dump"]).glob("module_*after_optimizations.txt"))
     # A fifth of the bytes: what is between the two is written and read.
