@@ -30,6 +30,7 @@ from test_examples import EXAMPLES, Book, check
 from fusionscope.replay import cpu as replay
 from fusionscope.replay import instruction_fusion
 from fusionscope.rules import base, indexing, inplace, properties, state
+from fusionscope.rules import expense as common_expense
 from fusionscope.rules.base import PairRule
 from fusionscope.rules.cpu import expense, fusion
 from fusionscope.rules.cpu.fusion import CPU_FUSION, CPU_FUSION_0_11
@@ -121,9 +122,15 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "instruction_fusion.Judge.decide: without not legal.allow",
         "instruction_fusion.Judge.decide: legal is not None, Is",
     ),
+    "a CPU has its own rule for divisions": (
+        "rules.expense.is_expensive: opcode in ('divide', 'remainder'), NotIn",
+        "rules.expense.is_expensive: without element_type not in INTEGRAL",
+        "rules.expense.is_expensive: without not is_scalar_constant(instruction.operands[1])",
+        "rules.expense.is_expensive: element_type not in INTEGRAL, In",
+    ),
     "refused before, as it can be no part of a loop": (
-        "_EMITTED_ANEW without dot",
-        "_EMITTED_ANEW without reduce-window",
+        "EMITTED_ANEW without dot",
+        "EMITTED_ANEW without reduce-window",
     ),
 }
 
@@ -184,6 +191,7 @@ FUNCTIONS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (inplace, ()),
     (fusion, ()),
     (expense, ()),
+    (common_expense, ()),
     (indexing, ()),
     (properties, ("operand_use", "_parameter_use", "is_effective_scalar", "is_scalar_constant")),
     (state, ("before_fusing", "reused_operands")),
@@ -192,8 +200,8 @@ FUNCTIONS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
 )
 SETS = (
     (fusion, "_EMITTABLE"),
-    (fusion, "_EMITTED_ANEW"),
-    (expense, "_EXPENSIVE_IF_COMPLEX"),
+    (fusion, "EMITTED_ANEW"),
+    (common_expense, "_EXPENSIVE_IF_COMPLEX"),
     (properties, "_READS_ONCE"),
 )
 _OPPOSITES: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
@@ -219,7 +227,10 @@ def functions() -> Iterator[Mutant]:
                 continue
             original = vars(owner)[name]
             for what, wrong in _made_wrong(definition):
-                where = f"{module.__name__.rpartition('.')[2]}.{original.__qualname__}"
+                # That of every backend has a namesake of the CPU's.
+                within = 2 if module is common_expense else 1
+                place = ".".join(module.__name__.split(".")[-within:])
+                where = f"{place}.{original.__qualname__}"
                 code = _code_of(wrong, module)
                 yield f"{where}: {what}", CPU_FUSION, _with_code(original, code)
     for module, name in SETS:
@@ -227,7 +238,7 @@ def functions() -> Iterator[Mutant]:
         for opcode in sorted(whole):
             patch = mock.patch.object(module, name, whole - {opcode})
             yield f"{name} without {opcode}", CPU_FUSION, patch
-    cheap = mock.patch.object(expense, "_CHEAP", frozenset())
+    cheap = mock.patch.object(common_expense, "_CHEAP", frozenset())
     yield "_CHEAP empty", CPU_FUSION, cheap
 
 
