@@ -14,11 +14,13 @@ from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import TOGETHER, Pair, pairs_after
 from fusionscope.hlo import Module
 from fusionscope.replay.comparison import find_divergence
+from fusionscope.replay.older_passes import has_older_passes
 from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.rules.books import Books
 from fusionscope.rules.changes import TAKING_WISHES, Changes, unfitting
 from fusionscope.rules.graph import MutableModule
+from fusionscope.rules.legacy_gpu.fusion import DUPLICATING
 
 # The passes of a GPU that run one upon the other: between these groups much else is done.
 _GPU_CHAINS = (
@@ -28,10 +30,16 @@ _GPU_CHAINS = (
     ("copy_fusion",),
     ("fusion-block-level-rewriter",),
 )
+_OLDER_GPU_CHAINS = (
+    ("variadic-op-splitter", "fusion", DUPLICATING, "fusion_merger", "multi_output_fusion"),
+    ("horizontal_loop_fusion", "horizontal_input_fusion"),
+)
 # The passes that say why they keep a pair apart, the one that says most first.
 _REFUSING = (
-    "fusion", "dot-library-rewriter", "priority-fusion", *chain.from_iterable(_GPU_CHAINS[1:])
+    "fusion_merger", DUPLICATING, "fusion", "dot-library-rewriter", "priority-fusion",
+    *chain.from_iterable(_GPU_CHAINS[1:]),
 )  # fmt: skip
+_NO_WISHES = "only instruction fusion asks for wishes: the fusion merger may do otherwise after it"
 _PASSES_BEFORE = (
     "what the passes before fusion do is not replayed: they did it for the GPU of the dump"
 )
@@ -123,8 +131,9 @@ def _runs(
         return runs
     other = {new.pass_name for old, new in zip(books, changed, strict=True) if old != new}
     other.update(disabled)
-    asked = [passes for passes in _GPU_CHAINS if other.intersection(passes)]
-    passes = (asked or _GPU_CHAINS)[0]
+    chains = _OLDER_GPU_CHAINS if has_older_passes(module) else _GPU_CHAINS
+    asked = [passes for passes in chains if other.intersection(passes)]
+    passes = (asked or chains)[0]
     return [run for run in runs if run.pass_name in passes]
 
 
@@ -135,6 +144,8 @@ def _notes(
     if changes.kernels:
         yield "the kernels that a plan lists are for `fusionscope rerun`, and not tried here"
     passes = {run.pass_name for run in runs}
+    if "fusion_merger" in passes and (changes.allowed or changes.forbidden):
+        yield _NO_WISHES
     asked = {rule.id: rule for book in books if book.pass_name in passes for rule in book}
     for id in dict.fromkeys([*(id for id, _, _ in changes.thresholds), *changes.disabled]):
         if id in passes:

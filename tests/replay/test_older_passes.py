@@ -13,8 +13,12 @@ from fusionscope.dump.device import Device, find_device
 from fusionscope.explain import Selection
 from fusionscope.explain.explain import explain_module
 from fusionscope.explain.story import tell
+from fusionscope.explain.what_if import what_if
+from fusionscope.history.kernels import total_kernels
+from fusionscope.history.outcomes import TOGETHER
 from fusionscope.replay.passes import find_runs, pick_books, read_settings
 from fusionscope.replay.verification import Verification, verify
+from fusionscope.rules.changes import Changes, PairPattern
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.graph import MutableModule
 
@@ -126,3 +130,31 @@ def test_a_refusal_is_explained_by_the_record_and_the_rules() -> None:
         each for each in explain_module(module, Selection(device=card(dump))).pairs if each.reason
     ]
     assert (pair.reason, pair.evidence) == ("leg-fm-all-users", "agree")
+
+
+@pytest.mark.parametrize("program", ["cartpole", "reductions"])
+def test_without_multi_output_fusion_its_module_stays_as_the_compiler_had_it(program: str) -> None:
+    dump = SAMPLES / "dumps/a100-jaxlib-0.4.35" / program
+    module = opened(dump)
+    found = what_if(module, Changes(disabled=("multi_output_fusion",)), device=card(dump))
+    before, after = (
+        total_kernels(module.read(stage), "gpu").launches
+        for stage in module.stages
+        if "multi_output_fusion" in (stage.name.before, stage.name.after)
+    )
+    assert (found.launches, found.launches_after) == (after, before)
+    assert found.launches_after > found.launches
+    assert all(pair.before in TOGETHER for pair in found.pairs)
+
+
+def test_wishes_and_thresholds_reach_instruction_fusion() -> None:
+    dump = SAMPLES / "dumps/a100-jaxlib-0.4.35/cartpole"
+    module = opened(dump)
+    changes = Changes(thresholds=(("leg-code-dup", "limit", 1),))
+    found = what_if(module, changes, device=card(dump))
+    assert found.launches_after > found.launches
+    assert "leg-code-dup" in {pair.rule for pair in found.pairs}
+    assert not any("asks leg-code-dup" in note for note in found.notes)
+    found = what_if(module, Changes(allowed=(PairPattern("or*", "*"),)), device=card(dump))
+    assert {pair.producer for pair in found.pairs} == {"or.66"}
+    assert any("the fusion merger may do otherwise" in note for note in found.notes)
