@@ -75,6 +75,17 @@ python_option = click.option(
 )
 
 
+limit_option = click.option(
+    "--limit",
+    "limit_s",
+    metavar="SECONDS",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long a compilation may take.",
+)
+
+
 def running_options(command: Command) -> Command:
     """What a program is run on, as ``inputs`` and ``seed``."""
     inputs = click.option(
@@ -94,15 +105,7 @@ def compiling_options(directory: str, holds: str) -> Callable[[Command], Command
     def add(command: Command) -> Command:
         for option in (
             format_option("text", "json"),
-            click.option(
-                "--limit",
-                "limit_s",
-                metavar="SECONDS",
-                default=600.0,
-                show_default=True,
-                type=click.FloatRange(min=0, min_open=True),
-                help="How long a compilation may take.",
-            ),
+            limit_option,
             python_option,
             click.option(
                 "--output",

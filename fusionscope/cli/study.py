@@ -8,6 +8,7 @@ import click
 
 from fusionscope.cli.output import (
     format_option,
+    limit_option,
     open_console,
     python_option,
     show_progress,
@@ -43,15 +44,7 @@ from fusionscope.cli.output import (
     type=click.FloatRange(min=0, min_open=True),
     help="How long each step is run.",
 )
-@click.option(
-    "--limit",
-    "limit_s",
-    metavar="SECONDS",
-    default=600.0,
-    show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
-    help="How long a compilation may take.",
-)
+@limit_option
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),

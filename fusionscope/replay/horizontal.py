@@ -13,7 +13,12 @@ from fusionscope.hlo.shape import TUPLE, Layout, Shape
 from fusionscope.replay.plan import Considered, FusionPlan
 from fusionscope.rules.fusing import clone_into, create_fusion, merge_outputs
 from fusionscope.rules.gpu.fusion import GpuPairRule
-from fusionscope.rules.gpu.multi_output import MultiOutputState, OutputPair, OutputPairRule
+from fusionscope.rules.gpu.multi_output import (
+    MultiOutputState,
+    OutputPair,
+    OutputPairRule,
+    outputs_of,
+)
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.rules.layouts import sizes
@@ -24,7 +29,6 @@ from fusionscope.rules.legacy_gpu.horizontal import (
     alike,
     count_instructions,
     have_one_shape,
-    outputs_of,
     without_elements,
 )
 from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
@@ -33,6 +37,14 @@ from fusionscope.rules.rule import NO_OBJECTION, Decision, Rule, RuleBook
 def _connects_nothing(start: MutableInstruction, end: MutableInstruction) -> bool:
     """No rule here asks for it: what only one consumer reads cannot form a cycle."""
     return False
+
+
+def _as_fusion(instruction: MutableInstruction, kind: str) -> MutableInstruction:
+    if instruction.opcode == "fusion":
+        return instruction
+    fusion = create_fusion(instruction, kind)
+    instruction.computation.replace(instruction, fusion)
+    return fusion
 
 
 @dataclass(slots=True)
@@ -123,13 +135,7 @@ class _LoopRun:
     def _fuse(self, members: Sequence[MutableInstruction], *, has_slices: bool) -> None:
         """Source: Fuse."""
         computation = self._computation
-        fusions: list[MutableInstruction] = []
-        for member in members:
-            fusion = member
-            if member.opcode != "fusion":
-                fusion = create_fusion(member, "kLoop")
-                computation.replace(member, fusion)
-            fusions.append(fusion)
+        fusions = [_as_fusion(each, "kLoop") for each in members]
         made = _side_by_side(fusions, computation, has_slices=has_slices)
         self._waiting.append(made)
         for member in members[1:]:
@@ -239,15 +245,18 @@ class HorizontalInputFusion:
     state: GpuState
 
     def run(self) -> FusionPlan:
+        state = MultiOutputState(self.state, _connects_nothing)
         decisions: list[Considered] = []
         for computation in self.graph.post_order():
             if not computation.is_fused:
                 for consumer in computation.post_order():
-                    decisions += self._fuse_operands(consumer)
+                    if len(consumer.operands) > 1:
+                        decisions += self._fuse_operands(consumer, state)
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
-    def _fuse_operands(self, consumer: MutableInstruction) -> Iterator[Considered]:
-        state = MultiOutputState(self.state, _connects_nothing)
+    def _fuse_operands(
+        self, consumer: MutableInstruction, state: MultiOutputState
+    ) -> Iterator[Considered]:
         siblings = Siblings(consumer, has_slices=False)
         rules = [rule for rule in self.book if isinstance(rule, SiblingRule)]
         candidates: list[MutableInstruction] = []
@@ -257,12 +266,12 @@ class HorizontalInputFusion:
             refusal = next((found for found in refusals if found is not None), None)
             if refusal is None:
                 candidates.append(each)
-            elif len(consumer.operands) > 1:
+            else:
                 yield Considered(name, each.name, consumer.name, refusal, is_recorded=False)
         if len(candidates) < 2:
             return
         candidates.sort(key=lambda each: (*_input_sizes(each, state), count_instructions(each)))
-        fusions = [self._as_fusion(each) for each in candidates]
+        fusions = [_as_fusion(each, "kInput") for each in candidates]
         anchor = fusions[0]
         for fusion in fusions[1:]:
             pair = OutputPair(fusion, anchor, 0, None)
@@ -277,13 +286,6 @@ class HorizontalInputFusion:
                     state.changed(changed)
             else:
                 anchor = fusion
-
-    def _as_fusion(self, candidate: MutableInstruction) -> MutableInstruction:
-        if candidate.opcode == "fusion":
-            return candidate
-        fusion = create_fusion(candidate, "kInput")
-        candidate.computation.replace(candidate, fusion)
-        return fusion
 
     def _refusal(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         for rule in self.book:

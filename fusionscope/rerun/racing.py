@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from fusionscope.capture.capture import run_process, tell_problem
 from fusionscope.dump import DumpedModule
@@ -13,9 +12,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import to_text
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.programs import compile_options, find_program
-from fusionscope.rerun.running import Ratio, device_here, environment_for, ratio_of
-
-_RACER = Path(__file__).parent / "racer.py"
+from fusionscope.rerun.running import RUNNER, Ratio, device_here, environment_for, ratio_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float
             for each in racers
         ],
     }
-    told, code, errors = run_process(python, _RACER, request, environment_for(module), limit_s)
+    told, code, errors = run_process(python, RUNNER, request, environment_for(module), limit_s)
     if code != 0 or told.get("problem"):
         raise UnusableInput(f"cannot be run: {tell_problem(told, errors, code)}")
     first = told["times"][0]

@@ -1,10 +1,11 @@
-"""Runs one program as the compiler makes it and as plans make it, in a process of its own.
+"""Runs one program as the compiler makes it and as plans make it, or several programs in turns, in
+a process of its own.
 
     PYTHON runner.py REQUEST RESULT
 
-``REQUEST`` is JSON that ``running.py`` writes; what came of it goes as JSON to ``RESULT``, after
-each step, since a plan may end the process. Like ``capture/child.py``, whose functions it uses, it
-runs under any Python that has jax, and imports nothing of fusionscope.
+``REQUEST`` is JSON that ``running.py`` or ``racing.py`` writes; what came of it goes as JSON to
+``RESULT``, after each step, since a plan may end the process. Like ``capture/child.py``, whose
+functions it uses, it runs under any Python that has jax, and imports nothing of fusionscope.
 """
 
 from __future__ import annotations
@@ -38,9 +39,12 @@ child = _load_child()
 def main() -> None:
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     result = Path(sys.argv[2])
-    told: dict[str, Any] = {"step": "", "problem": "", "problems": [], "numbers": [], "times": []}
+    told: dict[str, Any] = {"step": "", "problem": "", "times": []}
     try:
-        _run(request, told, result)
+        if "programs" in request:
+            _race(request, told)
+        else:
+            _compare_plans(request, told, result)
     except child.Unusable as problem:
         told["problem"] = str(problem)
     except Exception as error:
@@ -52,13 +56,36 @@ def _tell(told: dict[str, Any], result: Path) -> None:
     result.write_text(json.dumps(told), encoding="utf-8")
 
 
-def _run(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
+def _prepare(device: dict[str, Any]) -> Any:
+    """The device to run on."""
     import jax
 
     jax.config.update("jax_enable_x64", True)  # inputs keep their types
-    text, device = request["program"], request["device"]
     (place,) = child.find_devices(device, 1)
-    prepare_library()
+    _prepare_library()
+    return place
+
+
+def _race(request: dict[str, Any], told: dict[str, Any]) -> None:
+    device = request["device"]
+    place = _prepare(device)
+    told["compile_s"] = []
+    executables = []
+    for program in request["programs"]:
+        text = program["text"]
+        inputs = _find_inputs(text, None, 0)
+        begin = time.perf_counter()
+        executables.append(_make(text, place, inputs, program, device["platform"]))
+        told["compile_s"].append(time.perf_counter() - begin)
+    for each in executables:
+        each.run()
+    told["times"] = _take_times(executables, request["seconds"])
+
+
+def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
+    text, device = request["program"], request["device"]
+    place = _prepare(device)
+    told |= {"problems": [], "numbers": []}
 
     def step(words: str) -> None:
         told["step"] = words
@@ -66,8 +93,8 @@ def _run(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
 
     step("running the baseline")
     first, *variants = request["executables"]
-    inputs = find_inputs(text, request["inputs"], request["seed"])
-    baseline = make(text, place, inputs, first, device["platform"])
+    inputs = _find_inputs(text, request["inputs"], request["seed"])
+    baseline = _make(text, place, inputs, first, device["platform"])
     expected = baseline.run()
     reference = None
     if request["reference"]:
@@ -81,7 +108,7 @@ def _run(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
     for number, variant in enumerate(variants):
         step(f"running variant {number}")
         try:
-            made = make(text, place, inputs, variant, device["platform"])
+            made = _make(text, place, inputs, variant, device["platform"])
             told["numbers"].append(_compare(expected, made.run(), reference))
             told["problems"].append("")
             executables.append(made)
@@ -90,11 +117,11 @@ def _run(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
             told["problems"].append(f"{type(error).__name__}: {error}")
     step("timing")
     # A second compilation of the same may be faster or slower by where its code and buffers lie.
-    again = make(text, place, inputs, first, device["platform"])
-    told["times"] = take_times([*executables, again], request["seconds"])
+    again = _make(text, place, inputs, first, device["platform"])
+    told["times"] = _take_times([*executables, again], request["seconds"])
 
 
-def make(
+def _make(
     text: str, place: Any, inputs: Sequence[Any], asked: dict[str, Any], platform: str
 ) -> Executable:
     """The program with the options asked for, and what is to be put in its place, if anything."""
@@ -114,7 +141,7 @@ def _module_name(text: str) -> str:
     return str(_hlo.hlo_module_from_text(text).name)
 
 
-def prepare_library() -> None:
+def _prepare_library() -> None:
     """Jax readies the functions of LAPACK when it makes calls of them, which it does not here."""
     try:
         from jaxlib.cpu import _lapack
@@ -183,7 +210,7 @@ class Executable:
         return self._keeps_inputs
 
 
-def find_inputs(text: str, file: str | None, seed: int) -> list[Any]:
+def _find_inputs(text: str, file: str | None, seed: int) -> list[Any]:
     """Those of ``file``, an .npz, in its order, else random ones."""
     import numpy
     from jaxlib import _hlo
@@ -274,7 +301,7 @@ def _distance(true: Any, found: Any) -> float | None:
     return distance / scale if scale else distance
 
 
-def take_times(executables: list[Executable], seconds: float) -> list[list[float]]:
+def _take_times(executables: list[Executable], seconds: float) -> list[list[float]]:
     """Nanoseconds of one run of each, again and again for ``seconds``, each round in an order of
     its own, so that what else the machine does, and what ran before, meets all of them alike."""
     took = 1

@@ -20,7 +20,7 @@ from fusionscope.hlo import Module, to_text
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.programs import compile_options, find_program, lacks_constants, own_flags
 
-_RUNNER = Path(__file__).parent / "runner.py"
+RUNNER = Path(__file__).parent / "runner.py"
 _DRIVER = Path("/proc/driver/nvidia")  # is there where a GPU of NVIDIA is
 _WIDENED = re.compile(r"\b(f16|bf16|f32|c64)\[")
 _NOT_WIDENED = frozenset(
@@ -208,7 +208,7 @@ def _run(
             for each in injections
         ],
     }
-    return run_process(python, _RUNNER, request, environment_for(module), limit_s)
+    return run_process(python, RUNNER, request, environment_for(module), limit_s)
 
 
 def device_here(module: DumpedModule) -> dict[str, object]:

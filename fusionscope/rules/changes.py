@@ -14,14 +14,12 @@ from fusionscope.hlo.grammar import shorten
 from fusionscope.rules.base import PairRule
 from fusionscope.rules.books import BOOKS, Books
 from fusionscope.rules.graph import MutableInstruction, MutableModule
+from fusionscope.rules.legacy_gpu.fusion import DUPLICATING
 from fusionscope.rules.rule import Decision
 from fusionscope.rules.state import FusionPair
 
-TAKING_WISHES = (
-    "fusion",
-    "fusion-duplicating",
-    "priority-fusion",
-)  # the passes whose rules pairs are asked of
+# The passes whose rules pairs are asked of.
+TAKING_WISHES = ("fusion", DUPLICATING, "priority-fusion")
 _NEEDED = "fusion-wrapper"
 _NUMBER = re.compile(r"[0-9]{1,18}")
 

@@ -59,6 +59,21 @@ class IndexingEvaluation:
                 users[instruction] = None
 
 
+def emitted_too_often(producer: MutableInstruction, emitted: int, limit: int) -> dict[str, int]:
+    """The numbers that say so, none where it is not. ``emitted`` is how often ``producer`` would be
+    inside one fusion.
+
+    Source: CodeDuplicationTooHigh.
+    """
+    if emitted > limit:
+        return {"emitted": emitted, "limit": limit}
+    if producer.opcode in EMITTED_ANEW:
+        users = user_count(producer)
+        if emitted > 1 or users > 1:
+            return {"emitted": emitted, "users": users, "limit": 1}
+    return {}
+
+
 def user_count(instruction: MutableInstruction) -> int:
     """Its users, those inside a fusion that reads it counted instead of that.
 

@@ -200,7 +200,7 @@ FUNCTIONS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
 )
 SETS = (
     (fusion, "_EMITTABLE"),
-    (fusion, "EMITTED_ANEW"),
+    (indexing, "EMITTED_ANEW"),
     (common_expense, "_EXPENSIVE_IF_COMPLEX"),
     (properties, "_READS_ONCE"),
 )

@@ -17,7 +17,7 @@ from fusionscope.rules.base import (
     Root,
 )
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.indexing import EMITTED_ANEW, user_count
+from fusionscope.rules.indexing import emitted_too_often
 from fusionscope.rules.inplace import IN_PLACE_RULES, InPlaceRule
 from fusionscope.rules.properties import COMPLEX, is_effective_scalar, is_elementwise
 from fusionscope.rules.rule import Decision, RuleBook
@@ -366,14 +366,8 @@ class CodeDuplication(PairRule):
         evaluation = state.evaluation(pair.consumer)
         if producer.opcode == "broadcast":
             return None
-        emitted = evaluation.emitted(producer)
-        if emitted > self.limit:
-            return self.refuse(emitted=emitted, limit=self.limit)
-        if producer.opcode in EMITTED_ANEW:
-            users = user_count(producer)
-            if emitted > 1 or users > 1:
-                return self.refuse(emitted=emitted, users=users, limit=1)
-        return None
+        found = emitted_too_often(producer, evaluation.emitted(producer), self.limit)
+        return self.refuse(None, **found) if found else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from fusionscope.hlo.shape import Shape
 from fusionscope.rules.aliasing import in_place_operands
 from fusionscope.rules.gpu.body import FusionBody
 from fusionscope.rules.gpu.cost.duration import microseconds
-from fusionscope.rules.gpu.cost.model import is_input_reduction
+from fusionscope.rules.gpu.cost.model import Estimate, is_input_reduction
 from fusionscope.rules.gpu.emitters import find_hero
 from fusionscope.rules.gpu.fusion import (
     ParameterBudget,
@@ -111,12 +111,22 @@ class MultiOutputState:
         self.gpu.changed(instruction)
 
 
+def outputs_of(instruction: MutableInstruction) -> list[MutableInstruction]:
+    """What it computes for others, more than one of a fusion with several outputs.
+
+    Source: GetOutputsOfFusible.
+    """
+    if not is_fusion(instruction):
+        return [instruction]
+    root = instruction.fused.root
+    return list(root.operands) if instruction.is_multi_output else [root]
+
+
 def find_real_hero(instruction: MutableInstruction, gpu: GpuState) -> MutableInstruction:
     """Source: GetRealHeroForMultiOutputFusion."""
     if not is_fusion(instruction):
         return instruction
-    body, root = FusionBody(instruction), instruction.fused.root
-    outputs = root.operands if instruction.is_multi_output else [root]
+    body, outputs = FusionBody(instruction), outputs_of(instruction)
     for output in outputs:
         hero = find_hero(body, output, gpu.emitters)
         if is_reduction_hero(output, hero, gpu.device) or tiled_transpose(hero, gpu.emitters):
@@ -541,12 +551,15 @@ class OutputCost(OutputPairRule):
     message: ClassVar = "will execute slower if fused"
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        unfused, fused = state.gpu.model.estimate_multi_output(pair.producer, pair.consumer)
+        unfused, fused = self.estimate(pair, state)
         if fused <= unfused:
             return None
         return self.refuse(
             fused_us=f"{microseconds(fused):g}", unfused_us=f"{microseconds(unfused):g}"
         )
+
+    def estimate(self, pair: OutputPair, state: MultiOutputState) -> Estimate:
+        return state.gpu.model.estimate_multi_output(pair.producer, pair.consumer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,17 +51,16 @@ class GpuSettings:
     emitters: Emitters = Emitters.V0_10
 
 
+_BEFORE_PRIORITIES = GpuSettings(
+    triton=TRITON_0_10, rounds_products=True, max_unroll=4, emitters=Emitters.V0_4
+)
 # By the name of a version's books, with the flags as they are by default.
 GPU_SETTINGS = {
     "gpu-0.12": GpuSettings(),
     "gpu-0.11": GpuSettings(triton=TRITON_0_11, rounds_products=True),
     "gpu-0.10": GpuSettings(triton=TRITON_0_10, rounds_products=True),
-    "gpu-0.4.35": GpuSettings(
-        triton=TRITON_0_10, rounds_products=True, max_unroll=4, emitters=Emitters.V0_4
-    ),
-    "gpu-0.4.34": GpuSettings(
-        triton=TRITON_0_10, rounds_products=True, max_unroll=4, emitters=Emitters.V0_4
-    ),
+    "gpu-0.4.35": _BEFORE_PRIORITIES,
+    "gpu-0.4.34": _BEFORE_PRIORITIES,
 }
 
 

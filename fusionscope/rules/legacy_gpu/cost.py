@@ -25,11 +25,17 @@ from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.indexing import EMITTED_ANEW
 
 
-def merged_code(
-    producer: MutableInstruction, consumer: MutableInstruction, state: GpuState
-) -> tuple[int, int]:
-    """Instructions that would be emitted for the two as one kernel, and how often their code
-    branches: what was computed before a branch is computed again in it.
+def excess_code(
+    producer: MutableInstruction,
+    consumer: MutableInstruction,
+    state: GpuState,
+    *,
+    most_branches: int,
+    limit: int,
+) -> dict[str, int]:
+    """The numbers that say that the two as one kernel would be too much code, none where not: how
+    often it branches, or the instructions that would be emitted. What was computed before a branch
+    is computed again in it.
 
     Source: ProducerConsumerMergedTooLarge.
     """
@@ -38,7 +44,10 @@ def merged_code(
         parameter = consumer.fused.parameters[consumer.operands.index(producer)]
         repeated = int(costs.of_fusion(consumer).emitted[parameter])
     branches = int(repeated * _branches(producer, costs) + _branches(consumer, costs))
-    return merged_size(producer, consumer, state), branches
+    if branches > most_branches:
+        return {"branches": branches, "limit": most_branches}
+    size = merged_size(producer, consumer, state) << branches
+    return {"instructions": size, "limit": limit} if size > limit else {}
 
 
 def _branches(instruction: MutableInstruction, costs: CostAnalysis) -> int:

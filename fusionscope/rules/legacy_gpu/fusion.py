@@ -32,7 +32,7 @@ from fusionscope.rules.gpu.multi_output import is_transposing
 from fusionscope.rules.gpu.reductions import has_reduction_emitter
 from fusionscope.rules.gpu.state import GpuState, is_fusion
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.indexing import EMITTED_ANEW, user_count
+from fusionscope.rules.indexing import emitted_too_often
 from fusionscope.rules.legacy_gpu.fusible import FUSIBLE, PRODUCER_CONSUMER_RULES
 from fusionscope.rules.rule import Decision, Rule, RuleBook
 from fusionscope.rules.state import FusionPair, FusionState
@@ -208,12 +208,8 @@ class CodeDuplication(PairRule):
         if not is_fusion(pair.consumer) or producer.opcode == "broadcast":
             return None
         emitted = state.evaluation(pair.consumer).emitted(producer)
-        if emitted > self.limit:
-            return self.refuse(emitted=emitted, limit=self.limit)
-        users = user_count(producer)
-        if producer.opcode in EMITTED_ANEW and (emitted > 1 or users > 1):
-            return self.refuse(emitted=emitted, users=users, limit=1)
-        return None
+        found = emitted_too_often(producer, emitted, self.limit)
+        return self.refuse(None, **found) if found else None
 
 
 _RULES: tuple[Rule, ...] = (

@@ -23,6 +23,7 @@ from fusionscope.rules.gpu.multi_output import (
     LoopShape,
     MultiOutputState,
     OutputParameterBudget,
+    outputs_of,
 )
 from fusionscope.rules.gpu.reductions import has_reduction_emitter
 from fusionscope.rules.gpu.state import is_fusion
@@ -33,6 +34,7 @@ from fusionscope.rules.properties import INTEGRAL, is_elementwise, same_but_for_
 from fusionscope.rules.rule import Decision, Rule, RuleBook
 
 _LOOP = "xla/service/gpu/transforms/horizontal_loop_fusion.cc"
+_FUSIBLE = "xla/service/gpu/gpu_fusible.cc"
 _INPUT = "xla/service/gpu/transforms/horizontal_input_fusion.cc"
 _TYPE_ORDER = {name: number for number, name in ELEMENT_TYPES.items()}
 
@@ -42,14 +44,6 @@ def without_elements(instruction: MutableInstruction) -> MutableInstruction:
     while instruction.opcode == "get-tuple-element":
         instruction = instruction.operands[0]
     return instruction
-
-
-def outputs_of(instruction: MutableInstruction) -> list[MutableInstruction]:
-    """Source: GetOutputsOfFusible."""
-    if not is_fusion(instruction):
-        return [instruction]
-    root = instruction.fused.root
-    return list(root.operands) if instruction.is_multi_output else [root]
 
 
 def count_instructions(instruction: MutableInstruction) -> int:
@@ -136,7 +130,7 @@ class OtherReaders(SiblingRule):
         "Something other than the consumer and the result of the computation reads the operand."
     )
     why: ClassVar = "That could depend on another of the operands: a cycle."
-    source: ClassVar = f"{_LOOP}, Initialize; xla/service/gpu/gpu_fusible.cc, "
+    source: ClassVar = f"{_LOOP}, Initialize; {_FUSIBLE}, IsConsumerTheOnlyNonRootUser"
     is_legality: ClassVar = True
 
     def check(

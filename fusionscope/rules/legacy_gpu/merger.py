@@ -21,7 +21,7 @@ from fusionscope.rules.gpu.fusion import (
 from fusionscope.rules.gpu.multi_output import find_real_hero, is_transposing
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.legacy_gpu.cost import estimate, merged_code
+from fusionscope.rules.legacy_gpu.cost import estimate, excess_code
 from fusionscope.rules.legacy_gpu.fusible import FUSIBLE, PRODUCER_CONSUMER_RULES, find_clash
 from fusionscope.rules.properties import leaves
 from fusionscope.rules.rule import Decision, Rule, RuleBook
@@ -167,12 +167,11 @@ class MergedCode(MergeRule):
 
     def check(self, producer: MutableInstruction, state: GpuState) -> Decision | None:
         for user in producer.users:
-            size, branches = merged_code(producer, user, state)
-            message = f"if merged with {user.name} will generate huge IR"
-            if branches > self.branches:
-                return self.refuse(message, branches=branches, limit=self.branches)
-            if size << branches > self.limit:
-                return self.refuse(message, instructions=size << branches, limit=self.limit)
+            found = excess_code(
+                producer, user, state, most_branches=self.branches, limit=self.limit
+            )
+            if found:
+                return self.refuse(f"if merged with {user.name} will generate huge IR", **found)
         return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fusionscope.rules.gpu.cost.duration import microseconds
+from fusionscope.rules.gpu.cost.model import Estimate
 from fusionscope.rules.gpu.fusion import ReductionBudget, SharedMemoryBudget
 from fusionscope.rules.gpu.multi_output import (
     Connected,
@@ -32,7 +32,7 @@ from fusionscope.rules.gpu.multi_output import (
     SiblingOrder,
 )
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.legacy_gpu.cost import estimate, merged_code
+from fusionscope.rules.legacy_gpu.cost import estimate, excess_code
 from fusionscope.rules.legacy_gpu.fusible import find_clash, is_loop_fusible_producer
 from fusionscope.rules.rule import Decision, Rule, RuleBook
 
@@ -65,14 +65,8 @@ class OlderHeroes(Heroes):
 class OlderOutputCost(OutputCost):
     """The same rule by the cost model of that time."""
 
-    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        model = state.gpu.model
-        unfused, fused = estimate(model, pair.producer, (pair.consumer,), writes_producer=True)
-        if fused <= unfused:
-            return None
-        return self.refuse(
-            fused_us=f"{microseconds(fused):g}", unfused_us=f"{microseconds(unfused):g}"
-        )
+    def estimate(self, pair: OutputPair, state: MultiOutputState) -> Estimate:
+        return estimate(state.gpu.model, pair.producer, (pair.consumer,), writes_producer=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +76,14 @@ class OlderOutputCodeSize(OutputCodeSize):
     branches: int = 10
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        size, branches = merged_code(pair.producer, pair.consumer, state.gpu)
-        if branches > self.branches:
-            return self.refuse(branches=branches, limit=self.branches)
-        if size << branches > self.limit:
-            return self.refuse(instructions=size << branches, limit=self.limit)
-        return None
+        found = excess_code(
+            pair.producer,
+            pair.consumer,
+            state.gpu,
+            most_branches=self.branches,
+            limit=self.limit,
+        )
+        return self.refuse(None, **found) if found else None
 
 
 LEGACY_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
