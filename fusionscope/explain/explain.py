@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -27,6 +27,7 @@ from fusionscope.explain.result import (
     KindFacts,
     ModuleFacts,
     Operation,
+    Overruled,
     PairFacts,
     ReasonFacts,
     Refusals,
@@ -61,6 +62,11 @@ _AT_A_DOT = ("pf-is-fusible",)
 
 # The pass whose decisions the records hold, by backend.
 _RECORDED_PASS = {"cpu": ("fusion",), "gpu": ("priority-fusion", "fusion"), "tpu": ("tpu_fusion",)}
+
+# Passes after that one which fuse a producer and its consumer all the same.
+_OVERRULING = frozenset(
+    """cpu_multi_output_fusion fusion_merger multi_output_fusion tpu_multi_output_fusion""".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +249,12 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     kernels_before = find_kernels(first, module.backend)
     runs = {kernel.path: kernel.runs for kernel in kernels_before}
     reasons = _Reasons(evidence, replayed, base) if base is not None else None
-    facts = [_pair_facts(pair, runs.get(pair.path, 1), reasons) for pair in pairs]
+    overruling = {
+        stage.label: stage.name.after
+        for stage in module.fusion_stages
+        if stage.name.after in _OVERRULING
+    }
+    facts = [_pair_facts(pair, runs.get(pair.path, 1), reasons, overruling) for pair in pairs]
     selected = [
         fact for pair, fact in zip(pairs, facts, strict=True) if _selected(pair, fact, selection)
     ]
@@ -284,7 +295,8 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         tuple(sorted(selected, key=lambda pair: -pair.bytes_saved)),
         {outcome.value: counted[outcome] for outcome in Outcome},
         _reasons(facts),
-        _refusals(facts),
+        _refusals(facts, lambda fact: fact.reason),
+        _refusals(facts, lambda fact: fact.overruled.reason if fact.overruled else None),
         tuple(notes),
         tried,
         boundaries,
@@ -350,12 +362,15 @@ def _reasons(facts: list[PairFacts]) -> tuple[ReasonFacts, ...]:
     return tuple(sorted(reasons, key=lambda reason: -reason.bytes_saved))
 
 
-def _refusals(facts: list[PairFacts]) -> tuple[Refusals, ...]:
+def _refusals(
+    facts: list[PairFacts], reason_of: Callable[[PairFacts], str | None]
+) -> tuple[Refusals, ...]:
     alike: dict[tuple[object, ...], list[PairFacts]] = defaultdict(list)
     for fact in facts:
-        if fact.reason is not None:
+        reason = reason_of(fact)
+        if reason is not None:
             ends = [(end.opcode, end.shape, end.source) for end in (fact.producer, fact.consumer)]
-            alike[(fact.reason, *ends)].append(fact)
+            alike[(reason, *ends)].append(fact)
     refusals = [
         Refusals(
             max(own, key=lambda fact: fact.bytes_saved),
@@ -543,7 +558,10 @@ def _is_of_bitcasts(reason: Reason) -> bool:
     return reason.message == AllUsers.only_bitcasts
 
 
-def _pair_facts(pair: Pair, runs: int, reasons: _Reasons | None) -> PairFacts:
+def _pair_facts(
+    pair: Pair, runs: int, reasons: _Reasons | None, overruling: Mapping[str, str]
+) -> PairFacts:
+    """``overruling`` are passes that fuse what one before them refused, by stage."""
     if pair.outcome is Outcome.NOT_FUSED:
         why = _Why(Reason(UNKNOWN, ""), None) if reasons is None else reasons.find(pair)
         text = RULE_TEXTS.get(why.reason.rule)
@@ -581,6 +599,24 @@ def _pair_facts(pair: Pair, runs: int, reasons: _Reasons | None) -> PairFacts:
         None,
         None,
         0 if pair.outcome is Outcome.GONE else pair.bytes_between * runs,
+        overruled=_overruled(pair, reasons, overruling.get(pair.stage or "")),
+    )
+
+
+def _overruled(pair: Pair, reasons: _Reasons | None, by: str | None) -> Overruled | None:
+    if reasons is None or by is None:
+        return None
+    why = reasons.find(pair)
+    if why.reason.rule == UNKNOWN:
+        return None
+    text = RULE_TEXTS.get(why.reason.rule)
+    return Overruled(
+        why.reason.rule,
+        why.reason.message or None,
+        why.evidence,
+        by,
+        text.title if text else None,
+        why.reason.numbers,
     )
 
 
@@ -636,7 +672,11 @@ def _selected(pair: Pair, fact: PairFacts, wanted: Selection) -> bool:
         and (wanted.producer is None or _matches(pair.producer, wanted.producer))
         and (wanted.consumer is None or _matches(pair.consumer, wanted.consumer))
         and (wanted.opcode is None or wanted.opcode in (end.opcode for end in ends))
-        and (wanted.reason is None or wanted.reason == fact.reason)
+        and (
+            wanted.reason is None
+            or wanted.reason == fact.reason
+            or (fact.overruled is not None and wanted.reason == fact.overruled.reason)
+        )
         and (wanted.source is None or any(_comes_from(end, wanted.source) for end in ends))
     )
 

@@ -54,6 +54,18 @@ class AlikeKernels:
 
 
 @dataclass(frozen=True, slots=True)
+class Overruled:
+    """Why one pass refused a pair that a later one, ``by``, fused. The rest as in ``PairFacts``."""
+
+    reason: str
+    message: str | None
+    evidence: str | None
+    by: str
+    title: str | None = None
+    numbers: tuple[tuple[str, int | str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PairFacts:
     """A producer and one of its consumers before fusion, and what became of them.
 
@@ -64,7 +76,8 @@ class PairFacts:
     at ``numbers``), ``agree`` (both), ``disagree`` (both, and the replay says ``otherwise``).
     ``bytes_saved`` counts the bytes, over all runs, that need not pass
     through memory where the pair is in one kernel: saved, or for ``not-fused`` not saved.
-    ``cost`` is what was weighed where the reason is that it would take longer.
+    ``cost`` is what was weighed where the reason is that it would take longer. ``overruled`` is the
+    refusal of a pass before the one that fused the pair.
     """
 
     producer: Operation
@@ -82,12 +95,14 @@ class PairFacts:
     numbers: tuple[tuple[str, int | str], ...] = ()
     otherwise: str | None = None
     cost: CostFacts | None = None
+    overruled: Overruled | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Refused pairs that look alike (the layers of a model): same opcodes and shapes, same lines,
-    same reason. ``example`` is the costliest, ``bytes_saved`` the sum over all ``count``."""
+    """Pairs that look alike (the layers of a model) and that a pass refused: same opcodes and
+    shapes, same lines, same reason. ``example`` is the costliest, ``bytes_saved`` the sum over all
+    ``count``."""
 
     example: PairFacts
     count: int
@@ -206,10 +221,10 @@ class Boundary:
 class ModuleFacts:
     """Everything that ``explain`` knows of one module.
 
-    ``pairs`` are those that were asked for; ``outcomes``, ``reasons`` and ``refusals`` are
-    about all of them. ``boundaries`` are the library calls on CPU and GPU. Lists begin with what
-    costs most. ``notes`` say what could not be found or read. ``what_if`` is None unless rules were
-    changed or another GPU was asked for.
+    ``pairs`` are those that were asked for; ``outcomes``, ``reasons``, ``refusals`` and
+    ``overruled``, refusals that a later pass overruled, are about all of them. ``boundaries`` are
+    the library calls on CPU and GPU. Lists begin with what costs most. ``notes`` say what could not
+    be found or read. ``what_if`` is None unless rules were changed or another GPU was asked for.
     """
 
     number: int
@@ -227,6 +242,7 @@ class ModuleFacts:
     outcomes: dict[str, int]
     reasons: tuple[ReasonFacts, ...]
     refusals: tuple[Refusals, ...]
+    overruled: tuple[Refusals, ...]
     notes: tuple[str, ...]
     what_if: WhatIf | None = None
     boundaries: tuple[Boundary, ...] = ()

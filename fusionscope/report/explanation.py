@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.report import boundaries
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
         Explanation,
         ModuleFacts,
         Operation,
+        Overruled,
         PairFacts,
+        Refusals,
         WhatIf,
     )
 
@@ -128,6 +130,17 @@ def _pair_json(pair: PairFacts) -> dict[str, Any]:
         "source": {"producer": pair.producer.source, "consumer": pair.consumer.source},
         "advice": pair.advice,
         "cost": None if pair.cost is None else _cost_json(pair.cost),
+        "overruled": None if pair.overruled is None else _overruled_json(pair.overruled),
+    }
+
+
+def _overruled_json(overruled: Overruled) -> dict[str, Any]:
+    return {
+        "reason": overruled.reason,
+        "message": overruled.message,
+        "evidence": overruled.evidence,
+        "numbers": dict(overruled.numbers),
+        "by": overruled.by,
     }
 
 
@@ -194,11 +207,18 @@ def _why(pair: PairFacts) -> str:
     if pair.reason is None:
         kernel = f" in {pair.kernel}" if pair.kernel else ""
         stage = f", since {pair.stage}" if pair.stage else ""
-        return f"{pair.outcome}{kernel}{stage}"
+        before = f"; before it {_overruled(pair.overruled)}" if pair.overruled else ""
+        return f"{pair.outcome}{kernel}{stage}{before}"
     title = f": {pair.title}" if pair.title else ""
     evidence = f" ({pair.evidence})" if pair.evidence else ""
     otherwise = f", the replay says {pair.otherwise}" if pair.otherwise else ""
     return f"{pair.reason}{title}{evidence}{otherwise}"
+
+
+def _overruled(overruled: Overruled) -> str:
+    title = f": {overruled.title}" if overruled.title else ""
+    evidence = f" ({overruled.evidence})" if overruled.evidence else ""
+    return f"{overruled.reason}{title}{evidence}"
 
 
 def _places(pair: PairFacts) -> str:
@@ -392,8 +412,16 @@ def _tail(text: str, width: int) -> str:
 def _print_refusals(module: ModuleFacts, console: Console, top: int | None) -> None:
     from rich.text import Text
 
-    if not module.reasons:
-        return
+    if module.reasons:
+        _print_reasons(module, console, top)
+    if module.overruled:
+        console.print(Text("\n  Refused by one pass, fused by a later one", style="bold"))
+        _print_alike(module.overruled, console, top)
+
+
+def _print_reasons(module: ModuleFacts, console: Console, top: int | None) -> None:
+    from rich.text import Text
+
     console.print(Text("\n  Not fused, by reason", style="bold"))
     table = _table(("rule", False), ("pairs", True), ("bytes", True), ("", False))
     for reason in module.reasons[:top]:
@@ -402,9 +430,15 @@ def _print_refusals(module: ModuleFacts, console: Console, top: int | None) -> N
         )
     _print_indented(table, console)
     console.print(Text("\n  Costliest refusals", style="bold"))
-    for rank, refusal in enumerate(module.refusals[:top], 1):
+    _print_alike(module.refusals, console, top)
+
+
+def _print_alike(refusals: Sequence[Refusals], console: Console, top: int | None) -> None:
+    from rich.text import Text
+
+    for rank, refusal in enumerate(refusals[:top], 1):
         _print_pair(refusal.example, console, f"{rank}.", refusal.bytes_saved, refusal.count)
-    hidden = len(module.refusals) - len(module.refusals[:top])
+    hidden = len(refusals) - len(refusals[:top])
     if hidden:
         console.print(Text(f"  … and {hidden:,} more kinds of refusals: --top N", style="dim"))
 
@@ -474,13 +508,14 @@ def _print_pair(pair: PairFacts, console: Console, rank: str, saved: int, count:
         (f"at {_tail(_places(pair), console.width - 8)}", ""),
         (_why(pair), "red" if pair.reason else "green"),
     ]
-    if pair.message:
-        said = "compiler" if pair.evidence != "re-evaluated" else "it would say"
-        details.append((f"{said}: {pair.message}", ""))
+    refusal = pair.overruled or pair
+    if refusal.message:
+        said = "compiler" if refusal.evidence != "re-evaluated" else "it would say"
+        details.append((f"{said}: {refusal.message}", ""))
     if pair.cost is not None:
         details += [(line, "") for line in _cost_lines(pair.cost)]
-    elif pair.numbers:
-        details.append((", ".join(f"{name} {value}" for name, value in pair.numbers), ""))
+    elif refusal.numbers:
+        details.append((", ".join(f"{name} {value}" for name, value in refusal.numbers), ""))
     if pair.advice:
         details.append((f"try: {pair.advice}", "cyan"))
     for text, style in details:

@@ -27,9 +27,17 @@ from sample_dumps import (
 )
 
 LIBRARIES = DUMPS / "h100-without-triton-gemm" / "projections"
+OVERRULED = DUMPS / "h100" / "reductions"
 
 # More damage than by default: FUSIONSCOPE_FUZZ=5000 pytest tests/cli
 ROUNDS = int(os.environ.get("FUSIONSCOPE_FUZZ", "300"))
+
+
+def test_what_a_later_pass_overruled_is_told(run):
+    text = run(OVERRULED).out
+    assert "Refused by one pass, fused by a later one" in text
+    text = " ".join(run(OVERRULED, "--reason", "pf-negative").out.split())
+    assert "since fusion.after_multi_output_fusion.before_cse; before it pf-negative" in text
 
 
 def test_text(run):
@@ -122,7 +130,7 @@ def test_json_is_as_documented(run, tmp_path):
     write(tmp_path, {"module_0003.n.cpu_after_optimizations.txt": b"HloModule n\n"})
     found: set[str] = set()
     tried = ("--disable", "cpu-concat", "--allow", "no -> such")
-    for dump, *options in ((tmp_path,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,)):
+    for dump, *options in ((tmp_path,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,)):
         document = json.loads(run(dump, *options, "--format", "json").out)
         assert document["schema"] == "fusionscope.explain/1"
         found |= keys(document)

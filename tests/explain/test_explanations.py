@@ -108,6 +108,36 @@ def test_recorded_messages_stand_in_the_records(dump):
             assert set(times) <= recorded_times if times else pair.message in told
 
 
+OVERRULED = ["a100-jaxlib-0.4.35/cartpole", "a100-jaxlib-0.4.35/updates", "h100/reductions"]
+
+
+@pytest.mark.parametrize("name", OVERRULED)
+def test_what_a_later_pass_overruled_was_apart_before_it(name, tmp_path):
+    module = facts(DUMPS / name)
+    overruled = {
+        (pair.producer.name, pair.consumer.name): pair.overruled
+        for pair in module.pairs
+        if pair.overruled
+    }
+    assert overruled
+    assert sum(refusals.count for refusals in module.overruled) == len(overruled)
+    for by in {each.by for each in overruled.values()}:
+        # The dump of a compiler that died before that pass.
+        cut = tmp_path / by
+        cut.mkdir()
+        for file in sorted((DUMPS / name).iterdir()):
+            if f".after_{by}." in file.name:
+                break
+            shutil.copy(file, cut)
+        for file in (DUMPS / name).glob("*.*.gpu_target_config.pbtxt"):
+            shutil.copy(file, cut)
+        earlier = {(pair.producer.name, pair.consumer.name): pair for pair in facts(cut).pairs}
+        for pair, refusal in overruled.items():
+            if refusal.by == by:
+                assert earlier[pair].outcome == "not-fused"
+                assert earlier[pair].reason == refusal.reason
+
+
 def test_refusals_on_the_cpu_are_those_of_the_record():
     """`Not fusing |p| into |c| as REASON`: the last word on each pair of names."""
     dump = DUMPS / "cpu" / "concatenate"
