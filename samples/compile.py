@@ -14,6 +14,7 @@ import argparse
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ OLDEST = re.compile(
     r"|memory_bandwidth|l2_cache_size|clock_rate_ghz|device_memory_size|major|minor|platform_name"
     r"|device_description_str):|\s*\w+ \{$|\s*\}$"
 )
+FIRST = ".before_optimizations.txt"
 EMPTY_BLOCK = re.compile(r" *\w+ \{\n *\}\n")
 
 DTYPES = {
@@ -77,6 +79,7 @@ def load(path: Path, name: str | None) -> Program:
     The code is compiled under the last three parts of its path, so that a dump reads the same
     wherever the checkout lies.
     """
+    sys.path.insert(0, str(path.resolve().parent))  # a program may be made of several files
     label = "/".join(path.resolve().parts[-3:])
     scope: dict[str, Any] = {"__name__": path.stem}
     exec(compile(path.read_text(), label, "exec"), scope)
@@ -100,6 +103,14 @@ def device_description(path: Path, version: tuple[int, ...]) -> str:
     if version < (0, 11):
         lines = [line for line in lines if not line.strip().startswith(NEWER_FIELDS)]
     return "".join(lines)
+
+
+def leave_description(directory: Path, description: Path) -> None:
+    """Compilers before 0.5 do not say what they compiled for."""
+    for stage in directory.glob(f"*{FIRST}"):
+        file = stage.with_name(stage.name.removesuffix(FIRST) + ".gpu_target_config.pbtxt")
+        if not file.exists():
+            file.write_text(description.read_text())
 
 
 def register_rocm() -> None:
@@ -202,6 +213,8 @@ def main() -> None:
 
     path, _, name = options.program.partition(":")
     compile_program(load(Path(path), name or None), target)
+    if gpu:
+        leave_description(options.directory, Path(target))
 
 
 if __name__ == "__main__":

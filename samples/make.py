@@ -54,6 +54,7 @@ class Batch:
     recorded: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()  # these keep the files that a reader has to skip
     flags: tuple[str, ...] = ()
+    source: str = "programs"  # where the programs lie
 
 
 BATCHES = (
@@ -131,6 +132,15 @@ BATCHES = (
         ("cartpole", "updates"),
         flags=OLDER_PASSES,
     ),
+    Batch(
+        "a100-jaxlib-0.4.35",
+        "0.4.35",
+        "a100",
+        ("library_random",),
+        ("library_random",),
+        flags=OLDER_PASSES,
+        source="cartpole",
+    ),
     Batch("h100-jaxlib-0.4.34", "0.4.34", "h100", ("updates",), ("updates",), flags=OLDER_PASSES),
 )
 
@@ -138,7 +148,7 @@ BATCHES = (
 def compiled(python: str, program: str, batch: Batch, work: Path, record: bool) -> Path:
     """The directory of one dump. Its path is relative in the dump: XLA writes it into its files."""
     name = "record" if record else "dump"
-    command = [python, str(SAMPLES / "compile.py"), str(SAMPLES / "programs" / f"{program}.py")]
+    command = [python, str(SAMPLES / "compile.py"), str(SAMPLES / batch.source / f"{program}.py")]
     command += [batch.target, name] + (["--record"] if record else [])
     command += [f"--flag={flag}" for flag in batch.flags]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True)

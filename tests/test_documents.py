@@ -97,9 +97,10 @@ def test_readme_shows_the_library_as_it_works(tmp_path):
 def test_commands_in_documents_have_options_that_exist():
     for path in DOCUMENTS:
         for block in blocks(path, "sh"):
-            for line in block.splitlines():
-                if line.startswith("fusionscope "):
-                    _, command, *words = shlex.split(line, comments=True)
+            for line in block.replace("\\\n", " ").splitlines():
+                if re.match(r"([A-Z_]+=\S* )*fusionscope ", line):
+                    _, _, words_after = line.partition("fusionscope ")
+                    command, *words = shlex.split(words_after, comments=True)
                     done = subprocess.run(
                         [sys.executable, "-m", "fusionscope", command, "--help"],
                         cwd=ROOT,

@@ -31,6 +31,7 @@ _GPU = ("--xla_dump_hlo_as_proto",)  # the ids of instructions are in the protos
 _ABSENT = ("--xla_gpu_autotune_level=0",)  # nothing can be timed on a card that is not here
 _FLAG = re.compile(r"--[a-z]\w*(=.*)?")
 _BACKEND_MISSING = re.compile("Unable to initialize backend|not found|topology not implemented")
+_FIRST = ".before_optimizations.txt"
 _NUMBER = re.compile(r"\bmodule_(\d+)\.")
 _LIBRARY_MISSING = ("libdevice", "ptxas", "No supported config found")
 _NEEDED = {
@@ -112,6 +113,7 @@ def capture(
     problem = tell_problem(told, errors, code)
     module = told.get("module", "")
     _remove_others(directory, module)
+    _describe(directory, target)
     if problem and not module:
         raise UnusableInput(problem, hint=_hint(problem, target))
     captured = Captured(
@@ -192,6 +194,16 @@ def _remove_others(directory: Path, module: str) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def _describe(directory: Path, target: Target) -> None:
+    """Leaves what was compiled for, which older compilers do not."""
+    if target.platform != "cuda" or target.description is None:
+        return
+    for stage in directory.glob(f"*{_FIRST}"):
+        file = stage.with_name(stage.name.removesuffix(_FIRST) + ".gpu_target_config.pbtxt")
+        if not file.exists():
+            file.write_text(target.description, encoding="utf-8")
 
 
 def _request(program: Program, target: Target, put: str | None) -> dict[str, Any]:

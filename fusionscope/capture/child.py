@@ -38,6 +38,13 @@ _NEWER_FIELDS = re.compile(
     r"|reserved_shared_memory_per_block).*\n",
     re.MULTILINE,
 )
+# All that jaxlib before 0.10 reads of a description, and what is left of the rest.
+_OLDEST_FIELDS = re.compile(
+    r" *((block_dim_limit|registers_per|shared_memory_per|threads_per)_\w+|clock_rate_ghz"
+    r"|core_count|device_description_str|device_memory_size|fpus_per_core|l2_cache_size|major"
+    r"|memory_bandwidth|minor|platform_name):.*\n| *\w+ \{\n| *\}\n"
+)
+_EMPTY_BLOCK = re.compile(r" *\w+ \{\n *\}\n")
 
 
 class Unusable(Exception):
@@ -93,7 +100,10 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
         arguments = _described(arguments, devices[0], is_here=request["device"]["is_here"])
         told["arguments"] = [_shape(each) for each in jax.tree.leaves(arguments)]
         jitted = function if hasattr(function, "trace") else jax.jit(function)
-        lowered = jitted.trace(*arguments).lower()
+        # Before 0.5 jax lowers for what is here.
+        is_asked = jax.__version_info__ < (0, 5) and not request["device"]["is_here"]
+        platforms = (request["device"]["platform"],) if is_asked else None
+        lowered = jitted.trace(*arguments).lower(lowering_platforms=platforms)
         told["module"] = module_name(lowered.compiler_ir("stablehlo"))
         _write(told, result)
         begin = time.perf_counter()
@@ -137,10 +147,15 @@ def find_devices(device: dict[str, Any], count: int) -> list[Any]:
 
 
 def _readable(description: str) -> str:
-    """Without the fields that jaxlib before 0.11 refuses to read."""
+    """Without the fields that this jaxlib refuses to read."""
     import jax
 
-    return description if jax.__version_info__ >= (0, 11) else _NEWER_FIELDS.sub("", description)
+    if jax.__version_info__ >= (0, 11):
+        return description
+    if jax.__version_info__ >= (0, 10):
+        return _NEWER_FIELDS.sub("", description)
+    lines = description.splitlines(keepends=True)
+    return _EMPTY_BLOCK.sub("", "".join(filter(_OLDEST_FIELDS.fullmatch, lines)))
 
 
 def _register_rocm() -> None:
@@ -276,6 +291,10 @@ def _compile_module(
     result: Path,
 ) -> None:
     """StableHLO, or HLO as text or proto."""
+    import jax
+
+    if jax.__version_info__ < (0, 5):
+        raise Unusable(f"jax {jax.__version__} compiles functions alone here, 0.10 modules too")
     from jax._src import compiler
     from jax._src.interpreters import mlir
     from jaxlib import _jax

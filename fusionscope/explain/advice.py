@@ -81,7 +81,8 @@ _BOUNDARIES = (
     ),
     ("dot", "", "the dot has a kernel of its own; " + _OTHER_GEMM_FUSION.format("false|true")),
 )
-_NEVER_FUSIBLE = frozenset({"pf-is-fusible"})
+_NEVER_FUSIBLE = frozenset({"pf-is-fusible", "leg-pc-producer", "leg-pc-consumer"})
+_CONTROL_FLOW = frozenset({"call", "conditional", "tuple", "while"})  # nothing can be done about it
 
 
 # Advice about a value with several consumers.
@@ -100,5 +101,7 @@ def advice_for(rule: str, ends: tuple[tuple[str, str], ...], *, shared: bool) ->
         for opcode, target, text in _BOUNDARIES:
             if any(opcode == own and found.startswith(target) for own, found in ends):
                 return text
+        if any(opcode in _CONTROL_FLOW for opcode, _ in ends):
+            return None
     known = RULE_TEXTS.get(rule)
     return known.advice if known else None

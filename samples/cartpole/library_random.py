@@ -7,3 +7,4 @@ from cartpole import drawn_inside
 jax.config.update("jax_threefry_gpu_kernel_lowering", True)
 
 program = drawn_inside
+arguments = (("f32", (4, 2048)), ("f32", (20, 2048)), ("u32", (2,)))  # of the dump in samples/dumps

@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from cartpole import LARGEST_START, has_fallen, joined, move
+from cartpole import LARGEST_START, has_fallen, move
 from jax import Array
 
 STATE, ACTION = jnp.ones((4, 2048)), jnp.ones(2048)
@@ -10,13 +10,15 @@ STATE, ACTION = jnp.ones((4, 2048)), jnp.ones(2048)
 
 def given(state: Array, stood: Array, action: Array, start: Array) -> tuple[Array, Array]:
     """The state in one array, random numbers from before."""
-    return joined(state, stood, action, start)
+    moved = jnp.stack(move(tuple(state), action))
+    fallen = has_fallen(tuple(moved))
+    return jnp.where(fallen, start, moved), stood + jnp.where(fallen, 0.0, 1.0)
 
 
 def drawn(state: Array, stood: Array, action: Array, key: Array) -> tuple[Array, Array]:
     """The same, with random numbers drawn in the step."""
     start = jax.random.uniform(key, state.shape, minval=-LARGEST_START, maxval=LARGEST_START)
-    return joined(state, stood, action, start)
+    return given(state, stood, action, start)
 
 
 def apart(state: list[Array], stood: Array, action: Array, start: list[Array]) -> list[Array]:

@@ -20,7 +20,7 @@ def test_the_study_of_the_paper() -> None:
     assert {each.paper for each in study.steps} >= {"1.87x", "3.41x"}
     (changed,) = (each for each in study.steps if each.of is not None)
     assert changed.of == "drawn-inside"
-    assert changed.changes.allowed == (PairPattern("concatenate", "*"),)
+    assert changed.changes.forbidden == (PairPattern("concatenate", "*"),)
     for step in study.steps:
         if step.of is None:
             assert (CARTPOLE / step.program.rpartition(":")[0]).exists()
