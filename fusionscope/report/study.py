@@ -130,7 +130,7 @@ def _time(row: Row, work: int) -> str:
         return f"{row.race.median_ns / 1000 / work:,.2f} µs"
     if row.estimate is None:
         return ""
-    more = " + library" if row.estimate.unknown_launches else ""
+    more = " + others" if row.estimate.unknown_launches else ""
     return f"{row.estimate.microseconds / work:,.2f} µs{more}"
 
 

@@ -27,6 +27,15 @@ def test_the_study_of_the_paper() -> None:
             assert all("{n}" in each or each == "u32[2]" for each in step.arguments)
 
 
+@pytest.mark.parametrize("folder", ["trade-off/unrolled", "trade-off/concatenate"])
+def test_the_studies_of_the_trade_off(folder: str) -> None:
+    study = read_study(CARTPOLE.parent / folder)
+    first, *others = study.steps
+    file, _, function = first.program.rpartition(":")
+    assert function in (study.folder / file).read_text()
+    assert {step.of for step in others} == {first.name}
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
