@@ -157,7 +157,7 @@ def device_from(info: Message, around: Message) -> Device:
     return Device(
         name=info.string("name") or around.string("device_description_str"),
         platform_name=around.string("platform_name"),
-        capability=_capability(info),
+        capability=_capability(info) or _capability(around),  # as of 2023
         threads_per_block_limit=info.integer("threads_per_block_limit"),
         threads_per_warp=info.integer("threads_per_warp"),
         shared_memory_per_block=info.integer("shared_memory_per_block"),

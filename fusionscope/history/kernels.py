@@ -70,7 +70,8 @@ SLICES = frozenset({"slice", "dynamic-slice", "gather"})
 
 _BACKEND_KIND = re.compile(r'"kind":"(__[^"]+)"')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
-_TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+# Older text has it as a string in quotation marks.
+_TRIP_COUNT = re.compile(r'\\?"known_trip_count\\?":\{\\?"n\\?":\\?"(\d+)\\?"')
 
 # Custom fusions whose code comes from a library.
 _LIBRARY_FUSIONS = ("__ynn", "__onednn", "__cudnn", "__cublas")

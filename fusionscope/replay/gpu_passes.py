@@ -25,7 +25,7 @@ from fusionscope.replay.gpu_target import (
 )
 from fusionscope.replay.horizontal import HorizontalInputFusion, HorizontalLoopFusion
 from fusionscope.replay.legacy_fusion import LegacyFusion
-from fusionscope.replay.older_passes import has_older_passes
+from fusionscope.replay.older_passes import has_older_passes, is_from_2023
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.priority_fusion import PriorityFusion
 from fusionscope.replay.priority_record import recorded_users, undecided_order
@@ -40,13 +40,12 @@ from fusionscope.rules.gpu.kinds import choose_kind
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.graph import MutableInstruction, MutableModule
 from fusionscope.rules.legacy_gpu.fusion import DUPLICATING, is_expensive
-from fusionscope.rules.legacy_gpu.horizontal import LEGACY_HORIZONTAL_INPUT
 from fusionscope.rules.rule import RuleBook
 from fusionscope.rules.state import FusionState
 
 PRIORITY_FUSION = "priority-fusion"
 _START = "pipeline-start"
-_SILENT = LEGACY_HORIZONTAL_INPUT.pass_name
+_SILENT = {"horizontal_input_fusion", "gpu_horizontal_input_fusion"}
 
 # The passes of the pipelines that fuse, in their order, as far as they can leave a stage. Source:
 # xla/service/gpu/gpu_compiler.cc, fusion_pipeline.cc, fusion_dispatch_pipeline.cc,
@@ -93,6 +92,18 @@ _OLDER_PIPELINES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
+# The passes of a pipeline run again until none of them changes anything.
+_PIPELINES_2023: dict[str, tuple[str, ...]] = {
+    "fusion": (
+        "variadic-op-splitter", "fusion", DUPLICATING, "fusion_merger", "multi_output_fusion",
+        "cse", "dce",
+    ),
+    "horizontal_fusion": (
+        "gpu_horizontal_loop_fusion", "gpu_horizontal_input_fusion", "cse", "dce",
+    ),
+}  # fmt: skip
+
+
 def read_target(
     module: DumpedModule, flags: DebugOptions | None, device: Device | None = None
 ) -> GpuTarget:
@@ -122,6 +133,8 @@ def find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
     names = [book.pass_name for book in pick_gpu_books(module)]
     known = {name for name in names if is_known_to_run(_file_name(name), module)}
     pipelines = _OLDER_PIPELINES if has_older_passes(module) else _PIPELINES
+    if is_from_2023(module):
+        pipelines = _PIPELINES_2023
     stages = [stage for stage in module.stages if stage.name.counter is not None]
     if not module.shows_all_passes:
         for before, after in pairwise(stages):
@@ -147,7 +160,7 @@ def find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
             if name in known:
                 following = stages[index + 1]
                 # It says that it changed something only if it changed the last computation.
-                is_silent = acted is None and name == _SILENT
+                is_silent = acted is None and name in _SILENT
                 has_acted = is_silent and _differs(module, before, following)
                 yield PassRun(name, before, following if has_acted else None)
         if acted is not None and end < len(passes):
@@ -209,9 +222,9 @@ def replay_gpu(pass_name: str, graph: MutableModule, target: GpuTarget, books: B
             return LegacyFusion(graph, book, of_run, state).run()
         case "fusion_merger":
             return FusionMerger(graph, book, state).run()
-        case "horizontal_loop_fusion":
+        case "horizontal_loop_fusion" | "gpu_horizontal_loop_fusion":
             return HorizontalLoopFusion(graph, book, state).run()
-        case "horizontal_input_fusion":
+        case "horizontal_input_fusion" | "gpu_horizontal_input_fusion":
             return HorizontalInputFusion(graph, book, state).run()
         case "fusion-wrapper":
             kind_of = partial(_kind_of, target=target)

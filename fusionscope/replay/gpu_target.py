@@ -9,7 +9,7 @@ from fusionscope.dump import DumpedModule
 from fusionscope.dump.debug_options import DebugOptions
 from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.errors import UnusableInput
-from fusionscope.replay.older_passes import has_older_passes
+from fusionscope.replay.older_passes import has_older_passes, is_from_2023
 from fusionscope.replay.priority_fusion import RecordedOrder
 from fusionscope.rules.books import GPU_BOOKS, Books
 from fusionscope.rules.gpu.gemm_v1 import GPU_GEMM_V1
@@ -125,6 +125,8 @@ def pick_gpu_books(module: DumpedModule) -> Books:
 def _version_of(module: DumpedModule) -> str:
     names = [stage.name for stage in module.stages]
     places = [(name.pipeline, name.after, name.before) for name in names]
+    if is_from_2023(module):
+        return "gpu-2023"
     if has_older_passes(module):
         return "gpu-0.4.34" if _BEFORE_0_4_35 in places else "gpu-0.4.35"
     return next((_ONLY_IN[place] for place in places if place in _ONLY_IN), _NEWEST)

@@ -12,7 +12,8 @@ from fusionscope.replay.priority_fusion import fusible_computations
 from fusionscope.rules.gpu.fusion import GpuPairRule
 from fusionscope.rules.gpu.kinds import choose_kind
 from fusionscope.rules.gpu.state import GpuState
-from fusionscope.rules.graph import MutableComputation, MutableInstruction
+from fusionscope.rules.gpu.version import Emitters
+from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.rules.rule import Decision, Rule, RuleBook
 from fusionscope.rules.state import FusionPair, FusionState
 
@@ -28,6 +29,22 @@ class _Judge(Judge):
         return super().check(step, pair)
 
 
+def _computations_of_2023(graph: MutableModule) -> list[MutableComputation]:
+    """Those that are applied to single elements too, but not what a softmax library computes.
+
+    Source: GpuInstructionFusion::GetFusionComputations of February 2023.
+    """
+    order = graph.post_order()
+    in_library = {
+        called
+        for computation in order
+        for instruction in computation.instructions
+        if instruction.attributes.get("custom_call_target") == '"__softmax_fusion"'
+        for called in instruction.called
+    }
+    return [each for each in order if not each.is_fused and each not in in_library]
+
+
 @dataclass(slots=True)
 class LegacyFusion(InstructionFusion):
     """One of the two runs of the pass: ``state`` says whether it may compute things twice."""
@@ -35,6 +52,8 @@ class LegacyFusion(InstructionFusion):
     gpu: GpuState
 
     def computations(self) -> list[MutableComputation]:
+        if self.gpu.emitters is Emitters.V2023:
+            return _computations_of_2023(self.graph)
         return fusible_computations(self.graph)
 
     def judge(self) -> Judge:

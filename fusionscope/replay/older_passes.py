@@ -12,6 +12,14 @@ def has_horizontal_fusion(module: DumpedModule) -> bool:
     return any(stage.name.pipeline == "horizontal_fusion" for stage in module.stages)
 
 
+def is_from_2023(module: DumpedModule) -> bool:
+    """Whether it is by a compiler of early 2023, before a pass was renamed."""
+    names = [stage.name for stage in module.stages]
+    return any(each.pipeline == "horizontal_fusion" for each in names) and any(
+        "bf16-normalization" in (each.before, each.after) for each in names
+    )
+
+
 def has_older_passes(module: DumpedModule) -> bool:
     """Whether the passes ran that priority fusion replaced, as far as stages show."""
     names = [stage.name for stage in module.stages]

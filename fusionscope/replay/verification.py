@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +25,7 @@ from fusionscope.replay.comparison import (
     has_same_kernels,
 )
 from fusionscope.replay.gpu_passes import PRIORITY_FUSION
-from fusionscope.replay.older_passes import has_older_passes
+from fusionscope.replay.older_passes import has_older_passes, is_from_2023
 from fusionscope.replay.passes import Settings, find_runs, pick_books, read_settings, replay
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.priority_record import (
@@ -58,6 +58,7 @@ _LABELS = {
     "fusion_merger": _FUSION_MERGER,
     "multi_output_fusion": _MULTI_OUTPUT,
 }
+_IN_ORDER = (_INSTRUCTION_FUSION, _FUSION_MERGER, _MULTI_OUTPUT)
 _REFUSALS = frozenset(
     {Kind.REFUSED, Kind.INELIGIBLE, Kind.REFUSED_SIBLINGS, Kind.REFUSED_MULTI_OUTPUT}
 )
@@ -206,15 +207,17 @@ def _verify_passes(
     settings = read_settings(module, device)
     books = books or pick_books(module)
     behind: tuple[Stage, FusionPlan, Module] | None = None
+    rounds: Counter[str] = Counter()  # of a pipeline that runs until nothing changes any more
     for run in runs:
         theirs: list[list[_Told]] = []
         record: PriorityFusionRecord | None = None
         try:
-            theirs = _recorded(module, run.pass_name)
+            theirs = _recorded(module, run.pass_name, rounds[run.pass_name])
             if run.pass_name == PRIORITY_FUSION:
                 record = module.priority_fusion
         except UnusableInput as error:
             problems.append(str(error))
+        rounds[run.pass_name] += 1
         last, behind = behind, None
         try:
             before = module.read(run.before)
@@ -349,20 +352,38 @@ def _told(plan: FusionPlan) -> list[list[_Told]]:
     return list(found.values())
 
 
-def _recorded(module: DumpedModule, pass_name: str) -> list[list[_Told]]:
-    """The decisions of each record (there is one for each computation), in order."""
+def _recorded(module: DumpedModule, pass_name: str, turn: int) -> list[list[_Told]]:
+    """The decisions of each record (there is one for each computation), in order, of the run of the
+    pass before which it ran ``turn`` times."""
     label = _LABELS.get(pass_name)
-    if label is None:
-        return []
+    if label is None or (label == _MULTI_OUTPUT and is_from_2023(module)):
+        return []  # the record of 2023 tells of other pairs than the replay does
     found: list[list[_Told]] = []
     for record in module.fusion_explorer:
-        own = [each for each in record.decisions if each.pass_name == label]
+        rounds = _rounds(record.decisions)
+        own = (
+            [each for each in rounds[turn] if each.pass_name == label] if turn < len(rounds) else []
+        )
         if label == _INSTRUCTION_FUSION and has_older_passes(module):
             start = _start_of_second_run(own)
             own = own[start:] if pass_name == DUPLICATING else own[:start]
         if told := list(_read_record(own, label)):
             found.append(told)
     return found
+
+
+def _rounds(decisions: Iterable[Decision]) -> list[list[Decision]]:
+    """Those of each round of a pipeline that runs until nothing changes: a pass before the last one
+    begins another."""
+    rounds: list[list[Decision]] = []
+    last = len(_IN_ORDER)
+    for each in decisions:
+        place = _IN_ORDER.index(each.pass_name) if each.pass_name in _IN_ORDER else last
+        if not rounds or place < last:
+            rounds.append([])
+        rounds[-1].append(each)
+        last = place
+    return rounds
 
 
 def _start_of_second_run(decisions: Sequence[Decision]) -> int:

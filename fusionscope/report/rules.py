@@ -104,7 +104,7 @@ def _paragraphs(page: RulePage) -> Iterator[tuple[str, str]]:
     if page.thresholds:
         yield "Thresholds", _thresholds(page.thresholds)
     for version, values in page.older_thresholds.items():
-        yield f"Thresholds of jaxlib {version}", _thresholds(values) or "none"
+        yield f"Thresholds of {_compiler(version)}", _thresholds(values) or "none"
     if rule.lever:
         yield "Try", rule.lever
     if page.thresholds:
@@ -112,12 +112,18 @@ def _paragraphs(page: RulePage) -> Iterator[tuple[str, str]]:
         yield "What if", f"`fusionscope explain DUMP --set {rule.id}.{name}={value + 1}`"
     elif page.can_be_left_out:
         yield "What if", f"`fusionscope explain DUMP --disable {rule.id}`"
-    yield "Where", f"{page.backend}, pass {page.pass_name}; seen in jaxlib {_versions(page)}"
+    yield "Where", f"{page.backend}, pass {page.pass_name}; seen in {_versions(page)}"
     yield "Source", rule.source
 
 
 def _versions(page: RulePage) -> str:
-    return ", ".join(page.versions)
+    years = [_compiler(version) for version in page.versions if "." not in version]
+    jaxlib = ", ".join(version for version in page.versions if "." in version)
+    return ", ".join([*years, f"jaxlib {jaxlib}"])
+
+
+def _compiler(version: str) -> str:
+    return f"jaxlib {version}" if "." in version else f"XLA of {version}"
 
 
 def _shown(page: RulePage) -> Iterator[Any]:

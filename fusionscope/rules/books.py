@@ -20,6 +20,14 @@ from fusionscope.rules.gpu.softmax import GPU_SOFTMAX
 from fusionscope.rules.gpu.sorting import GPU_SORTING
 from fusionscope.rules.gpu.splitting import GPU_SPLITTER
 from fusionscope.rules.gpu.wrapper import GPU_WRAPPER
+from fusionscope.rules.legacy_gpu.early import (
+    EARLY_FUSION_MERGER,
+    EARLY_GPU_DUPLICATION,
+    EARLY_GPU_FUSION,
+    EARLY_HORIZONTAL_INPUT,
+    EARLY_HORIZONTAL_LOOP,
+    EARLY_MULTI_OUTPUT,
+)
 from fusionscope.rules.legacy_gpu.fusion import LEGACY_GPU_DUPLICATION, LEGACY_GPU_FUSION
 from fusionscope.rules.legacy_gpu.horizontal import (
     LEGACY_HORIZONTAL_INPUT,
@@ -48,12 +56,17 @@ _BEFORE_PRIORITIES: Books = (
     GPU_SPLITTER, LEGACY_GPU_FUSION, LEGACY_GPU_DUPLICATION, LEGACY_FUSION_MERGER,
     LEGACY_MULTI_OUTPUT,
 )  # fmt: skip
+_EARLY_2023: Books = (
+    GPU_SPLITTER, EARLY_GPU_FUSION, EARLY_GPU_DUPLICATION, EARLY_FUSION_MERGER, EARLY_MULTI_OUTPUT,
+    EARLY_HORIZONTAL_LOOP, EARLY_HORIZONTAL_INPUT,
+)  # fmt: skip
 GPU_BOOKS: dict[str, Books] = {
     "gpu-0.12": (GPU_GEMM_V2, *_ON_EVERY_GPU),
     "gpu-0.11": (GPU_GEMM_V1, *_ON_EVERY_GPU),
     "gpu-0.10": (GPU_GEMM_V1_0_10, *_ON_EVERY_GPU),
     "gpu-0.4.35": (*_BEFORE_PRIORITIES, LEGACY_HORIZONTAL_LOOP, LEGACY_HORIZONTAL_INPUT),
     "gpu-0.4.34": (*_BEFORE_PRIORITIES, LEGACY_HORIZONTAL_LOOP_0_4_34, LEGACY_HORIZONTAL_INPUT),
+    "gpu-2023": _EARLY_2023,
 }
 BOOKS: dict[str, Books] = {**CPU_BOOKS, **GPU_BOOKS}
 

@@ -74,4 +74,5 @@ def _page(rule: Rule) -> RulePage:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+    """To sort by; what is called by the year, since it was seen without jax, comes first."""
+    return tuple(int(part) for part in version.split(".")) if "." in version else ()

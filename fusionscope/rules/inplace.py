@@ -132,6 +132,35 @@ class MultipleShaping(InPlaceRule):
 
 
 @dataclass(frozen=True, slots=True)
+class EarlyShaping(MultipleShaping):
+    """The rest of the rules, as they were early in 2023: a slice, alone, of what is updated."""
+
+    message: ClassVar = (
+        "Consumer is not a dus or the producer fusion has multiple non-elementwise ops, bailing."
+    )
+
+    def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
+        producer, consumer = pair.producer, pair.consumer
+        reads = consumer.operands[update.slot] in producer.operands
+        if is_elementwise(producer) or not reads:
+            return self.allow()
+        updates = _updates_in(consumer)
+        if producer.opcode == "fusion" or len(updates) != 1:
+            return self.refuse(found=len(updates))
+        if producer.shape != updates[0].operands[1].shape:
+            return self.refuse(slice=str(producer.shape))
+        rules: dict[str, tuple[_SlicePair, ...]] = {
+            "slice": (SliceIndex(), SliceSafe()),
+            "dynamic-slice": (DynamicSliceIndex(), DynamicSliceSafe()),
+        }
+        for rule in rules.get(producer.opcode, ()):
+            decision = rule.check_slice(pair, producer, updates[0])
+            if decision is not None:
+                return decision
+        return self.refuse("unrecognized inplace update non-elementwise output pair")
+
+
+@dataclass(frozen=True, slots=True)
 class ElementwiseProducer(InPlaceRule):
     id: ClassVar = "inplace-elementwise-producer"
     title: ClassVar = "what is updated in place is read elsewhere"

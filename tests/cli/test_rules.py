@@ -90,7 +90,7 @@ def test_json_is_as_documented(run):
     assert document["schema"] == "fusionscope.rules/1"
     found = {
         re.sub(
-            r"(\.older_thresholds)\.\d+\.\d+\.[\d.]*\d(\.\w+)?|(\.thresholds)\.\w+",
+            r"(\.older_thresholds)\.(?:2023|\d+\.\d+\.[\d.]*\d)(\.\w+)?|(\.thresholds)\.\w+",
             lambda m: f"{m[1]}.<version>.<name>" if m[1] else ".thresholds.<name>",
             path,
         )

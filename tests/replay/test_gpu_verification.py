@@ -20,7 +20,8 @@ DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
 GPU = sorted(
     path
     for folder in DUMPS.iterdir()
-    if not folder.name.startswith(("cpu", "tpu")) and "jaxlib-0.4" not in folder.name
+    if not folder.name.startswith(("cpu", "tpu"))
+    and not any(each in folder.name for each in ("jaxlib-0.4", "xla-2023"))
     for path in folder.iterdir()
 )
 BOOKS = GPU_BOOKS["gpu-0.12"]

@@ -311,7 +311,7 @@ def test_without_ids_ages_are_mostly_those_that_the_compiler_recorded(
 ) -> None:
     pairs = wrong = 0
     for file in sorted(DUMPS.glob("*/*/*.before_variadic-op-splitter.hlo.pb")):
-        if "jaxlib-0.4" in file.parts[-3]:  # has no record of them
+        if any(each in file.parts[-3] for each in ("jaxlib-0.4", "xla-2023")):  # have no record
             continue
         (module,) = [each for each in open_dump(file.parent).modules if each.priority_fusion]
         stage = next(each for each in module.stages if each.name.before == "variadic-op-splitter")

@@ -12,7 +12,7 @@ from enum import Enum
 from fusionscope.dump.device import Device
 from fusionscope.rules.gpu.body import FusionBody
 from fusionscope.rules.gpu.reductions import is_reduction_hero, normal_reduction
-from fusionscope.rules.gpu.transposes import TiledTranspose, tiled_transpose
+from fusionscope.rules.gpu.transposes import TiledTranspose, climb, tiled_transpose
 from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.layouts import (
@@ -105,6 +105,8 @@ def is_intermediate(instruction: MutableInstruction, operands: int) -> bool:
 def find_hero(body: FusionBody, root: MutableInstruction, emitters: Emitters) -> MutableInstruction:
     """The instruction above ``root`` that decides how it is computed, ``root`` itself where there
     is none. Source: xla/service/gpu/ir_emission_utils.cc, FindNonTrivialHero."""
+    if emitters is Emitters.V2023:
+        return climb(root)
     hero = root
     while is_intermediate(hero, 1):
         above = body.resolve(hero.operands[0])
@@ -157,7 +159,7 @@ def emission_of(body: FusionBody, device: Device, emitters: Emitters) -> Emissio
     heroes = [find_hero(body, root, emitters) for root in roots]
     transpose = _common_transpose(roots, heroes, emitters)
     bits = _narrowest(body.parameters()), _narrowest(roots)
-    if emitters is Emitters.V0_4:
+    if emitters.is_older:
         kind = _kind_in_0_4(body, roots, heroes, transpose, device, min(bits))
     else:
         kind = _kind(body, roots, heroes, transpose, device)

@@ -20,7 +20,8 @@ def choose_kind(
     producer: MutableInstruction, consumer: MutableInstruction, device: Device, emitters: Emitters
 ) -> str:
     """Of a new fusion of the two, or of one where they are the same. Source: ChooseFusionKind."""
-    is_input = any(is_input_fusible(end, device, emitters) for end in (consumer, producer))
+    ends = (consumer,) if emitters is Emitters.V2023 else (consumer, producer)
+    is_input = any(is_input_fusible(end, device, emitters) for end in ends)
     return "kInput" if is_input else "kLoop"
 
 

@@ -32,6 +32,7 @@ from fusionscope.rules.gpu.reductions import (
 )
 from fusionscope.rules.gpu.state import GpuState, is_fusible_bitcast, is_fusion
 from fusionscope.rules.gpu.transposes import tiled_transpose
+from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.layouts import same_elements_in_memory, transpose_is_bitcast
 from fusionscope.rules.properties import (
@@ -127,6 +128,8 @@ def find_real_hero(instruction: MutableInstruction, gpu: GpuState) -> MutableIns
     if not is_fusion(instruction):
         return instruction
     body, outputs = FusionBody(instruction), outputs_of(instruction)
+    if gpu.emitters is Emitters.V2023 and not instruction.is_multi_output:
+        return outputs[0]
     for output in outputs:
         hero = find_hero(body, output, gpu.emitters)
         if is_reduction_hero(output, hero, gpu.device) or tiled_transpose(hero, gpu.emitters):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fusionscope.dump.device import Device
@@ -24,6 +24,7 @@ from fusionscope.rules.properties import is_elementwise, is_fusible
 
 _BANKS = 32
 _WIDEST_VECTOR = 4
+_WIDEST_STEP_2023 = 2  # tiles of a column side by side
 
 # Beside what is elementwise.
 _FUSIBLE = frozenset(
@@ -61,6 +62,7 @@ GPU_SETTINGS = {
     "gpu-0.10": GpuSettings(triton=TRITON_0_10, rounds_products=True),
     "gpu-0.4.35": _BEFORE_PRIORITIES,
     "gpu-0.4.34": _BEFORE_PRIORITIES,
+    "gpu-2023": replace(_BEFORE_PRIORITIES, emitters=Emitters.V2023),
 }
 
 
@@ -176,6 +178,8 @@ def _shared_memory(instruction: MutableInstruction, device: Device, emitters: Em
         size = sum(-(-each.shape.bits // 8) for each in inputs)
         if normal_reduction(instruction).is_row:
             return _BANKS * size
+        if emitters is Emitters.V2023:
+            return _WIDEST_STEP_2023 * _BANKS * (_BANKS + 1) * size
         return _BANKS * (_WIDEST_VECTOR * _BANKS + 1) * size
     transpose = tiled_transpose(instruction, emitters)
     return transpose.shared_memory if transpose is not None else 0

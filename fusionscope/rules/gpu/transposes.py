@@ -9,7 +9,16 @@ from typing import NamedTuple
 
 from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.layouts import NormalTranspose, normal_transpose, sizes
+from fusionscope.rules.layouts import (
+    NormalTranspose,
+    has_default_layout,
+    minor_to_major,
+    normal_transpose,
+    reshape_is_bitcast,
+    sizes,
+    transpose_is_bitcast,
+)
+from fusionscope.rules.properties import is_elementwise
 
 _BANKS = 32  # of shared memory, each of 32 bits
 _BANK_BITS = 32
@@ -33,7 +42,7 @@ class TiledTranspose(NamedTuple):
     def is_like(self, other: TiledTranspose, emitters: Emitters) -> bool:
         """The older ones do not look at the size of elements. Source:
         TransposeDescription::IsEquivalent."""
-        return self.form == other.form and (emitters is Emitters.V0_4 or self.bits == other.bits)
+        return self.form == other.form and (emitters.is_older or self.bits == other.bits)
 
 
 class PackedTile(NamedTuple):
@@ -44,7 +53,12 @@ class PackedTile(NamedTuple):
 
 
 def tiled_transpose(instruction: MutableInstruction, emitters: Emitters) -> TiledTranspose | None:
-    """None where it has no tiled emitter. Source: GetDescriptionForTiledTransposeEmitter."""
+    """None where it has no tiled emitter; in 2023 that of what it changes element by element.
+
+    Source: GetDescriptionForTiledTransposeEmitter, FindAnyTiledTranspose.
+    """
+    if emitters is Emitters.V2023:
+        return _earliest_tiled_transpose(climb(instruction))
     if instruction.opcode != "transpose":
         return None
     if emitters is Emitters.V0_4:
@@ -87,6 +101,62 @@ def _older_tiled_transpose(transpose: MutableInstruction) -> TiledTranspose | No
         permutation, extents = (0, 2, 1), (1, *extents)
     bits = transpose.shape.bits
     return TiledTranspose(NormalTranspose(extents, permutation), bits, _bytes_of_tile(bits), None)
+
+
+def climb(instruction: MutableInstruction) -> MutableInstruction:
+    """What ``instruction`` changes elements of one by one, or nothing, where nobody else reads it.
+
+    Source: FindNonTrivialHero of February 2023.
+    """
+    while _is_passing_on(instruction):
+        instruction = instruction.operands[0]
+    return instruction
+
+
+def _is_passing_on(instruction: MutableInstruction) -> bool:
+    """Source: IsIntermediate."""
+    if len(instruction.operands) != 1 or len(instruction.users) > 1:
+        return False
+    source, opcode = instruction.operands[0].shape, instruction.opcode
+    if opcode == "reshape":
+        same_type = source.element_type == instruction.shape.element_type
+        return same_type and reshape_is_bitcast(source, instruction.shape)
+    if opcode == "transpose":
+        return transpose_is_bitcast(source, instruction.shape, instruction.attribute("dimensions"))
+    return opcode == "bitcast" or (is_elementwise(instruction) and opcode != "copy")
+
+
+def _earliest_tiled_transpose(hero: MutableInstruction) -> TiledTranspose | None:
+    """Of two runs of dimensions that change places, behind a third that stays or none. Source:
+    FindTiledTranspose, FindTiledLogicalTranspose, ShapeUtil::FindTranspose021Helper."""
+    if hero.opcode not in ("copy", "transpose"):
+        return None
+    source = hero.operands[0].shape
+    order = tuple(reversed(minor_to_major(source)))
+    if hero.opcode == "copy":
+        behind = tuple(reversed(minor_to_major(hero.shape)))
+    elif has_default_layout(source) and has_default_layout(hero.shape):
+        behind = hero.attribute("dimensions")
+    else:
+        return None
+    places = [behind.index(dimension) for dimension in order]
+    merged: list[int] = []  # sizes of runs that stay together
+    for index, (place, dimension) in enumerate(zip(places, order, strict=True)):
+        size = sizes(source)[dimension]
+        if index and place == places[index - 1] + 1:
+            merged[-1] *= size
+        else:
+            merged.append(size)
+    if len(merged) == 2:
+        extents = 1, merged[1], merged[0]
+    elif len(merged) == 3 and places[0] == 0:
+        extents = merged[0], merged[2], merged[1]
+    else:
+        return None
+    if min(extents[1:]) < _SMALLEST_SIDE:
+        return None
+    bits = hero.shape.bits
+    return TiledTranspose(NormalTranspose(extents, (0, 2, 1)), bits, _bytes_of_tile(bits), None)
 
 
 def _bytes_of_tile(bits: int) -> int:

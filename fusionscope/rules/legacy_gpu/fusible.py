@@ -38,7 +38,7 @@ def is_loop_fusible_producer(instruction: MutableInstruction) -> bool:
         return True
     if instruction.opcode == "reduce":
         return not instruction.shape.is_tuple
-    return _is_universally_loop_fusible(instruction)
+    return is_universally_loop_fusible(instruction)
 
 
 def is_loop_fusible_consumer(instruction: MutableInstruction, gpu: GpuState) -> bool:
@@ -53,10 +53,10 @@ def is_loop_fusible_consumer(instruction: MutableInstruction, gpu: GpuState) -> 
         and not is_input_fusible(instruction, gpu.device, gpu.emitters)
     ):
         return True
-    return _is_universally_loop_fusible(instruction)
+    return is_universally_loop_fusible(instruction)
 
 
-def _is_universally_loop_fusible(instruction: MutableInstruction) -> bool:
+def is_universally_loop_fusible(instruction: MutableInstruction) -> bool:
     if is_elementwise(instruction) and instruction.operands:
         return True
     return instruction.opcode in _LOOP_FUSIBLE or instruction.is_loop_fusion

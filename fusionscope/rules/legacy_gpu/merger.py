@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fusionscope.rules.gpu.cost.duration import microseconds
-from fusionscope.rules.gpu.cost.model import is_input_reduction
+from fusionscope.rules.gpu.cost.model import Estimate, is_input_reduction
 from fusionscope.rules.gpu.fusion import (
     GpuPairRule,
     ParameterBudget,
@@ -188,12 +188,15 @@ class MergedSlower(MergeRule):
     message: ClassVar = "will execute slower if fused"
 
     def check(self, producer: MutableInstruction, state: GpuState) -> Decision | None:
-        unfused, fused = estimate(state.model, producer, producer.users)
+        unfused, fused = self.estimate(producer, state)
         if fused <= unfused:
             return None
         return self.refuse(
             fused_us=f"{microseconds(fused):g}", unfused_us=f"{microseconds(unfused):g}"
         )
+
+    def estimate(self, producer: MutableInstruction, state: GpuState) -> Estimate:
+        return estimate(state.model, producer, producer.users)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class CostAnalysis:
     ) -> None:
         """``architecture`` is that whose cycles count, such as ``sm_90``."""
         self._architecture = architecture
-        self._sees_through_bitcasts = emitters is not Emitters.V0_4
+        self._sees_through_bitcasts = not emitters.is_older
         self._rounds_products = rounds_products
         self._known: dict[MutableInstruction, Costs] = {}
 
@@ -110,8 +110,8 @@ class CostAnalysis:
             [1.0] * len(operands),
         )
         if opcode in _COUNTED:
-            elements = shape.element_count
-            costs.flops = f32(cycles_of(self._architecture, opcode, shape.element_type) * elements)
+            flops = self.flops_of_elementwise(opcode, shape.element_type)
+            costs.flops = f32(flops * shape.element_count)
         elif opcode in _NOTHING or (
             opcode == "transpose"
             and transpose_is_bitcast(operands[0].shape, shape, instruction.attribute("dimensions"))
@@ -144,6 +144,10 @@ class CostAnalysis:
         elif opcode == "map":
             costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(shape.element_count))
         return costs
+
+    def flops_of_elementwise(self, opcode: str, element_type: str) -> int:
+        """For one element of the result."""
+        return cycles_of(self._architecture, opcode, element_type)
 
     def _flops_inside(self, called: MutableComputation) -> float:
         """Of a computation for single elements, such as a reducer."""
@@ -237,10 +241,14 @@ class CostAnalysis:
         for parameter in fused.parameters:
             share = used[parameter]
             costs.utilization.append(share)
-            read = sum(_bytes_inside(each, used[each]) for each in _elements_read(parameter))
+            read = sum(self._bytes_inside(each, used[each]) for each in _elements_read(parameter))
             costs.operand_bytes.append(f32(read))
         costs._roots, costs._root_utilization = roots, utilization
         return costs
+
+    def _bytes_inside(self, instruction: MutableInstruction, share: float) -> int:
+        """Source: GpuHloCostAnalysis::FusionParameterReadBytes."""
+        return round_to_int64(f32(f32(shape_bytes(instruction.shape)) * share))
 
     def _passes_elements_on(self, instruction: MutableInstruction) -> bool:
         if instruction.opcode in ("tuple", "get-tuple-element") or is_elementwise(instruction):
@@ -274,11 +282,6 @@ def _element_of(reader: MutableInstruction, index: int) -> MutableInstruction | 
         if user.opcode == "get-tuple-element" and int(user.attributes["index"]) == index:
             return user
     return None
-
-
-def _bytes_inside(instruction: MutableInstruction, share: float) -> int:
-    """Source: GpuHloCostAnalysis::FusionParameterReadBytes."""
-    return round_to_int64(f32(f32(shape_bytes(instruction.shape)) * share))
 
 
 @lru_cache(maxsize=4096)

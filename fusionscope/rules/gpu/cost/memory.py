@@ -64,7 +64,7 @@ def read_time(
     """
     figures = memory_figures(device)
     from_dram = f32(device.memory_bandwidth * utilization)
-    again = _bandwidth(device, figures, net)
+    again = bandwidth_of(device, net)
     if net >= device.l2_cache_size:
         again = f32(again * utilization)
     limit = _bandwidth_limit(device, figures, blocks)
@@ -77,11 +77,12 @@ def cached_read_time(device: Device, blocks: int, net: int, total: int) -> Durat
     into one. Source: ReadTime."""
     figures = memory_figures(device)
     limit = _bandwidth_limit(device, figures, blocks)
-    return _transfer(total, min(_bandwidth(device, figures, net), limit))
+    return _transfer(total, min(bandwidth_of(device, net), limit))
 
 
-def _bandwidth(device: Device, figures: MemoryFigures, net: int) -> float:
-    """Of the cache that ``net`` bytes fit into, that of DRAM where there is none."""
+def bandwidth_of(device: Device, net: int) -> float:
+    """Bytes a second of the cache that ``net`` bytes fit into, that of DRAM where there is none."""
+    figures = memory_figures(device)
     bandwidth = f32(device.memory_bandwidth)
     if net < device.l2_cache_size:
         bandwidth = f32(bandwidth * _L2_SPEEDUP)
@@ -114,7 +115,7 @@ def compute_time(
     device: Device, flops: int, blocks: int, threads_per_block: int, emitters: Emitters
 ) -> Duration:
     """The older model counts whole flops per nanosecond and unit. Source: ComputeTime."""
-    if emitters is Emitters.V0_4:
+    if emitters.is_older:
         whole = int(f32(f32(device.clock_rate_ghz) * 2))
         speed = whole * _units(device, blocks, threads_per_block)
     else:
@@ -135,7 +136,7 @@ def combine(compute: Duration, memory: Duration, emitters: Emitters) -> Duration
     """
     if INFINITE in (compute, memory):
         return INFINITE
-    if emitters is Emitters.V0_4:
+    if emitters.is_older:
         return max(compute, memory)
     return compute + memory - scaled(min(compute, memory), _OVERLAP)
 

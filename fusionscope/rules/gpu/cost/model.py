@@ -16,6 +16,7 @@ from fusionscope.rules.gpu.cost.analysis import CostAnalysis, shape_bytes
 from fusionscope.rules.gpu.cost.coalescing import spoils_coalescing
 from fusionscope.rules.gpu.cost.cycles import architecture_of
 from fusionscope.rules.gpu.cost.duration import INFINITE, Duration
+from fusionscope.rules.gpu.cost.early_analysis import EarlyCostAnalysis
 from fusionscope.rules.gpu.cost.launch import Launch, launch_of
 from fusionscope.rules.gpu.cost.memory import (
     KERNEL_LAUNCH,
@@ -108,9 +109,8 @@ class CostModel:
         rounds_products: bool = False,
     ) -> None:
         self.device = device
-        self.costs = CostAnalysis(
-            architecture_of(device), emitters, rounds_products=rounds_products
-        )
+        analysis = EarlyCostAnalysis if emitters is Emitters.V2023 else CostAnalysis
+        self.costs = analysis(architecture_of(device), emitters, rounds_products=rounds_products)
         self._rounds_products = rounds_products
         self._max_unroll = max_unroll
         self._triton = triton
@@ -238,7 +238,7 @@ class CostModel:
                 pairs = zip(extents, config.tile_sizes, strict=False)
                 counts = (-(-extent // size) for extent, size in pairs)
                 return Launch(math.prod(counts), config.warps * self.device.threads_per_warp)
-        if self._emitters is Emitters.V0_4:
+        if self._emitters.is_older:
             return older_launch_of(emission, self.device)
         return launch_of(emission, self.device, self._max_unroll)
 
@@ -410,7 +410,8 @@ def is_input_reduction(instruction: MutableInstruction, device: Device, emitters
     for root in part_roots(instruction):
         if root.opcode == "get-tuple-element":  # of what reduces several arrays at once
             root = root.operands[0]
-        if is_reduction_hero(root, find_hero(body, root, emitters), device):
+        hero = root if emitters is Emitters.V2023 else find_hero(body, root, emitters)
+        if is_reduction_hero(root, hero, device):
             return True
     return False
 

@@ -1,0 +1,126 @@
+"""The passes of early 2023, on real dumps by the compiler of that time."""
+
+from __future__ import annotations
+
+import gzip
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump.device import CudaCapability
+from fusionscope.explain import Selection
+from fusionscope.explain.explain import explain_module
+from fusionscope.explain.story import tell
+from fusionscope.replay.passes import pick_books
+from fusionscope.replay.verification import PassVerification, verify
+from fusionscope.rules.books import GPU_BOOKS
+
+DUMPS = Path(__file__).parents[2] / "samples" / "dumps" / "a100-xla-2023"
+# Outputs in another order: which of two users comes first is decided by the layout normalization of
+# that time, which is not replayed.
+IN_ANOTHER_ORDER = {
+    ("library_random", "multi_output_fusion"),
+    ("updates", "gpu_horizontal_input_fusion"),
+}
+ACTING = {
+    "library_random": {"fusion", "fusion-duplicating", "fusion_merger", "multi_output_fusion"},
+    "updates": {
+        "fusion",
+        "fusion-duplicating",
+        "multi_output_fusion",
+        "gpu_horizontal_loop_fusion",
+        "gpu_horizontal_input_fusion",
+    },
+}
+
+
+def opened(program: str) -> DumpedModule:
+    (module,) = open_dump(DUMPS / program).modules
+    return module
+
+
+@cache
+def verified(program: str) -> tuple[PassVerification, ...]:
+    dump = open_dump(DUMPS / program)
+    found = verify(dump, dump.modules)
+    assert not found.problems
+    return found.passes
+
+
+@pytest.mark.parametrize("program", sorted(ACTING))
+def test_plans_are_the_compilers(program: str) -> None:
+    runs = verified(program)
+    assert {run.pass_name for run in runs if run.after is not None} == ACTING[program]
+    for run in runs:
+        assert run.has_same_kernels, run.divergence
+        is_listed = (program, run.pass_name) in IN_ANOTHER_ORDER and run.after is not None
+        assert run.is_identical != is_listed, run.divergence
+        assert run.pairs_agreeing == run.pairs
+
+
+@pytest.mark.parametrize("program", sorted(ACTING))
+def test_the_pipeline_runs_until_nothing_changes(program: str) -> None:
+    fusing = [run for run in verified(program) if run.pass_name == "fusion"]
+    assert [run.after is not None for run in fusing] == [True, False]
+
+
+def test_recorded_decisions_are_the_rules() -> None:
+    """Those of each round, where each left some."""
+    compared = {
+        run.pass_name: (run.decisions_agreeing, run.decisions)
+        for run in verified("updates")
+        if run.decisions and run.after is not None
+    }
+    assert set(compared) == {"fusion", "fusion-duplicating"}
+    merger = [run for run in verified("updates") if run.pass_name == "fusion_merger"]
+    for agreeing, decisions in (
+        *compared.values(),
+        *((run.decisions_agreeing, run.decisions) for run in merger),
+    ):
+        assert agreeing == decisions > 0
+
+
+@pytest.mark.parametrize("program", sorted(ACTING))
+def test_the_dump_tells_its_version_and_gpu(program: str) -> None:
+    module = opened(program)
+    assert pick_books(module) == GPU_BOOKS["gpu-2023"]
+    assert module.device is not None
+    assert module.device.capability == CudaCapability(8, 0, "")
+
+
+def test_the_story_is_that_of_the_stages() -> None:
+    told = {each.stage: each.fusions for each in tell(opened("updates")).passes}
+    counted = 0
+    for file in sorted((DUMPS / "updates").glob("*.txt.gz")):
+        for stage, fusions in told.items():
+            if f".{stage}.txt" in file.name:
+                text = gzip.decompress(file.read_bytes()).decode()
+                assert text.count(" fusion(") == fusions
+                counted += 1
+    assert counted == len(told) == 4  # a run of instruction fusion leaves as many as it found
+
+
+def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
+    facts = explain_module(opened("library_random"), Selection())
+    assert facts.totals.exact and facts.totals.launches > 20  # of 20 rounds of a loop
+    assert {each.library for each in facts.boundaries} == {"JAX"}
+    refused = {
+        (each.producer.opcode, each.consumer.opcode): each for each in facts.pairs if each.reason
+    }
+    assert refused["slice", "custom-call"].reason == "leg-pc-consumer"
+    assert refused["custom-call", "concatenate"].reason == "leg-pc-producer"
+    state = [
+        each
+        for each in facts.pairs
+        if each.producer.opcode == "concatenate" and each.producer.shape.startswith("f32[4,2048]")
+    ]
+    assert {each.consumer.opcode for each in state} == {"abs", "select"}
+    for pair in state:
+        assert pair.outcome == "duplicated"
+        assert pair.overruled is not None and pair.overruled.evidence == "agree"
+        assert (pair.overruled.reason, pair.overruled.by) == (
+            "base-globally-unfusible",
+            "fusion_merger",
+        )
