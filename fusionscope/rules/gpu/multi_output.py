@@ -286,13 +286,13 @@ class OutputProducer(PlaceRule):
             return self.refuse("Producer is a multi-output fusion")
         if in_place_operands(instruction):
             return self.refuse("In-place operations are present")
-        if not self.is_loop_fusible(instruction):
+        if not self.is_loop_fusible(instruction, state.gpu):
             return self.refuse("producer is not loop-fusible", opcode=instruction.opcode)
         if is_transposing(instruction):
             return self.refuse("producer is physically transposing")
         return None
 
-    def is_loop_fusible(self, instruction: MutableInstruction) -> bool:
+    def is_loop_fusible(self, instruction: MutableInstruction, gpu: GpuState) -> bool:
         """Whether a loop fusion can begin with it."""
         return _is_loop_fusible(instruction)
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fusionscope.rules.base import Eligible, ExpensiveDuplicate, GloballyUnfusible, Root
 from fusionscope.rules.gpu.cost.model import Estimate
 from fusionscope.rules.gpu.fusion import (
     ParameterBudget,
@@ -41,7 +42,7 @@ from fusionscope.rules.gpu.reductions import has_reduction_emitter, reduced_dime
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.gpu.transposes import climb, tiled_transpose
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.inplace import IN_PLACE_RULES, EarlyShaping, ExtraOperand
+from fusionscope.rules.inplace import EarlyShaping, ExtraOperand
 from fusionscope.rules.layouts import same_elements_in_memory
 from fusionscope.rules.legacy_gpu.early_cost import early_estimate
 from fusionscope.rules.legacy_gpu.fusible import (
@@ -51,7 +52,14 @@ from fusionscope.rules.legacy_gpu.fusible import (
     UnfusedConstant,
     is_universally_loop_fusible,
 )
-from fusionscope.rules.legacy_gpu.fusion import DUPLICATING, LEGACY_GPU_FUSION
+from fusionscope.rules.legacy_gpu.fusion import (
+    DUPLICATING,
+    Coalescing,
+    CodeDuplication,
+    ExpensiveReuse,
+    HeavyComputation,
+    ProducerFusion,
+)
 from fusionscope.rules.legacy_gpu.horizontal import (
     LEGACY_HORIZONTAL_LOOP,
     Batch,
@@ -154,17 +162,10 @@ class EarlyScalarParent(ScalarParent):
 
 @dataclass(frozen=True, slots=True)
 class EarlyOutputProducer(OutputProducer):
-    """No constant, and no reduction with an emitter."""
+    """No reduction with an emitter, nor a tiled copy."""
 
-    def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
-        if instruction.opcode == "constant":
-            return self.refuse("producer is not loop-fusible", opcode=instruction.opcode)
-        if not _is_early_loop_producer(instruction, state.gpu) and not instruction.is_multi_output:
-            return self.refuse("producer is not loop-fusible", opcode=instruction.opcode)
-        return super(EarlyOutputProducer, self).check(instruction, state)
-
-    def is_loop_fusible(self, instruction: MutableInstruction) -> bool:
-        return True  # asked before, with the device
+    def is_loop_fusible(self, instruction: MutableInstruction, gpu: GpuState) -> bool:
+        return _is_early_loop_producer(instruction, gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ _LARGEST_BATCHES = ((8, 32), (16, 16), (32, 8), (64, 4))
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyBatch2023(Batch):
+class BatchOf2023(Batch):
     """Of longer fusions fewer lie side by side, and the first one does not count."""
 
     def take(self, candidates: Sequence[MutableInstruction], *, has_slices: bool) -> int:
@@ -265,22 +266,21 @@ class EarlyBatch2023(Batch):
         return next((most for below, most in _LARGEST_BATCHES if length < below), 2)
 
 
-_OF_THAT_TIME = {rule.id for rule in (*_PAIR_RULES, *LEGACY_GPU_FUSION)} - {
-    "leg-if-custom",
-    "leg-pc-reduction-epilogue",
-    "pf-scatter",
-    *(rule.id for rule in IN_PLACE_RULES if rule.id not in {each.id for each in _PAIR_RULES}),
-}
-
-
-def _early_fusion_rules() -> tuple[Rule, ...]:
-    own: dict[str, Rule] = {
-        rule.id: rule for rule in (*_PAIR_RULES, ParameterBudget(_MOST_BUFFERS))
-    }
-    return tuple(own.get(rule.id, rule) for rule in LEGACY_GPU_FUSION if rule.id in _OF_THAT_TIME)
-
-
-_RULES = _early_fusion_rules()
+_RULES: tuple[Rule, ...] = (
+    Eligible(),
+    GloballyUnfusible(),
+    ProducerFusion(),
+    ExpensiveReuse(),
+    Coalescing(),
+    *_PAIR_RULES,
+    HeavyComputation(),
+    Root(),
+    ExpensiveDuplicate(),
+    SharedMemoryBudget(),
+    ReductionBudget(),
+    ParameterBudget(_MOST_BUFFERS),
+    CodeDuplication(),
+)
 EARLY_GPU_FUSION: RuleBook[Rule] = RuleBook("gpu-fusion-2023", "fusion", "gpu", _VERSION, _RULES)
 EARLY_GPU_DUPLICATION: RuleBook[Rule] = RuleBook(
     "gpu-duplication-2023", DUPLICATING, "gpu", _VERSION, _RULES
@@ -334,7 +334,7 @@ EARLY_HORIZONTAL_LOOP: RuleBook[Rule] = RuleBook(
     "gpu_horizontal_loop_fusion",
     "gpu",
     _VERSION,
-    tuple(EarlyBatch2023() if isinstance(each, Batch) else each for each in LEGACY_HORIZONTAL_LOOP),
+    tuple(BatchOf2023() if isinstance(each, Batch) else each for each in LEGACY_HORIZONTAL_LOOP),
 )
 EARLY_HORIZONTAL_INPUT: RuleBook[Rule] = RuleBook(
     "horizontal-input-2023",

@@ -31,6 +31,7 @@ from fusionscope.rules.gpu.multi_output import (
     SiblingCandidate,
     SiblingOrder,
 )
+from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.legacy_gpu.cost import estimate, excess_code
 from fusionscope.rules.legacy_gpu.fusible import find_clash, is_loop_fusible_producer
@@ -41,7 +42,7 @@ from fusionscope.rules.rule import Decision, Rule, RuleBook
 class OlderOutputProducer(OutputProducer):
     """More can begin a loop fusion."""
 
-    def is_loop_fusible(self, instruction: MutableInstruction) -> bool:
+    def is_loop_fusible(self, instruction: MutableInstruction, gpu: GpuState) -> bool:
         return is_loop_fusible_producer(instruction)
 
 
