@@ -79,7 +79,7 @@ def load(path: Path, name: str | None) -> Program:
     The code is compiled under the last three parts of its path, so that a dump reads the same
     wherever the checkout lies.
     """
-    sys.path.insert(0, str(path.resolve().parent))  # a program may be made of several files
+    sys.path.append(str(path.resolve().parent))  # a program may be made of several files
     label = "/".join(path.resolve().parts[-3:])
     scope: dict[str, Any] = {"__name__": path.stem}
     exec(compile(path.read_text(), label, "exec"), scope)
