@@ -8,6 +8,7 @@ xla/service/gpu/conv_layout_normalization.cc.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from fusionscope.hlo.shape import Shape
@@ -37,6 +38,13 @@ def normalize_layouts(graph: MutableModule, *, spares_bitcasts: bool = True) -> 
     for computation in graph.post_order():
         if not computation.is_fused:
             _Normalizer(computation, spares_bitcasts=spares_bitcasts).run()
+
+
+def normalize_layouts_of_2023(graph: MutableModule) -> None:
+    """The same as early in 2023."""
+    for computation in graph.post_order():
+        if not computation.is_fused:
+            _EarlyNormalizer(computation, spares_bitcasts=False).run()
 
 
 class _Normalizer:
@@ -80,7 +88,7 @@ class _Normalizer:
         else:
             opcode = "transpose" if instruction.opcode == "copy" else instruction.opcode
             normal = self._computation.make(opcode, shape, operands)
-            self._visited.add(normal)
+            self._mark(normal)
         supersede(instruction, self._as(normal, instruction.shape))
 
     def _surround(self, instruction: MutableInstruction) -> None:
@@ -88,8 +96,8 @@ class _Normalizer:
         users = list(instruction.users)
         is_left = self._spares and _is_normal(instruction)
         if users and not is_left and instruction.shape.is_array:
-            normal = self._as(instruction, _normalized(instruction.shape))
-            self._visited.add(normal)
+            normal = self._as(instruction, self._normal(instruction.shape))
+            self._mark(normal)
             back = self._as(normal, instruction.shape)
             for user in users:
                 replace_operand(user, instruction, back)
@@ -110,8 +118,15 @@ class _Normalizer:
             make("bitcast", result, [make("get-tuple-element", _normalized(result), [normal])])
             for result in results
         ]
-        self._visited.add(elements[0])
+        self._mark(elements[0])
         supersede(convolution, make("tuple", convolution.shape, elements))
+
+    def _normal(self, shape: Shape) -> Shape:
+        return _normalized(shape)
+
+    def _mark(self, made: MutableInstruction) -> None:
+        """It is not to be visited."""
+        self._visited.add(made)
 
     def _as(self, instruction: MutableInstruction, shape: Shape) -> MutableInstruction:
         if self._spares and instruction.shape == shape:
@@ -123,18 +138,127 @@ class _Normalizer:
         return operand if self._spares and _is_normal(operand) else operand.operands[0]
 
 
+class _EarlyNormalizer(_Normalizer):
+    """As of February 2023, which visits what it made where something that comes later reads it, and
+    so puts one pair of bitcasts behind the other."""
+
+    def _visit(self, instruction: MutableInstruction) -> None:
+        if instruction.parent is None:
+            return
+        if instruction.opcode in _LEFT_IN_2023:
+            self._surround(instruction)
+        elif instruction.opcode != "reduce-window" or instruction.shape.is_array:
+            super()._visit(instruction)
+
+    def _normalize_constant(self, constant: MutableInstruction) -> None:
+        if constant.shape.is_array:
+            normal = self._computation.make("constant", self._normal(constant.shape), [])
+            supersede(constant, self._as(normal, constant.shape))
+
+    def _normalize(self, instruction: MutableInstruction) -> None:
+        opcode = instruction.opcode
+        count = _ARRAYS.get(opcode, len(instruction.operands))
+        operands = [self._operand(instruction, each) for each in instruction.operands[:count]]
+        others = instruction.operands[count:]
+        if opcode in _AT_INDICES:
+            sizes = instruction.operands[0].shape.dimensions
+            others = [each for each, size in zip(others, sizes, strict=True) if size != 1]
+        shape = self._normal(instruction.shape)
+        if opcode == "transpose" and _keeps_order(instruction):
+            (normal,) = operands
+        else:
+            kept = _worked_on(instruction, instruction.operands[0])
+            normal = self._computation.make(
+                "transpose" if opcode == "copy" else opcode,
+                _normalized(instruction.shape, kept) if opcode in _BEHIND_TWICE else shape,
+                [*operands, *others],
+                _permutation(instruction) if opcode in ("copy", "transpose") else "",
+            )
+        if opcode in _BEHIND_TWICE:
+            normal = self._as(normal, shape)
+        supersede(instruction, self._as(normal, instruction.shape))
+
+    def _normalize_convolution(self, convolution: MutableInstruction) -> None:
+        """Source: NormalizeLayoutForCustomCallConvolution."""
+        make, results = self._computation.make, convolution.shape.elements
+        operands: list[MutableInstruction] = []
+        for operand in convolution.operands:
+            source, shape = operand.operands[0], _normalized(operand.shape)
+            operands.append(source if source.shape == shape else make("bitcast", shape, [operand]))
+        shapes = (_normalized(results[0]), *results[1:])
+        shape = replace(convolution.shape, elements=shapes)
+        normal = make("custom-call", shape, operands, convolution.attributes_text)
+        elements = [make("get-tuple-element", each, [normal]) for each in shapes]
+        elements[0] = make("bitcast", results[0], [elements[0]])
+        supersede(convolution, make("tuple", convolution.shape, elements))
+
+    def _operand(
+        self, instruction: MutableInstruction, operand: MutableInstruction
+    ) -> MutableInstruction:
+        """The normalized array, with the dimensions of one element that it works on put back."""
+        source = self._source(operand)
+        if instruction.opcode not in _PUT_BACK:
+            return source
+        shape = _normalized(operand.shape, _worked_on(instruction, operand))
+        return source if source.shape == shape else self._as(source, shape)
+
+    def _normal(self, shape: Shape) -> Shape:
+        return _normalized(shape, _wide(shape))
+
+    def _mark(self, made: MutableInstruction) -> None:
+        pass
+
+
+# What the handlers of that time do not know, what they put two bitcasts behind, what they put
+# dimensions back for, and what leaves out the indices of those.
+_LEFT_IN_2023 = frozenset({"convolution", "iota", "scatter"})
+_BEHIND_TWICE = frozenset({"dynamic-slice", "dynamic-update-slice", "reduce-window", "slice"})
+_PUT_BACK = frozenset({"concatenate", "dynamic-update-slice", "pad", "reduce-window"})
+_AT_INDICES = frozenset({"dynamic-slice", "dynamic-update-slice"})
+
+
+def _worked_on(instruction: MutableInstruction, operand: MutableInstruction) -> set[int]:
+    """The dimensions that an operand has in it."""
+    if instruction.opcode == "reduce-window":
+        return set(range(operand.shape.rank))
+    return _wide(operand.shape) | _wide(instruction.shape)
+
+
+def _permutation(instruction: MutableInstruction) -> str:
+    """The attribute of what stands for a transpose, or a copy, between normalized arrays."""
+    (operand,) = instruction.operands
+    moved = instruction.attribute("dimensions") or range(operand.shape.rank)
+    before, after = (
+        [place for place in reversed(minor_to_major(each)) if each.dimensions[place] != 1]
+        for each in (operand.shape, instruction.shape)
+    )
+    return f", dimensions={{{','.join(str(before.index(moved[place])) for place in after)}}}"
+
+
+def _wide(shape: Shape) -> set[int]:
+    """The dimensions of more than one element, or of none."""
+    return {place for place, size in enumerate(shape.dimensions) if size != 1}
+
+
 def _around(instruction: MutableInstruction) -> list[MutableInstruction]:
     return [instruction, *instruction.operands]
 
 
-def _normalized(shape: Shape) -> Shape:
-    """With the dimensions in the order in which they lie in memory, and the layout of that."""
+def _normalized(shape: Shape, kept: Collection[int] | None = None) -> Shape:
+    """With the dimensions, or those ``kept``, in the order in which they lie in memory, and the
+    layout of that."""
     if not shape.is_array or shape.layout is None:
         return shape
-    order = shape.layout.minor_to_major
-    dimensions = tuple(shape.dimensions[dimension] for dimension in reversed(order))
-    layout = replace(shape.layout, minor_to_major=tuple(reversed(range(shape.rank))))
-    return replace(shape, dimensions=dimensions, layout=layout)
+    places = [
+        place for place in reversed(shape.layout.minor_to_major) if kept is None or place in kept
+    ]
+    layout = replace(shape.layout, minor_to_major=tuple(reversed(range(len(places)))))
+    return replace(
+        shape,
+        dimensions=tuple(shape.dimensions[place] for place in places),
+        dynamic=tuple(shape.dynamic[place] for place in places),
+        layout=layout if places else None,  # as the text of a number has it
+    )
 
 
 def _is_normal(instruction: MutableInstruction) -> bool:

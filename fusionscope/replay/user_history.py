@@ -21,8 +21,8 @@ from fusionscope.replay.ages import find_made_again, first_ages, later_ages
 from fusionscope.replay.call_inliner import inline_calls
 from fusionscope.replay.degenerate_dimensions import drop_degenerate_dimensions
 from fusionscope.replay.float_normalization import normalize_floats
-from fusionscope.replay.layout_normalization import normalize_layouts
-from fusionscope.replay.older_passes import has_horizontal_fusion
+from fusionscope.replay.layout_normalization import normalize_layouts, normalize_layouts_of_2023
+from fusionscope.replay.older_passes import has_horizontal_fusion, is_from_2023
 from fusionscope.replay.retracing import StageGraph, UserOrder, retrace
 from fusionscope.rules.graph import MutableInstruction, MutableModule, reorder_users
 
@@ -110,6 +110,8 @@ def _find_replay(module: DumpedModule, stage: Stage) -> _Replay | None:
     name = stage.name.after
     if name.startswith("float-normalization"):  # and the narrow type behind it
         return partial(normalize_floats, result=module.read(stage))
+    if name == "layout_normalization" and is_from_2023(module):
+        return normalize_layouts_of_2023
     if name == "layout_normalization" and has_horizontal_fusion(module):
         return partial(normalize_layouts, spares_bitcasts=False)
     return _REPLAYED.get(name)
