@@ -79,7 +79,7 @@ def _shaping_in(instruction: MutableInstruction) -> list[MutableInstruction]:
     return [each for each in _inside(instruction) if _is_shaping(each)]
 
 
-def _updates_in(instruction: MutableInstruction) -> list[MutableInstruction]:
+def updates_in(instruction: MutableInstruction) -> list[MutableInstruction]:
     """The dynamic-update-slices, itself or those inside a fusion."""
     return [each for each in _inside(instruction) if each.opcode == "dynamic-update-slice"]
 
@@ -132,35 +132,6 @@ class MultipleShaping(InPlaceRule):
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyShaping(MultipleShaping):
-    """The rest of the rules, as they were early in 2023: a slice, alone, of what is updated."""
-
-    message: ClassVar = (
-        "Consumer is not a dus or the producer fusion has multiple non-elementwise ops, bailing."
-    )
-
-    def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
-        producer, consumer = pair.producer, pair.consumer
-        reads = consumer.operands[update.slot] in producer.operands
-        if is_elementwise(producer) or not reads:
-            return self.allow()
-        updates = _updates_in(consumer)
-        if producer.opcode == "fusion" or len(updates) != 1:
-            return self.refuse(found=len(updates))
-        if producer.shape != updates[0].operands[1].shape:
-            return self.refuse(slice=str(producer.shape))
-        rules: dict[str, tuple[_SlicePair, ...]] = {
-            "slice": (SliceIndex(), SliceSafe()),
-            "dynamic-slice": (DynamicSliceIndex(), DynamicSliceSafe()),
-        }
-        for rule in rules.get(producer.opcode, ()):
-            decision = rule.check_slice(pair, producer, updates[0])
-            if decision is not None:
-                return decision
-        return self.refuse("unrecognized inplace update non-elementwise output pair")
-
-
-@dataclass(frozen=True, slots=True)
 class ElementwiseProducer(InPlaceRule):
     id: ClassVar = "inplace-elementwise-producer"
     title: ClassVar = "what is updated in place is read elsewhere"
@@ -205,7 +176,7 @@ class NoUpdate(InPlaceRule):
     what: ClassVar = f"{_ONE_SHAPING}Allowed: the consumer holds no dynamic-update-slice."
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
-        return None if _updates_in(pair.consumer) else self.allow()
+        return None if updates_in(pair.consumer) else self.allow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,18 +187,18 @@ class MultipleUpdates(InPlaceRule):
     message: ClassVar = "multiple dus ops, bailing."
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
-        found = len(_updates_in(pair.consumer))
+        found = len(updates_in(pair.consumer))
         return self.refuse(found=found) if found > 1 else None
 
 
 @dataclass(frozen=True, slots=True)
-class _SlicePair(InPlaceRule):
+class SlicePair(InPlaceRule):
     """A rule about a producer whose one instruction that is not elementwise is ``opcode``."""
 
     opcode: ClassVar[str]
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
-        slices, updates = _shaping_in(pair.producer), _updates_in(pair.consumer)
+        slices, updates = _shaping_in(pair.producer), updates_in(pair.consumer)
         if not slices or not updates or slices[0].opcode != self.opcode:
             return None
         return self.check_slice(pair, slices[0], updates[0])
@@ -240,7 +211,7 @@ class _SlicePair(InPlaceRule):
 
 
 @dataclass(frozen=True, slots=True)
-class _SliceShape(_SlicePair):
+class _SliceShape(SlicePair):
     what: ClassVar = f"{_ONE_SHAPING}It slices another shape than the consumer updates."
 
     def check_slice(
@@ -263,7 +234,7 @@ class SliceShape(_SliceShape):
 
 
 @dataclass(frozen=True, slots=True)
-class SliceIndex(_SlicePair):
+class SliceIndex(SlicePair):
     id: ClassVar = "inplace-slice-index"
     title: ClassVar = "reads another place than is updated in place"
     what: ClassVar = (
@@ -291,7 +262,7 @@ class SliceIndex(_SlicePair):
 
 
 @dataclass(frozen=True, slots=True)
-class _SliceSafe(_SlicePair):
+class _SliceSafe(SlicePair):
     what: ClassVar = (
         f"{_ONE_SHAPING}"
         "It slices what the consumer updates: allowed, unless the consumer is a fusion "
@@ -336,7 +307,7 @@ class DynamicSliceShape(_SliceShape):
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicSliceIndex(_SlicePair):
+class DynamicSliceIndex(SlicePair):
     id: ClassVar = "inplace-ds-index"
     title: ClassVar = "reads another place than is updated in place"
     what: ClassVar = (

@@ -75,8 +75,8 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "base.ExpensiveDuplicate.check: without pair.consumer in producer.users",
     ),
     "rules before have seen to it": (
-        "inplace._SlicePair.check: without not slices",
-        "inplace._SlicePair.check: without not updates",
+        "inplace.SlicePair.check: without not slices",
+        "inplace.SlicePair.check: without not updates",
     ),
     "only a number in the answer": (
         "fusion.LoopFusibleProducer.check: without pair.producer.backend_kind",

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fusionscope.rules.aliasing import InPlace
 from fusionscope.rules.base import Eligible, ExpensiveDuplicate, GloballyUnfusible, Root
 from fusionscope.rules.gpu.cost.model import Estimate
 from fusionscope.rules.gpu.fusion import (
@@ -42,7 +43,16 @@ from fusionscope.rules.gpu.reductions import has_reduction_emitter, reduced_dime
 from fusionscope.rules.gpu.state import GpuState
 from fusionscope.rules.gpu.transposes import climb, tiled_transpose
 from fusionscope.rules.graph import MutableInstruction
-from fusionscope.rules.inplace import EarlyShaping, ExtraOperand
+from fusionscope.rules.inplace import (
+    DynamicSliceIndex,
+    DynamicSliceSafe,
+    ExtraOperand,
+    MultipleShaping,
+    SliceIndex,
+    SlicePair,
+    SliceSafe,
+    updates_in,
+)
 from fusionscope.rules.layouts import same_elements_in_memory
 from fusionscope.rules.legacy_gpu.early_cost import early_estimate
 from fusionscope.rules.legacy_gpu.fusible import (
@@ -78,7 +88,12 @@ from fusionscope.rules.legacy_gpu.merger import (
     Uncoalesced,
 )
 from fusionscope.rules.legacy_gpu.multi_output import OlderOutputCodeSize
-from fusionscope.rules.properties import is_effective_scalar, is_fusible, same_but_for_type
+from fusionscope.rules.properties import (
+    is_effective_scalar,
+    is_elementwise,
+    is_fusible,
+    same_but_for_type,
+)
 from fusionscope.rules.rule import Decision, Rule, RuleBook
 from fusionscope.rules.state import FusionPair
 
@@ -129,6 +144,36 @@ class EarlyConsumer(NotFusibleConsumer):
         ):
             return None
         return self.refuse(opcode=consumer.opcode)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyShaping(MultipleShaping):
+    """The rest of the rules about updates in place: a slice, alone, of what is updated. Source:
+    xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp."""
+
+    message: ClassVar = (
+        "Consumer is not a dus or the producer fusion has multiple non-elementwise ops, bailing."
+    )
+
+    def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
+        producer, consumer = pair.producer, pair.consumer
+        reads = consumer.operands[update.slot] in producer.operands
+        if is_elementwise(producer) or not reads:
+            return self.allow()
+        updates = updates_in(consumer)
+        if producer.opcode == "fusion" or len(updates) != 1:
+            return self.refuse(found=len(updates))
+        if producer.shape != updates[0].operands[1].shape:
+            return self.refuse(slice=str(producer.shape))
+        rules: dict[str, tuple[SlicePair, ...]] = {
+            "slice": (SliceIndex(), SliceSafe()),
+            "dynamic-slice": (DynamicSliceIndex(), DynamicSliceSafe()),
+        }
+        for rule in rules.get(producer.opcode, ()):
+            decision = rule.check_slice(pair, producer, updates[0])
+            if decision is not None:
+                return decision
+        return self.refuse("unrecognized inplace update non-elementwise output pair")
 
 
 _PAIR_RULES: tuple[Rule, ...] = (
