@@ -35,16 +35,18 @@ _CONVOLUTION = "__cudnn$conv"
 def normalize_layouts(graph: MutableModule, *, spares_bitcasts: bool = True) -> None:
     """Normalizes the layouts of all that is not in fusions. Older compilers, which do not
     spare bitcasts, make them between equal layouts too."""
-    for computation in graph.post_order():
-        if not computation.is_fused:
-            _Normalizer(computation, spares_bitcasts=spares_bitcasts).run()
+    _run(_Normalizer, graph, spares_bitcasts=spares_bitcasts)
 
 
 def normalize_layouts_of_2023(graph: MutableModule) -> None:
     """The same as early in 2023."""
+    _run(_EarlyNormalizer, graph, spares_bitcasts=False)
+
+
+def _run(kind: type[_Normalizer], graph: MutableModule, *, spares_bitcasts: bool) -> None:
     for computation in graph.post_order():
         if not computation.is_fused:
-            _EarlyNormalizer(computation, spares_bitcasts=False).run()
+            kind(computation, spares_bitcasts=spares_bitcasts).run()
 
 
 class _Normalizer:
@@ -80,16 +82,30 @@ class _Normalizer:
     def _normalize(self, instruction: MutableInstruction) -> None:
         """Makes another one between normalized arrays, and a bitcast back."""
         count = _ARRAYS.get(instruction.opcode, len(instruction.operands))
-        operands = [self._source(each) for each in instruction.operands[:count]]
-        operands += instruction.operands[count:]
-        shape = _normalized(instruction.shape)
+        operands = [self._operand(instruction, each) for each in instruction.operands[:count]]
         if instruction.opcode == "transpose" and _keeps_order(instruction):
             (normal,) = operands
         else:
-            opcode = "transpose" if instruction.opcode == "copy" else instruction.opcode
-            normal = self._computation.make(opcode, shape, operands)
-            self._mark(normal)
+            normal = self._remake(instruction, operands, instruction.operands[count:])
         supersede(instruction, self._as(normal, instruction.shape))
+
+    def _operand(
+        self, instruction: MutableInstruction, operand: MutableInstruction
+    ) -> MutableInstruction:
+        """The normalized array in the place of ``operand``."""
+        return self._source(operand)
+
+    def _remake(
+        self,
+        instruction: MutableInstruction,
+        arrays: list[MutableInstruction],
+        others: list[MutableInstruction],
+    ) -> MutableInstruction:
+        """The same of normalized arrays, and the operands that are left as they are."""
+        opcode = "transpose" if instruction.opcode == "copy" else instruction.opcode
+        normal = self._computation.make(opcode, _normalized(instruction.shape), [*arrays, *others])
+        self._mark(normal)
+        return normal
 
     def _surround(self, instruction: MutableInstruction) -> None:
         """Leaves it, and makes bitcasts to the normalized layout and back behind it."""
@@ -155,28 +171,24 @@ class _EarlyNormalizer(_Normalizer):
             normal = self._computation.make("constant", self._normal(constant.shape), [])
             supersede(constant, self._as(normal, constant.shape))
 
-    def _normalize(self, instruction: MutableInstruction) -> None:
-        opcode = instruction.opcode
-        count = _ARRAYS.get(opcode, len(instruction.operands))
-        operands = [self._operand(instruction, each) for each in instruction.operands[:count]]
-        others = instruction.operands[count:]
+    def _remake(
+        self,
+        instruction: MutableInstruction,
+        arrays: list[MutableInstruction],
+        others: list[MutableInstruction],
+    ) -> MutableInstruction:
+        make, opcode = self._computation.make, instruction.opcode
+        shape = self._normal(instruction.shape)
+        if opcode in ("copy", "transpose"):
+            return make("transpose", shape, arrays, _permutation(instruction))
         if opcode in _AT_INDICES:
             sizes = instruction.operands[0].shape.dimensions
             others = [each for each, size in zip(others, sizes, strict=True) if size != 1]
-        shape = self._normal(instruction.shape)
-        if opcode == "transpose" and _keeps_order(instruction):
-            (normal,) = operands
-        else:
-            kept = _worked_on(instruction, instruction.operands[0])
-            normal = self._computation.make(
-                "transpose" if opcode == "copy" else opcode,
-                _normalized(instruction.shape, kept) if opcode in _BEHIND_TWICE else shape,
-                [*operands, *others],
-                _permutation(instruction) if opcode in ("copy", "transpose") else "",
-            )
-        if opcode in _BEHIND_TWICE:
-            normal = self._as(normal, shape)
-        supersede(instruction, self._as(normal, instruction.shape))
+        if opcode not in _BEHIND_TWICE:
+            return make(opcode, shape, [*arrays, *others])
+        kept = _worked_on(instruction, instruction.operands[0])
+        normal = make(opcode, _normalized(instruction.shape, kept), [*arrays, *others])
+        return self._as(normal, shape)
 
     def _normalize_convolution(self, convolution: MutableInstruction) -> None:
         """Source: NormalizeLayoutForCustomCallConvolution."""

@@ -14,9 +14,8 @@ def has_horizontal_fusion(module: DumpedModule) -> bool:
 
 def is_from_2023(module: DumpedModule) -> bool:
     """Whether it is by a compiler of early 2023, before a pass was renamed."""
-    names = [stage.name for stage in module.stages]
-    return any(each.pipeline == "horizontal_fusion" for each in names) and any(
-        "bf16-normalization" in (each.before, each.after) for each in names
+    return has_horizontal_fusion(module) and any(
+        "bf16-normalization" in (stage.name.before, stage.name.after) for stage in module.stages
     )
 
 

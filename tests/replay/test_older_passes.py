@@ -192,6 +192,11 @@ def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
     assert (key.reason, key.evidence) == ("leg-code-dup", "agree")
     assert key.message is not None and "overly large code duplication" in key.message
     assert dict(key.numbers) == {"emitted": 1, "users": 2, "limit": 1}
+
+
+@pytest.mark.parametrize("version", ["a100-jaxlib-0.4.35", "a100-xla-2023"])
+def test_the_concatenate_of_the_state_is_refused_and_merged_into_both_users(version: str) -> None:
+    facts = explain_module(opened(SAMPLES / "dumps" / version / "library_random"), Selection())
     state = [
         each
         for each in facts.pairs
@@ -201,5 +206,8 @@ def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
     for pair in state:
         assert pair.outcome == "duplicated"
         assert pair.overruled is not None and pair.overruled.evidence == "agree"
-        assert pair.overruled.by == "fusion_merger"
+        assert (pair.overruled.reason, pair.overruled.by) == (
+            "base-globally-unfusible",
+            "fusion_merger",
+        )
         assert "operand can not be duplicated" in str(pair.overruled.message)

@@ -126,16 +126,3 @@ def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
     }
     assert refused["slice", "custom-call"].reason == "leg-pc-consumer"
     assert refused["custom-call", "concatenate"].reason == "leg-pc-producer"
-    state = [
-        each
-        for each in facts.pairs
-        if each.producer.opcode == "concatenate" and each.producer.shape.startswith("f32[4,2048]")
-    ]
-    assert {each.consumer.opcode for each in state} == {"abs", "select"}
-    for pair in state:
-        assert pair.outcome == "duplicated"
-        assert pair.overruled is not None and pair.overruled.evidence == "agree"
-        assert (pair.overruled.reason, pair.overruled.by) == (
-            "base-globally-unfusible",
-            "fusion_merger",
-        )

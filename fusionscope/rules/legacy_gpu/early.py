@@ -293,9 +293,7 @@ class BatchOf2023(Batch):
     def take(self, candidates: Sequence[MutableInstruction], *, has_slices: bool) -> int:
         first, buffers = candidates[0], 0
         limit = self.fusions if has_slices else self._most_alike(first)
-        for count, candidate in enumerate(candidates):
-            if count == 0:
-                continue
+        for count, candidate in enumerate(candidates[1:], 1):
             one, other = alike(first), alike(candidate)
             if one[:3] != other[:3] or not (has_slices or have_one_shape(first, candidate)):
                 return count
