@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from fusionscope.dump import DumpedModule, open_dump
@@ -18,7 +19,7 @@ from fusionscope.rerun.plans import make_plan
 from fusionscope.rerun.running import why_not_run
 from fusionscope.rules.plan_files import read_plan
 
-_HOOK = "fusionscope"
+_NUMBERS = count()  # of hooks: plans for several programs may be applied at once
 
 
 @dataclass(slots=True)
@@ -33,7 +34,9 @@ class Applied:
 @contextmanager
 def apply(plan: str | Path, dump: str | Path | None = None) -> Iterator[Applied]:
     """What jax compiles for the CPU inside has the fusions of a plan file, such as ``tune`` writes,
-    where it is the program that the plan is for; what was compiled before is compiled again.
+    where it is the program that the plan is for; what was compiled before is compiled again, and
+    once more after the block, without the plan. jax's persistent compilation cache is neither read
+    nor written inside. Executables that the caller holds (``lower().compile()``) stay as they are.
 
     ``dump`` is a dump of that program, made by the same jaxlib, where the file does not name one.
     A program is recognised by what the compiler made of it up to its hook. Warns where none was.
@@ -80,7 +83,6 @@ def _pick(modules: tuple[DumpedModule, ...], name: str | None, file: Path) -> Du
 
 @contextmanager
 def _hooked(expected: Module, module: Module, applied: Applied) -> Iterator[None]:
-    import jax
     from jaxlib import _hlo, _xla
 
     proto = _hlo.hlo_module_from_text(to_text(module)).as_serialized_hlo_module_proto()
@@ -101,13 +103,32 @@ def _hooked(expected: Module, module: Module, applied: Applied) -> Iterator[None
         applied.others += 1
         return given
 
-    is_cached = jax.config.jax_enable_compilation_cache
-    jax.config.update("jax_enable_compilation_cache", False)
-    jax.clear_caches()  # they do not know of hooks
-    _xla.register_xla_transform(_HOOK, 0, transform)
+    hook = f"fusionscope-{next(_NUMBERS)}"
+    with _without_caches():
+        _xla.register_xla_transform(hook, 0, transform)
+        try:
+            yield
+        finally:
+            _xla.clear_xla_transform(hook, 0)
+
+
+@contextmanager
+def _without_caches() -> Iterator[None]:
+    """Keeps executables from before the block out of it, and those of the block inside: no cache of
+    jax knows of hooks. jax looks once at whether its persistent cache is on, so it is reset as
+    well, which leaves the files alone."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    def enable(is_enabled: bool) -> None:
+        jax.config.update("jax_enable_compilation_cache", is_enabled)
+        compilation_cache.reset_cache()
+
+    was_enabled = jax.config.jax_enable_compilation_cache
+    enable(False)
+    jax.clear_caches()
     try:
         yield
     finally:
-        _xla.clear_xla_transform(_HOOK, 0)
         jax.clear_caches()
-        jax.config.update("jax_enable_compilation_cache", is_cached)
+        enable(was_enabled)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from fusionscope import UnusableInput, apply
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import read_program, read_target
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
@@ -80,3 +84,77 @@ def test_a_program_has_the_fusions_of_a_plan_while_it_is_applied(tmp_path: Path)
     with pytest.warns(UserWarning, match="but another program of that name"), apply(plan) as other:
         jax.jit(step)(x)
     assert (other.programs, other.others) == (0, 1)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+
+import jax
+import numpy
+from jax import numpy as jnp
+
+cache = Path(sys.argv[1])
+jax.config.update("jax_compilation_cache_dir", str(cache))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append("cache_hits" in name))
+
+
+@jax.jit
+def step(x):
+    wide = jnp.concatenate([jnp.tanh(x), x * 2, x + 1], axis=1)
+    return jnp.exp(wide), wide.sum(axis=1)
+
+
+x = numpy.ones((512, 256), "float32")
+
+
+def called():
+    '''Whether each executable of the function that is alive after a call has the plan's kernels.'''
+    jax.block_until_ready(step(x))
+    modules = [m for e in jax.devices()[0].client.live_executables() for m in e.hlo_modules()]
+    return {"wrapped_exponential" not in m.to_string() for m in modules if m.name == "jit_step"}
+
+
+def cached():
+    return {file for file in cache.glob("jit_step-*-cache")}
+"""
+
+APPLYING = """
+import fusionscope
+
+_, _, dump, plan, uses_cache_before = sys.argv
+if uses_cache_before == "True":
+    assert called() == {False}
+before = cached()
+assert len(before) == (uses_cache_before == "True")
+with fusionscope.apply(plan, dump) as applied:
+    assert called() == {True}
+    assert applied.programs == 1
+    written = {file: file.stat().st_mtime_ns for file in before}
+    assert not any(hits)
+assert {file: file.stat().st_mtime_ns for file in before} == written
+assert cached() == before
+assert called() == {False}  # ... and the cache is in use again
+assert len(cached()) == 1
+assert any(hits) == bool(before)
+"""
+
+
+@with_jax
+@pytest.mark.parametrize("uses_cache_before", [True, False])
+def test_no_plan_gets_into_the_persistent_cache(uses_cache_before: bool, tmp_path: Path) -> None:
+    """A process that applies a plan, and one that uses the same cache and knows no plans."""
+    plan = plan_file(tmp_path / "plan.toml", "allow = ['* -> concatenate*', 'concatenate* -> *']")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    target, program = read_target("cpu"), f"{tmp_path / 'program.py'}:step"
+    capture(read_program(program, ["f32[512,256]"]), target, tmp_path / "dump")
+
+    def run(program: str, *arguments: object) -> None:
+        words = [sys.executable, "-c", program, tmp_path / "cache", *arguments]
+        subprocess.run(list(map(str, words)), check=True)
+
+    run(PROGRAM + APPLYING, tmp_path / "dump", plan, uses_cache_before)
+    run(PROGRAM + "assert called() == {False} and any(hits)")
