@@ -1,7 +1,8 @@
-"""What a dump was like before, in a small file, and whether it has become worse since.
+"""What dumps were like before, in a small file, and whether they have become worse since.
 
-Nothing in the file depends on names, numbering or printing: a pair is the opcodes and shapes of its
-producer and consumer, a kernel the opcodes that it computes.
+A module is known by its name, its arguments and its device. Nothing else in the file depends on
+names, numbering or printing: a pair is the opcodes and shapes of its producer and consumer, a
+kernel the opcodes that it computes.
 """
 
 from __future__ import annotations
@@ -10,21 +11,24 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from operator import ne
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from fusionscope.check.expectations import Expectation, Violation, Where
+from fusionscope.check.expectations import Expectation, Violation
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.result import Explanation, ModuleFacts, PairFacts
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.outcomes import TOGETHER, Outcome
 
-SCHEMA = "fusionscope.baseline/1"
+SCHEMA = "fusionscope.baseline/2"
 _LAYOUT = re.compile(r"\{[^{}]*\}")
 _PASS = re.compile(r"\.after_(.+?)\.before_")
 _FREE = frozenset({"broadcast", "constant", "iota"})  # as well computed twice
 _APART = Outcome.NOT_FUSED.value
+_MOST = 4  # arguments in one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,30 @@ class Tolerance:
 
     share: float = 0.0
     allow_better: bool = False
+
+
+class ModuleKey(NamedTuple):
+    """What makes a module another one. ``arguments`` are as in ``ModuleFacts``."""
+
+    name: str
+    arguments: tuple[str, ...]
+    device: str
+
+    def __str__(self) -> str:
+        """Shortened: shapes without shardings, and the device without its figures."""
+        shapes = [each.partition(" sharding=")[0] for each in self.arguments]
+        if len(shapes) > _MOST:
+            shapes[_MOST:] = [f"{len(shapes) - _MOST} more"]
+        return f"{self.name}({', '.join(shapes)}) on {self.device.partition(' (')[0]}"
+
+    def differs_in(self, other: ModuleKey) -> str:
+        """In words."""
+        words = ["name", "arguments", "device"]
+        return " and ".join(w for w, a, b in zip(words, self, other, strict=True) if a != b)
+
+
+def key_of(facts: ModuleFacts) -> ModuleKey:
+    return ModuleKey(facts.name, facts.arguments, facts.device or facts.backend or "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,27 +120,35 @@ def _opcodes(key: str) -> str:
 
 
 def write_baseline(explanations: Sequence[Explanation]) -> str:
-    """One line for each pair and kernel, in order, so that versions of the file can be merged."""
-    modules = {
-        facts.name: describe_module(facts) for each in explanations for facts in each.modules
-    }
-    lines = ["{", f' "schema": {json.dumps(SCHEMA)},', ' "modules": {']
-    for last, (name, module) in _with_last(sorted(modules.items())):
-        lines.append(f"  {json.dumps(name)}: {{")
+    """All modules, those of equal key too. One line for each pair and kernel, in order, so that
+    versions of the file can be merged."""
+    modules = [(key_of(facts), describe_module(facts)) for facts in _modules(explanations)]
+    lines = ["{", f' "schema": {json.dumps(SCHEMA)},', ' "modules": [']
+    for last, (key, module) in _with_last(sorted(modules, key=lambda module: module[0])):
+        lines.append("  {")
+        lines.append(f'   "name": {json.dumps(key.name)},')
+        lines.append(f'   "arguments": {json.dumps(key.arguments)},')
+        lines.append(f'   "device": {json.dumps(key.device)},')
         lines.append(f'   "launches": {module.launches},')
         lines.append(f'   "bytes_moved": {module.bytes_moved},')
-        for key, values in (
+        for part, values in (
             ("kernels", module.kernels),
             ("libraries", module.libraries),
             ("passes", module.passes),
             ("pairs", module.pairs),
         ):
-            lines.append(f"   {json.dumps(key)}: {{")
+            lines.append(f"   {json.dumps(part)}: {{")
             for end, (inner, value) in _with_last(sorted(values.items())):
                 lines.append(f"    {json.dumps(inner)}: {json.dumps(value)}{'' if end else ','}")
-            lines.append("   }" if key == "pairs" else "   },")
+            lines.append("   }" if part == "pairs" else "   },")
         lines.append("  }" if last else "  },")
-    return "\n".join([*lines, " }", "}"]) + "\n"
+    return "\n".join([*lines, " ]", "}"]) + "\n"
+
+
+def _modules(explanations: Iterable[Explanation]) -> Iterator[ModuleFacts]:
+    """In the order in which they were compiled."""
+    for each in explanations:
+        yield from sorted(each.modules, key=lambda facts: facts.number)
 
 
 def _with_last(items: Sequence[Any]) -> Iterator[tuple[bool, Any]]:
@@ -120,8 +156,50 @@ def _with_last(items: Sequence[Any]) -> Iterator[tuple[bool, Any]]:
         yield number == len(items), each
 
 
-def read_baseline(path: Path, tolerance: Tolerance) -> tuple[AsBefore, ...]:
-    """What each module of the file has to be like. Raises ``UnusableInput``."""
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Modules as they were, in the order of the file."""
+
+    modules: tuple[tuple[ModuleKey, Before], ...]
+    tolerance: Tolerance = Tolerance()
+
+    def compare(
+        self, explanations: Sequence[Explanation]
+    ) -> Iterator[tuple[AsBefore, ModuleFacts | None]]:
+        """Each module beside what it was: of several with one key first those that are the same,
+        then the others in order. A module may be in the baseline alone, or in a dump alone."""
+        before: dict[ModuleKey, list[Before]] = defaultdict(list)
+        for key, module in self.modules:
+            before[key].append(module)
+        now: dict[ModuleKey, list[ModuleFacts]] = defaultdict(list)
+        for facts in _modules(explanations):
+            now[key_of(facts)].append(facts)
+        for key in dict.fromkeys([*before, *now]):
+            left, changed = list(before[key]), []
+            for facts in now[key]:
+                if (same := describe_module(facts)) in left:
+                    left.remove(same)
+                    yield self._expectation(key, same), facts
+                else:
+                    changed.append(facts)
+            for old, new in zip_longest(left, changed):
+                others = now if new is None else before
+                yield self._expectation(key, old, _find_nearest(key, others)), new
+
+    def _expectation(
+        self, key: ModuleKey, old: Before | None, nearest: ModuleKey | None = None
+    ) -> AsBefore:
+        return AsBefore(old, module=key, tolerance=self.tolerance, nearest=nearest)
+
+
+def _find_nearest(key: ModuleKey, others: Iterable[ModuleKey]) -> ModuleKey | None:
+    """The one of that name that has most in common with ``key``."""
+    named = [each for each in others if each.name == key.name and each != key]
+    return min(named, key=lambda each: sum(map(ne, key, each)), default=None)
+
+
+def read_baseline(path: Path, tolerance: Tolerance) -> Baseline:
+    """Raises ``UnusableInput``."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -148,10 +226,8 @@ def read_baseline(path: Path, tolerance: Tolerance) -> tuple[AsBefore, ...]:
             hint="--update writes it anew",
         )
     try:
-        return tuple(
-            AsBefore(_read(module), Where(module=_literal(name)), tolerance=tolerance)
-            for name, module in content["modules"].items()
-        )
+        modules = tuple((_read_key(module), _read(module)) for module in content["modules"])
+        return Baseline(modules, tolerance)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnusableInput(
             f"no baseline: something is missing or of another type ({error})",
@@ -160,8 +236,9 @@ def read_baseline(path: Path, tolerance: Tolerance) -> tuple[AsBefore, ...]:
         ) from None
 
 
-def _literal(name: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", name)
+def _read_key(module: dict[str, Any]) -> ModuleKey:
+    arguments = tuple(map(str, module["arguments"]))
+    return ModuleKey(str(module["name"]), arguments, str(module["device"]))
 
 
 def _read(module: dict[str, Any]) -> Before:
@@ -183,16 +260,20 @@ class AsBefore(Expectation):
     """No pair that was fused is apart or duplicated, no library took over, and where the pairs are
     the same, launches and bytes have not grown."""
 
+    # ``value`` is None for a module that is in no baseline; ``nearest`` is another one of its name.
+
     key: ClassVar = "baseline"
 
-    tolerance: Tolerance = Tolerance()
+    module: ModuleKey = field(kw_only=True)
+    tolerance: Tolerance = field(kw_only=True)
+    nearest: ModuleKey | None = field(kw_only=True)
 
     def __str__(self) -> str:
-        return f"{self.where.module} as in the baseline"
+        return f"{self.module} as in the baseline"
 
     @classmethod
     def expected(cls, value: Any) -> str:
-        return "" if isinstance(value, Before) else "what a module was like"
+        return "" if isinstance(value, Before | None) else "what a module was like"
 
     @property
     def before(self) -> Before:
@@ -200,6 +281,10 @@ class AsBefore(Expectation):
         return self.value
 
     def check(self, facts: ModuleFacts) -> Iterator[Violation]:
+        if self.value is None:
+            what = f"no baseline for this one{self._nearest}; --update writes it"
+            yield self.violation(facts, what)
+            return
         now = describe_module(facts)
         yield from self._gone(facts, now)
         yield from self._lost(facts, now)
@@ -212,8 +297,21 @@ class AsBefore(Expectation):
                 what = f"is fused, and was not: {key}"
                 yield self.violation(facts, f"{what}; --update takes that as the new baseline")
 
+    def missing(self) -> Violation:
+        """What is not so where no dump has the module."""
+        return Violation(self, "", f"no dump has this module{self._nearest}")
+
+    @property
+    def _nearest(self) -> str:
+        if self.nearest is None:
+            return ""
+        parts = self.module.differs_in(self.nearest)
+        return f"; the nearest is {self.nearest}, which differs in {parts}"
+
     def notes(self, facts: ModuleFacts) -> Iterator[str]:
         """What merely changed: kinds of pairs and kernels that come and go with the program."""
+        if self.value is None:
+            return
         now, old = describe_module(facts), self.before
         for what, new_keys, old_keys in (
             ("pairs", now.pairs.keys(), old.pairs.keys()),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fusionscope.check.baseline import AsBefore, Baseline
 from fusionscope.check.expectations import Expectation, Violation
-from fusionscope.explain.result import Explanation
+from fusionscope.explain.result import Explanation, ModuleFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """``outcomes`` in the order of the file, ``dumps`` the paths that were checked."""
+    """``outcomes`` in the order of the file, then those of the baseline; ``dumps`` the paths that
+    were checked."""
 
     dumps: tuple[str, ...]
     outcomes: tuple[Verdict, ...]
@@ -41,13 +43,28 @@ class Checked:
         return not self.violations
 
 
-def check(explanations: Sequence[Explanation], expectations: Sequence[Expectation]) -> Checked:
-    """Asks each expectation of each module that it is for; one that is for none is not met."""
+def check(
+    explanations: Sequence[Explanation],
+    expectations: Sequence[Expectation],
+    baseline: Baseline | None = None,
+) -> Checked:
+    """Asks each expectation of each module that it is for, and compares each module with the
+    baseline; an expectation that is for no module is not met."""
+    outcomes = [_ask(each, explanations) for each in expectations]
+    if baseline is not None:
+        outcomes += [_hold(each, facts) for each, facts in baseline.compare(explanations)]
     return Checked(
         tuple(each.path for each in explanations),
-        tuple(_ask(each, explanations) for each in expectations),
+        tuple(outcomes),
         tuple(problem for each in explanations for problem in each.problems),
     )
+
+
+def _hold(expectation: AsBefore, facts: ModuleFacts | None) -> Verdict:
+    if facts is None:
+        return Verdict(expectation, (), (expectation.missing(),))
+    violations, notes = expectation.check(facts), expectation.notes(facts)
+    return Verdict(expectation, (facts.name,), tuple(violations), tuple(notes))
 
 
 def _ask(expectation: Expectation, explanations: Sequence[Explanation]) -> Verdict:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusionscope.check.baseline import Tolerance, read_baseline, write_baseline
+from fusionscope.check.baseline import Baseline, Tolerance, read_baseline, write_baseline
 from fusionscope.check.checking import check
 from fusionscope.check.expectation_files import read_expectations
 from fusionscope.check.expectations import EXPECTATIONS, Expectation, Where
@@ -82,7 +82,8 @@ class Fusions:
             return
         if not self.baseline.exists():
             raise AssertionError(f"no baseline {self.baseline}: --fusionscope-update writes it")
-        self._check(read_baseline(self.baseline, Tolerance(tolerance_percent / 100, allow_better)))
+        tolerance = Tolerance(tolerance_percent / 100, allow_better)
+        self._check([], read_baseline(self.baseline, tolerance))
 
     def _assert(self, kind: str, value: object, where: dict[str, str]) -> None:
         __tracebackhide__ = True
@@ -90,9 +91,9 @@ class Fusions:
             raise UnusableInput(f"{kind} = {value!r}, expected {wanted}")
         self._check([EXPECTATIONS[kind](value, Where(**where))])
 
-    def _check(self, expectations: Iterable[Expectation]) -> None:
+    def _check(self, expectations: Iterable[Expectation], baseline: Baseline | None = None) -> None:
         __tracebackhide__ = True
-        found = check([self.explanation], list(expectations))
+        found = check([self.explanation], list(expectations), baseline)
         if found.is_met:
             return
         lines = []

@@ -79,9 +79,11 @@ def command(
     is not met. --format github writes annotations, and a summary where GITHUB_STEP_SUMMARY names a
     file.
 
-    A baseline is a file that --update writes, of what is fused now. Held against it, a dump may not
-    have become worse: a pair that was fused and is apart or duplicated, a library that took over,
-    more launches or bytes for the same pairs. New code and other names do not matter.
+    A baseline, which --update writes, says what is fused in each module of the dumps. A module is
+    known by its name, the shapes and shardings of its arguments, and its device; one without a
+    baseline is reported. No module may have become worse: a pair that was fused and is apart or
+    duplicated, a library that took over, more launches or bytes for the same pairs. New code and
+    other names do not matter.
 
     \b
     Examples:
@@ -107,9 +109,10 @@ def command(
         raise UnusableInput("--update writes a baseline, name its file with --baseline")
     path = file or _default_file()
     expectations = list(read_expectations(path)) if path is not None else []
+    before = None
     if baseline is not None and not update:
-        expectations += read_baseline(baseline, Tolerance(tolerance / 100, allow_better))
-    if not expectations and not update:
+        before = read_baseline(baseline, Tolerance(tolerance / 100, allow_better))
+    if not expectations and before is None and not update:
         raise UnusableInput(
             f"nothing is expected: no {_FILES[0]} here, and no table tool.fusionscope in "
             f"{_FILES[1]}",
@@ -130,7 +133,7 @@ def command(
         write_text(write_baseline(explanations), baseline)
         click.echo(f"written: {baseline}")
         return 0
-    found = check(explanations, expectations)
+    found = check(explanations, expectations, before)
     place = str(path or baseline)
     for problem in found.problems:
         show_problem(problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.operations import flatten
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs, is_looked_through, with_parts
 from fusionscope.history.values import NumberedModule, Numbering
-from fusionscope.hlo import Instruction, SourceLocation
+from fusionscope.hlo import Instruction, Module, SourceLocation
 from fusionscope.replay.passes import find_runs
 from fusionscope.rules.books import books_named
 from fusionscope.rules.changes import NO_CHANGES, Changes
@@ -50,6 +51,8 @@ Content = TypeVar("Content")
 NO_FINAL = "no after_optimizations stage (did the compiler die?): {stage} stands for it"
 
 NOT_WHOLE = "calls repeat too often to follow them all: launches and bytes are too few"
+
+_LAYOUT = re.compile(r"\{[^{}]*\}")
 
 # Of many modules those are explained that move this share of all bytes, and at most so many.
 _SHARE, _MOST = 0.9, 5
@@ -274,6 +277,7 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         module.stages[first_stage : module.stages.index(final) + 1],
     )
     counted = Counter(fact.outcome for fact in facts)
+    program = _read(lambda: module.read(module.stages[0]), notes) or module.read(final)
     return ModuleFacts(
         module.number,
         module.name,
@@ -300,7 +304,16 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         tuple(notes),
         tried,
         boundaries,
+        tuple(_arguments(program)),
     )
+
+
+def _arguments(program: Module) -> Iterator[str]:
+    is_partitioned = program.attributes.get("num_partitions", "1") != "1"
+    for parameter in program.entry.parameters:
+        shape = _LAYOUT.sub("", str(parameter.shape))
+        sharding = parameter.attributes.get("sharding") if is_partitioned else None
+        yield shape if sharding is None else f"{shape} sharding={sharding}"
 
 
 def _device_notes(module: DumpedModule, asked: Device | None, own: Device | None) -> Iterator[str]:

@@ -221,10 +221,12 @@ class Boundary:
 class ModuleFacts:
     """Everything that ``explain`` knows of one module.
 
-    ``pairs`` are those that were asked for; ``outcomes``, ``reasons``, ``refusals`` and
-    ``overruled``, refusals that a later pass overruled, are about all of them. ``boundaries`` are
-    the library calls on CPU and GPU. Lists begin with what costs most. ``notes`` say what could not
-    be found or read. ``what_if`` is None unless rules were changed or another GPU was asked for.
+    ``arguments`` are the shapes of the program's parameters as it came to the compiler, without
+    layouts, each with its sharding where it has one. ``pairs`` are those that were asked for;
+    ``outcomes``, ``reasons``, ``refusals`` and ``overruled``, refusals that a later pass
+    overruled, are about all of them. ``boundaries`` are the library calls on CPU and GPU. Lists
+    begin with what costs most. ``notes`` say what could not be found or read. ``what_if`` is
+    None unless rules were changed or another GPU was asked for.
     """
 
     number: int
@@ -246,6 +248,7 @@ class ModuleFacts:
     notes: tuple[str, ...]
     what_if: WhatIf | None = None
     boundaries: tuple[Boundary, ...] = ()
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

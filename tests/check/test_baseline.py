@@ -7,11 +7,16 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fusionscope import Selection, UnusableInput, explain_dump, open_dump
-from fusionscope.check.baseline import Tolerance, read_baseline, write_baseline
+from fusionscope.check.baseline import Tolerance, key_of, read_baseline, write_baseline
 from fusionscope.check.checking import check
 from fusionscope.check.expectations import Violation
 from fusionscope.explain.result import Explanation
@@ -35,7 +40,7 @@ def held(
 ) -> tuple[Violation, ...]:
     file = directory / "baseline.json"
     file.write_text(write_baseline([before]))
-    return check([now], read_baseline(file, tolerance)).violations
+    return check([now], [], read_baseline(file, tolerance)).violations
 
 
 @pytest.mark.parametrize("dump", ALL)
@@ -115,29 +120,92 @@ def test_what_merely_changed_is_told_and_does_not_count(tmp_path: Path) -> None:
     before = replace(now, modules=(replace(facts, pairs=facts.pairs[1:]),))
     file = tmp_path / "baseline.json"
     file.write_text(write_baseline([before]))
-    found = check([now], read_baseline(file, EXACT))
+    found = check([now], [], read_baseline(file, EXACT))
     assert found.is_met
     (note,) = found.outcomes[0].notes
-    assert note.startswith("jit_program: 1 kinds of pairs are new, 0 are gone, such as dot f32[4,")
-    assert not check([now], read_baseline(file, EXACT)).violations
+    assert note.startswith("1 kinds of pairs are new, 0 are gone, such as dot f32[4,")
+    assert not check([now], [], read_baseline(file, EXACT)).violations
 
 
-def test_another_program_of_that_name(tmp_path: Path) -> None:
-    found = held(explained("h100/elementwise"), explained("h100/softmax"), tmp_path)
+def test_another_program_of_that_name_and_arguments(tmp_path: Path) -> None:
+    now = explained("h100/elementwise")
+    arguments = explained("h100/softmax").modules[0].arguments
+    now = replace(now, modules=(replace(now.modules[0], arguments=arguments),))
+    found = held(now, explained("h100/softmax"), tmp_path)
     assert any("are there no more: another program?" in each.what for each in found)
 
 
-def test_a_module_that_is_not_there_any_more(tmp_path: Path) -> None:
-    now = explained("h100/softmax")
-    other = replace(now, modules=(replace(now.modules[0], name="jit_[old]*"),))
-    (found,) = held(now, other, tmp_path)
-    assert "no module is where" in found.what
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"name": "jit_other"}, ""),
+        ({"arguments": ("f32[8]",)}, "arguments"),
+        ({"device": "another one (sm_99)"}, "device"),
+        ({"arguments": ("f32[8]",), "device": "another one"}, "arguments and device"),
+    ],
+)
+def test_a_module_is_known_by_its_name_arguments_and_device(
+    part: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    """Another one has no baseline, and the old one is missed."""
+    before = explained("h100/softmax")
+    now = replace(before, modules=(replace(before.modules[0], **part),))
+    missed, new = held(now, before, tmp_path)
+    assert missed.what.startswith("no dump has this module")
+    assert new.what.startswith("no baseline for this one")
+    for each in (missed, new):
+        assert (f"which differs in {words}" in each.what) == bool(words)
+
+
+SEVERAL = Path(__file__).parent / "several"
+
+
+def test_one_function_at_several_shapes_and_shardings_in_one_process(tmp_path: Path) -> None:
+    """Two of its modules have the same key: they differ in an argument that jax takes as fixed."""
+    now = explain_dump(open_dump(SEVERAL), Selection(all_modules=True))
+    arguments = sorted(facts.arguments for facts in now.modules)
+    halved = "f32[16,16] sharding={mesh['half'=2], [{'half'}, {}]}"
+    assert arguments == [(halved,), ("f32[64,64]",), ("f32[8,16]",), ("f32[8,16]",)]
+    assert held(now, now, tmp_path) == ()
+    for number, left_out in enumerate(now.modules):
+        some = replace(now, modules=now.modules[:number] + now.modules[number + 1 :])
+        (missed,), (new,) = held(some, now, tmp_path), held(now, some, tmp_path)
+        assert missed.what.startswith("no dump has this module")
+        assert new.what.startswith("no baseline for this one")
+        assert missed.expectation.module == new.expectation.module == key_of(left_out)
+
+
+@given(st.lists(st.sampled_from([*ALL, str(SEVERAL)]), min_size=1, max_size=4), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_dumps_hold_what_was_written_of_them(dumps: list[str], random: Random) -> None:
+    """In any order, and where one dump is given twice."""
+    before = [explained(each) for each in dumps]
+    now = list(before)
+    random.shuffle(now)
+    with TemporaryDirectory() as directory:
+        file = Path(directory) / "baseline.json"
+        file.write_text(write_baseline(before))
+        found = check(now, [], read_baseline(file, EXACT))
+    assert found.violations == ()
+    assert not any(each.notes for each in found.outcomes)
+    assert len(found.outcomes) == sum(len(each.modules) for each in now)
+
+
+def test_of_modules_with_one_key_the_one_that_changed_is_told(tmp_path: Path) -> None:
+    """What is the same stays out of it, whatever the order."""
+    worse = explained("h100-without-triton-softmax/softmax").modules
+    good = explained("h100/softmax")
+    before = replace(good, modules=good.modules + good.modules)
+    numbered = [replace(each, number=n) for n, each in enumerate((*worse, *good.modules))]
+    found = held(replace(good, modules=tuple(numbered)), before, tmp_path)
+    assert {each.reason for each in found if "was fused by" in each.what} == {"pf-two-reduces"}
+    assert not any("no baseline" in each.what for each in found)
 
 
 def test_a_line_for_each_pair_in_order() -> None:
     text = write_baseline([explained("h100/attention")])
     content = json.loads(text)
-    pairs = content["modules"]["jit_program"]["pairs"]
+    pairs = content["modules"][0]["pairs"]
     assert list(pairs) == sorted(pairs)
     for key, outcomes in pairs.items():
         (line,) = [each for each in text.splitlines() if each.strip().startswith(f'"{key}": {{')]
@@ -152,8 +220,10 @@ def test_a_line_for_each_pair_in_order() -> None:
         ("{", "no baseline"),
         ("[]", "its schema is None"),
         ('{"schema": "other/2"}', "its schema is 'other/2'"),
-        ('{"schema": "fusionscope.baseline/1"}', "something is missing"),
-        ('{"schema": "fusionscope.baseline/1", "modules": {"m": 3}}', "something is missing"),
+        ('{"schema": "fusionscope.baseline/1"}', "its schema is 'fusionscope.baseline/1'"),
+        ('{"schema": "fusionscope.baseline/2"}', "something is missing"),
+        ('{"schema": "fusionscope.baseline/2", "modules": {"m": 3}}', "something is missing"),
+        ('{"schema": "fusionscope.baseline/2", "modules": [{"name": "m"}]}', "is missing"),
         ("[" * 100_000, "no baseline"),
     ],
 )
