@@ -33,7 +33,8 @@ def command(
 
     BEFORE and AFTER are two HLO files, two stages (DUMP@pre-fusion, DUMP@final, DUMP@ with a number
     or a part of a stage's name), or two dump directories: two compilers, two sets of flags, two
-    devices, two versions of a program. Names, metadata and the order of the text do not count.
+    devices, two versions of a program. Names, metadata, notation and the order of the text do not
+    count.
 
     Worst first: pairs of operations that are no longer fused, with the reason on both sides;
     fusions that were lost, gained or changed, with the passes that made them; then plain edits of

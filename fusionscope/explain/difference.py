@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
+from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.dump.device import describe as describe_device
 from fusionscope.dump.directory import exists
 from fusionscope.errors import UnusableInput
@@ -37,12 +38,15 @@ from fusionscope.history.changes import (
     find_fusion_changes,
     is_idle,
     is_incidental,
+    unexplained,
 )
 from fusionscope.history.kernels import find_kernels
 from fusionscope.history.lineage import Lineage, read_lineage
 from fusionscope.history.matching import Matching, match
+from fusionscope.history.meaning import USUAL, entry_layout, normal_header
 from fusionscope.history.operations import plain_shape
 from fusionscope.history.pairing import CERTAIN
+from fusionscope.history.sameness import differing
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
 
@@ -108,6 +112,9 @@ class ModuleDifference:
     """What differs between two modules.
 
     ``header`` are attributes of the module, with both texts: aliases, numbers of devices.
+    ``flags`` are those of the compiler that differ, with both texts (empty: not set); they are no
+    difference of the module. Nor are ``swapped``, operations that read their two operands the other
+    way round and compute the same, by name.
     ``lost`` and ``gained`` are fusions that only one side has, ``changed`` and ``renamed`` count
     those that both have. ``outcomes``, ``parting`` and ``decision`` are there for whole dumps only.
     ``incidental`` counts edits that go with changes of fusions. ``steps`` counts matched
@@ -118,6 +125,8 @@ class ModuleDifference:
     before: SideFacts
     after: SideFacts
     header: tuple[tuple[str, str, str], ...]
+    flags: tuple[tuple[str, str, str], ...]
+    swapped: tuple[str, ...]
     outcomes: tuple[OutcomeChange, ...]
     fusions: tuple[FusionDifference, ...]
     lost: tuple[str, ...]
@@ -134,7 +143,8 @@ class ModuleDifference:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing changed but names, metadata and the order of the text."""
+        """Whether nothing changed but names, metadata, notation, the order of the text, and the
+        order of operands that may be swapped."""
         return not (self.header or self.outcomes or self.fusions or self.edits)
 
     @property
@@ -146,15 +156,24 @@ class ModuleDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class Unchanged:
+    """A module that does not differ; ``flags`` and ``swapped`` as in ``ModuleDifference``."""
+
+    module: str
+    flags: tuple[tuple[str, str, str], ...]
+    swapped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
-    """``modules`` differ, the worst first; ``same`` are the names of those that do not.
+    """``modules`` differ, the worst first; ``same`` do not.
     ``only_before`` and ``only_after`` have no counterpart; ``problems`` are one line for each that
     could not be read, or not to its end."""
 
     before: str
     after: str
     modules: tuple[ModuleDifference, ...]
-    same: tuple[str, ...]
+    same: tuple[Unchanged, ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     problems: tuple[str, ...]
@@ -215,7 +234,11 @@ def compare(
         str(before),
         str(after),
         tuple(sorted(differing, key=lambda each: each.weight, reverse=True)),
-        tuple(each.before.module for each in differences if each.is_same),
+        tuple(
+            Unchanged(each.before.module, each.flags, each.swapped)
+            for each in differences
+            if each.is_same
+        ),
         tuple(each.name for each in left[0]),
         tuple(each.name for each in left[1]),
         tuple(problems),
@@ -283,8 +306,19 @@ def _compare(
     modules = one.read(stages[0]), other.read(stages[1])
     backend = one.backend or other.backend
     matching = match(*modules)
-    changes = find_fusion_changes(matching, backend)
     edits = find_edits(matching)
+    swapped = [edit for edit in edits if edit.kind is EditKind.SWAPPED]
+    header = tuple(_header(*modules))
+    begins = differing(*modules)
+    if any(begins):
+        changes = find_fusion_changes(matching, backend)
+        edits = tuple(edit for edit in edits if edit.kind is not EditKind.SWAPPED)
+        if all(change.kind is ChangeKind.RENAMED for change in changes) and all(
+            map(is_incidental, edits)
+        ):
+            edits += unexplained(matching, begins)
+    else:
+        changes, edits = (), ()
     shown = [edit for edit in edits if not is_incidental(edit)]
     notes: list[str] = []
     outcomes: tuple[OutcomeChange, ...] = ()
@@ -315,7 +349,9 @@ def _compare(
     return ModuleDifference(
         _side_facts(sides[0].path, one, stages[0], modules[0], backend),
         _side_facts(sides[1].path, other, stages[1], modules[1], backend),
-        tuple(_header(*modules)),
+        header,
+        tuple(_flags(one, other)),
+        tuple(edit.instruction.name for edit in swapped),
         outcomes,
         fusions,
         tuple(_alone(matching, 0)),
@@ -332,20 +368,34 @@ def _compare(
     )
 
 
-# What the header of a module says of how it is run, with what it is where nothing is said.
-_HEADER = {
-    "buffer_donor": "{}",
-    "input_output_alias": "{}",
-    "num_partitions": "1",
-    "replica_count": "1",
-}
-
-
 def _header(one: Module, other: Module) -> Iterator[tuple[str, str, str]]:
-    for key, usual in _HEADER.items():
-        old, new = ("".join(module.attributes.get(key, usual).split()) for module in (one, other))
-        if old != new:
-            yield key, old, new
+    """What the headers of two modules say of how they are run, where it differs."""
+    headers = normal_header(one), normal_header(other)
+    for key in dict.fromkeys((*headers[0], *headers[1])):
+        old, new = (header.get(key) for header in headers)
+        if old != new and not (key == _LAYOUT and entry_layout(one) != entry_layout(other)):
+            yield key, old or USUAL.get(key, ""), new or USUAL.get(key, "")
+
+
+_LAYOUT = "entry_computation_layout"  # where parameters and results differ, these tell of it
+
+
+def _flags(one: DumpedModule, other: DumpedModule) -> Iterator[tuple[str, str, str]]:
+    """Flags of the compiler that differ, but for those that say what to dump, and where."""
+    try:
+        before, after = one.flags, other.flags
+    except UnusableInput:  # told where they matter
+        return
+    if before is None or after is None:
+        return
+    defaults = {flag.name: flag.default for flag in FUSION_FLAGS}
+    for name in sorted(before.values.keys() | after.values.keys()):
+        # Where one side lists every flag, what the other one does not list has its default.
+        old = before.values.get(name, defaults.get(name) if after.complete else None)
+        new = after.values.get(name, defaults.get(name) if before.complete else None)
+        is_known = before.complete == after.complete or None not in (old, new)
+        if old != new and is_known and not name.startswith("xla_dump_"):
+            yield name, ",".join(old or ()), ",".join(new or ())
 
 
 def _alone(matching: Matching, side: int) -> Iterator[str]:

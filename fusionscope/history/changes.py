@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,10 +11,19 @@ from enum import StrEnum
 
 from fusionscope.history.kernels import KernelKind, kind_and_emitter, operations_in
 from fusionscope.history.matching import PLACES, Matching
-from fusionscope.history.operations import flatten, plain_shape
+from fusionscope.history.meaning import (
+    ATTRIBUTES,
+    Says,
+    is_commutative,
+    normal_attributes,
+    normal_shape,
+    says,
+    without_spaces,
+)
+from fusionscope.history.operations import TRANSPARENT, Operations, flatten, plain_shape
 from fusionscope.history.pairing import Step
 from fusionscope.hlo import Instruction, Module
-from fusionscope.hlo.attributes import CALLS, read_names, read_value
+from fusionscope.hlo.attributes import read_names, read_value
 
 
 class EditKind(StrEnum):
@@ -23,6 +33,8 @@ class EditKind(StrEnum):
     REMOVED = "removed"
     COPIED = "copied"  # computed once more than before
     MERGED = "merged"  # computed once less than before
+    SWAPPED = "swapped"  # reads its two operands the other way round, and computes the same
+    DIFFERENT = "different"  # no other edit tells of it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,8 +43,8 @@ class Edit:
 
     ``before`` is None for what was inserted, ``after`` for what was removed. Of a copy and of what
     was merged, the other one is the instruction that was matched. ``fields`` say what was updated:
-    ``opcode``, ``shape``, ``layout``, ``literal``, ``operands`` or the name of an attribute, with
-    both texts.
+    ``opcode``, ``shape``, ``layout``, ``literal``, ``operands``, ``root`` (another instruction
+    gives the result) or the name of an attribute, with both texts.
     """
 
     kind: EditKind
@@ -44,6 +56,7 @@ class Edit:
     @property
     def instruction(self) -> Instruction:
         found = self.before if self.kind in (EditKind.REMOVED, EditKind.MERGED) else self.after
+        found = found or self.before
         assert found is not None
         return found
 
@@ -81,20 +94,32 @@ class FusionChange:
     lost: tuple[Instruction, ...] = ()
 
 
-# Attributes that say nothing of their own: names, numbers, notes.
-_SILENT = CALLS | {"channel_id", "control-predecessors", "metadata", "origin", "statistics"}
-# Instructions whose attributes and operands follow from what they hold.
+# Instructions whose operands follow from what they hold.
 _FOLLOWS = frozenset({"get-tuple-element", "parameter"})
 
 
 def find_edits(matching: Matching) -> tuple[Edit, ...]:
-    """Every instruction that was updated, moved, inserted, removed, copied or merged."""
+    """Every instruction that was updated, moved, inserted, removed, copied, merged or swapped."""
     edits: list[Edit] = []
+    channels = _renumbered_channels(matching)
+    fields: dict[Instruction, tuple[tuple[str, str, str], ...]] = {}
     for before, after in matching.after.items():
-        fields = tuple(updates(matching, before, after))
+        found = tuple(updates(matching, before, after))
+        if before in channels:
+            found += (channels[before],)
+        if found:
+            fields[before] = found
+    for before, sources in matching.rewired.items():
+        if before in matching.after and not _is_told(fields, before):
+            old, new = (", ".join(each.name for each in side) for side in sources)
+            fields[before] = (*fields.get(before, ()), ("operands", old, new))
+    for before, after in matching.after.items():
         step = matching.steps[before]
-        if fields:
-            edits.append(Edit(EditKind.UPDATED, before, after, fields, step))
+        if before in fields:
+            edits.append(Edit(EditKind.UPDATED, before, after, fields[before], step))
+        if _is_swapped(matching, before, after):
+            old, new = (", ".join(o.name for o in each.operands) for each in (before, after))
+            edits.append(Edit(EditKind.SWAPPED, before, after, (("operands", old, new),), step))
         if matching.computations.get(before.computation) is not after.computation:
             edits.append(Edit(EditKind.MOVED, before, after, (), step))
     for after, before in matching.copies.items():
@@ -103,7 +128,79 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
         edits.append(Edit(EditKind.MERGED, before, after))
     edits += [Edit(EditKind.REMOVED, each, None) for each in matching.removed]
     edits += [Edit(EditKind.INSERTED, None, each) for each in matching.inserted]
+    for root, before, after in matching.results:
+        if not (root in fields and _RESULTS.intersection(name for name, _, _ in fields[root])):
+            field = "root", before.name, after.name
+            edits.append(Edit(EditKind.UPDATED, before, after, (field,)))
     return tuple(edits)
+
+
+def unexplained(
+    matching: Matching, begins: tuple[list[Instruction], list[Instruction]]
+) -> tuple[Edit, ...]:
+    """Edits for a difference that no other edit tells of. ``begins`` are the instructions of each
+    module with which it begins."""
+    pairs = {one: matching.after.get(one) for one in begins[0]}
+    known = {*pairs.values()}
+    ends: list[tuple[Instruction | None, Instruction | None]] = [*pairs.items()]
+    ends += [(matching.before.get(other), other) for other in begins[1] if other not in known]
+    return tuple(
+        Edit(EditKind.DIFFERENT, *both, (("text", _text(both[0]), _text(both[1])),))
+        for both in ends
+    )
+
+
+def _text(instruction: Instruction | None) -> str:
+    if instruction is None:
+        return ""
+    statement = instruction.statement
+    attributes = normal_attributes(statement.attributes)
+    said = "".join(f", {key}={value}" for key, value in attributes.items())
+    root = "ROOT " if instruction.is_root else ""
+    return f"{root}{statement.shape} {statement.opcode}({statement.inside}){said}"
+
+
+# Fields of a root that tell already that its computation gives something else.
+_RESULTS = frozenset({"index", "opcode", "operands", "shape"})
+
+
+def _is_told(
+    fields: dict[Instruction, tuple[tuple[str, str, str], ...]], reader: Instruction
+) -> bool:
+    """Whether it is told already that an operation reads something else: of itself, or of the
+    element of a tuple that it reads."""
+    return any(name == "operands" for name, _, _ in fields.get(reader, ())) or any(
+        name == "index" for each in reader.operands for name, _, _ in fields.get(each, ())
+    )
+
+
+def _is_swapped(matching: Matching, before: Instruction, after: Instruction) -> bool:
+    """Whether a commutative operation reads its two operands the other way round."""
+    read = before.operands, after.operands
+    if len(read[0]) != 2 or len(read[1]) != 2 or not is_commutative(after.statement):
+        return False
+    one, other = ([matching.values.get(each) for each in side] for side in read)
+    return one != other and one == other[::-1]
+
+
+def _renumbered_channels(matching: Matching) -> dict[Instruction, tuple[str, str, str]]:
+    """Instructions that share their channel with others than before. Which number a channel has
+    says nothing."""
+    numbers: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    found: dict[Instruction, tuple[str, str, str]] = {}
+    for before, after in matching.after.items():
+        if "channel_id" in before.statement.attributes:
+            one, other = (each.attributes.get("channel_id", "") for each in (before, after))
+            if (
+                one
+                and other
+                and (
+                    numbers[0].setdefault(one, other) != other
+                    or numbers[1].setdefault(other, one) != one
+                )
+            ):
+                found[before] = "channel_id", one, other
+    return found
 
 
 def updates(
@@ -114,14 +211,17 @@ def updates(
         yield "opcode", one.opcode, other.opcode
     if one.shape != other.shape:
         shapes = before.shape, after.shape
-        if shapes[0] != shapes[1]:
-            if plain_shape(one.shape) != plain_shape(other.shape):
-                yield "shape", str(shapes[0]), str(shapes[1])
-            elif all("{" in statement.shape for statement in (one, other)):
-                yield "layout", str(shapes[0]), str(shapes[1])
-    if one.opcode == other.opcode == "constant" and one.inside.strip() != other.inside.strip():
-        yield "literal", one.inside.strip(), other.inside.strip()
-    if one.opcode == other.opcode and one.opcode not in _FOLLOWS:
+        if plain_shape(one.shape) != plain_shape(other.shape):
+            yield "shape", str(shapes[0]), str(shapes[1])
+        elif normal_shape(one.shape) != normal_shape(other.shape):
+            yield "layout", str(shapes[0]), str(shapes[1])
+    if one.opcode == other.opcode == "constant":
+        literals = one.inside.strip(), other.inside.strip()
+        if literals[0] != literals[1] and without_spaces(literals[0]) != without_spaces(
+            literals[1]
+        ):
+            yield "literal", *literals
+    if one.opcode == other.opcode:
         yield from _attributes(matching, before, after)
     if one.opcode in _FOLLOWS or "fusion" in (one.opcode, other.opcode):
         return
@@ -136,6 +236,8 @@ def updates(
     )
     # An element of a tuple is read on its own.
     leaves = [tuple(flatten(tuple([values[each] for each in operands]))) for operands in read]
+    if is_commutative(one) and is_commutative(other):
+        leaves = [tuple(sorted(each)) for each in leaves]
     if not agree and leaves[0] != leaves[1]:
         names = [", ".join(operand.name for operand in operands) for operands in read]
         if names[0] == names[1]:  # parameters of these names stand for other values now
@@ -163,14 +265,28 @@ def _attributes(
     matching: Matching, before: Instruction, after: Instruction
 ) -> Iterator[tuple[str, str, str]]:
     texts = before.statement.attributes, after.statement.attributes
-    if texts[0] == texts[1] and "control-predecessors" not in texts[0]:
+    if texts[0] == texts[1] and not _NAMING.search(texts[0]):
         return
     one, other = before.attributes, after.attributes
-    for key in dict.fromkeys((*one, *other)):
-        if key not in _SILENT and one.get(key) != other.get(key):
-            if key == "kind" and before.opcode == "fusion":
+    normal = [normal_attributes(text) for text in texts]
+    for key in dict.fromkeys((*normal[0], *normal[1])):
+        told = says(key)
+        if told is Says.CALLS:
+            yield from _calls(matching, key, before, after)
+        elif told is Says.CHANNEL:
+            if (key in one) != (key in other):
+                yield key, one.get(key, ""), other.get(key, "")
+        elif told is not Says.ORDER and normal[0].get(key) != normal[1].get(key):
+            if (
+                key == "kind"
+                and before.computation not in before.computation.module.outermost_fusions
+            ):
                 continue  # the emitter is told with the fusion
+            if key == "index" and _is_same_element(matching, before, after):
+                continue
             texts = one.get(key, ""), other.get(key, "")
+            if texts[0] == texts[1]:  # what differs stands behind a comma
+                texts = normal[0].get(key, ""), normal[1].get(key, "")
             yield from _json_fields(key, *texts) if key == "backend_config" else ((key, *texts),)
     waits = [
         {
@@ -184,12 +300,52 @@ def _attributes(
         yield "control-predecessors", names[0], names[1]
 
 
+_NAMING = re.compile(
+    "|".join(key for key, told in ATTRIBUTES.items() if told in (Says.CALLS, Says.ORDER))
+)
+
+
+def _is_same_element(matching: Matching, before: Instruction, after: Instruction) -> bool:
+    """Whether an element has another number, but stands for the same value."""
+    if matching.steps.get(before) is Step.PLACE:
+        return matching.values[before] == matching.values[after]
+    return after in matching.recounted
+
+
+def _calls(
+    matching: Matching, key: str, before: Instruction, after: Instruction
+) -> Iterator[tuple[str, str, str]]:
+    """Computations that are called, where they are not those that are matched: what differs
+    between matched ones is told there, and what differs between fusions with the fusions."""
+    if before.opcode in TRANSPARENT:
+        return
+    names = [read_names(each.attributes.get(key, "")) for each in (before, after)]
+    sides = [
+        [
+            each.computation.module.by_name[name]
+            for name in own
+            if name in each.computation.module.by_name
+        ]
+        for each, own in zip((before, after), names, strict=True)
+    ]
+    expression = Operations().expression
+    if len(sides[0]) != len(sides[1]) or any(
+        matching.computations.get(one) is not other and expression(one) != expression(other)
+        for one, other in zip(*sides, strict=True)
+    ):
+        yield key, ", ".join(names[0]), ", ".join(names[1])
+
+
 def is_incidental(edit: Edit) -> bool:
     """Whether an edit only goes with a change of fusions: what moved into or out of one, and
     parameters, tuples and their elements around it."""
     ends = [each for each in (edit.before, edit.after) if each is not None]
     opcodes = {each.opcode for each in ends}
     in_fusion = [each.computation in each.computation.module.outermost_fusions for each in ends]
+    if edit.kind is EditKind.DIFFERENT:
+        return False
+    if edit.kind is EditKind.UPDATED and not {name for name, _, _ in edit.fields} <= _INCIDENTAL:
+        return False
     if edit.kind is EditKind.MOVED:
         return any(in_fusion) or not opcodes.isdisjoint(CARRIERS)
     if "parameter" in opcodes:
@@ -199,6 +355,7 @@ def is_incidental(edit: Edit) -> bool:
     return not opcodes.isdisjoint(CARRIERS)
 
 
+_INCIDENTAL = frozenset({"layout", "operands", "shape"})
 # Instructions that compute nothing.
 CARRIERS = PLACES | {"async-done", "async-update"}
 
@@ -210,6 +367,7 @@ def same_but_for_notes(matching: Matching) -> bool:
         return False
     return all(
         is_incidental(edit)
+        or edit.kind is EditKind.SWAPPED
         or (
             edit.kind is EditKind.UPDATED
             and all(name.partition(".")[0] in _NOTES for name, _, _ in edit.fields)
@@ -218,9 +376,7 @@ def same_but_for_notes(matching: Matching) -> bool:
     )
 
 
-_NOTES = frozenset(
-    {"backend_config", "frontend_attributes", "sharding", "replica_groups", "control-predecessors"}
-)
+_NOTES = frozenset({"backend_config", "frontend_attributes", "sharding", "control-predecessors"})
 
 
 def _json_fields(key: str, old: str, new: str) -> Iterator[tuple[str, str, str]]:

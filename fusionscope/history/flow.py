@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from fusionscope.history.meaning import is_commutative
 from fusionscope.history.operations import TRANSPARENT, Value, flatten, is_passed_on
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
@@ -23,9 +24,10 @@ class Region:
     reads, a tuple being all that is in it, and ``users[i]`` of what reads it, with the number of
     the operand. ``outputs`` gives positions in the results by operation. ``carried`` tells for
     every instruction, those that are looked through too, at which position its value is computed.
-    ``passed_on`` operations have the value of their first operand; ``idle`` ones wait to be
-    removed, for no result depends on them. ``computations`` are the region's own and those of its
-    fusions, ``callers`` the instructions that call the latter, for those that have just one.
+    ``commutative`` operations compute the same with their operands swapped; ``passed_on`` ones have
+    the value of their first operand; ``idle`` ones wait to be removed, for no result depends on
+    them. ``computations`` are the region's own and those of its fusions, ``callers`` the
+    instructions that call the latter, for those that have just one.
     """
 
     computation: Computation
@@ -35,6 +37,7 @@ class Region:
     users: list[list[tuple[int, int]]] = field(default_factory=list)
     outputs: dict[int, set[int]] = field(default_factory=dict)
     carried: dict[Instruction, Value] = field(default_factory=dict)
+    commutative: list[bool] = field(default_factory=list)
     passed_on: list[bool] = field(default_factory=list)
     idle: list[bool] = field(default_factory=list)
     computations: list[Computation] = field(default_factory=list)
@@ -46,6 +49,7 @@ class Region:
         self.opcodes.append(opcode)
         self.sources.append(sources)
         self.users.append([])
+        self.commutative.append(is_commutative(instruction.statement))
         # The same elements, in whatever order memory holds them.
         self.passed_on.append(bool(sources) and (opcode == "copy" or is_passed_on(opcode)))
         for slot, source in enumerate(sources):

@@ -23,6 +23,7 @@ from fusionscope.history.operations import (
     TRANSPARENT,
     Operations,
     Value,
+    flatten,
     plain_shape,
 )
 from fusionscope.history.pairing import Pairs, Side, Step, groups
@@ -47,6 +48,11 @@ class Matching:
     the computations that are matched. ``values`` numbers what each instruction carries: equal
     numbers, the same value, or one whose change is told where it happens. ``idle`` operations wait
     to be removed: no result depends on them.
+
+    ``rewired`` are matched operations of the first module that read other values than before, with
+    what they read in both modules; ``results`` are roots of the first module with an operation that
+    gave a result, and another one of the second module that now does. ``recounted`` elements of
+    the second module have another index in a tuple that has more, or fewer, elements.
     """
 
     modules: tuple[Module, Module]
@@ -58,6 +64,11 @@ class Matching:
     computations: dict[Computation, Computation] = field(default_factory=dict)
     values: dict[Instruction, Value] = field(default_factory=dict)
     idle: set[Instruction] = field(default_factory=set)
+    rewired: dict[Instruction, tuple[tuple[Instruction, ...], tuple[Instruction, ...]]] = field(
+        default_factory=dict
+    )
+    results: list[tuple[Instruction, Instruction, Instruction]] = field(default_factory=list)
+    recounted: set[Instruction] = field(default_factory=set)
     regions: tuple[dict[Computation, Region], dict[Computation, Region]] = ({}, {})
 
     @property
@@ -305,19 +316,16 @@ class _Matcher:
             for parameters in sides
         ]
         path = ("parameter", one.name, len(self._result.computations))
-        if len(sides[0]) == len(sides[1]) and (
-            len(sides[0]) == 1 or [s for s, _ in described[0]] == [s for s, _ in described[1]]
-        ):
+        if len(sides[0]) == len(sides[1]):
             counterparts = {index: index for index in range(len(sides[0]))}
         else:
-            blocks = SequenceMatcher(
-                None, described[0], described[1], autojunk=False
-            ).get_matching_blocks()
-            counterparts = {
-                block.b + offset: block.a + offset
-                for block in blocks
-                for offset in range(block.size)
-            }
+            counterparts = {}
+            matcher = SequenceMatcher(None, described[0], described[1], autojunk=False)
+            for _, start, end, other_start, other_end in matcher.get_opcodes():
+                if end - start == other_end - other_start:  # the same, or as many of other types
+                    counterparts.update(
+                        zip(range(other_start, other_end), range(start, end), strict=True)
+                    )
         numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
         for index, parameter in enumerate(sides[0]):
             position = regions[0].carried[parameter]
@@ -352,6 +360,8 @@ class _Matcher:
             if number is None:
                 sources = side.sources[index]
                 operands = tuple([values[source] for source in sources])
+                if side.commutative[index]:
+                    operands = tuple(sorted(operands))
                 number = anchored.get(index)
                 if is_second and side.opcodes[index] == "get-tuple-element":
                     if operands[0] in self._packed:
@@ -404,7 +414,7 @@ class _Matcher:
                 continue
             kind = side.kinds[index]
             for slot, source in enumerate(side.sources[index]):
-                made[source].append((kind, slot, number))
+                made[source].append((kind, 0 if side.commutative[index] else slot, number))
 
     def _record(
         self, a: Side, b: Side, pairs: Pairs, computations: dict[Computation, Computation]
@@ -415,6 +425,8 @@ class _Matcher:
         self._keep_values(b)
         for index, (theirs, step) in sorted(pairs.mates.items()):
             self._add(a.operations[index], b.operations[theirs], step)
+            self._compare_reads(a, b, index, theirs)
+        self._compare_results(a, b)
         for theirs, index in pairs.copies.items():
             if b.operations[theirs] not in result.before:
                 result.copies[b.operations[theirs]] = a.operations[index]
@@ -435,6 +447,37 @@ class _Matcher:
             callers = a.region.callers.get(one), b.region.callers.get(other)
             if callers[0] is not None and callers[1] is not None:
                 result.add(callers[0], callers[1], Step.PLACE)
+
+    def _compare_reads(self, a: Side, b: Side, ours: int, theirs: int) -> None:
+        """Notes that an operation reads other values than before."""
+        sources = a.sources[ours], b.sources[theirs]
+        values = [
+            [side.values[source] for source in read]
+            for side, read in zip((a, b), sources, strict=True)
+        ]
+        if a.commutative[ours] and b.commutative[theirs]:
+            values = [sorted(each) for each in values]
+        if values[0] != values[1]:
+            read = (
+                tuple(a.operations[s] for s in sources[0]),
+                tuple(b.operations[s] for s in sources[1]),
+            )
+            self._result.rewired.setdefault(a.operations[ours], read)
+        if (
+            a.opcodes[ours] == b.opcodes[theirs] == "get-tuple-element"
+            and a.kinds[ours] != b.kinds[theirs]
+            and a.kinds[ours] == self._element(b, theirs, b.kinds[theirs], values[1][0])
+        ):
+            self._result.recounted.add(b.operations[theirs])
+
+    def _compare_results(self, a: Side, b: Side) -> None:
+        """Notes which results of a region are other values than before."""
+        root = a.region.computation.root
+        given = [[*flatten(s.region.carried[s.region.computation.root])] for s in (a, b)]
+        if len(given[0]) == len(given[1]):  # else the root has another shape
+            for ours, theirs in zip(*given, strict=True):
+                if a.values[ours] != b.values[theirs]:
+                    self._result.results.append((root, a.operations[ours], b.operations[theirs]))
 
     def _add(self, one: Instruction, other: Instruction, step: Step) -> None:
         """Adds a match. What is in a computation that several call is matched several times: first

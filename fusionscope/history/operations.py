@@ -9,24 +9,9 @@ from itertools import accumulate
 from operator import mul
 from typing import TypeAlias
 
+from fusionscope.history.meaning import Says, is_commutative, normal_attributes, says
 from fusionscope.hlo import Computation, Instruction
-from fusionscope.hlo.attributes import CALLS, split_attributes
 from fusionscope.hlo.model import Body, Statement
-
-# What says nothing of the value that is computed.
-_IMMATERIAL = CALLS | {
-    "backend_config",
-    "channel_id",
-    "control-predecessors",
-    "frontend_attributes",
-    "kind",
-    "metadata",
-    "operand_layout_constraints",
-    "origin",
-    "output_to_operand_aliasing",
-    "sharding",
-    "statistics",
-}
 
 RESHAPES = frozenset({"bitcast", "copy", "reshape"})
 _MEMORY_SPACE = re.compile(r"S\(\d+\)")
@@ -123,11 +108,14 @@ class Operations:
             graph = computation.graph
             values: list[int] = []
             for statement, operands in zip(graph.statements, graph.operands, strict=True):
+                read = [values[operand] for operand in operands]
+                if is_commutative(statement):
+                    read.sort()
                 key = (
                     statement.opcode,
                     self.plain_shape(statement.shape),
                     statement.inside if statement.opcode in ("constant", "parameter") else "",
-                    tuple([values[operand] for operand in operands]),
+                    tuple(read),
                     self._material(statement.attributes),
                 )
                 values.append(self._numbers.setdefault(key, len(self._numbers)))
@@ -140,9 +128,9 @@ class Operations:
         if material is None:
             material = self._attributes[attributes] = tuple(
                 sorted(
-                    (key, _without_axis_names(value) if key == "replica_groups" else value)
-                    for key, value in split_attributes(attributes).items()
-                    if key not in _IMMATERIAL
+                    (key, value)
+                    for key, value in normal_attributes(attributes).items()
+                    if says(key) is Says.VALUE
                 )
             )
         return material
@@ -156,12 +144,6 @@ def plain_shape(text: str) -> str:
 def is_passed_on(opcode: str) -> bool:
     """Whether the value of an instruction is that of its first operand, if it has one."""
     return opcode in _IDENTITIES or (opcode.endswith("-done") and opcode[:-5] in COLLECTIVES)
-
-
-def _without_axis_names(groups: str) -> str:
-    """``mesh['d'=4,'m'=2] {'m'}`` with numbers for the names, which differ between collectives."""
-    numbers: dict[str, str] = {}
-    return re.sub(r"'[^']*'", lambda name: numbers.setdefault(name[0], str(len(numbers))), groups)
 
 
 def is_free_reshape(instruction: Instruction) -> bool:

@@ -41,8 +41,8 @@ class Side:
     """
 
     __slots__ = (
-        "idle", "kinds", "opcodes", "operations", "outputs", "passed_on", "region", "signatures",
-        "sources", "unprinted", "unused", "users", "uses", "values",
+        "commutative", "idle", "kinds", "opcodes", "operations", "outputs", "passed_on", "region",
+        "signatures", "sources", "unprinted", "unused", "users", "uses", "values",
     )  # fmt: skip
 
     def __init__(self, region: Region, kinds: list[int]) -> None:
@@ -52,6 +52,7 @@ class Side:
         self.sources = region.sources
         self.users = region.users
         self.outputs = region.outputs
+        self.commutative = region.commutative
         self.passed_on = region.passed_on
         self.idle = region.idle
         self.kinds = kinds

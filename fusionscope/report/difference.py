@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.report.history import fusion_json, operation_json
@@ -34,11 +34,23 @@ def to_json(difference: Difference) -> dict[str, Any]:
         "after": difference.after,
         "is_same": difference.is_same,
         "modules": [_module_json(module) for module in difference.modules],
-        "same": list(difference.same),
+        "same": [unchanged.module for unchanged in difference.same],
+        "unchanged": [
+            {
+                "module": unchanged.module,
+                "flags": _changes_json(unchanged.flags),
+                "swapped": list(unchanged.swapped),
+            }
+            for unchanged in difference.same
+        ],
         "only_before": list(difference.only_before),
         "only_after": list(difference.only_after),
         "problems": list(difference.problems),
     }
+
+
+def _changes_json(changes: tuple[tuple[str, str, str], ...]) -> dict[str, list[str]]:
+    return {name: [old, new] for name, old, new in changes}
 
 
 def _module_json(module: ModuleDifference) -> dict[str, Any]:
@@ -46,7 +58,9 @@ def _module_json(module: ModuleDifference) -> dict[str, Any]:
     return {
         "before": _side_json(module.before),
         "after": _side_json(module.after),
-        "header": {name: [old, new] for name, old, new in module.header},
+        "header": _changes_json(module.header),
+        "flags": _changes_json(module.flags),
+        "swapped": list(module.swapped),
         "outcomes": [
             {
                 "before": _pair_json(change.before),
@@ -71,7 +85,7 @@ def _module_json(module: ModuleDifference) -> dict[str, Any]:
                 "kind": edit.kind,
                 "before": operation_json(edit.before) if edit.before else None,
                 "after": operation_json(edit.after) if edit.after else None,
-                "fields": {name: [old, new] for name, old, new in edit.fields},
+                "fields": _changes_json(edit.fields),
                 "step": edit.step,
                 "count": edit.count,
             }
@@ -141,10 +155,28 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _same_line(difference: Difference) -> str:
+def _same_lines(difference: Difference) -> Iterator[str]:
+    """What did not change, and what is no change of meaning."""
     modules = plural(len(difference.same), "module")
-    names = shorten(", ".join(dict.fromkeys(difference.same)), 60)
-    return f"nothing changed in {modules} ({names})"
+    names = dict.fromkeys(unchanged.module for unchanged in difference.same)
+    yield f"nothing changed in {modules} ({shorten(', '.join(names), 60)})"
+    swapped = [name for unchanged in difference.same for name in unchanged.swapped]
+    if swapped:
+        yield _swapped_line(swapped)
+    for flags in dict.fromkeys(unchanged.flags for unchanged in difference.same):
+        yield from _flag_lines(flags)
+
+
+def _swapped_line(names: Sequence[str]) -> str:
+    return (
+        f"operands swapped, without a change of meaning, in {plural(len(names), 'operation')}: "
+        f"{shorten(', '.join(names), 70)}"
+    )
+
+
+def _flag_lines(flags: tuple[tuple[str, str, str], ...]) -> Iterator[str]:
+    for name, old, new in flags:
+        yield f"flag {name} {shorten(old, 200) or 'not set'} → {shorten(new, 200) or 'not set'}"
 
 
 def _totals(module: ModuleDifference) -> str:
@@ -167,12 +199,15 @@ def _totals(module: ModuleDifference) -> str:
 
 
 def _header_lines(module: ModuleDifference) -> Iterator[str]:
+    yield from _flag_lines(module.flags)
     for name, old, new in module.header:
-        yield f"{name} {shorten(old, 200)} → {shorten(new, 200)}"
+        yield f"{name} {shorten(old, 200) or 'none'} → {shorten(new, 200) or 'none'}"
+    if module.swapped:
+        yield _swapped_line(module.swapped)
 
 
 def _side_text(side: SideFacts) -> str:
-    parts = [side.path, side.module, side.stage, side.device or "", *side.flags]
+    parts = [side.path, side.module, side.stage, side.device or ""]
     return "  ".join(part for part in parts if part)
 
 
@@ -308,7 +343,8 @@ def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
             yield from _more(len(module.edits), top)
         yield f"{_matched(module)}.\n"
     if difference.same:
-        yield f"{cell(_same_line(difference))}.\n"
+        for line in _same_lines(difference):
+            yield f"{cell(line)}.\n"
     for line in _unpaired(difference):
         yield f"{cell(line)}.\n"
     for problem in difference.problems:
@@ -354,7 +390,8 @@ def print_difference(difference: Difference, console: Console, *, top: int | Non
             _print_edits(module, console, top)
         console.print(Padding(Text(_matched(module), style="dim"), (1, 0, 1, 2)))
     if difference.same:
-        console.print(_same_line(difference))
+        for line in _same_lines(difference):
+            console.print(Text(safe(line)))
     for unpaired in _unpaired(difference):
         console.print(shorten(unpaired, console.width))
 
