@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +17,8 @@ from typing import Any
 from fusionscope import __version__
 from fusionscope.capture.targets import Program, ProgramKind, Target
 from fusionscope.errors import UnusableInput
+from fusionscope.system.files import make_directory, read_text, write_file
+from fusionscope.system.processes import run_child
 
 MANIFEST = "fusionscope-capture.json"
 SCHEMA = "fusionscope.capture/1"
@@ -144,31 +145,33 @@ def run_process(
     """
     with TemporaryDirectory() as scratch:
         asked, result = Path(scratch) / "request.json", Path(scratch) / "result.json"
-        asked.write_text(json.dumps(request), encoding="utf-8")
-        try:
-            done = subprocess.run(
-                [python, str(script), str(asked), str(result)],
-                env=environment,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=limit_s,
-            )
-            errors, code = done.stderr, done.returncode
-        except subprocess.TimeoutExpired:
-            errors, code = f"stopped, it took longer than {limit_s:g} s", 1
-        except OSError as error:
-            raise UnusableInput(f"{python} cannot be run: {error.strerror or error}") from None
-        told = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
-    return told, code, errors
+        write_file(asked, json.dumps(request))
+        ended = run_child([python, str(script), str(asked), str(result)], environment, limit_s)
+        told = _answer(result)
+    if ended.is_late:
+        return told, 1, f"stopped, it took longer than {limit_s:g} s"
+    if not told and ended.code == 0:
+        raise UnusableInput(
+            f"{python} ran without an answer, expected a Python", hint="name one with --python"
+        )
+    return told, ended.code, ended.errors
+
+
+def _answer(result: Path) -> dict[str, Any]:
+    """What a script of ours told; nothing where it died before, or in the middle of it."""
+    try:
+        told = json.loads(read_text(result))
+    except (UnusableInput, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def _require_empty(directory: Path) -> None:
+    make_directory(directory)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
         is_empty = not any(directory.iterdir())
     except OSError as error:
-        problem = f"cannot be written: {error.strerror or error}"
+        problem = f"cannot be read: {error.strerror or error}"
         raise UnusableInput(problem, file=str(directory)) from None
     if not is_empty:
         raise UnusableInput(
@@ -203,7 +206,7 @@ def _describe(directory: Path, target: Target) -> None:
     for stage in directory.glob(f"*{_FIRST}"):
         file = stage.with_name(stage.name.removesuffix(_FIRST) + ".gpu_target_config.pbtxt")
         if not file.exists():
-            file.write_text(target.description, encoding="utf-8")
+            write_file(file, target.description)
 
 
 def _request(program: Program, target: Target, put: str | None) -> dict[str, Any]:
@@ -253,7 +256,8 @@ def tell_problem(told: Mapping[str, Any], errors: str, code: int) -> str:
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     words = next((line for line in lines if "Check failed" in line), lines[-1] if lines else "")
     if code < 0:
-        return _line(f"the process died of {signal.Signals(-code).name}: {words}")
+        names = {each.value: each.name for each in signal.Signals}
+        return _line(f"the process died of {names.get(-code, f'signal {-code}')}: {words}")
     return _line(words or f"the compiler ended with {code}")
 
 
@@ -287,4 +291,4 @@ def _words(program: Program) -> str:
 def _write_manifest(captured: Captured) -> None:
     content = {"schema": SCHEMA, "fusionscope": __version__, **captured.facts}
     text = json.dumps(content, indent=1) + "\n"
-    (captured.directory / MANIFEST).write_text(text, encoding="utf-8")
+    write_file(captured.directory / MANIFEST, text)

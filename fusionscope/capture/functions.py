@@ -12,6 +12,7 @@ from typing import Any
 from fusionscope.capture.capture import Captured, capture
 from fusionscope.capture.targets import Target, read_program, read_target
 from fusionscope.errors import UnusableInput
+from fusionscope.system.files import write_file
 
 # How jax names a platform for which it lowers.
 _LOWERED_FOR = {"gpu": "cuda"}
@@ -40,7 +41,7 @@ def capture_dump(
     module = lowered.compiler_ir("stablehlo").operation
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "function.mlir"
-        file.write_text(module.get_asm(enable_debug_info=True), encoding="utf-8")
+        write_file(file, module.get_asm(enable_debug_info=True))
         return capture(read_program(str(file)), target, Path(directory), flags=flags)
 
 

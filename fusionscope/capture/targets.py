@@ -11,6 +11,7 @@ from pathlib import Path
 from fusionscope.capture.description import describe_target
 from fusionscope.dump.device import CudaCapability, Device, RocmCapability, find_device
 from fusionscope.errors import UnusableInput
+from fusionscope.system.files import is_there, read_file, read_text, why_unreadable
 
 _ARGUMENT = re.compile(r"([a-z]\w*)\[([\d,\s]*)\]")
 _PARTITIONS = re.compile(rb"num_partitions\s*=\s*(\d+)")
@@ -97,15 +98,15 @@ def read_program(words: str, arguments: Sequence[str] = ()) -> Program:
         )
     if given is not None:
         raise UnusableInput(f"{path.name} has arguments of its own, --arg is for functions")
-    head = _existing(words).read_bytes()[:10_000]
+    head = read_file(_existing(words))[:10_000]
     partitions = _PARTITIONS.search(head)
     return Program(kind, path, partitions=int(partitions[1]) if partitions else 1)
 
 
 def _existing(name: str) -> Path:
     path = Path(name)
-    if not path.is_file():
-        raise UnusableInput("no such file", file=name[:_LONGEST])
+    if problem := why_unreadable(path):
+        raise UnusableInput(problem, file=name[:_LONGEST])
     return path
 
 
@@ -139,7 +140,7 @@ def read_target(words: str) -> Target:
 def _description(words: str, device: Device) -> str:
     """Verbatim where it is a file's: it may say more than we read."""
     path = Path(words)
-    return path.read_text(encoding="utf-8") if path.is_file() else describe_target(device)
+    return read_text(path) if is_there(path) else describe_target(device)
 
 
 def _platform(device: Device, words: str) -> str:

@@ -22,6 +22,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain.result import Explanation, ModuleFacts, PairFacts
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.outcomes import TOGETHER, Outcome
+from fusionscope.system.files import read_text
 
 SCHEMA = "fusionscope.baseline/2"
 _LAYOUT = re.compile(r"\{[^{}]*\}")
@@ -201,13 +202,9 @@ def _find_nearest(key: ModuleKey, others: Iterable[ModuleKey]) -> ModuleKey | No
 def read_baseline(path: Path, tolerance: Tolerance) -> Baseline:
     """Raises ``UnusableInput``."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UnusableInput(
-            f"cannot be read: {error.strerror or error}",
-            file=str(path),
-            hint="--update writes it",
-        ) from None
+        content = json.loads(read_text(path))
+    except UnusableInput as error:
+        raise UnusableInput(error.problem, file=error.file, hint="--update writes it") from None
     except json.JSONDecodeError as error:
         raise UnusableInput(
             f"no baseline: {error.msg}",

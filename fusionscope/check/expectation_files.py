@@ -22,6 +22,7 @@ from fusionscope.check.expectations import EXPECTATIONS, Expectation, NotRefused
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.grammar import shorten
 from fusionscope.rules.messages import RULE_IDS, UNKNOWN
+from fusionscope.system.files import read_text
 
 _PYPROJECT = "pyproject.toml"
 _TABLE = re.compile(r"^\s*\[\[\s*(?:tool\s*\.\s*fusionscope\s*\.\s*)?expect\s*\]\]")
@@ -32,10 +33,8 @@ _PLACES = tuple(field.name for field in fields(Where))
 def read_expectations(path: Path) -> tuple[Expectation, ...]:
     """Raises ``UnusableInput`` with the line where a key or value is none that can be expected."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         content = tomllib.loads(text)
-    except OSError as error:
-        raise UnusableInput(f"cannot be read: {error.strerror or error}", file=str(path)) from None
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         raise UnusableInput(

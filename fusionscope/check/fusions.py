@@ -12,6 +12,7 @@ from fusionscope.check.expectation_files import read_expectations
 from fusionscope.check.expectations import EXPECTATIONS, Expectation, Where
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.result import Explanation
+from fusionscope.system.files import make_directory, write_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,8 @@ class Fusions:
     ) -> None:
         __tracebackhide__ = True
         if self.updates:
-            self.baseline.parent.mkdir(parents=True, exist_ok=True)
-            self.baseline.write_text(write_baseline([self.explanation]), encoding="utf-8")
+            make_directory(self.baseline.parent)
+            write_file(self.baseline, write_baseline([self.explanation]))
             return
         if not self.baseline.exists():
             raise AssertionError(f"no baseline {self.baseline}: --fusionscope-update writes it")

@@ -17,6 +17,7 @@ from fusionscope.cli.output import (
     write_text,
 )
 from fusionscope.errors import UnusableInput
+from fusionscope.system.files import append_file, is_there, read_text
 
 _FILES = ("fusionscope.toml", "pyproject.toml")
 
@@ -156,7 +157,7 @@ def command(
 def _default_file() -> Path | None:
     for name in _FILES:
         path = Path(name)
-        if path.exists() and (name != _FILES[1] or "[tool.fusionscope" in path.read_text()):
+        if is_there(path) and (name != _FILES[1] or "[tool.fusionscope" in read_text(path)):
             return path
     return None
 
@@ -165,5 +166,7 @@ def _write_summary(text: str) -> None:
     """Where GitHub asks for it."""
     place = os.environ.get("GITHUB_STEP_SUMMARY")
     if place:
-        with Path(place).open("a", encoding="utf-8") as file:
-            file.write(text)
+        try:
+            append_file(Path(place), text)
+        except UnusableInput as problem:  # the annotations say it too
+            show_problem(f"no step summary: {problem}")

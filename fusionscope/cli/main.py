@@ -7,12 +7,14 @@ import importlib
 import os
 import sys
 import traceback
+from contextlib import suppress
 
 import click
 
 from fusionscope import __version__
 from fusionscope.cli.output import show_problem
 from fusionscope.errors import UnusableInput
+from fusionscope.system.processes import end_in_order
 
 # Command names and one line on each; the file of the same name defines ``command``.
 COMMANDS = {
@@ -73,24 +75,54 @@ def cli(debug: bool) -> None:
 def main() -> None:
     """The console script. Exit codes: 0 done, 1 the answer is no, 2 unusable input or options."""
     gc.disable()  # a command ends soon, and a quarter of its time would go into looking for garbage
+    end_in_order()
+    code = _run()
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()  # a full disk may be told this late
+    except OSError as error:
+        code = _tell(error)
+    sys.exit(code)
+
+
+def _tell(error: OSError) -> int:
+    """Says what the system refused, and returns the exit code."""
+    if isinstance(error, BrokenPipeError):  # head, or a pager, has seen enough
+        code = 0
+    else:
+        show_problem(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        code = 2
+    # What is left to be written cannot be, and Python would try once more at its end.
+    if sys.stdout is not None and error.filename is None:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _run() -> int:
     try:
         code = cli.main(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
+        return code if isinstance(code, int) else 0
     except click.exceptions.Exit as leave:
-        sys.exit(leave.exit_code)
+        return leave.exit_code
     except click.ClickException as error:
-        error.show()
-        sys.exit(2)
+        with suppress(OSError, ValueError):
+            error.show()
+        return 2
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        return 130
     except UnusableInput as error:
         if "--debug" in sys.argv:
             traceback.print_exc()
         show_problem(str(error))
-        sys.exit(2)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        return 2
+    except OSError as error:
+        # Files are read and written in one place, which tells its own errors: what is left is the
+        # standard output, and a system without room for temporary files.
+        return _tell(error)
+    except MemoryError:
+        show_problem("not enough memory for this input")
+        return 2
     except Exception as error:
         if "--debug" in sys.argv:
             raise
@@ -98,4 +130,4 @@ def main() -> None:
             f"this is a mistake of fusionscope's own ({type(error).__name__}: {error}); "
             "please report it with what fusionscope --debug shows"
         )
-        sys.exit(2)
+        return 2

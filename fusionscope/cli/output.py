@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from errno import EBADF
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fusionscope.errors import UnusableInput
-from fusionscope.report.text import safe
+from fusionscope.report.text import safe, safe_lines
+from fusionscope.system.files import write_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# The width of text that goes into a file or a pipe.
-_WIDTH = 100
+_WIDTH = 100  # of text that goes into a file or a pipe
+_NARROWEST, _WIDEST = 20, 10_000
 
 
 def format_options(*formats: str) -> Callable[[Command], Command]:
@@ -160,37 +162,46 @@ def changes_options(command: Command) -> Command:
 
 def show_problem(problem: str) -> None:
     """One line on the error stream, whatever the names in it hold."""
-    click.echo(f"fusionscope: {safe(problem)}".encode(errors="replace"), err=True)
+    with suppress(OSError, ValueError):  # there is nowhere else to say that it cannot be said
+        click.echo(f"fusionscope: {safe(problem)}".encode(errors="replace"), err=True)
 
 
 def show_progress(items: Iterable[Item], doing: str) -> Iterable[Item]:
     """A bar on a terminal, where there is more than one item."""
     found = list(items)
-    if len(found) < 2 or not sys.stderr.isatty():
+    if len(found) < 2 or sys.stderr is None or not sys.stderr.isatty():
         return found
     from rich.console import Console
     from rich.progress import track
 
-    return track(found, doing, console=Console(stderr=True), transient=True)
+    width, height = _terminal_size()
+    console = Console(stderr=True, width=width, height=height)
+    return track(found, doing, console=console, transient=True)
 
 
 def write_text(text: str, output: Path | None) -> None:
-    """Raises ``UnusableInput`` where ``output`` cannot be written."""
-    if output is None:
-        # Names from foreign files may hold what the terminal's encoding lacks.
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-        click.echo(text, nl=False)
+    """Raises ``UnusableInput`` where ``output`` cannot be written, and ``OSError`` where that is
+    the standard output."""
+    if output is not None:
+        write_file(output, text)
         return
-    try:
-        output.write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UnusableInput(
-            f"cannot be written: {error.strerror or error}", file=str(output)
-        ) from None
+    if sys.stdout is None:  # closed
+        raise OSError(EBADF, os.strerror(EBADF))
+    if sys.stdout.isatty():
+        text = safe_lines(text)
+    # Names from foreign files may hold what the terminal's encoding lacks.
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    click.echo(text, nl=False)
 
 
 def write_json(content: dict[str, Any], output: Path | None) -> None:
     write_text(json.dumps(content, indent=1) + "\n", output)
+
+
+def _terminal_size() -> tuple[int, int]:
+    """Columns and lines of the terminal, those of ``COLUMNS`` first; plausible ones at least."""
+    columns, lines = shutil.get_terminal_size((_WIDTH, 25))
+    return min(max(columns, _NARROWEST), _WIDEST), lines
 
 
 @contextmanager
@@ -201,13 +212,12 @@ def open_console(output: Path | None) -> Iterator[Console]:
     from rich.console import Console
 
     buffer = StringIO()
-    stream = sys.stdout if output is None else buffer
-    is_terminal = output is None and sys.stdout.isatty()
-    columns = os.environ.get("COLUMNS", "")
-    width = int(columns) if columns.isdecimal() and int(columns) > 0 else None
+    is_terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
+    width, height = _terminal_size()
     console = Console(
-        file=stream if is_terminal else buffer,
-        width=width if width or is_terminal else _WIDTH,
+        file=sys.stdout if is_terminal else buffer,
+        width=width,
+        height=height,
         highlight=False,
         markup=False,
         emoji=False,

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from fusionscope.dump.text_proto import Message, parse
 from fusionscope.errors import UnusableInput
+from fusionscope.system.files import is_directory, is_there, read_file
 
 # xla_data.proto PrimitiveType, the numbers that key the rates of the execution units.
 ELEMENT_TYPES = {
@@ -280,16 +281,12 @@ def find_device(name: str) -> Device:
     try:
         return known_device(name)
     except UnusableInput as unknown:
-        try:
-            data = Path(name).read_bytes()
-        except (FileNotFoundError, IsADirectoryError):
+        path = Path(name)
+        if not is_there(path) or is_directory(path):
             raise UnusableInput(
                 f"{unknown.problem} or a file that describes one", hint=unknown.hint
             ) from None
-        except OSError as error:
-            problem = f"cannot be read: {error.strerror or error}"
-            raise UnusableInput(problem, file=name[:_LONGEST]) from None
-    return read_device(data, name)
+    return read_device(read_file(path, name=name[:_LONGEST]), name)
 
 
 # Drivers report a card's memory and bandwidth a little differently from one version to the next;

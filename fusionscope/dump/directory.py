@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,10 +17,11 @@ from fusionscope.dump.instruction_ids import read_instruction_ids
 from fusionscope.dump.names import FileName, Role, read_name
 from fusionscope.dump.pass_times import PassTime, read_pass_times
 from fusionscope.dump.priority_fusion import PriorityFusionRecord, read_priority_fusion
-from fusionscope.dump.protos import proto_text
+from fusionscope.dump.protos import ProtoPrinter
 from fusionscope.dump.stage import FUSION_PASSES, Stage, backend_of
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, ParseTable, read
+from fusionscope.system.files import is_directory, is_there
 
 HOW_TO_DUMP = (
     'dump with XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*" in '
@@ -28,6 +30,8 @@ HOW_TO_DUMP = (
 )
 
 Content = TypeVar("Content")
+# What the modules of a dump share: how they are read, and what could not be.
+_Readers = tuple[ParseTable, ProtoPrinter, dict[str, None]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +47,8 @@ class DumpedModule:
     stages: tuple[Stage, ...]
     files: dict[Role, tuple[DumpFile, ...]]
     table: ParseTable = field(repr=False)
+    protos: ProtoPrinter = field(repr=False)
+    _problems: dict[str, None] = field(repr=False)  # of the whole dump, each once, in order
     _lazy: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -106,19 +112,34 @@ class DumpedModule:
         """The module as ``stage`` shows it. Raises ``UnusableInput``."""
         module: Module | None = self._lazy.get(stage)
         if module is None:
-            module = self._lazy[stage] = self._read(stage)
+            with self._noting():
+                module = self._lazy[stage] = self._read(stage)
         return module
+
+    def note(self, problem: UnusableInput) -> None:
+        """Keeps a problem for the end of the report, where nothing else tells it."""
+        self._problems.setdefault(str(problem))
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except UnusableInput as problem:
+            self.note(problem)
+            raise
 
     def _read(self, stage: Stage) -> Module:
         if stage.text is not None:
             return read(stage.text.text(), self.table, file=str(stage.text))
         file = stage.file
-        return read(proto_text(file.read(), str(file)), self.table, file=str(file))
+        return read(self.protos.print(file.read(), str(file)), self.table, file=str(file))
 
     def _side(self, role: Role, reader: Callable[[bytes, str], Content]) -> tuple[Content, ...]:
         contents: tuple[Content, ...] | None = self._lazy.get(role)
         if contents is None:
-            contents = tuple(reader(file.read(), str(file)) for file in self.files.get(role, ()))
+            with self._noting():
+                files = self.files.get(role, ())
+                contents = tuple(reader(file.read(), str(file)) for file in files)
             self._lazy[role] = contents
         return contents
 
@@ -166,7 +187,8 @@ class DumpedModule:
         """Unique ids by computation and instruction; None where no proto was dumped."""
         if stage.proto is None:
             return None
-        return read_instruction_ids(stage.proto.read(), str(stage.proto))
+        with self._noting():
+            return read_instruction_ids(stage.proto.read(), str(stage.proto))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +197,12 @@ class Dump:
 
     path: Path
     modules: tuple[DumpedModule, ...]
+    _problems: dict[str, None] = field(repr=False)
 
-
-def exists(path: Path) -> bool:
-    """Whether there is such a file or directory; no name is too long to ask for."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
+    def untold(self, told: Iterable[str] = ()) -> list[str]:
+        """One line for each file that could not be read so far, but those among ``told``."""
+        known = set(told)
+        return [problem for problem in self._problems if problem not in known]
 
 
 def open_dump(path: Path | str) -> Dump:
@@ -191,10 +211,12 @@ def open_dump(path: Path | str) -> Dump:
     Raises ``UnusableInput`` where there is no HLO: it says what was found and how to dump.
     """
     path = Path(path)
-    if not exists(path):
+    if not is_there(path):
         raise UnusableInput("no such file or directory", file=str(path), hint=HOW_TO_DUMP)
-    table = ParseTable()
-    files = list(find_files(path))
+    found = find_files(path)
+    files = found.files
+    problems = dict.fromkeys(found.problems)
+    read_with = ParseTable(), ProtoPrinter(), problems
     groups: dict[tuple[Path, int], list[tuple[FileName, DumpFile]]] = defaultdict(list)
     for file in files:
         name = read_name(file.name)
@@ -207,13 +229,13 @@ def open_dump(path: Path | str) -> Dump:
             (
                 module
                 for (directory, number), members in groups.items()
-                for module in _modules(directory, number, members, table)
+                for module in _modules(directory, number, members, read_with)
             ),
             key=lambda module: (str(module.directory), module.number),
         )
     )
-    if not modules and path.is_file() and files[0].end is None:
-        modules = (_single(files[0], table),)
+    if not modules and not is_directory(path) and files[0].end is None:
+        modules = (_single(files[0], read_with),)
     if not modules:
         shown = ", ".join(file.name for file in files[:3])
         raise UnusableInput(
@@ -222,11 +244,11 @@ def open_dump(path: Path | str) -> Dump:
             file=str(path),
             hint=HOW_TO_DUMP,
         )
-    return Dump(path, modules)
+    return Dump(path, modules, problems)
 
 
 def _modules(
-    directory: Path, number: int, members: list[tuple[FileName, DumpFile]], table: ParseTable
+    directory: Path, number: int, members: list[tuple[FileName, DumpFile]], read_with: _Readers
 ) -> Iterator[DumpedModule]:
     """Usually one: several where processes wrote their dumps into one directory."""
     by_name: dict[str, list[tuple[FileName, DumpFile]]] = defaultdict(list)
@@ -266,11 +288,11 @@ def _modules(
                 directory,
                 tuple(stages),
                 {role: tuple(files) for role, files in sides.items()},
-                table,
+                *read_with,
             )
 
 
-def _single(file: DumpFile, table: ParseTable) -> DumpedModule:
+def _single(file: DumpFile, read_with: _Readers) -> DumpedModule:
     """One file, whatever its name, as a dump of one stage."""
     start = file.read()[:4096]
     if not start.strip():
@@ -281,5 +303,5 @@ def _single(file: DumpFile, table: ParseTable) -> DumpedModule:
         raise UnusableInput(
             "binary, expected HLO text or a directory of dumps", file=str(file), hint=HOW_TO_DUMP
         )
-    module = DumpedModule(0, file.name, file.path.parent, (stage,), {}, table)
+    module = DumpedModule(0, file.name, file.path.parent, (stage,), {}, *read_with)
     return replace(module, name=module.read(stage).name)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import io
+import os
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fusionscope.dump.names import read_name
 from fusionscope.errors import UnusableInput
-
-# More than any stage that was ever seen; less than would fill a machine's memory.
-_LARGEST = 4 << 30
+from fusionscope.system.files import is_directory, read_file, uncompress, why_unreadable
 
 _CAPTURES = frozenset({"", ".txt", ".log", ".out"})
 _BEGIN = re.compile(rb"^\*\*\* Begin (.+?) \*\*\*\r?$", re.MULTILINE)
@@ -46,53 +42,60 @@ class DumpFile:
 
     def read(self) -> bytes:
         """The content, uncompressed. Raises ``UnusableInput`` where it cannot be read."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.start)
-                data = file.read() if self.end is None else file.read(self.end - self.start)
-        except OSError as error:
-            raise UnusableInput(
-                f"cannot be read: {error.strerror or error}", file=str(self)
-            ) from None
-        return _uncompressed(data, str(self)) if self.path.suffix == ".gz" else data
+        data = read_file(self.path, start=self.start, end=self.end, name=str(self))
+        return uncompress(data, str(self)) if self.path.suffix == ".gz" else data
 
     def text(self) -> str:
         """The content as text; bytes that are no UTF-8 become replacement characters."""
         return self.read().decode("utf-8", errors="replace")
 
 
-def _uncompressed(data: bytes, file: str) -> bytes:
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-            content = stream.read(_LARGEST + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UnusableInput(f"not a whole gzip file: {error}", file=file) from None
-    if len(content) > _LARGEST:
-        raise UnusableInput("holds more than 4 GiB, expected a dumped file", file=file)
-    return content
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The files below a path in a fixed order, and one line on each that cannot be read."""
+
+    files: tuple[DumpFile, ...]
+    problems: tuple[str, ...]
 
 
-def find_files(path: Path) -> Iterator[DumpFile]:
-    """Every file below ``path``, or the sections of a captured print-out, in a fixed order."""
-    if path.is_file():
-        sections = list(_sections(path)) if path.suffix in _CAPTURES else []
-        yield from sections or [DumpFile(path.name.removesuffix(".gz"), path)]
-        return
-    for file in sorted(path.rglob("*")):
-        if file.is_file():
-            found = DumpFile(file.name.removesuffix(".gz"), file)
-            printed = file.suffix in _CAPTURES and read_name(found.name) is None
-            yield from (list(_sections(file)) if printed else []) or [found]
+def find_files(path: Path) -> Found:
+    """Every file below ``path``, or the sections of a captured print-out.
+
+    Of what is no regular file, only that is found which is named like a file of a dump.
+    """
+    files: list[DumpFile] = []
+    problems: list[str] = []
+    paths = sorted(_below(path, problems)) if is_directory(path) else [path]
+    for each in paths:
+        found = DumpFile(each.name.removesuffix(".gz"), each)
+        is_named = read_name(found.name) is not None
+        if problem := why_unreadable(each):
+            if is_named or each is path:
+                problems.append(f"{each}: {problem}")
+                files.append(found)
+            continue
+        printed = each.suffix in _CAPTURES and (each is path or not is_named)
+        files += (list(_sections(each)) if printed else []) or [found]
+    return Found(tuple(files), tuple(problems))
+
+
+def _below(directory: Path, problems: list[str]) -> Iterator[Path]:
+    """All but directories; those that may not be entered are told."""
+
+    def tell(error: OSError) -> None:
+        problems.append(f"{error.filename}: cannot be read: {error.strerror}")
+
+    for folder, _, names in os.walk(directory, onerror=tell):
+        for name in names:
+            yield Path(folder, name)
 
 
 def _sections(path: Path) -> Iterator[DumpFile]:
     try:
-        with path.open("rb") as file:
-            if b"*** Begin " not in file.read(1 << 20):
-                return
-            file.seek(0)
-            data = file.read()
-    except OSError:  # told where the file is asked for
+        if b"*** Begin " not in read_file(path, end=1 << 20):
+            return
+        data = read_file(path)
+    except UnusableInput:  # told where the file is asked for
         return
     begins = list(_BEGIN.finditer(data))
     for index, begin in enumerate(begins):

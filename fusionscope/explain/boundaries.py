@@ -113,7 +113,8 @@ def _first_seen(module: DumpedModule, stages: Sequence[Stage], names: set[str]) 
     for stage in stages:
         try:
             bodies = module.read(stage).bodies
-        except UnusableInput:
+        except UnusableInput as problem:
+            module.note(problem)
             continue
         for body in bodies:
             if body not in known:

@@ -10,7 +10,6 @@ from pathlib import Path
 from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.dump.device import describe as describe_device
-from fusionscope.dump.directory import exists
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import (
     NO_FINAL,
@@ -49,6 +48,7 @@ from fusionscope.history.pairing import CERTAIN
 from fusionscope.history.sameness import differing
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
+from fusionscope.system.files import is_there
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Unchanged:
 class Difference:
     """``modules`` differ, the worst first; ``same`` do not.
     ``only_before`` and ``only_after`` have no counterpart; ``problems`` are one line for each that
-    could not be read, or not to its end."""
+    could not be read, or not to its end, ``unread`` for each other file that could not be."""
 
     before: str
     after: str
@@ -177,6 +177,7 @@ class Difference:
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     problems: tuple[str, ...]
+    unread: tuple[str, ...]
 
     @property
     def is_same(self) -> bool:
@@ -230,6 +231,7 @@ def compare(
             f"{', '.join(each.name for each in left[1][:5])}"
         )
     differing = [each for each in differences if not each.is_same]
+    told = [*problems, *(note for each in differing for note in each.notes)]
     return Difference(
         str(before),
         str(after),
@@ -242,6 +244,7 @@ def compare(
         tuple(each.name for each in left[0]),
         tuple(each.name for each in left[1]),
         tuple(problems),
+        tuple(dict.fromkeys(each for side in sides for each in side.dump.untold(told))),
     )
 
 
@@ -249,7 +252,7 @@ def _open(target: str | Path) -> _Side:
     """``PATH`` or ``PATH@STAGE``."""
     text = str(target)
     path, at, stage = text.rpartition("@")
-    if at and not exists(Path(text)):
+    if at and not is_there(Path(text)):
         if not path:
             raise UnusableInput(f"{text!r} names a stage of no dump, expected PATH@STAGE")
         return _Side(text, open_dump(path), stage)
@@ -292,7 +295,8 @@ _ALIKE = 0.8
 def _histogram(module: DumpedModule) -> Counter[str]:
     try:
         return module.read(module.stages[0]).opcode_histogram()
-    except UnusableInput:
+    except UnusableInput as problem:
+        module.note(problem)
         return Counter()
 
 
@@ -421,7 +425,8 @@ def _side_facts(
         kinds[kernel.kind.value] += kernel.runs
     try:
         device, flags = dumped.device, dumped.flags
-    except UnusableInput:  # told where they matter
+    except UnusableInput as problem:
+        dumped.note(problem)
         device = flags = None
     return SideFacts(
         path,

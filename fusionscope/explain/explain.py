@@ -134,8 +134,9 @@ def explain(
             explained.append(explain_module(module, selection))
         except UnusableInput as error:
             problems.append(str(error))
+    problems += dump.untold([*problems, *(note for each in explained for note in each.notes)])
     if not explained:
-        if len(problems) == 1 and count_all == 1:
+        if count_all == 1:
             raise UnusableInput(problems[0])
         raise UnusableInput(
             f"none of {count_all} modules can be read; the first: {problems[0]}",

@@ -91,6 +91,7 @@ def tell_history(
         if unknown:
             raise _nothing_named(name or "", unknown)
         raise UnusableInput(problems[0])
+    problems += dump.untold([*problems, *(note for each in stories for note in each.notes)])
     folded = [each.name for each in dump.modules if module is None and each not in told]
     return History(str(dump.path), tuple(stories), tuple(folded), tuple(problems))
 

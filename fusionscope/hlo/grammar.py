@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import sys
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fusionscope.errors import UnusableInput
+from fusionscope.system.files import make_directory, read_own_file, write_file
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -53,52 +54,58 @@ def grammar_file() -> Path:
 
 @functools.cache
 def grammar() -> Lark:
-    """The LALR parser with every start rule; its tables are kept between runs, see ``_Kept``."""
+    """The LALR parser with every start rule; its tables are kept between runs, as data."""
     import lark
 
     text = grammar_file().read_text(encoding="utf-8")
-    kept = _Kept(repr((text, START_RULES, lark.__version__, sys.version_info)))
-    tables = kept.read()
+    source = repr((text, START_RULES, lark.__version__, sys.version_info))
+    kept = _kept_in(hashlib.sha256(source.encode()).hexdigest())
+    tables = _read_tables(kept)
     if tables is not None:
-        return lark.Lark.load(BytesIO(tables))
+        return lark.Lark.load(tables)
     made = lark.Lark(text, parser="lalr", start=list(START_RULES), maybe_placeholders=False)
-    buffer = BytesIO()
-    made.save(buffer)
-    kept.write(buffer.getvalue())
+    _write_tables(made, kept)
     return made
 
 
-class _Kept:
-    """Bytes made of ``source``, kept in the user's own cache directory.
+def _kept_in(digest: str) -> Path | None:
+    """A file in the user's own cache directory; None for a user without one."""
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return Path(base) / "fusionscope" / f"grammar-{digest[:32]}.json"
 
-    They are unpickled, so nobody else may be able to write them. Files appear whole and hold their
-    own digest: one that was damaged is not used. Where nothing can be kept, nothing is.
-    """
 
-    def __init__(self, source: str) -> None:
-        digest = hashlib.sha256(source.encode()).hexdigest()
-        try:
-            base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-            self.file: Path | None = Path(base) / "fusionscope" / f"grammar-{digest[:32]}"
-        except RuntimeError:  # no home
-            self.file = None
-
-    def read(self) -> bytes | None:
-        try:
-            content = self.file.read_bytes() if self.file else b""
-        except OSError:
+def _read_tables(kept: Path | None) -> dict[str, Any] | None:
+    """None where there are none, or they are damaged, or somebody else could have written them."""
+    try:
+        content = read_own_file(kept) if kept is not None else b""
+        digest, tables = content[:64], content[64:]
+        if hashlib.sha256(tables).hexdigest().encode() != digest:
             return None
-        digest, kept = content[:32], content[32:]
-        return kept if hashlib.sha256(kept).digest() == digest else None
+        read: dict[str, Any] = json.loads(tables, object_hook=_with_numbers)
+    except (UnusableInput, ValueError):
+        return None
+    return read
 
-    def write(self, content: bytes) -> None:
-        if self.file is None:
-            return
-        part = self.file.with_suffix(f".{os.getpid()}")
-        with contextlib.suppress(OSError):
-            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            part.write_bytes(hashlib.sha256(content).digest() + content)
-            part.replace(self.file)
+
+def _write_tables(made: Lark, kept: Path | None) -> None:
+    from lark.grammar import Rule
+    from lark.lexer import TerminalDef
+
+    if kept is None:
+        return
+    data, memo = made.memo_serialize([TerminalDef, Rule])
+    tables = json.dumps({"data": data, "memo": memo}).encode()
+    with contextlib.suppress(UnusableInput):
+        make_directory(kept.parent)
+        write_file(kept, hashlib.sha256(tables).hexdigest().encode() + tables, mode=0o600)
+
+
+def _with_numbers(table: dict[str, Any]) -> dict[Any, Any]:
+    """JSON has texts as keys alone; no key of the tables is a text of digits."""
+    return {int(key) if key.isdecimal() else key: value for key, value in table.items()}
 
 
 def check(rule: str, text: str) -> None:

@@ -60,7 +60,8 @@ def follow_users(
     have that of the text there."""
     try:
         found = _follow(module, since, until, users).users
-    except UnusableInput:
+    except UnusableInput as problem:
+        module.note(problem)
         return {}
     return {name: each for name, each in found.items() if len(each) > 1}
 
@@ -71,7 +72,8 @@ def find_ages(module: DumpedModule, until: Stage) -> dict[str, dict[str, int]]:
     read."""
     try:
         graph = _follow(module, _stages(module)[0], until, {}).graph
-    except UnusableInput:
+    except UnusableInput as problem:
+        module.note(problem)
         return {}
     return {
         name: {each.name: graph.rank[each.name][0] for each in computation.instructions}

@@ -168,6 +168,7 @@ def verify(
                 verified.append(ModuleVerification(module.number, module.name, folder, passes))
         except UnusableInput as error:
             problems.append(str(error))
+    problems += dump.untold(problems)
     if not verified:
         raise UnusableInput(
             f"no fusion pass can be replayed; {problems[0]}"

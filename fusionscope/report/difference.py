@@ -45,7 +45,7 @@ def to_json(difference: Difference) -> dict[str, Any]:
         ],
         "only_before": list(difference.only_before),
         "only_after": list(difference.only_after),
-        "problems": list(difference.problems),
+        "problems": [*difference.problems, *difference.unread],
     }
 
 
@@ -347,7 +347,7 @@ def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
             yield f"{cell(line)}.\n"
     for line in _unpaired(difference):
         yield f"{cell(line)}.\n"
-    for problem in difference.problems:
+    for problem in (*difference.problems, *difference.unread):
         yield f"> {cell(problem)}\n"
 
 

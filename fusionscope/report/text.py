@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -10,13 +9,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Everything that could move a terminal's cursor or change the direction of its text.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
 
 def safe(text: str) -> str:
-    """``text`` on one line, with every control character replaced."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    """``text`` on one line, with each character replaced that is not printable.
+
+    That takes in all that moves a terminal's cursor, ends a line (U+2028), is invisible, or changes
+    the direction of text (U+061C, U+202E).
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def safe_lines(text: str) -> str:
+    """The same for text of several lines, which stay."""
+    return "\n".join(map(safe, text.split("\n")))
 
 
 def shorten(text: str, width: int) -> str:

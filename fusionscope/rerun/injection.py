@@ -18,6 +18,7 @@ from fusionscope.rerun.placeholders import fill, hide, put_placeholders, replace
 from fusionscope.rerun.plans import BARRIER, FUSING, SCHEDULED, Plan, Rest
 from fusionscope.rerun.programs import disabling, find_target, own_flags
 from fusionscope.rules.graph import MutableModule, to_module
+from fusionscope.system.files import write_file
 
 # What would change a module for GPUs between the place of the hook and fusion, by the names of
 # pipelines.
@@ -77,7 +78,7 @@ def _inject_cpu(module: DumpedModule, plan: Plan, python: str, limit_s: float) -
         carrier, disabled = hide(plan.after), list(_CPU_BEFORE)
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "program.hlo"
-        file.write_text(to_text(carrier), encoding="utf-8")
+        write_file(file, to_text(carrier))
         captured = capture(
             Program(ProgramKind.HLO, file),
             find_target(module),

@@ -26,6 +26,7 @@ from fusionscope.rerun.programs import (
     own_flags,
     require_final,
 )
+from fusionscope.system.files import write_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def compile_again(
     """The program of ``module`` with what is injected."""
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "program.hlo"
-        file.write_text(to_text(find_program(module)), encoding="utf-8")
+        write_file(file, to_text(find_program(module)))
         return capture(
             Program(ProgramKind.HLO, file),
             find_target(module),

@@ -12,6 +12,7 @@ from typing import Any
 
 from fusionscope.errors import UnusableInput
 from fusionscope.rules.changes import Changes, read_changes
+from fusionscope.system.files import read_text
 
 _KEYS = ("set", "disable", "allow", "forbid", "kernel", "module", "dump")
 
@@ -33,9 +34,7 @@ def read_plan(path: Path) -> PlanFile:
     Raises ``UnusableInput``.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UnusableInput(f"cannot be read: {error.strerror or error}", file=str(path)) from None
+        content = tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:  # a number may be too long, a list too deep
         raise UnusableInput(f"not TOML: {error}", file=str(path)) from None
     for key in content:

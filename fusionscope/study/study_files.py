@@ -11,6 +11,7 @@ from typing import Any
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.grammar import shorten
 from fusionscope.rules.changes import Changes, read_changes
+from fusionscope.system.files import read_text
 
 FILE = "study.toml"
 _NAME = re.compile(r"\w[\w-]*")
@@ -52,10 +53,8 @@ def read_study(folder: Path) -> Study:
     """Raises ``UnusableInput`` with file and, where it is known, line."""
     file = folder / FILE
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UnusableInput(error.strerror or "cannot be read", file=str(file)) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        content = tomllib.loads(read_text(file))
+    except (ValueError, RecursionError) as error:  # a number may be too long, a list too deep
         raise UnusableInput(f"no TOML: {error}", file=str(file)) from None
     try:
         return _study(folder, content)

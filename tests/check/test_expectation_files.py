@@ -86,8 +86,8 @@ def test_what_is_wrong_is_told_with_its_line(
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UnusableInput, match="cannot be read"):
+    with pytest.raises(UnusableInput, match="no such file"):
         read_expectations(tmp_path / "nowhere.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UnusableInput, match="not TOML"):
+    with pytest.raises(UnusableInput, match="byte 0 is not UTF-8"):
         read_expectations(tmp_path / "binary.toml")

@@ -115,8 +115,8 @@ def test_a_baseline(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--expect", "nowhere.toml"], "nowhere.toml: cannot be read"),
-        (["--baseline", "nowhere.json"], "nowhere.json: cannot be read"),
+        (["--expect", "nowhere.toml"], "nowhere.toml: no such file"),
+        (["--baseline", "nowhere.json"], "nowhere.json: no such file"),
         (["--update"], "name its file with --baseline"),
     ],
 )

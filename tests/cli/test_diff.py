@@ -848,6 +848,7 @@ def test_a_damaged_side_file_does_not_stop_it(run, tmp_path, part):
     files[bad] = b"\xff\x00{{{{"
     dump = write(tmp_path / "dump", files)
     module, whole = module_of(run, WHOLE, dump), module_of(run, WHOLE, NO_MERGE)
+    assert any(bad in note for note in module["notes"])
     assert (module["lost"], module["gained"]) == (whole["lost"], whole["gained"])
 
 

@@ -240,14 +240,32 @@ def test_an_empty_file(tmp_path):
         open_dump(tmp_path / "empty.hlo")
 
 
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: path.symlink_to("nowhere"), "a link to a file that is not there"),
+        (os.mkfifo, "a FIFO, expected a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "a device, expected a regular file"),
+    ],
+)
+def test_a_stage_that_is_no_file_is_told(tmp_path, make, words):
+    write(tmp_path, contents(CPU))
+    odd = tmp_path / "module_0000.jit_program.9998.fusion.after_x.before_y.txt"
+    make(odd)
+    dump = open_dump(tmp_path)
+    assert dump.untold() == [f"{odd}: {words}"]
+    (module,) = dump.modules
+    with pytest.raises(UnusableInput, match=words):
+        module.read(module.stage("9998"))
+    assert dump.untold([f"{odd}: {words}"]) == []
+
+
 def test_odd_things_beside_the_stages(tmp_path):
-    """A directory named as a stage, links in a circle, a pipe, names that are no text."""
+    """A directory named as a stage, links in a circle, names that are no text, are not stages."""
     write(tmp_path, contents(CPU))
     (tmp_path / "module_0000.jit_program.9999.fusion.after_x.before_y.txt").mkdir()
     (tmp_path / "itself").symlink_to(tmp_path)
     (tmp_path / "circle").symlink_to("circle")
-    (tmp_path / "module_0000.jit_program.9998.fusion.after_x.before_y.txt").symlink_to("nowhere")
-    os.mkfifo(tmp_path / "module_0000.jit_program.9997.fusion.after_x.before_y.txt")
     write(tmp_path, {"module_0000.jit_program.0000.notes": b"\xff\x00"})
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.txt")).write_bytes(b"\xff")
     assert stages(tmp_path) == stages(CPU)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
 import os
 import re
 import stat
@@ -88,10 +90,11 @@ def kept(cache: Path) -> list[Path]:
     return [path for path in (cache / "fusionscope").iterdir() if path.is_file()]
 
 
-def test_tables_are_kept_where_only_the_user_writes(tmp_path: Path) -> None:
+def test_tables_are_kept_as_data_that_only_the_user_writes(tmp_path: Path) -> None:
     finish(start(tmp_path))
     (file,) = kept(tmp_path)
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    json.loads(file.read_bytes()[64:])
     written = file.stat().st_mtime_ns
     finish(start(tmp_path))
     assert kept(tmp_path)[0].stat().st_mtime_ns == written
@@ -115,12 +118,19 @@ def foreign(file: Path) -> None:
     file.write_bytes(b"\x80\x04\x95" * 100)
 
 
+def written_by_others(file: Path) -> None:
+    """Whole, and with rules that refuse everything."""
+    tables = file.read_bytes()[64:].replace(b"HloModule", b"NoModule")
+    file.write_bytes(hashlib.sha256(tables).hexdigest().encode() + tables)
+    file.chmod(0o666)
+
+
 def replaced(file: Path) -> None:
     file.unlink()
     file.mkdir()
 
 
-@pytest.mark.parametrize("damage", [empty, cut, flipped, foreign, replaced])
+@pytest.mark.parametrize("damage", [empty, cut, flipped, foreign, written_by_others, replaced])
 def test_a_damaged_cache_does_no_harm(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     finish(start(tmp_path))
     (file,) = kept(tmp_path)
