@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fusionscope.history.kernels import NOT_LAUNCHED, SLICES
+from fusionscope.history.kernels import NOT_LAUNCHED
 from fusionscope.history.outcomes import is_looked_through
+from fusionscope.history.traffic import traffic
 from fusionscope.hlo import Instruction, Shape
 
 _WAITS = frozenset({"async-done", "async-update", "copy-done"})
@@ -23,12 +24,8 @@ class Reading:
 
     @property
     def byte_size(self) -> int:
-        """Bytes that the reader reads of it: of a value that is only sliced, the slices."""
-        whole = self.operand.shape.byte_size
-        users = self.users
-        if not all(user.opcode in SLICES and user.operands[0] is value for user, value in users):
-            return whole
-        return min(sum(user.shape.byte_size for user, _ in users), whole) if users else whole
+        """Bytes that the reader reads of it."""
+        return traffic(self.reader).operands[self.operand]
 
     @property
     def users(self) -> tuple[tuple[Instruction, Instruction], ...]:

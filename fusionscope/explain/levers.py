@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fusionscope.explain.libraries import Step
 from fusionscope.explain.result import Boundary, Neighbour
 from fusionscope.hlo import Instruction
-from fusionscope.rules.properties import BINARY, UNARY
+from fusionscope.hlo.opcodes import BINARY, UNARY
 
 
 @dataclass(frozen=True, slots=True)

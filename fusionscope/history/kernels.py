@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fusionscope.history.operations import flatten
+from fusionscope.history.traffic import traffic
 from fusionscope.history.values import Execution, NumberedModule, Numbering
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
@@ -66,7 +67,6 @@ NOT_LAUNCHED = frozenset(
     while""".split()
 )
 _NO_OPERATION = NOT_LAUNCHED | {"fusion"}
-SLICES = frozenset({"slice", "dynamic-slice", "gather"})
 
 _BACKEND_KIND = re.compile(r'"kind":"(__[^"]+)"')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
@@ -126,14 +126,14 @@ def _kernel(
 ) -> Kernel:
     operations = operations_in(instruction)
     kind, emitter = kind_and_emitter(instruction, backend)
-    read, written = traffic(instruction)
+    moved = traffic(instruction)
     return Kernel(
         instruction,
         kind,
         emitter,
         operations,
-        read,
-        written,
+        moved.read,
+        moved.written,
         runs,
         known,
         execution.path,
@@ -181,53 +181,3 @@ def kind_and_emitter(instruction: Instruction, backend: str | None) -> tuple[Ker
     if instruction.opcode in _LIBRARY_OPERATIONS and backend in ("cpu", "gpu"):
         return KernelKind.LIBRARY, instruction.opcode
     return KernelKind.OPERATION, instruction.opcode
-
-
-def traffic(instruction: Instruction) -> tuple[int, int]:
-    """Bytes that one launch reads and writes.
-
-    Every operand is read once and every result written once. Of an operand that is only sliced the
-    slices count, of one that is updated in place the update.
-    """
-    if instruction.opcode == "fusion" and instruction.called:
-        inner = instruction.called[0]
-        read = sum(_read_of(parameter) for parameter in inner.parameters)
-        roots = inner.root.operands if inner.root.opcode == "tuple" else (inner.root,)
-        return read, sum(_written_by(root) for root in roots)
-    if instruction.opcode == "async-start" and instruction.called:
-        return traffic(instruction.called[0].root)
-    if instruction.opcode in SLICES:
-        size = instruction.shape.byte_size
-        return size + sum(o.shape.byte_size for o in instruction.operands[1:]), size
-    if instruction.opcode == "dynamic-update-slice":
-        update = instruction.operands[1].shape.byte_size
-        return update, update
-    read = sum({operand: operand.shape.byte_size for operand in instruction.operands}.values())
-    if instruction.opcode == "copy-start":
-        return read, read
-    if instruction.opcode in ("all-gather-start", "collective-permute-start"):
-        # What is sent comes first.
-        return read, sum(shape.byte_size for shape in instruction.shape.elements[1:2])
-    return read, instruction.shape.byte_size
-
-
-def _read_of(parameter: Instruction) -> int:
-    whole = parameter.shape.byte_size
-    users = parameter.users
-    if not users:
-        return 0
-    part = 0
-    for user in users:
-        if user.opcode in SLICES and user.operands[0] is parameter:
-            part += user.shape.byte_size
-        elif not (user.opcode == "dynamic-update-slice" and user.operands[0] is parameter):
-            return whole
-    return min(part, whole)
-
-
-def _written_by(root: Instruction) -> int:
-    if root.opcode == "bitcast" and root.operands:
-        root = root.operands[0]
-    if root.opcode == "dynamic-update-slice":
-        return root.operands[1].shape.byte_size
-    return root.shape.byte_size

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fusionscope.history.kernels import SLICES
 from fusionscope.history.operations import TRANSPARENT, Value, flatten, is_free_reshape
+from fusionscope.history.traffic import Traffic, traffic
 from fusionscope.history.values import Execution, NumberedModule, Numbering
 from fusionscope.hlo import Instruction, Module
 
@@ -107,10 +107,14 @@ def find_pairs(
                 for producer, chain, read in _producers(execution, consumer):
                     found.setdefault((producer, consumer, chain), read)
         readings = Counter(chain[0] for _, _, chain in found)
+        moved: dict[Instruction, Traffic] = {}
         for (producer, consumer, chain), read in found.items():
-            between = _bytes_read(consumer, read)
-            if readings[chain[0]] == 1:
-                between += read.shape.byte_size
+            for each in (producer, consumer):
+                if each not in moved:
+                    moved[each] = traffic(each)
+            between = moved[consumer].operands.get(read, read.shape.byte_size)
+            if readings[chain[0]] == 1 and read not in moved[consumer].updated:
+                between += min(read.shape.byte_size, moved[producer].written)
             pairs.append(_pair(execution, producer, consumer, chain, between, placed))
     return tuple(pairs)
 
@@ -154,12 +158,6 @@ def _producers(
             for number in flatten(execution.values.get(operand, ())):
                 # A bitcast that changes nothing has the number of its operand.
                 yield source, tuple(dict.fromkeys((number, *chain))), read
-
-
-def _bytes_read(consumer: Instruction, read: Instruction) -> int:
-    if consumer.opcode in SLICES and consumer.operands[0] is read:
-        return consumer.shape.byte_size
-    return read.shape.byte_size
 
 
 def _readers(

@@ -81,6 +81,12 @@ def read_value(key: str, value: str) -> Any:
     return value
 
 
+def read_slice(value: str) -> list[range]:
+    """``{[0:8:2], [1:4]}`` as the indices that a slice takes, by dimension."""
+    parts = [part.strip("[]").split(":") for part in value.strip("{}").replace(" ", "").split(",")]
+    return [range(*map(int, part)) for part in parts if part != [""]]
+
+
 def read_metadata(value: str) -> dict[str, str]:
     """``{op_name="a" stack_frame_id=3}`` as a dictionary; strings are unescaped."""
     return {key: unescape(raw) if raw[0] in "\"'" else raw for key, raw in _METADATA.findall(value)}

@@ -38,3 +38,15 @@ VARIADIC = frozenset(
 )
 
 OPCODES = frozenset(OPERAND_COUNT) | VARIADIC
+
+# Elementwise operations of one operand, and of two.
+UNARY = frozenset(
+    """abs acos acosh asin asinh atanh bitcast-convert cbrt ceil convert copy cosine cosh
+    count-leading-zeros erf exponential exponential-minus-one floor imag is-finite log log-plus-one
+    logistic negate not popcnt real reduce-precision round-nearest-afz round-nearest-even rsqrt sign
+    sine sinh sqrt tan tanh""".split()
+)
+BINARY = frozenset(
+    """add and atan2 compare complex divide maximum minimum mulhi multiply or power remainder
+    shift-left shift-right-arithmetic shift-right-logical stochastic-convert subtract xor""".split()
+)

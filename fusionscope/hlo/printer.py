@@ -20,6 +20,11 @@ def _pieces(module: Module) -> Iterator[str]:
         yield from _computation(computation)
 
 
+def computation_text(computation: Computation) -> str:
+    """One computation, as the compiler prints it."""
+    return "".join(_computation(computation))
+
+
 def _computation(computation: Computation) -> Iterator[str]:
     entry = "ENTRY " if computation.is_entry else ""
     signature = f" {computation.body.signature}" if computation.body.signature else ""

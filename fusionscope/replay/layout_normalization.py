@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.hlo.shape import Shape
 from fusionscope.replay.visiting import visit
 from fusionscope.rules.graph import (
@@ -21,7 +22,6 @@ from fusionscope.rules.graph import (
     supersede,
 )
 from fusionscope.rules.layouts import minor_to_major
-from fusionscope.rules.properties import BINARY, UNARY
 
 # How many of its operands are normalized with it; of others all are.
 _ARRAYS = {"pad": 1, "reduce-window": 1, "dynamic-slice": 1, "dynamic-update-slice": 2}

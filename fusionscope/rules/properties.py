@@ -7,19 +7,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from fusionscope.hlo.attributes import read_slice
+from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.hlo.shape import Shape
 from fusionscope.rules.graph import MutableComputation, MutableInstruction
 
-UNARY = frozenset(
-    """abs acos acosh asin asinh atanh bitcast-convert cbrt ceil convert copy cosine cosh
-    count-leading-zeros erf exponential exponential-minus-one floor imag is-finite log log-plus-one
-    logistic negate not popcnt real reduce-precision round-nearest-afz round-nearest-even rsqrt sign
-    sine sinh sqrt tan tanh""".split()
-)
-BINARY = frozenset(
-    """add and atan2 compare complex divide maximum minimum mulhi multiply or power remainder
-    shift-left shift-right-arithmetic shift-right-logical stochastic-convert subtract xor""".split()
-)
 _ELEMENTWISE = UNARY | BINARY | {"clamp", "select"}
 _ALWAYS_ELEMENTWISE = frozenset({"constant", "rng"})
 
@@ -185,9 +177,7 @@ def leaves(shape: Shape) -> list[Shape]:
 
 def slice_ranges(slice_: MutableInstruction) -> list[range]:
     """From start to limit in steps of the stride, by dimension."""
-    text = slice_.attributes["slice"].strip("{}").replace(" ", "")
-    parts = [part.strip("[]").split(":") for part in text.split(",") if part]
-    return [range(*map(int, part)) for part in parts]
+    return read_slice(slice_.attributes["slice"])
 
 
 def same_but_for_type(one: Shape, other: Shape) -> bool:

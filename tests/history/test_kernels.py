@@ -227,11 +227,12 @@ def one(instruction: str, *parameters: str, computations: str = "") -> Kernel:
             8 + 4,
             8,
         ),
-        # What is updated in place stays where it is: the update is read and written.
+        # What is updated in place stays where it is: the update is read and written, and the place
+        # is read.
         (
             "%r = f32[100] dynamic-update-slice(%p0, %p1, %p2)",
             ["f32[100]", "f32[3]", "s32[]"],
-            12,
+            12 + 4,
             12,
         ),
         # What is sent stands in the result, too.

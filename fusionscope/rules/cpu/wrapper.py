@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.rules.graph import MutableInstruction
 from fusionscope.rules.operation import OperationRule
-from fusionscope.rules.properties import BINARY, UNARY
 from fusionscope.rules.rule import Decision, RuleBook
 
 _SOURCE = "xla/service/cpu/fusion_wrapper.cc, MustWrapInstruction"

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.hlo.shape import Shape
 from fusionscope.hlo.window import WindowDimension, read_window
 from fusionscope.rules.gpu.cost.cycles import cycles_of
@@ -23,7 +24,7 @@ from fusionscope.rules.gpu.cost.numbers import (
 from fusionscope.rules.gpu.version import Emitters
 from fusionscope.rules.graph import MutableComputation, MutableInstruction
 from fusionscope.rules.layouts import sizes, transpose_is_bitcast
-from fusionscope.rules.properties import BINARY, UNARY, is_elementwise, leaves, same_but_for_type
+from fusionscope.rules.properties import is_elementwise, leaves, same_but_for_type
 
 _COUNTED = (UNARY | BINARY | {"clamp", "select"}) - {"copy"}
 _NOTHING = frozenset({"bitcast", "parameter"})

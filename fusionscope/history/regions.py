@@ -1,0 +1,388 @@
+"""Which part of an operand is read where only a part of a result is.
+
+A region is a box of elements where the operations between keep it one, and otherwise a number of
+elements somewhere. Numbers are upper bounds: no element that is read is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from math import prod
+from typing import NamedTuple, TypeAlias
+
+from fusionscope.hlo import Instruction, Shape
+from fusionscope.hlo.attributes import read_slice
+from fusionscope.hlo.opcodes import BINARY, UNARY
+
+_MOST_REGIONS = 16  # of one value that are told apart
+_SAME_PLACES = UNARY | BINARY | {"clamp", "map", "select"}
+_SAME_IN_FIRST = frozenset({"get-tuple-element", "scatter"})
+# Of their first operand they may leave out something.
+_PARTS = frozenset({"dynamic-slice", "dynamic-update-slice", "gather", "pad", "slice"})
+
+
+class Interval(NamedTuple):
+    """``size`` indices of one dimension, from ``start`` on, every ``stride``-th.
+
+    ``offset`` names what is added to them at run time (see ``Names``), None for nothing.
+    """
+
+    start: int
+    size: int
+    stride: int = 1
+    offset: int | None = None
+
+    @property
+    def end(self) -> int:
+        """The last index and one, without the offset."""
+        return self.start + (self.size - 1) * self.stride + 1
+
+
+Box: TypeAlias = "tuple[Interval, ...]"
+
+
+class Region(NamedTuple):
+    """``elements`` of an array: those of ``box``, or any where that is None.
+
+    ``name`` tells the latter apart: regions of one name are the same elements.
+    """
+
+    elements: int
+    box: Box | None
+    name: int | None = None
+
+
+class Names:
+    """A number for each thing that regions depend on, the same for the same."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def of(self, *parts: Hashable) -> int:
+        return self._numbers.setdefault(parts, len(self._numbers))
+
+
+class Step(NamedTuple):
+    """An operation that reads ``operand``, its operand ``slot``; in a concatenation that begins at
+    ``begin``. ``place`` tells which value another operand has: a number where it is known.
+    """
+
+    instruction: Instruction
+    slot: int
+    operand: Shape
+    begin: int
+    place: Callable[[int], Hashable]
+    names: Names
+
+    def scattered(self, elements: int, region: Region) -> Region:
+        """Elements that are read for ``region``, which make no box."""
+        what = region.box if region.name is None else region.name
+        return Region(elements, None, self.names.of(self.instruction, self.slot, what))
+
+
+def sizes(shape: Shape) -> tuple[int, ...]:
+    """Elements by dimension: upper bounds where dynamic, 1 where unbounded. Of a tuple, those of
+    its first array: results of one operation are alike."""
+    while shape.elements:
+        shape = shape.elements[0]
+    return tuple(1 if size is None else size for size in shape.dimensions)
+
+
+def whole(shape: Shape) -> Region:
+    return _boxed(Interval(0, size) for size in sizes(shape))
+
+
+def union(regions: Iterable[Region], shape: Shape, names: Names) -> tuple[Region, ...]:
+    """The same elements in few regions, none of them in another."""
+    found = list(dict.fromkeys(region for region in regions if region.elements))
+    everything = whole(shape)
+    if any(region.elements >= everything.elements for region in found):
+        return (everything,)
+    hull, total = _hull(found), sum(region.elements for region in found)
+    if len(found) > _MOST_REGIONS:
+        loose = Region(min(total, everything.elements), None, names.of(*found))
+        return (loose if hull is None or hull.elements > total else hull,)
+    return tuple(
+        region
+        for region in found
+        if not any(_holds(other, region) for other in found if other != region)
+    )
+
+
+def count_elements(regions: Sequence[Region], shape: Shape) -> int:
+    """How many elements of an array are in at least one of the regions of a union, at most."""
+    hull = _hull(regions)
+    bounds = [whole(shape).elements, sum(region.elements for region in regions)]
+    return min(bounds if hull is None else [*bounds, hull.elements])
+
+
+def read_for(
+    regions: Sequence[Region],
+    instruction: Instruction,
+    place: Callable[[int], Hashable],
+    names: Names,
+) -> Iterator[list[Region]]:
+    """For each operand, the parts of it that an operation reads for regions of its result."""
+    begin = 0
+    for slot, operand in enumerate(instruction.operands):
+        step = Step(instruction, slot, operand.shape, begin, place, names)
+        yield [_read(region, step) for region in regions]
+        if instruction.opcode == "concatenate":
+            begin += sizes(operand.shape)[_dimensions(step)[0]]
+
+
+def _read(region: Region, step: Step) -> Region:
+    opcode, slot = step.instruction.opcode, step.slot
+    result, everything = whole(step.instruction.shape), whole(step.operand)
+    is_part = opcode in _PARTS or region.elements < result.elements
+    if not is_part or (slot and opcode not in ("concatenate", "reduce", *_SAME_PLACES)):
+        found = everything
+    elif opcode in _SAME_PLACES or opcode in _SAME_IN_FIRST:
+        is_same = sizes(step.operand) == sizes(step.instruction.shape)
+        found = region if is_same else everything
+    elif opcode == "gather":
+        found = step.scattered(region.elements, region)
+    elif opcode == "dynamic-update-slice":
+        kept = everything.elements - step.instruction.operands[1].shape.element_count
+        found = region if region.elements < result.elements else step.scattered(kept, region)
+    elif opcode in _STEPS:
+        found = (_scattered if region.box is None else _STEPS[opcode])(step, region)
+    else:
+        found = everything
+    return found if found.elements < everything.elements else everything
+
+
+def _scattered(step: Step, region: Region) -> Region:
+    """Of a region that is no box as many elements are read as there are, or of each that a
+    reduction makes all that it reduces."""
+    factor = 1
+    if step.instruction.opcode == "reduce":
+        factor = max(step.operand.element_count // prod(sizes(step.instruction.shape)), 1)
+    elif step.operand.bits != step.instruction.shape.bits:  # a bitcast to another type
+        bits = step.instruction.shape.bits * region.elements
+        return step.scattered(-(-bits // max(step.operand.bits, 1)), region)
+    return step.scattered(region.elements * factor, region)
+
+
+def _transpose(step: Step, region: Region) -> Region:
+    box, order = region.box or (), _dimensions(step)
+    return _boxed(box[order.index(number)] for number in range(len(order)))
+
+
+def _broadcast(step: Step, region: Region) -> Region:
+    box = region.box or ()
+    return _boxed(box[number] for number in _dimensions(step))
+
+
+def _reduce(step: Step, region: Region) -> Region:
+    if step.slot >= len(step.instruction.operands) // 2:
+        return whole(step.operand)
+    kept, reduced = iter(region.box or ()), _dimensions(step)
+    return _boxed(
+        Interval(0, size) if number in reduced else next(kept)
+        for number, size in enumerate(sizes(step.operand))
+    )
+
+
+def _reverse(step: Step, region: Region) -> Region:
+    box, own, turned = region.box or (), sizes(step.operand), _dimensions(step)
+    if any(box[number].offset is not None for number in turned):
+        return _scattered(step, region)
+    return _boxed(
+        part._replace(start=own[number] - part.end) if number in turned else part
+        for number, part in enumerate(box)
+    )
+
+
+def _slice(step: Step, region: Region) -> Region:
+    parts: list[Interval] = []
+    cuts = read_slice(step.instruction.attributes["slice"])
+    for part, cut in zip(region.box or (), cuts, strict=True):
+        offset = part.offset
+        if offset is not None and cut.step > 1:
+            offset = step.names.of(offset, cut.step)
+        start = cut.start + part.start * cut.step
+        parts.append(Interval(start, part.size, part.stride * cut.step, offset))
+    return _boxed(parts)
+
+
+def _dynamic_slice(step: Step, region: Region) -> Region:
+    own, cut = sizes(step.operand), sizes(step.instruction.shape)
+    if len(step.instruction.operands) != len(own) + 1:  # older: all places in one operand
+        return _scattered(step, region)
+    parts: list[Interval] = []
+    for number, part in enumerate(region.box or ()):
+        place, last = step.place(number + 1), own[number] - cut[number]
+        if not last:
+            parts.append(part)
+        elif isinstance(place, int):
+            parts.append(part._replace(start=part.start + min(max(place, 0), last)))
+        else:  # clamped, so that slices of other sizes may begin elsewhere
+            parts.append(part._replace(offset=step.names.of(place, last, part.offset)))
+    return _boxed(parts)
+
+
+def _concatenate(step: Step, region: Region) -> Region:
+    return _cut(step, region, {_dimensions(step)[0]: step.begin})
+
+
+def _pad(step: Step, region: Region) -> Region:
+    lows: dict[int, int] = {}
+    for number, text in enumerate(step.instruction.attributes["padding"].split("x")):
+        low, _, *interior = map(int, text.split("_"))
+        if any(interior):
+            return _scattered(step, region)
+        lows[number] = low
+    return _cut(step, region, lows)
+
+
+def _cut(step: Step, region: Region, lows: dict[int, int]) -> Region:
+    """What a region holds of an operand whose elements begin at ``lows``."""
+    parts: list[Interval] = []
+    for number, (part, size) in enumerate(zip(region.box or (), sizes(step.operand), strict=True)):
+        if number not in lows:
+            parts.append(part)
+        elif part.offset is not None:
+            return _scattered(step, region)
+        else:
+            start, end = part.start - lows[number], part.end - lows[number]
+            start = start if start >= 0 else start % part.stride
+            inside = range(start, min(end, size), part.stride)
+            if not inside:
+                return Region(0, None)
+            parts.append(Interval(start, len(inside), part.stride))
+    return _boxed(parts)
+
+
+def _reshaped(step: Step, region: Region) -> Region:
+    """The same elements by their places in the operand of a reshape or bitcast."""
+    shapes = step.instruction.shape, step.operand
+    if shapes[0].bits != shapes[1].bits:
+        return _scattered(step, region)
+    orders: list[Sequence[int]] = []  # major to minor
+    for shape in shapes:
+        order: Sequence[int] = range(shape.rank)
+        if step.instruction.opcode == "bitcast" and shape.layout:
+            if shape.layout.tiles:
+                return _scattered(step, region)
+            order = shape.layout.minor_to_major[::-1]
+        orders.append(order)
+    new, old = ([sizes(s)[n] for n in order] for s, order in zip(shapes, orders, strict=True))
+    parts = _regrouped([(region.box or ())[n] for n in orders[0]], new, old, step.names)
+    if parts is None:
+        return _scattered(step, region)
+    by_number = dict(zip(orders[1], parts, strict=True))
+    return _boxed(by_number[number] for number in range(len(by_number)))
+
+
+def _regrouped(
+    box: Sequence[Interval], new: Sequence[int], old: Sequence[int], names: Names
+) -> Box | None:
+    """A box of an array of sizes ``new``, major to minor, in the same elements in sizes ``old``.
+
+    None where it is no box there, as far as can be told.
+    """
+    if prod(new) != prod(old) or not prod(new):
+        return None
+    parts: list[Interval] = []
+    at = 0
+    while len(parts) < len(old) or at < len(new):
+        # The next dimensions of both that hold the same number of elements.
+        first, begin = len(parts), at
+        last, end = first + (first < len(old)), begin + (begin < len(new))
+        while (sides := (prod(old[first:last]), prod(new[begin:end])))[0] != sides[1]:
+            if sides[0] < sides[1]:
+                last += 1
+            else:
+                end += 1
+        found = _moved(box[begin:end], new[begin:end], old[first:last], names)
+        if found is None:
+            return None
+        parts += found
+        at = end
+    return tuple(parts)
+
+
+def _moved(
+    box: Sequence[Interval], new: Sequence[int], old: Sequence[int], names: Names
+) -> Box | None:
+    """``_regrouped`` for dimensions that fall into no smaller groups."""
+    if all(part.size == size for part, size in zip(box, new, strict=True)):
+        return tuple(Interval(0, size) for size in old)
+    kept = [(part, size) for part, size in zip(box, new, strict=True) if size != 1]
+    if len(kept) == 1 and [size for size in old if size != 1] == [kept[0][1]]:
+        return tuple(Interval(0, 1) if size == 1 else kept[0][0] for size in old)
+    # Elements that follow each other: single places, one interval, whole dimensions.
+    start, length = 0, 1
+    offset: int | None = None
+    for part, size in zip(box, new, strict=True):
+        if (length > 1 and part.size != size) or (part.size > 1 and part.stride != 1):
+            return None
+        start, length = start * size + part.start, length * part.size
+        if offset is not None or part.offset is not None:
+            offset = names.of(offset, size, part.offset)
+    if len(old) == 1:
+        return (Interval(start, length, offset=offset),)
+    if offset is not None:
+        return None
+    parts: list[Interval] = []
+    step = prod(old)
+    for size in old:
+        step //= size
+        first, end = start // step, -(-(start + length) // step)
+        if end - first > 1 and (start % step or length % step):
+            return None
+        parts.append(Interval(first, end - first))
+        start, length = (start - first * step, length) if end - first == 1 else (0, step)
+    return tuple(parts)
+
+
+def _boxed(parts: Iterable[Interval]) -> Region:
+    box = tuple(parts)
+    return Region(prod(part.size for part in box), box)
+
+
+def _holds(outer: Region, inner: Region) -> bool:
+    if outer.box is None or inner.box is None:
+        return False
+    return all(
+        one.offset == other.offset
+        and one.start <= other.start
+        and other.end <= one.end
+        and (one.stride == 1 or one.stride == other.stride)
+        and (other.start - one.start) % one.stride == 0
+        for one, other in zip(outer.box, inner.box, strict=True)
+    )
+
+
+def _hull(regions: Sequence[Region]) -> Region | None:
+    """The smallest box around all; None where one is no box, or it is not known where it is."""
+    boxes = [region.box for region in regions if region.box is not None]
+    if not boxes or len(boxes) < len(regions):
+        return None
+    parts: list[Interval] = []
+    for places in zip(*boxes, strict=True):
+        if len({place.offset for place in places}) > 1:
+            return None
+        start, end = min(p.start for p in places), max(p.end for p in places)
+        parts.append(Interval(start, end - start, offset=places[0].offset))
+    return _boxed(parts)
+
+
+def _dimensions(step: Step) -> tuple[int, ...]:
+    found: tuple[int, ...] = step.instruction.attribute("dimensions")
+    return found
+
+
+_STEPS: dict[str, Callable[[Step, Region], Region]] = {
+    "bitcast": _reshaped,
+    "broadcast": _broadcast,
+    "concatenate": _concatenate,
+    "dynamic-slice": _dynamic_slice,
+    "pad": _pad,
+    "reduce": _reduce,
+    "reshape": _reshaped,
+    "reverse": _reverse,
+    "slice": _slice,
+    "transpose": _transpose,
+}

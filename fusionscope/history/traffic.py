@@ -1,0 +1,275 @@
+"""Bytes that launches read and write.
+
+Each element counts once that the kernel touches: of an operand that is only looked at in part
+(slice, dynamic-slice, gather, whatever views and elementwise operations stand between) the part,
+of a buffer that is updated in place the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from fusionscope.history.operations import Value, flatten, is_free_reshape
+from fusionscope.history.regions import Names, Region, count_elements, read_for, sizes, union, whole
+from fusionscope.hlo import Computation, Instruction, Shape
+from fusionscope.hlo.opcodes import BINARY, UNARY
+
+_INLINED = frozenset({"async-start", "call", "fusion"})
+_UPDATES = frozenset({"dynamic-update-slice", "scatter"})
+_SENDING = frozenset({"all-gather-start", "collective-permute-start", "copy-start"})
+_HARMLESS = UNARY | BINARY | {"bitcast", "clamp", "select"}  # beside an update in place
+
+
+class Traffic(NamedTuple):
+    """Bytes that one launch reads and writes.
+
+    ``operands`` are those that it reads of each operand, which may be views of one buffer, and
+    ``updated`` the operands that it updates in place.
+    """
+
+    read: int
+    written: int
+    operands: dict[Instruction, int]
+    updated: frozenset[Instruction]
+
+
+class _Node(NamedTuple):
+    """An instruction that a launch executes; without operands, a value that it is given."""
+
+    instruction: Instruction
+    operands: tuple[Value, ...] = ()
+
+
+class _Code:
+    """What a launch executes, the insides of fusions in their places; operands come first."""
+
+    def __init__(self, launch: Instruction) -> None:
+        self.nodes: list[_Node] = []
+        self.given: dict[Instruction, int] = {}
+        for operand in launch.operands:
+            self._give(operand)
+        self.outside = len(self.nodes)
+        arguments = tuple(self.given[operand] for operand in launch.operands)
+        called = launch.called[:1] if launch.opcode in _INLINED else ()
+        result = self._inline(called[0], arguments) if called else self._add(launch, arguments)
+        self.roots = list(flatten(result))
+
+    def _add(self, instruction: Instruction, operands: tuple[Value, ...]) -> int:
+        self.nodes.append(_Node(instruction, operands))
+        return len(self.nodes) - 1
+
+    def _give(self, operand: Instruction) -> None:
+        """An operand, after the buffer that it is a view of."""
+        views: list[Instruction] = []
+        while operand not in self.given and _is_view(operand):
+            views.append(operand)
+            operand = operand.operands[0]
+        if operand not in self.given:
+            self.given[operand] = self._add(operand, ())
+        for view in reversed(views):
+            self.given[view] = self._add(view, (self.given[operand],))
+            operand = view
+
+    def _inline(self, computation: Computation, arguments: tuple[Value, ...]) -> Value:
+        frames: list[tuple[Computation, tuple[Value, ...], list[Value]]]
+        frames = [(computation, arguments, [])]
+        while True:
+            computation, arguments, values = frames[-1]
+            edges = computation.graph.operands
+            for instruction in computation.instructions[len(values) :]:
+                operands = tuple(values[edge] for edge in edges[instruction.index])
+                if instruction.opcode in _INLINED and instruction.called:
+                    frames.append((instruction.called[0], operands, []))
+                    break
+                values.append(self._value(instruction, operands, arguments))
+            else:
+                frames.pop()
+                result = values[computation.graph.root]
+                if not frames:
+                    return result
+                frames[-1][2].append(result)
+
+    def _value(
+        self, instruction: Instruction, operands: tuple[Value, ...], arguments: tuple[Value, ...]
+    ) -> Value:
+        number = instruction.parameter_number
+        if number is not None and number < len(arguments):
+            return arguments[number]
+        if instruction.opcode == "tuple":
+            return operands
+        if instruction.opcode == "get-tuple-element" and isinstance(operands[0], tuple):
+            return operands[0][int(instruction.attributes["index"])]
+        return self._add(instruction, operands)
+
+    def operand(self, place: int, slot: int) -> int:
+        return next(flatten(self.nodes[place].operands[slot]))
+
+    def opcode(self, place: int) -> str:
+        return self.nodes[place].instruction.opcode
+
+    def update(self, place: int, slot: int = 0) -> Instruction:
+        """What an update puts into operand ``slot``."""
+        operands = self.nodes[place].instruction.operands
+        return operands[(len(operands) + 1) // 2 + slot if self.opcode(place) == "scatter" else 1]
+
+    def buffer(self, update: int) -> int:
+        """What an update writes into, before views inside the launch."""
+        place = self.operand(update, 0)
+        while place >= self.outside and self.opcode(place) == "bitcast":
+            place = self.operand(place, 0)
+        return place
+
+    def users(self) -> list[list[int]]:
+        """Who reads each value inside the launch."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for place, node in enumerate(self.nodes[self.outside :], self.outside):
+            for operand in dict.fromkeys(each for o in node.operands for each in flatten(o)):
+                found[operand].append(place)
+        return found
+
+    def start(self, place: int, slot: int) -> Hashable:
+        """The value of an operand that is a number, or which value it is."""
+        source = self.operand(place, slot)
+        literal = self.nodes[source].instruction.literal
+        is_number = literal is not None and literal.lstrip("-").isdecimal()
+        return int(literal) if literal is not None and is_number else ("value", source)
+
+
+def traffic(launch: Instruction) -> Traffic:
+    """What one launch reads and writes. Each element of an operand counts once, wherever in the
+    launch it is read."""
+    code, names = _Code(launch), Names()
+    wanted: list[list[Region]] = [[] for _ in code.nodes]
+    updates = _updates_in_place(code)
+    if updates:
+        written = sum(_update(code, update, wanted, names) for update in updates)
+    else:
+        written = sum(code.nodes[root].instruction.shape.byte_size for root in code.roots)
+        for root in code.roots:
+            wanted[root].append(whole(code.nodes[root].instruction.shape))
+    read, operands_read = 0, [0] * code.outside
+    for place in reversed(range(len(code.nodes))):
+        instruction, operands = code.nodes[place]
+        regions = union(wanted[place], instruction.shape, names)
+        if place < code.outside:
+            operands_read[place] = _size(instruction.shape, regions)
+        if not operands:
+            is_array = instruction.opcode == "constant" and instruction.shape.element_count > 1
+            if place < code.outside or is_array:
+                read += _size(instruction.shape, regions)
+        elif regions:
+            parts = read_for(regions, instruction, partial(code.start, place), names)
+            for operand, part in zip(operands, parts, strict=True):
+                for each in flatten(operand):
+                    is_one = isinstance(operand, int)
+                    wanted[each] += part if is_one else [whole(code.nodes[each].instruction.shape)]
+    return Traffic(
+        read,
+        _sent(launch) if launch.opcode in _SENDING else written,
+        {operand: operands_read[place] for operand, place in code.given.items()},
+        frozenset(code.nodes[code.buffer(update)].instruction for update in updates),
+    )
+
+
+def _size(shape: Shape, regions: Sequence[Region]) -> int:
+    """Bytes of regions of an array; of a tuple, of all arrays in it."""
+    elements = whole(shape).elements
+    if shape.is_tuple or not elements:
+        return shape.byte_size if regions else 0
+    return -(-shape.byte_size * count_elements(regions, shape) // elements)
+
+
+def _sent(launch: Instruction) -> int:
+    """What the start of a copy or of a collective writes: what is sent stands beside it."""
+    if launch.opcode == "copy-start":
+        return launch.operands[0].shape.byte_size
+    return sum(shape.byte_size for shape in launch.shape.elements[1:2])
+
+
+def _updates_in_place(code: _Code) -> tuple[int, ...]:
+    """The operations by which a launch writes into its operands; none where it writes all results.
+
+    Source: xla/codegen/ir_emission_utils.cc, IsDynamicUpdateSliceFusion and
+    CanEmitFusedDynamicUpdateSliceInPlace; for scatters xla/backends/gpu/codegen/fusions.cc.
+    """
+    updates: dict[int, None] = {}
+    for root in code.roots:
+        place = root
+        while place >= code.outside and code.opcode(place) in ("bitcast", "get-tuple-element"):
+            place = code.operand(place, 0)
+        if place < code.outside or code.opcode(place) not in _UPDATES:
+            return ()
+        updates[place] = None
+    if not updates:
+        return ()
+    is_scatter = any(code.opcode(update) == "scatter" for update in updates)
+    if is_scatter and len(updates) > 1:
+        return ()
+    users = code.users()
+    shapes = {sizes(code.update(update).shape) for update in updates}
+    if len(shapes) == 1 and all(_is_in_place(code, update, users) for update in updates):
+        return tuple(updates)
+    return ()
+
+
+def _is_in_place(code: _Code, update: int, users: Sequence[Sequence[int]]) -> bool:
+    """Whether an update writes into an operand of the launch, and nothing else reads that in places
+    that may be overwritten by then."""
+    target, buffer = code.operand(update, 0), code.buffer(update)
+    if buffer >= code.outside:
+        return False
+    if code.opcode(update) == "scatter":
+        return True
+    last = update
+    while readers := users[last]:
+        if len(readers) > 1 or code.opcode(readers[0]) != "bitcast":
+            return False
+        last = readers[0]
+    own = code.update(update).shape
+    places = [code.start(update, slot) for slot in range(2, len(code.nodes[update].operands))]
+    pending, seen = [buffer], {buffer, update}
+    while pending:
+        for reader in users[pending.pop()]:
+            if reader in seen:
+                continue
+            seen.add(reader)
+            pending.append(reader)
+            if code.opcode(reader) == "dynamic-slice" and code.operand(reader, 0) == target:
+                slots = range(1, len(code.nodes[reader].operands))
+                same = places == [code.start(reader, slot) for slot in slots]
+                shape = code.nodes[reader].instruction.shape
+                if sizes(shape) != sizes(own) or not (same or own.element_count == 1):
+                    return False
+            elif code.opcode(reader) not in _HARMLESS:
+                return False
+    return True
+
+
+def _update(code: _Code, place: int, wanted: list[list[Region]], names: Names) -> int:
+    """Notes what an update in place reads. Returns the bytes that it writes."""
+    instruction, operands = code.nodes[place]
+    updated = (len(operands) - 1) // 2 if instruction.opcode == "scatter" else 1
+    for operand in operands[updated:]:
+        for each in flatten(operand):
+            wanted[each].append(whole(code.nodes[each].instruction.shape))
+    written = 0
+    for slot in range(updated):
+        buffer, update = instruction.operands[slot].shape, code.update(place, slot).shape
+        written += min(buffer.byte_size, update.byte_size)
+        if instruction.opcode == "scatter" and not _overwrites(instruction):
+            elements = min(whole(buffer).elements, whole(update).elements)
+            wanted[code.operand(place, slot)].append(Region(elements, None, names.of(place, slot)))
+    return written
+
+
+def _overwrites(scatter: Instruction) -> bool:
+    """Whether a scatter puts its updates there without a look at what was there."""
+    roots = scatter.called[0].root if scatter.called else None
+    number = roots.parameter_number if roots is not None else None
+    return number is not None and number >= (len(scatter.operands) - 1) // 2
+
+
+def _is_view(instruction: Instruction) -> bool:
+    return instruction.opcode == "bitcast" or is_free_reshape(instruction)

@@ -1,0 +1,193 @@
+"""Holds the bytes of each launch against the compiler's own count.
+
+    python tests/fleet/bytes.py DUMPS... [--show CAUSE]
+
+Each of DUMPS is a dump, or a directory with dumps in it. Each launch of a final module is cut out
+into a module of its own, which ``hlo_module_cost_analysis`` of jaxlib counts.
+
+Prints both totals over all runs of all launches that both count, the spread of ours over theirs by
+dump and by launch that differs, and how many launches differ for which cause. ``--show`` lists the
+launches of one cause by the start of its name. The compiler's count is no judge: docs/bytes.md says
+which is right. Exits with 1 where a launch differs for no cause that is known.
+"""
+
+import argparse
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import jax
+from jaxlib import _hlo, _jax
+from outcomes import dumps
+
+from fusionscope.dump import open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.history import Kernel, Numbering, find_kernels
+from fusionscope.hlo import Computation, Instruction
+from fusionscope.hlo.printer import computation_text
+
+PARTS = frozenset({"dynamic-slice", "gather", "slice"})
+UNKNOWN = "UNKNOWN"
+
+
+class Counted(NamedTuple):
+    where: str
+    kernel: Kernel
+    ours: int
+    theirs: int | None  # None where the compiler does not count
+
+
+def module_of(launch: Instruction) -> str:
+    """A module that does nothing but this launch."""
+    called: dict[Computation, None] = {}
+    pending = list(launch.called)
+    while pending:
+        computation = pending.pop()
+        called.pop(computation, None)
+        called[computation] = None  # callees come last
+        pending.extend(computation.calls)
+    names = {operand: f"p{number}" for number, operand in enumerate(dict.fromkeys(launch.operands))}
+    operands = ", ".join(f"%{names[operand]}" for operand in launch.operands)
+    attributes = "".join(
+        f", {key}={value}"
+        for key, value in launch.attributes.items()
+        if key not in ("control-predecessors", "metadata")
+    )
+    return "\n".join(
+        [
+            "HloModule launch\n",
+            *(computation_text(computation) for computation in reversed(called)),
+            "ENTRY %main {",
+            *(f"  %{p} = {o.shape} parameter({p[1:]})" for o, p in names.items()),
+            f"  ROOT %launch = {launch.shape} {launch.opcode}({operands}){attributes}",
+            "}",
+        ]
+    )
+
+
+class Compiler:
+    """The count of the compiler."""
+
+    def __init__(self) -> None:
+        self._client = jax.local_devices(backend="cpu")[0].client
+        self._known: dict[str, int | None] = {}
+
+    def count(self, launch: Instruction) -> int | None:
+        text = module_of(launch)
+        if text not in self._known:
+            module = _hlo.hlo_module_from_text(text)
+            counted = _jax.hlo_module_cost_analysis(self._client, module).get("bytes accessed", 0)
+            self._known[text] = int(counted) if counted >= 0 else None
+        return self._known[text]
+
+
+def origin(operand: Instruction) -> Instruction:
+    """The buffer that an operand is a view of."""
+    while operand.opcode == "bitcast":
+        operand = operand.operands[0]
+    return operand
+
+
+def cause(launch: Instruction, difference: int) -> str:
+    """Why the two differ by ``difference`` (ours more), as far as the kernel tells."""
+    inside = [i for computation in launch.called for i in computation.instructions] or [launch]
+    opcodes = {instruction.opcode for instruction in inside}
+    read = [i.operands[0] for i in inside if i.opcode in PARTS]
+    shapes = [launch.shape, *launch.shape.elements, *(o.shape for o in launch.operands)]
+    if launch.opcode.endswith("-start"):
+        return "start of a copy: they count all of its tuple"
+    if any(shape.layout and shape.layout.tiles for shape in shapes):
+        return "tiled layout: they count the padding"
+    if "scatter" in opcodes and difference < 0:
+        return "scatter in a fusion: they count the whole buffer, read and written"
+    if "dynamic-update-slice" in opcodes and difference > 0:
+        return "update that is not in place: they count neither the buffer nor the copy of it"
+    if "gather" in opcodes and difference < 0:
+        return "gather in a fusion: they count the whole table"
+    if any(operand.opcode != "parameter" for operand in read) and difference < 0:
+        return "part of what is not a parameter: they count whole parameters"
+    if read and difference < 0:
+        return "parts that overlap: they count each"
+    if len({origin(operand) for operand in launch.operands}) < len(launch.operands):
+        return "operands that are one buffer: they count each"
+    broadcast = [i.operands[0] for i in inside if i.opcode in ("bitcast", "broadcast", "reshape")]
+    if any(o.opcode == "parameter" and len(o.users) > 1 for o in broadcast) and difference < 0:
+        return "parameter with several users, broadcast for one: they count each"
+    return UNKNOWN
+
+
+def counted(directory: Path, compiler: Compiler) -> Iterator[Counted]:
+    for module in open_dump(directory).modules:
+        if module.final is None:
+            continue
+        numbered = Numbering().number(module.read(module.final))
+        for kernel in find_kernels(numbered, module.backend):
+            ours = kernel.bytes_read + kernel.bytes_written
+            where = f"{directory}:{module.number}"
+            yield Counted(where, kernel, ours, compiler.count(kernel.instruction))
+
+
+def spread(ratios: list[float]) -> str:
+    if len(ratios) < 2:
+        return "too few"
+    quartiles = statistics.quantiles(ratios, method="inclusive")
+    return "  ".join(f"{ratio:.4g}" for ratio in (min(ratios), *quartiles, max(ratios)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dumps", nargs="+", type=Path)
+    parser.add_argument("--show")
+    options = parser.parse_args()
+    compiler = Compiler()
+    causes: Counter[str] = Counter()
+    apart: Counter[str] = Counter()  # bytes
+    totals: dict[Path, tuple[int, int]] = {}
+    ratios: list[float] = []
+    skipped = 0
+    for directory in (found for root in options.dumps for found in dumps(root)):
+        try:
+            launches = list(counted(directory, compiler))
+        except UnusableInput as error:
+            skipped += 1
+            print(f"{directory}: {error}")
+            continue
+        both = [each for each in launches if each.theirs is not None]
+        causes["custom call: they do not count it"] += len(launches) - len(both)
+        totals[directory] = (
+            sum(each.ours * each.kernel.runs for each in both),
+            sum((each.theirs or 0) * each.kernel.runs for each in both),
+        )
+        for each in both:
+            difference = each.ours - (each.theirs or 0)
+            # They add up in single precision.
+            if abs(difference) <= (each.theirs or 0) / 2**22:
+                causes["equal"] += 1
+                continue
+            why = cause(each.kernel.instruction, difference)
+            causes[why] += 1
+            apart[why] += difference * each.kernel.runs
+            ratios.append(each.ours / max(each.theirs or 0, 1))
+            if why == UNKNOWN or (options.show is not None and why.startswith(options.show)):
+                print(
+                    f"{each.where} {each.kernel.name}: {each.ours:,}, they {each.theirs:,}: {why}"
+                )
+    ours, theirs = (sum(each[side] for each in totals.values()) for side in (0, 1))
+    print(f"{len(totals)} dumps ({skipped} not readable), {causes.total():,} launches")
+    print(f"bytes: ours {ours:,}, theirs {theirs:,}")
+    print("ours / theirs: least, quartiles, most")
+    print(f"  by dump:                     {spread([o / t for o, t in totals.values() if t])}")
+    print(f"  by launch that differs:      {spread(ratios)}")
+    print("launches, and bytes that ours are more:")
+    for why, number in causes.most_common():
+        print(f"  {number:7,}  {apart[why]:18,}  {why}")
+    return 1 if causes[UNKNOWN] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
