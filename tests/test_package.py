@@ -157,6 +157,35 @@ def test_a_folder_imports_only_those_above_it(path):
             assert rest.partition(".")[0] in allowed, f"{path} imports {name}"
 
 
+# A quantifier with a plus behind it, and an atomic group: CPython before 3.11.5 matches them wrongly.
+POSSESSIVE = re.compile(r"(?<!\\)[*+?}]\+|\(\?>")
+
+
+def strings(path: Path) -> set[str]:
+    """Every string of a source file, and the parts between the values of an f-string."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return {
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_pattern_is_possessive(path):
+    assert not [string for string in strings(path) if POSSESSIVE.search(string)]
+
+
+def test_no_terminal_is_possessive():
+    lines = (ROOT / "grammars" / "hlo.lark").read_text().split("\n")
+    assert not [line for line in lines if POSSESSIVE.search(line)]
+
+
+@pytest.mark.parametrize("pattern", [r"a*+", r"a++", r"(?:a|b)?+", r"\d{1,9}+", r"(?>a)", "x ++"])
+def test_possessive_patterns_are_found(pattern):
+    assert POSSESSIVE.search(pattern)
+
+
 def test_jax_stays_outside():
     for path in SOURCES:
         found = {name.partition(".")[0] for name in imports(path)} & {"jax", "jaxlib"}

@@ -16,15 +16,15 @@ from fusionscope.errors import UnusableInput
 
 MAXIMUM_DEPTH = 100  # protobuf's own parsers refuse deeper nesting by default
 
-# Possessive repeats (++) keep no way back, so a string of many megabytes costs no stack.
 _FIELD = re.compile(
     r"""
-    [\s;,]*+
-    (?: (?P<name> \w++ | \[[^\]\n]*+\] ) \s*+
-        (?: :?\s*+ (?P<opening>\{)
-          | :\s*+ (?P<scalar> "(?:[^"\\\n]++|\\.)*+" | '(?:[^'\\\n]++|\\.)*+' | [\w.+-]++ ) )
+    [\s;,]*
+    (?: (?P<name> \w+ | \[[^\]\n]*\] ) \s*
+        (?: (?: :\s* )? (?P<opening>\{)
+          | :\s* (?P<scalar>
+                "[^"\\\n]*(?:\\.[^"\\\n]*)*" | '[^'\\\n]*(?:\\.[^'\\\n]*)*' | [\w.+-]+ ) )
       | (?P<closing>\})
-      | \#[^\n]*+
+      | \#[^\n]*
       | \Z
       | (?P<junk>.) )
     """,

@@ -8,24 +8,23 @@ from typing import Any
 
 from fusionscope.hlo.text import BRACES, BRACKETS, NAME, PARENTHESES, STRING, strip_comments
 
-VALUE = rf"(?:[^,{{}}()\[\]\"']++|{STRING}|{BRACES}|{PARENTHESES}|{BRACKETS})++"
+_VALUE = rf"(?!\s)(?:[^,{{}}()\[\]\"']+|{STRING}|{BRACES}|{PARENTHESES}|{BRACKETS})+"
 
-_ATTRIBUTE = re.compile(rf",\s*+([A-Za-z_][\w.\-]*+)=\s*+({VALUE})", re.DOTALL)
-_METADATA = re.compile(rf"(\w++)=\s*+({STRING}|{BRACES}|[^\s}}]++)", re.DOTALL)
+_ATTRIBUTE = re.compile(rf",\s*([A-Za-z_][\w.\-]*)=\s*({_VALUE})", re.DOTALL)
+_METADATA = re.compile(rf"\b(\w+)=\s*({STRING}|{BRACES}|[^\s}}]+)", re.DOTALL)
 _INTEGER = re.compile(r"-?\d{1,20}")
-_INTEGERS = re.compile(r"\{\s*+(?:-?\d{1,20}(?:\s*+,\s*+-?\d{1,20})*+)?\s*+\}")
+_INTEGERS = re.compile(r"\{\s*(?:-?\d{1,20}(?:\s*,\s*-?\d{1,20})*\s*)?\}")
 _NAME = re.compile(NAME)
-_NAMES = re.compile(rf"\{{?\s*(?:%?{NAME}(?:\s*,\s*%?{NAME})*)?\s*\}}?")
+_NAMES = re.compile(rf"\{{?\s*(?:%?{NAME}(?:\s*,\s*%?{NAME})*\s*)?\}}?")
 
 # Attributes that name computations.
 CALLS = frozenset(
     """branch_computations body called_computations calls condition false_computation scatter select
     to_apply true_computation""".split()
 )
-_CALL = rf",\s*+(?:{'|'.join(sorted(CALLS))})="
+# Strings and braces are taken whole, so that what looks like a call inside of them is none.
 _CALLED = re.compile(
-    rf"(?:[^,{{\"']++|{STRING}|{BRACES}|(?!{_CALL}),|\{{)*+"
-    rf"(?:{_CALL}\s*+(%?{NAME}|\{{[^{{}}\"']*+\}})|$)",
+    rf"{STRING}|{BRACES}|,\s*(?:{'|'.join(sorted(CALLS))})=\s*(%?{NAME}|\{{[^{{}}\"']*\}})",
     re.DOTALL,
 )
 _NAME_LISTS = CALLS | {"control-predecessors"}

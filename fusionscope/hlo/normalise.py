@@ -17,17 +17,17 @@ from fusionscope.hlo.grammar import quoted
 from fusionscope.hlo.text import CLOSING, COMMENT, NAME, STRING, is_closed
 
 _TOKEN = re.compile(
-    rf"(?P<space>\s++|{COMMENT})|(?P<string>{STRING})"
-    r"|(?P<group>\[[\w\s,<=?*]*+\]|\{\s*+\d[\d\s,]*+\})"
+    rf"(?P<space>\s+|{COMMENT})|(?P<string>{STRING})"
+    r"|(?P<group>\[[\w\s,<=?*]*\]|\{\s*\d[\d\s,]*\})"
     r"|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<mark>[,=])"
-    r"|(?P<word>(?:[^\s\"'()\[\]{},=/]++|/(?![/*]))++)|(?P<other>.)",
+    r"|(?P<word>(?:[^\s\"'()\[\]{},=/]+|/(?![/*]))+)|(?P<other>.)",
     re.DOTALL,
 )
 _SECTIONS = frozenset({"FileNames", "FunctionNames", "FileLocations", "StackFrames"})
-_LAYOUT = re.compile(r"\s*+[\d:]")
-_ASSIGNED = re.compile(r"\s*+=")
-_INSTRUCTION = re.compile(rf"\s*+(?:ROOT\s|%?{NAME}\s*+=)")
-_OPCODE = re.compile(r"(?!b\b)[a-z][a-z0-9\-]*+")  # b() is the shape of a buffer
+_LAYOUT = re.compile(r"\s*[\d:]")
+_ASSIGNED = re.compile(r"\s*=")
+_INSTRUCTION = re.compile(rf"\s*(?:ROOT\s|%?{NAME}\s*=)")
+_OPCODE = re.compile(r"(?!b\b)[a-z][a-z0-9\-]*")  # b() is the shape of a buffer
 
 
 @dataclass(slots=True)
@@ -162,8 +162,8 @@ class _Normaliser:
             )
         return (
             part.key in CALLS
-            and all(closing == "}" for closing, _ in part.brackets)
             and bool(_INSTRUCTION.match(self.text, end))
+            and all(closing == "}" for closing, _ in part.brackets)
         )
 
     def _close(self, part: _Part, token: str, place: int) -> _Part:

@@ -45,23 +45,23 @@ from fusionscope.hlo.text import (
     strip_comments,
 )
 
-_INSTRUCTION = re.compile(rf"^[ \t]*+{INSTRUCTION}$", re.MULTILINE)
-_MLIR = re.compile(r"\s*+(?:#.*\s++)*+(?:builtin\.)?module\s++(?:@|attributes)")
-_BLANK = re.compile(r"[ \t\n]*+")
-_HEADER = re.compile(rf"HloModule\s++%?({NAME})[ \t]*+(.*)")
-_PARAMETER = rf"%?{NAME}(?::\s*+|\s++){SHAPE}\s*+(?:,\s*+(?!\))|(?=\)))"
+_INSTRUCTION = re.compile(rf"^[ \t]*{INSTRUCTION}$", re.MULTILINE)
+_MLIR = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:builtin\.)?module\s+(?:@|attributes)")
+_BLANK = re.compile(r"[ \t\n]*")
+_HEADER = re.compile(rf"HloModule\s+%?({NAME})[ \t]*(.*)")
+_PARAMETER = rf"%?{NAME}(?::\s*|\s+){SHAPE}\s*(?:,\s*(?!\))|(?=\)))"
 _OPENING = re.compile(
-    rf"[ \t]*+(ENTRY(?:[ \t]++|(?=%)))?+%?({NAME})[ \t]*+"
-    rf"(\(\s*+(?:{_PARAMETER})*+\)\s*+->\s*+({SHAPE}))?+[ \t]*+\{{[ \t]*+"
+    rf"[ \t]*(ENTRY(?:[ \t]+|(?=%))|(?!ENTRY[ \t]))%?({NAME})[ \t]*"
+    rf"(?:(\(\s*(?:{_PARAMETER})*\)\s*->\s*({SHAPE}))[ \t]*)?\{{[ \t]*"
 )
 
 _CONFIGURATION = re.compile(rf"backend_config={BRACES}")
-_NUMBERS_AND_NAMES = re.compile(rf"-?\d+(?:,\s*-?\d+)*+|(?<=%){NAME}")
-_ALIAS = r"\{[0, ]*+\}: \(0, \{[0, ]*+\}(?:, [a-z-]+)?\)"
-_ALIASES = re.compile(rf"{_ALIAS}(?:, {_ALIAS})++")
-_FLAGS = re.compile(r"(?:true|false)(?:, ?(?:true|false))++")
+_NUMBERS_AND_NAMES = re.compile(rf"-?\d+(?:,\s*-?\d+)*|(?<=%){NAME}")
+_ALIAS = r"\{[0, ]*\}: \(0, \{[0, ]*\}(?:, [a-z-]+)?\)"
+_ALIASES = re.compile(rf"{_ALIAS}(?:, {_ALIAS})+")
+_FLAGS = re.compile(r"(?:true|false)(?:, ?(?:true|false))+")
 _SHAPE = re.compile(SHAPE)
-_SHAPES = re.compile(rf"(?<!\w){SHAPE}(?:,\s*+(?<!\w){SHAPE})*+")
+_SHAPES = re.compile(rf"(?<!\w){SHAPE}(?:,\s*(?<!\w){SHAPE})*")
 
 _HLO = "HLO text: 'HloModule name', then computations such as '%name (x: f32[2]) -> f32[2] {'"
 # An error message need not read more of a line than this.
@@ -181,7 +181,7 @@ _INDENTATION = frozenset(" \t")
 _shape_of, _opcode_of, _attributes_of = itemgetter(2), itemgetter(3), itemgetter(5)
 _statement = partial(tuple.__new__, Statement)  # three times as fast as calling the class
 _DIGITS = str.maketrans("123456789", "0" * 9)
-_ZEROS = re.compile("0++(?:,0++)*+")
+_ZEROS = re.compile("0+(?:,0+)*")
 
 
 def _skeletons(attributes: Sequence[str]) -> list[str]:

@@ -17,8 +17,8 @@ from fusionscope.hlo.text import INSTRUCTION, NAME
 
 Place = tuple[int, int]
 
-_INSTRUCTION = re.compile(rf"\s*+{INSTRUCTION}", re.DOTALL)
-_OPENING = re.compile(rf"(?:ENTRY\s++)?+%?({NAME}).*\{{", re.DOTALL)
+_INSTRUCTION = re.compile(rf"\s*{INSTRUCTION}", re.DOTALL)
+_OPENING = re.compile(rf"(?:ENTRY\s+)?%?({NAME})(?:[^\w.\-].*)?\{{", re.DOTALL)
 # What an asynchronous operation says of itself, and what also of the operation that it wraps.
 _OUTSIDE = frozenset({"async_execution_thread", "control-predecessors", "sharding"})
 _BOTH = frozenset({"backend_config", "frontend_attributes", "metadata"})

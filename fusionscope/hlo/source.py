@@ -12,14 +12,14 @@ from fusionscope.hlo.text import STRING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NUMBER = r"\d{1,9}+"
-_RECORD = rf"\{{\s*+(?:\w++=\s*+-?{_NUMBER}\s*+)*+\}}"
-_STRINGS = re.compile(rf"({_NUMBER})\s*+({STRING})", re.DOTALL)
-_RECORDS = re.compile(rf"({_NUMBER})\s*+({_RECORD})")
-_FIELDS = re.compile(rf"([a-z_]++)=\s*+(-?{_NUMBER})")
+_NUMBER = r"\d{1,9}(?!\d)"
+_RECORD = rf"\{{\s*(?:\w+=\s*-?{_NUMBER}\s*)*\}}"
+_STRINGS = re.compile(rf"({_NUMBER})\s*({STRING})", re.DOTALL)
+_RECORDS = re.compile(rf"({_NUMBER})\s*({_RECORD})")
+_FIELDS = re.compile(rf"\b([a-z_]+)=\s*(-?{_NUMBER})")
 _TABLES = re.compile(
-    r"(?:(?:FileNames|FunctionNames|FileLocations|StackFrames)\b\s*+"
-    rf"(?:{_NUMBER}\s*+(?:{STRING}|{_RECORD})\s*+)*+)++",
+    r"(?:(?:FileNames|FunctionNames|FileLocations|StackFrames)\b\s*"
+    rf"(?:{_NUMBER}\s*(?:{STRING}|{_RECORD})\s*)*)+",
     re.DOTALL,
 )
 _SECTION = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\b", re.MULTILINE)

@@ -429,6 +429,8 @@ PLACES = (
     f"{HEAD}  a = f32[] add(b, c), ",
     f"{HEAD}  a = f32[] add(b, c), d={{",
     f'{HEAD}  a = f32[] add(b, c), metadata={{op_name="',
+    f"{HEAD}  a = f32[] add(b, c), calls=",
+    f"{HEAD}  a = f32[] constant(1)\n}}\nb",
 )
 UNITS = ("{", "(", "[", '"', '\\"', "/*", "a", "1", " ", ",", "a={", "{}", "(f32[],")
 
