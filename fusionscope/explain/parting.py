@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import pairwise
 
@@ -13,33 +13,50 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain.verdicts import Verdict, read_verdicts
 from fusionscope.history.changes import CARRIERS, ChangeKind, FusionChange, same_but_for_notes
 from fusionscope.history.lineage import Lineage
-from fusionscope.history.matching import match
-from fusionscope.hlo import Instruction, Module
+from fusionscope.history.matching import Matching, match
+from fusionscope.history.operations import Value
+from fusionscope.history.pairing import CERTAIN, Step
+from fusionscope.hlo import Computation, Instruction, Module
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two compilations part for good: the last stage in which they are the same (None where
-    they never are), and the first one after it, on the side that has it first."""
+    """Where two compilations part for good.
+
+    ``last_same`` is the last stage in which they are the same, None where they never are.
+    ``stage_before`` and ``stage_after`` are the first stages that differ. One of them is None where
+    only the other side has a stage of its own there: its pass did not run on this side, or changed
+    nothing. ``is_exact`` is false where passes may have run that left no stage.
+    """
 
     last_same: str | None
     stage_before: str | None
     stage_after: str | None
+    is_exact: bool
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionChange:
-    """The first decision of the compiler's record that came out differently.
+    """The first recorded decision that came out differently.
 
-    ``is_near_tie`` where one side expected to gain or lose less than 5%; None where there are no
-    estimates.
+    ``subject_before`` and ``subject_after`` name the producer, and the consumer where the pass
+    decides about each.
+    ``is_first`` is false where an earlier fusion, in either record, is of something that may not be
+    the same in both, so that an earlier decision may differ as well.
     """
 
-    producer_before: str
-    producer_after: str
+    subject_before: tuple[str, ...]
+    subject_after: tuple[str, ...]
     before: Verdict
     after: Verdict
-    is_near_tie: bool | None
+    is_first: bool = True
+
+    @property
+    def is_near_tie(self) -> bool | None:
+        """Whether one side expected to gain or lose less than 5%; None without estimates."""
+        sides = (self.before.estimate, self.after.estimate)
+        ties = [estimate.is_near_tie for estimate in sides if estimate is not None]
+        return any(ties) if ties else None
 
 
 def find_parting(
@@ -47,7 +64,8 @@ def find_parting(
 ) -> Parting:
     """Looks back from the end for the last stage in which both are the same.
 
-    Stages are laid beside each other by pipeline and pass; one side may lack some.
+    Stages are laid beside each other by pipeline and pass. What only one side has from there to the
+    next two that lie beside each other is what parted them, if it changed anything that counts.
     """
     sides = [_changing(lineage) for lineage in lineages]
     keys = [
@@ -58,24 +76,65 @@ def find_parting(
         own[-1] = ("", "final")  # its name tells the device
     blocks = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks()
     beside = [(block.a + i, block.b + i) for block in blocks for i in range(block.size)]
-    last: tuple[int, int] | None = None
+    following: tuple[int, int] | None = None
     rows = beside[::-1]
+    try:
+        is_exact = all(lineage.dumped.shows_all_passes for lineage in lineages)
+    except UnusableInput:  # told where the flags matter
+        is_exact = False
     for (i, j), _ in zip(rows, progress([sides[0][i][0] for i, _ in rows]), strict=True):
-        if _is_same(sides[0][i][1], sides[1][j][1]):
-            last = (i, j)
-            break
-    i, j = last or (-1, -1)
-    first = [side[index + 1] if index + 1 < len(side) else None
-             for side, index in zip(keys, (i, j), strict=True)]  # fmt: skip
-    labels = [side[index + 1][0].label if index + 1 < len(side) else None
-              for side, index in zip(sides, (i, j), strict=True)]  # fmt: skip
-    if first[0] != first[1]:
-        # A pass that the other side does not come to any more is the one.
-        rest = keys[0][i + 1 :], keys[1][j + 1 :]
-        alone = [first[0] not in rest[1], first[1] not in rest[0]]
-        if alone[0] != alone[1]:
-            labels[alone[0]] = None
-    return Parting(sides[0][i][0].label if last else None, labels[0], labels[1])
+        if not _is_same(sides[0][i][1], sides[1][j][1]):
+            following = i, j
+            continue
+        if following is None:
+            return Parting(sides[0][i][0].label, None, None, is_exact)
+        alone = sides[0][i : following[0]], sides[1][j : following[1]]
+        i, j = _last_same(*alone)
+        first = [
+            own[index + 1][0] if index + 1 < len(own) else None
+            for own, index in zip(alone, (i, j), strict=True)
+        ]
+        if first == [None, None]:
+            first = [side[index][0] for side, index in zip(sides, following, strict=True)]
+        first = _without_consequences(first, lineages)
+        labels = [None if stage is None else stage.label for stage in first]
+        return Parting(alone[0][i][0].label, labels[0], labels[1], is_exact)
+    return Parting(None, sides[0][0][0].label, sides[1][0][0].label, is_exact)
+
+
+def _without_consequences(
+    stages: list[Stage | None], lineages: tuple[Lineage, Lineage]
+) -> list[Stage | None]:
+    """Of two stages that one side each has alone, that of the pass that the flags of the other side
+    disable, if it is just one: what the other side did instead follows from it."""
+    one, other = stages
+    if one is None or other is None:
+        return stages
+    try:
+        ran = [
+            lineage.dumped.lets_run(stage.name.after)
+            for lineage, stage in zip(lineages, (other, one), strict=True)
+        ]
+    except UnusableInput:  # told where the flags matter
+        return stages
+    if ran[0] == ran[1]:
+        return stages
+    return [one, None] if ran[0] else [None, other]
+
+
+def _last_same(
+    one: list[tuple[Stage, Module]], other: list[tuple[Stage, Module]]
+) -> tuple[int, int]:
+    """How far two sequences of stages stay the same that begin with the same."""
+    i = j = 0
+    while True:
+        for step in ((1, 1), (1, 0), (0, 1)):
+            p, q = i + step[0], j + step[1]
+            if p < len(one) and q < len(other) and _is_same(one[p][1], other[q][1]):
+                i, j = p, q
+                break
+        else:
+            return i, j
 
 
 def _changing(lineage: Lineage) -> list[tuple[Stage, Module]]:
@@ -83,7 +142,10 @@ def _changing(lineage: Lineage) -> list[tuple[Stage, Module]]:
     found: list[tuple[Stage, Module]] = []
     last = lineage.stages[-1]
     for stage, module in zip(lineage.stages, lineage.modules, strict=True):
-        is_changed = not found or found[-1][1].bodies != module.bodies
+        is_changed = not found or any(
+            getattr(found[-1][1], what) != getattr(module, what)
+            for what in ("bodies", "is_scheduled")
+        )
         if stage is last and not is_changed and len(found) > 1:
             found.pop()
         if stage is last or is_changed:
@@ -92,7 +154,10 @@ def _changing(lineage: Lineage) -> list[tuple[Stage, Module]]:
 
 
 def _is_same(one: Module, other: Module) -> bool:
-    """Whether two stages say the same, but for names, metadata and notes to later passes."""
+    """Whether two stages say the same, but for names, metadata and notes to later passes.
+
+    The order of the text counts where both are scheduled: it is what the scheduler decided.
+    """
     written = [[(body.name, body.written) for body in module.bodies] for module in (one, other)]
     if written[0] == written[1]:
         return True
@@ -105,7 +170,31 @@ def _is_same(one: Module, other: Module) -> bool:
         )
         for module in (one, other)
     ]
-    return counts[0] == counts[1] and same_but_for_notes(match(one, other))
+    if counts[0] != counts[1]:
+        return False
+    matching = match(one, other)
+    return same_but_for_notes(matching) and (
+        not (one.is_scheduled and other.is_scheduled) or _is_same_order(matching)
+    )
+
+
+def _is_same_order(matching: Matching) -> bool:
+    """Whether what computes something stands in the same order in both modules."""
+    for one, other in matching.computations.items():
+        places = [
+            after.index
+            for before in one.instructions
+            if before.opcode not in _ANYWHERE
+            and (after := matching.after.get(before)) is not None
+            and after.computation is other
+        ]
+        if places != sorted(places):
+            return False
+    return True
+
+
+# It does not matter when these are executed.
+_ANYWHERE = frozenset({"bitcast", "constant", "get-tuple-element", "parameter", "tuple"})
 
 
 _FORMING = frozenset(
@@ -154,7 +243,11 @@ def _launched_fusions(module: Module) -> Iterator[Instruction]:
 def first_decision(
     one: DumpedModule, other: DumpedModule, notes: list[str]
 ) -> DecisionChange | None:
-    """The first decision of the records that came out differently, in the order of the first."""
+    """The earliest fusion, in either record, of what the other compiler refused to fuse.
+
+    Only decisions about what is certainly the same in both modules are compared. ``notes`` gets a
+    line where others are left out and none of those compared differs.
+    """
     try:
         verdicts = read_verdicts(one), read_verdicts(other)
     except UnusableInput as error:
@@ -163,21 +256,98 @@ def first_decision(
         return None
     if verdicts[0] is None or verdicts[1] is None:
         return None
-    stages = [_stage_before(m, v.pass_name) for m, v in zip((one, other), verdicts, strict=True)
-              if v is not None]  # fmt: skip
+    if verdicts[0].pass_name != verdicts[1].pass_name:
+        return None
+    words = verdicts[0].by_subject, verdicts[1].by_subject
+    stages = (
+        _stage_before(one, verdicts[0].pass_name),
+        _stage_before(other, verdicts[1].pass_name),
+    )
     if stages[0] is None or stages[1] is None:
         return None
-    matching = match(one.read(stages[0]), other.read(stages[1]))
-    names = {before.name: after.name for before, after in matching.after.items()}
-    for producer, verdict in verdicts[0].by_producer.items():
-        counterpart = verdicts[1].by_producer.get(names.get(producer, ""))
-        if counterpart is not None and counterpart.is_fused != verdict.is_fused:
-            estimates = [each.estimate for each in (verdict, counterpart)]
-            ties = [estimate.is_near_tie for estimate in estimates if estimate is not None]
-            return DecisionChange(
-                producer, names[producer], verdict, counterpart, any(ties) if ties else None
+    certain = certain_matches(match(one.read(stages[0]), other.read(stages[1])))
+    names = {before.name: after.name for before, after in certain.items()}
+    counterparts: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for subject in words[0]:
+        if names.keys() >= set(subject):
+            counterpart = tuple(names[name] for name in subject)
+            if counterpart in words[1]:
+                counterparts[subject] = counterpart
+    found: list[tuple[int, DecisionChange]] = []
+    for subject, counterpart in counterparts.items():
+        before, after = words[0][subject], words[1][counterpart]
+        if before.is_fused != after.is_fused:
+            turn = before.turn if before.turn is not None else after.turn
+            assert turn is not None
+            found.append((turn, DecisionChange(subject, counterpart, before, after)))
+    left_out = [word for subject, word in words[0].items() if subject not in counterparts]
+    compared = set(counterparts.values())
+    left_out += [word for subject, word in words[1].items() if subject not in compared]
+    if not found:
+        if left_out:
+            notes.append(
+                f"no recorded decision certainly differs: the {len(counterparts):,} about what is "
+                f"certainly the same in both do not, and {len(left_out):,} cannot be compared"
             )
-    return None
+        return None
+    turn, first = min(found, key=lambda each: each[0])
+    if any(word.turn is not None and word.turn < turn for word in left_out):
+        return replace(first, is_first=False)
+    return first
+
+
+def certain_matches(matching: Matching) -> dict[Instruction, Instruction]:
+    """The matches behind which no guess stands, by the instructions of the first module.
+
+    An operation is certainly another one where it alone computes that value (or the computations
+    read the same), from operands that are certain too, or where the same is computed from it. A
+    fusion is, where all that it holds is,
+    and is in the other one. Constants whose values the compiler left out are told apart by their
+    names, which is a guess.
+    """
+    found: dict[Instruction, Instruction] = {}
+    doubtful: set[Value] = set()  # a guess stands behind these values
+    once = [_found_once(matching, side) for side in (0, 1)]
+    guessed: set[Computation] = set()  # what is given to these may be something else
+    for region in reversed(matching.regions[0].values()):  # callers stand below what they call
+        for operation, sources in zip(region.operations, region.sources, strict=True):
+            step, value = matching.steps.get(operation), matching.values[operation]
+            after = matching.after.get(operation)
+            is_doubtful = any(matching.values[region.operations[s]] in doubtful for s in sources)
+            if operation.opcode == "parameter":
+                is_doubtful |= operation.computation in guessed
+            elif operation.opcode == "constant":
+                is_doubtful |= "..." in operation.statement.inside
+            if step is Step.USE or (step in CERTAIN and not is_doubtful):
+                assert after is not None
+                is_only = value in once[0] and value in once[1]
+                if is_only or operation.computation.body.written == after.computation.body.written:
+                    found[operation] = after
+            elif step is not None or is_doubtful:
+                doubtful.add(value)
+                guessed.update(operation.called)
+            if after is not None and operation.shape.elements != after.shape.elements:
+                guessed.update(operation.called)  # a loop whose variables are counted anew
+    for fusion, after in matching.after.items():
+        if fusion.opcode == after.opcode == "fusion":
+            held = [
+                [each for each in called.instructions if each.opcode not in CARRIERS]
+                for called in (fusion.called[0], after.called[0])
+            ]
+            if held[0] and {found.get(each) for each in held[0]} == set(held[1]):
+                found[fusion] = after
+    return found
+
+
+def _found_once(matching: Matching, side: int) -> set[Value]:
+    """The values that one operation of a module computes, and no other."""
+    counts = Counter(
+        matching.values[operation]
+        for region in matching.regions[side].values()
+        for operation, is_passed_on in zip(region.operations, region.passed_on, strict=True)
+        if not is_passed_on
+    )
+    return {value for value, count in counts.items() if count == 1}
 
 
 def _stage_before(module: DumpedModule, pass_names: tuple[str, ...]) -> Stage | None:

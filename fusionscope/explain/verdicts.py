@@ -39,38 +39,43 @@ class FusionStep:
 class Verdict:
     """What a pass decided of a producer: fused (into ``consumers``) or not, and why not.
 
-    ``estimate`` is None where the record has none.
+    ``estimate`` is None where the record has none. ``turn`` is the number of fusions that the pass
+    had made before it fused this producer for the first time; None where it never did.
     """
 
     is_fused: bool
     consumers: tuple[str, ...]
     message: str
     estimate: Estimate | None
+    turn: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Verdicts by the producer's name before the pass, in the order in which they fell.
+    """The last word on each subject, by names before the pass.
 
-    ``pass_name`` are the names that files may use for the pass.
+    A subject is a producer where the pass decides about it with all of its consumers at once, and
+    a producer with one consumer where it decides about each. ``pass_name`` are the names that files
+    may use for the pass.
     """
 
     pass_name: tuple[str, ...]
-    by_producer: dict[str, Verdict]
+    by_subject: dict[tuple[str, ...], Verdict]
 
 
 def read_verdicts(module: DumpedModule) -> Verdicts | None:
-    """What the main fusion pass decided, by producer; None where nothing was recorded.
+    """What the main fusion pass decided; None where nothing was recorded.
 
     A fusion that the pass makes keeps the name of the consumer that it grew from. Raises
     ``UnusableInput`` where a record cannot be read.
     """
     recorded = module.priority_fusion
-    ledger = _Ledger()
     if recorded is not None:
+        ledger = _Ledger()
         for step in recorded.steps:
             ledger.add(step)
         return Verdicts(_FILE_NAMES["PriorityFusion"], ledger.verdicts)
+    ledger = _Ledger(by_pair=True)
     for record in module.fusion_explorer:
         own = (each for each in record.decisions if each.pass_name == "InstructionFusion")
         for decision, made_of in with_fused(own):
@@ -79,7 +84,7 @@ def read_verdicts(module: DumpedModule) -> Verdicts | None:
             if made_of is not None:
                 ledger.fused(*made_of, decision.consumer)
             elif decision.kind is Kind.REFUSED and decision.producer is not None:
-                ledger.refused(decision.producer, decision.reason)
+                ledger.refused(decision.producer, decision.reason, decision.consumer)
     if not ledger.verdicts:
         return None
     return Verdicts(_FILE_NAMES["InstructionFusion"], ledger.verdicts)
@@ -108,12 +113,17 @@ def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]
 
 
 class _Ledger:
-    """Verdicts as they fall. A later refusal does not undo that something was fused."""
+    """Verdicts as they fall. A later refusal does not undo that something was fused.
 
-    def __init__(self) -> None:
-        self.verdicts: dict[str, Verdict] = {}
-        self._origin: dict[str, str] = {}
+    ``by_pair``: the pass decides about each consumer of a producer.
+    """
+
+    def __init__(self, *, by_pair: bool = False) -> None:
+        self.verdicts: dict[tuple[str, ...], Verdict] = {}
         self.estimates = Estimates()
+        self._by_pair = by_pair
+        self._origin: dict[str, str] = {}
+        self._made = 0
 
     def add(self, step: Step) -> None:
         if isinstance(step, Fused):
@@ -128,18 +138,26 @@ class _Ledger:
     def _name(self, name: str) -> str:
         return self._origin.get(name, name)
 
+    def _subject(self, producer: str, consumer: str | None) -> tuple[str, ...]:
+        if self._by_pair and consumer is not None:
+            return self._name(producer), self._name(consumer)
+        return (self._name(producer),)
+
     def fused(self, producer: str, consumer: str, fusion: str) -> None:
-        name = self._name(producer)
-        known = self.verdicts.pop(name, None)
-        earlier = known.consumers if known is not None and known.is_fused else ()
-        consumers = (*earlier, self._name(consumer))
-        self.verdicts[name] = Verdict(True, consumers, "", self.estimates.get(producer))
+        subject = self._subject(producer, consumer)
+        known = self.verdicts.get(subject)
+        earlier = known if known is not None and known.is_fused else None
+        consumers = (*(earlier.consumers if earlier else ()), self._name(consumer))
+        turn = earlier.turn if earlier else self._made
+        estimate = self.estimates.get(producer)
+        self.verdicts[subject] = Verdict(True, consumers, "", estimate, turn)
         self._origin[fusion] = self._name(consumer)
         self.estimates.forget(fusion)
+        self._made += 1
 
-    def refused(self, producer: str, message: str) -> None:
-        name = self._name(producer)
-        known = self.verdicts.pop(name, None)
+    def refused(self, producer: str, message: str, consumer: str | None = None) -> None:
+        subject = self._subject(producer, consumer)
+        known = self.verdicts.get(subject)
         if known is None or not known.is_fused:
-            known = Verdict(False, (), message, self.estimates.get(producer))
-        self.verdicts[name] = known
+            estimate = self.estimates.get(producer)
+            self.verdicts[subject] = Verdict(False, (), message, estimate, None)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from fusionscope.history.flow import Region
 from fusionscope.history.operations import plain_shape
-from fusionscope.hlo import Computation
+from fusionscope.hlo import Computation, Instruction
 
 Item = TypeVar("Item")
 
@@ -22,7 +22,7 @@ class Step(StrEnum):
 
     VALUE = "value"  # computes the same from the same
     USE = "use"  # the same operation, and all that is computed from it is the same
-    NAME = "name"  # same name and opcode, and neighbours that do not object
+    NAME = "name"  # same name and opcode, and nothing that objects
     METADATA = "metadata"  # the only one of its opcode and shape with this metadata, on both sides
     NEIGHBOURS = "neighbours"  # the likeliest among those that stand between the same
     PLACE = "place"  # no operation: a fusion, parameter or tuple in the same place
@@ -174,9 +174,11 @@ class Pairs:
         return found
 
     def _is_compatible(self, ours: int, theirs: int) -> bool:
-        if not self._may_differ(ours, theirs):
-            return False
         a, b = self.a, self.b
+        if not self._may_differ(ours, theirs) or _is_another(
+            a.operations[ours], b.operations[theirs]
+        ):
+            return False
         one, other = a.sources[ours], b.sources[theirs]
         agreeing = sum(
             a.values[s] == b.values[t]
@@ -277,6 +279,8 @@ class Pairs:
         """How likely one operation is the other; 0 where nothing speaks for it."""
         a, b = self.a, self.b
         one, other = a.operations[ours], b.operations[theirs]
+        if _is_another(one, other):
+            return 0
         same_opcode = a.opcodes[ours] == b.opcodes[theirs]
         same_shape = plain_shape(one.statement.shape) == plain_shape(other.statement.shape)
         same_name = one.op_name is not None and one.op_name == other.op_name
@@ -366,6 +370,24 @@ class Pairs:
 def _alike(one: str, other: str) -> bool:
     """Whether both compute something, or neither does: an element of a tuple is no copy."""
     return (one == "get-tuple-element") == (other == "get-tuple-element")
+
+
+def _is_another(one: Instruction, other: Instruction) -> bool:
+    """Whether two instructions differ both in shape and in the framework's name.
+
+    One is then not the other, whatever they are called: most names of instructions are automatic,
+    an opcode and a number. The framework's name begins with that of the compiled function, which
+    does not count.
+    """
+    names = [_COMPILED.sub("", each.op_name or "") for each in (one, other)]
+    return (
+        "" not in names
+        and names[0] != names[1]
+        and plain_shape(one.statement.shape) != plain_shape(other.statement.shape)
+    )
+
+
+_COMPILED = re.compile(r"^p?jit\([^()]*\)/(jit\(main\)/)?")
 
 
 def _without_clones(name: str) -> str:

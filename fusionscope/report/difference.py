@@ -98,13 +98,15 @@ def _module_json(module: ModuleDifference) -> dict[str, Any]:
             "last_same": parting.last_same,
             "before": parting.stage_before,
             "after": parting.stage_after,
+            "is_exact": parting.is_exact,
         },
         "decision": None
         if decision is None
         else {
-            "before": {"producer": decision.producer_before, **_verdict_json(decision.before)},
-            "after": {"producer": decision.producer_after, **_verdict_json(decision.after)},
+            "before": _verdict_json(decision.subject_before, decision.before),
+            "after": _verdict_json(decision.subject_after, decision.after),
             "is_near_tie": decision.is_near_tie,
+            "is_first": decision.is_first,
         },
         "matched": {"steps": module.steps, "certain": round(module.certain, 4)},
         "notes": list(module.notes),
@@ -140,8 +142,10 @@ def _pair_json(pair: PairFacts) -> dict[str, Any]:
     }
 
 
-def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+def _verdict_json(subject: tuple[str, ...], verdict: Verdict) -> dict[str, Any]:
     return {
+        "producer": subject[0],
+        "consumer": subject[1] if len(subject) > 1 else None,
         "is_fused": verdict.is_fused,
         "consumers": list(verdict.consumers),
         "message": verdict.message,
@@ -223,12 +227,14 @@ def _parting_text(parting: Parting) -> str:
     if one and other and _pass_of(one) == _pass_of(other):
         first = f"{_pass_of(one)} made different things of them"
     elif one and other:
-        first = f"then {_pass_of(one)} changed the first, {_pass_of(other)} the second"
+        first = f"then {_pass_of(one)} changed only the first, {_pass_of(other)} only the second"
     elif one or other:
         side = "first" if one else "second"
         first = f"then {_pass_of(one or other or '')} changed only the {side}"
     else:
         return "the same in every stage, but for notes to later passes"
+    if not parting.is_exact:
+        first += " (not every pass was dumped: it may have been one before)"
     return f"{same}; {first}" if same else f"never the same: {first}"
 
 
@@ -246,8 +252,13 @@ def _verdict_text(verdict: Verdict) -> str:
 
 def _decision_text(decision: DecisionChange) -> str:
     tie = {True: "; a near tie", False: "; no near tie", None: ""}[decision.is_near_tie]
+    title = "first decision that differs"
+    if not decision.is_first:
+        title = (
+            "a decision that differs (earlier ones may: not all operations are certainly the same)"
+        )
     return (
-        f"{decision.producer_before}: {_verdict_text(decision.before)} → "
+        f"{title}: {' -> '.join(decision.subject_before)}: {_verdict_text(decision.before)} → "
         f"{_verdict_text(decision.after)}{tie}"
     )
 
@@ -313,7 +324,7 @@ def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
         if module.parting:
             yield f"- {cell(_parting_text(module.parting))}"
         if module.decision:
-            yield f"- first decision that differs: {cell(_decision_text(module.decision))}"
+            yield f"- {cell(_decision_text(module.decision))}"
         yield ""
         for note in module.notes:
             yield f"> {cell(note)}\n"
@@ -379,7 +390,7 @@ def print_difference(difference: Difference, console: Console, *, top: int | Non
         if module.parting:
             lines.append(_parting_text(module.parting))
         if module.decision:
-            lines.append(f"first decision that differs: {_decision_text(module.decision)}")
+            lines.append(_decision_text(module.decision))
         for line in lines:
             console.print(Padding(Text(safe(line)), (0, 0, 0, 2)))
         if module.outcomes:

@@ -1,0 +1,176 @@
+"""Where two compilations part, and the first decision that differs: against the dumps' own text."""
+
+import gzip
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import Dump, open_dump
+from fusionscope.explain.parting import Parting, certain_matches, find_parting, first_decision
+from fusionscope.history.lineage import read_lineage
+from fusionscope.history.matching import match
+from fusionscope.history.pairing import Step
+from fusionscope.hlo import parse
+
+DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
+DATA = Path(__file__).parent / "data"
+H100, H200, RTX, MI300X = (
+    DUMPS / f"{card}/concatenate" for card in ("h100", "h200", "rtx6000pro", "mi300x")
+)
+
+
+def decided(dump: Path) -> dict[str, int | None]:
+    """By the text of the record: how many fusions stood before the first one of each producer, or
+    None where it was refused. A fusion goes by the name of the consumer that it grew from."""
+    (file,) = dump.glob("*priority_fusion_dump.txt*")
+    record = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    origins: dict[str, str] = {}
+    found: dict[str, int | None] = {}
+    made = 0
+    for block in re.findall(r"^fusion_steps \{\n(.*?)^\}", record.decode(), re.M | re.S):
+        fields = dict(re.findall(r'(\w+_name): "([^"]*)"', block))
+        producer = origins.get(fields["producer_name"], fields["producer_name"])
+        found.setdefault(producer, None)
+        if "fusion_name" in fields:
+            if found[producer] is None:
+                found[producer] = made
+            made += 1
+            consumer = fields["consumer_name"]
+            origins[fields["fusion_name"]] = origins.get(consumer, consumer)
+    return found
+
+
+def read_by_priority_fusion(dump: Path) -> set[tuple[str, str, str]]:
+    """Name, shape and opcode of what stands in the stage before priority fusion."""
+    module = open_dump(dump).modules[0]
+    stage = next(s for s in module.stages if s.label.startswith("fusion.after_pipeline-start"))
+    return {(i.name, i.opcode, i.statement.shape) for i in module.read(stage).entry.instructions}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(H100, RTX), (RTX, H100), (H100, MI300X), (MI300X, RTX), (H100, H200)]
+)
+def test_the_first_decision_is_that_of_the_records(one, other):
+    """Both passes worked on the same instructions by the same names."""
+    assert read_by_priority_fusion(one) == read_by_priority_fusion(other)
+    before, after = decided(one), decided(other)
+    assert before.keys() == after.keys() and len(before) > 10
+    turns = {
+        name: before[name] if after[name] is None else after[name]
+        for name in before
+        if (before[name] is None) != (after[name] is None)
+    }
+    notes: list[str] = []
+    found = first_decision(open_dump(one).modules[0], open_dump(other).modules[0], notes)
+    assert notes == []
+    if not turns:
+        assert (one, other) == (H100, H200)
+        assert found is None
+        return
+    first = min(turns, key=lambda name: turns[name])
+    assert found is not None and found.is_first
+    assert found.subject_before == found.subject_after == (first,)
+    assert found.before.is_fused is (before[first] is not None)
+    assert found.after.is_fused is (after[first] is not None)
+
+
+def test_a_decision_is_not_the_first_where_an_earlier_one_may_differ(tmp_path):
+    """`slice.1.0` is fused before `mul.3.0`. With other bounds it is another operation."""
+    dump = shutil.copytree(RTX, tmp_path / "dump")
+    (stage,) = dump.glob("*.fusion.after_pipeline-start.*.txt")
+    text = stage.read_text()
+    assert "slice={[0:1024:1], [0:320:2]}" in text
+    stage.write_text(text.replace("[0:320:2]", "[1:320:2]"))
+    turns = decided(dump)
+    assert turns["slice.1.0"] < turns["mul.3.0"]
+    found = first_decision(open_dump(H100).modules[0], open_dump(dump).modules[0], [])
+    assert found is not None and not found.is_first
+    assert found.subject_before == ("mul.3.0",)
+
+
+def test_decisions_of_other_passes_are_not_compared():
+    notes: list[str] = []
+    cpu = open_dump(DUMPS / "cpu/concatenate").modules[0]
+    assert first_decision(open_dump(H100).modules[0], cpu, notes) is None
+    assert notes == []
+
+
+def test_nothing_is_certain_of_what_reads_a_guess():
+    """`scaled` is matched by its name, so `reader` computes the same from the same: as far as the
+    name can be trusted."""
+    text = """HloModule m
+
+ENTRY %main (x: f32[8], y: f32[8]) -> (f32[8], f32[8]) {{
+  %x = f32[8] parameter(0)
+  %y = f32[8] parameter(1)
+  %kept = f32[8] cosine(%x)
+  %scaled = f32[8] multiply(%{scale}, %y)
+  %{reader} = f32[8] tanh(%scaled)
+  %last = f32[8] {opcode}(%{reader})
+  ROOT %results = (f32[8], f32[8]) tuple(%kept, %last)
+}}
+"""
+    one = parse(text.format(scale="x", reader="reader", opcode="sine"))
+    other = parse(text.format(scale="y", reader="other", opcode="exponential"))
+    matching = match(one, other)
+    steps = {before.name: matching.steps[before] for before in matching.after}
+    assert (steps["scaled"], steps["reader"]) == (Step.NAME, Step.VALUE)
+    certain = {instruction.name for instruction in certain_matches(matching)}
+    assert certain == {"x", "y", "kept"}
+
+
+def test_nothing_is_certain_of_what_is_computed_twice():
+    """The texts differ, and nothing tells which of two equal values is which."""
+    text = """HloModule m
+
+ENTRY %main (x: f32[8]) -> (f32[8], f32[8], f32[8]) {{
+  %x = f32[8] parameter(0)
+  %a = f32[8] cosine(%x)
+  %b = f32[8] cosine(%x)
+  %c = f32[8] tanh(%a)
+  %d = f32[8] {opcode}(%b)
+  ROOT %results = (f32[8], f32[8], f32[8]) tuple(%c, %d, %x)
+}}
+"""
+    one, other = parse(text.format(opcode="sine")), parse(text.format(opcode="exponential"))
+    certain = {instruction.name for instruction in certain_matches(match(one, other))}
+    assert certain == {"x", "c"}
+    same = {instruction.name for instruction in certain_matches(match(one, one))}
+    assert same == {"x", "a", "b", "c", "d"}
+
+
+def parting_of(one: Dump, other: Dump) -> Parting:
+    lineages = read_lineage(one.modules[0]), read_lineage(other.modules[0])
+    return find_parting(lineages, iter)
+
+
+def test_a_scheduler_that_was_disabled_is_named(tmp_path):
+    """It changed nothing but the order of the text. Later passes take another way because of it."""
+    scheduled, unscheduled = (open_dump(DATA / name) for name in ("scheduler", "no_scheduler"))
+    found = parting_of(scheduled, unscheduled)
+    scheduler = "latency-hiding-scheduler.after_latency-hiding-scheduler."
+    assert found.stage_before.startswith(scheduler)
+    assert found.stage_after is None
+    assert found.last_same.startswith("latency-hiding-scheduler.after_pipeline-start.")
+    assert found.is_exact
+    swapped = parting_of(unscheduled, scheduled)
+    assert (swapped.stage_before, swapped.stage_after) == (None, found.stage_before)
+    # Without the flags nothing tells which of two passes is the one, and both are named.
+    shutil.copytree(DATA / "no_scheduler", tmp_path / "dump")
+    (flags,) = (tmp_path / "dump").glob("*debug_options")
+    flags.unlink()
+    found = parting_of(scheduled, open_dump(tmp_path / "dump"))
+    assert found.stage_before.startswith(scheduler)
+    assert "async" in found.stage_after
+
+
+def test_passes_that_left_no_stage_may_be_the_ones(tmp_path):
+    shutil.copytree(RTX, tmp_path / "dump")
+    (flags,) = (tmp_path / "dump").glob("*debug_options")
+    text = flags.read_text()
+    assert 'xla_dump_hlo_pass_re: ".*"' in text
+    assert parting_of(open_dump(H100), open_dump(tmp_path / "dump")).is_exact
+    flags.write_text(text.replace('pass_re: ".*"', 'pass_re: ".*fusion.*"'))
+    assert not parting_of(open_dump(H100), open_dump(tmp_path / "dump")).is_exact
