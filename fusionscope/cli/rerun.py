@@ -106,8 +106,8 @@ def command(
     from fusionscope.dump import open_dump
     from fusionscope.explain.explain import pick_module
     from fusionscope.report.rerun import print_trial, to_json
-    from fusionscope.rerun.plans import Rest, make_plan, own_plan
-    from fusionscope.rerun.trial import Variant, try_variants
+    from fusionscope.rerun.plans import Rest, own_plan
+    from fusionscope.rerun.trial import Variant, make_variant, try_variants
     from fusionscope.rules.changes import read_changes
     from fusionscope.rules.plan_files import PlanFile, read_plan
 
@@ -123,11 +123,11 @@ def command(
     if is_own:
         variants.append(Variant("replay", own_plan(chosen), tuple(flags)))
     elif is_none or changes:
-        made = make_plan(chosen, changes, Rest.OFF if is_none else rest)
-        variants.append(Variant("changed", made, tuple(flags)))
+        kept = Rest.OFF if is_none else rest
+        variants.append(make_variant(chosen, "changed", changes, kept, tuple(flags)))
     for file, other in zip(files, others, strict=True):
-        made = make_plan(chosen, other.changes, rest)
-        variants.append(Variant(_unused(file.stem, variants), made, tuple(flags)))
+        name = _unused(file.stem, variants)
+        variants.append(make_variant(chosen, name, other.changes, rest, tuple(flags)))
     baseline = None if is_own or not variants else own_plan(chosen)
     if not variants:
         variants.append(Variant("flags", None, tuple(flags)))

@@ -49,6 +49,7 @@ def _tried_json(tried: Tried) -> dict[str, Any]:
         },
         "changed": [_pair_json(each) for each in found.changed],
         "unplanned": [_pair_json(each) for each in found.unplanned],
+        "requests": [asdict(each) for each in found.requests],
         "divergence": None
         if divergence is None
         else {
@@ -124,7 +125,12 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
         _print_measurement(tried.measurement, console)
     if found.is_same:
         console.print(Text("  the same kernels as in the dump", style="green"))
-    if found.holds:
+    for each in found.requests:
+        style, words = ("red", f"not done, {each.problem}") if each.problem else ("green", "done")
+        console.print(Text(f"  {safe(each.words)}: {safe(words)}", style=style))
+    if not found.has_plan:
+        console.print(Text("  compiled with these flags, without a plan"))
+    elif found.holds:
         console.print(Text("  the final module is what was planned", style="green"))
     else:
         console.print(Text("  the final module is not what was planned", style="red"))

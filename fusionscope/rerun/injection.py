@@ -67,13 +67,13 @@ def inject(module: DumpedModule, plan: Plan, *, python: str, limit_s: float) -> 
     with."""
     if module.backend == "cpu":
         return _inject_cpu(module, plan, python, limit_s)
-    fusing = () if plan.rest is Rest.XLA else FUSING
+    fusing = plan.changes.disabled if plan.rest is Rest.XLA else FUSING
     return Injection(plan.after, tuple(disabling(module, *_GPU_BEFORE, *fusing)))
 
 
 def _inject_cpu(module: DumpedModule, plan: Plan, python: str, limit_s: float) -> Injection:
     if plan.rest is Rest.XLA:
-        carrier, disabled = _hide_new(plan), [_KEEPS_BARRIERS]
+        carrier, disabled = _hide_new(plan), [_KEEPS_BARRIERS, *plan.changes.disabled]
     else:
         carrier, disabled = hide(plan.after), list(_CPU_BEFORE)
     with TemporaryDirectory() as scratch:

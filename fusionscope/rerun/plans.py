@@ -16,13 +16,20 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module
 from fusionscope.replay.parallel_tasks import assign_tasks
 from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
-from fusionscope.replay.plan import PassRun
+from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.user_history import arrange, find_user_order
 from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
 from fusionscope.rerun.kernels import place_kernels
 from fusionscope.rerun.legality import require_legal
 from fusionscope.rerun.placeholders import NAMING, put_placeholders, replace_placeholders
-from fusionscope.rules.changes import TAKING_WISHES, Changes, Forbidden, PairPattern, unfitting
+from fusionscope.rules.changes import (
+    NO_CHANGES,
+    TAKING_WISHES,
+    Changes,
+    Forbidden,
+    PairPattern,
+    unfitting,
+)
 from fusionscope.rules.fusing import unpack
 from fusionscope.rules.gpu.kinds import choose_kind
 from fusionscope.rules.graph import MutableInstruction, MutableModule, replace_operand, to_module
@@ -50,18 +57,23 @@ class Rest(StrEnum):
 class Plan:
     """``before`` is the module on which the first pass that fuses works, ``after`` what it shall be
     behind the last one; where ``rest`` is the compiler's, ``after`` is what it shall work on.
-    ``words`` say what the plan is."""
+    ``words`` say what the plan is, ``is_own`` that it is the compiler's. It comes of ``changes``,
+    by ``steps``: the replays of the passes that fuse, in their order."""
 
     words: str
     before: Module
     after: Module
     rest: Rest = Rest.RULES
+    changes: Changes = NO_CHANGES
+    steps: tuple[FusionPlan, ...] = ()
+    is_own: bool = False
 
 
 def own_plan(module: DumpedModule) -> Plan:
     """What the compiler itself made. Raises ``UnusableInput`` where the dump does not show it."""
     start, end = _ends(module)
-    return Plan("the compiler's own plan", module.read(start), module.read(end))
+    before, after = module.read(start), module.read(end)
+    return Plan("the compiler's own plan", before, after, is_own=True)
 
 
 def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -> Plan:
@@ -80,8 +92,9 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
     kernels = frozenset(place_kernels(placed, changes.kernels, _kind_of(module)))
     graph = MutableModule(to_module(placed)) if kernels else placed
     put_placeholders(graph, lambda each: each.name in kernels)  # no rule looks into one
-    after = _replay(module, start, to_module(graph), changes, rest)
-    graph = MutableModule(after)
+    ready = to_module(graph)
+    steps = _replay(module, start, ready, changes, rest)
+    graph = MutableModule(steps[-1].module if steps else ready)
     replace_placeholders(graph, placed)
     if rest is Rest.XLA:
         _leave_single(graph)
@@ -90,7 +103,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
         assign_tasks(graph, _threads())
     after = to_module(graph)
     require_legal(after, module.read(end), before, module.backend)
-    return Plan(words, before, after, rest)
+    return Plan(words, before, after, rest, changes, steps)
 
 
 def require_start(module: DumpedModule) -> Module:
@@ -107,10 +120,12 @@ def _kind_of(module: DumpedModule) -> Callable[[MutableInstruction], str]:
 
 def _replay(
     module: DumpedModule, start: Stage, before: Module, changes: Changes, rest: Rest
-) -> Module:
-    """What the passes that fuse make of ``before``, which was made of ``start``."""
+) -> tuple[FusionPlan, ...]:
+    """What the passes that fuse make of ``before``, which was made of ``start``. Raises
+    ``UnusableInput`` where a change is of something else."""
     books = changes.apply(pick_books(module))
     runs = find_fusing_runs(module)
+    passes = [run.pass_name for run in runs]
     if rest is not Rest.RULES:
         others = Forbidden((PairPattern("*", "*"),), changes.allowed)
         books = tuple(
@@ -121,15 +136,35 @@ def _replay(
         if changes.allowed:
             kept.update(TAKING_WISHES)
         runs = [run for run in runs if run.pass_name in kept]
+    _require_part(module, changes, passes, [run.pass_name for run in runs])
     runs = [run for run in runs if run.pass_name not in changes.disabled]
     settings = read_settings(module)
     graph = None
     if settings.gpu is not None:
         graph = arrange(before, find_user_order(module, start))
+    steps: list[FusionPlan] = []
     for run in runs:
-        made = replay(run.pass_name, before, settings, books, graph)
-        before, graph = made.module, made.graph
-    return before
+        steps.append(replay(run.pass_name, before, settings, books, graph))
+        before, graph = steps[-1].module, steps[-1].graph
+    return tuple(steps)
+
+
+def _require_part(
+    module: DumpedModule, changes: Changes, passes: Sequence[str], replayed: Sequence[str]
+) -> None:
+    """Raises ``UnusableInput`` where a rule that was changed is one of no pass that is replayed, or
+    a pass that is left out none of ``passes``, those that a plan takes the place of."""
+    books = [book for book in pick_books(module) if book.pass_name in replayed]
+    known = {*passes, *(rule.id for book in books for rule in book)}
+    for id in (*(id for id, _, _ in changes.thresholds), *changes.disabled):
+        if id not in known:
+            is_pass = id in {run.pass_name for run in find_runs(module)}
+            alone = "--disable this pass alone, and the compiler leaves it out"
+            raise UnusableInput(
+                f"{module.name}: {id} has no part in this plan, which is made by "
+                f"{', '.join(dict.fromkeys(replayed)) or 'no replayed pass'}",
+                hint=alone if is_pass else None,
+            )
 
 
 def _threads() -> int:

@@ -26,6 +26,7 @@ from fusionscope.rerun.programs import (
     own_flags,
     require_final,
 )
+from fusionscope.rerun.requests import Request, find_hook, look_up
 from fusionscope.system.files import write_file
 
 
@@ -41,11 +42,12 @@ class RerunPair:
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """What came of ``plan``.
+    """What came of ``plan``, in words; ``has_plan`` is false where that is flags alone.
 
     ``baseline`` is the final module of the dump, ``variant`` that of the new one, None where the
     compiler did not get there, which ``problem`` then says. ``changed`` are pairs that are together
     in one of the two alone; ``unplanned`` those of which something else became than was planned.
+    ``requests`` are the pairs that were to be fused or kept apart, and what became of them.
     ``divergence`` is where the compiler took another module than the plan. ``is_same`` is whether
     both final modules have the same kernels. ``estimates`` are those of the GPU's cost model for
     both, None for a CPU. ``injection`` is what the compiler was handed.
@@ -53,12 +55,14 @@ class Rerun:
 
     module: str
     plan: str
+    has_plan: bool
     captured: Captured | None
     problem: str
     baseline: Totals
     variant: Totals | None
     changed: tuple[RerunPair, ...]
     unplanned: tuple[RerunPair, ...]
+    requests: tuple[Request, ...]
     divergence: Divergence | None
     is_same: bool
     estimates: tuple[TimeEstimate, TimeEstimate] | None
@@ -66,8 +70,9 @@ class Rerun:
 
     @property
     def holds(self) -> bool:
-        """Whether the final module is what was planned."""
-        return self.variant is not None and not self.unplanned and self.divergence is None
+        """Whether the final module is what was planned, and what was asked for."""
+        is_planned = self.variant is not None and not self.unplanned and self.divergence is None
+        return is_planned and not any(each.problem for each in self.requests)
 
 
 def rerun(
@@ -100,28 +105,37 @@ def rerun(
         made = _made(captured)
     problem = captured.problem if captured is not None else injection.problem
     if made is None or made.final is None:
-        found = None, (), (), None, False, None
-        return Rerun(module.name, words, captured, problem, baseline, *found, injection)
+        found = problem, baseline, None, (), (), (), None, False, None, injection
+        return Rerun(module.name, words, plan is not None, captured, *found)
     divergence = None
-    taken = next((s for s in made.stages if s.name.after.startswith("apply-xla-")), None)
+    taken = find_hook(made)
     if taken is not None and injection.module is not None:
         divergence = find_divergence(injection.module, made.read(taken))
     ends = made.read(made.final)
     before = plan.before if plan is not None else require_start(module)
+    is_same = has_equal_kernels(final, ends)
     return Rerun(
         module.name,
         words,
+        plan is not None,
         captured,
         problem,
         baseline,
         total_kernels(ends, module.backend),
         tuple(_differing(before, final, ends)),
         tuple(_unplanned(plan, ends)) if plan is not None else (),
+        _requests(plan, made, ends, is_same) if plan is not None else (),
         divergence,
-        has_equal_kernels(final, ends),
+        is_same,
         _estimates(module, final, ends),
         injection,
     )
+
+
+def _requests(plan: Plan, made: DumpedModule, ends: Module, is_same: bool) -> tuple[Request, ...]:
+    if plan.is_own:
+        return (Request(plan.words, "" if is_same else "makes other kernels than the dump has"),)
+    return look_up(plan, made, ends)
 
 
 def _estimates(

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusionscope.dump import DumpedModule
+from fusionscope.replay.passes import find_runs
 from fusionscope.rerun.injection import Injection, inject
-from fusionscope.rerun.plans import Plan
+from fusionscope.rerun.plans import Plan, Rest, find_fusing_runs, make_plan
+from fusionscope.rerun.programs import disabling
 from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rerun.running import Measurement, Numbers, measure, why_not_run
+from fusionscope.rules.changes import Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,19 @@ class Variant:
     name: str
     plan: Plan | None
     flags: tuple[str, ...] = ()
+
+
+def make_variant(
+    module: DumpedModule, name: str, changes: Changes, rest: Rest, flags: tuple[str, ...]
+) -> Variant:
+    """A plan, or flags alone where nothing but passes is left out, and these did their work before
+    a plan comes in. Raises ``UnusableInput`` as ``make_plan`` does."""
+    others = {run.pass_name for run in find_runs(module)}
+    others -= {run.pass_name for run in find_fusing_runs(module)}
+    left_out = changes.disabled
+    if left_out and changes == Changes(disabled=left_out) and others.issuperset(left_out):
+        return Variant(name, None, (*disabling(module, *left_out), *flags))
+    return Variant(name, make_plan(module, changes, rest), flags)
 
 
 @dataclass(frozen=True, slots=True)

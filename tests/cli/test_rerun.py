@@ -92,13 +92,13 @@ def test_text_and_json(run, tmp_path):
     assert variant["holds"]
     assert variant["variant"]["launches"] > variant["baseline"]["launches"]
     assert variant["measurement"]["timing"]["runs"] > 0
-    elsewhere = ("divergence.", "estimates.", "unplanned")
+    elsewhere = ("divergence.", "estimates.", "requests", "unplanned")
     found = {each for each in keys(document) if not each.startswith("variants[].capture.")}
     assert found == {
         each
         for each in documented("rerun")
         if not each.removeprefix("variants[].").startswith(elsewhere)
-    } | {"variants[].unplanned[]"}
+    } | {"variants[].requests[]", "variants[].unplanned[]"}
 
 
 @with_jax

@@ -15,6 +15,7 @@ from fusionscope.history.outcomes import Outcome, pairs_after
 from fusionscope.replay.comparison import find_divergence
 from fusionscope.rerun.plans import Rest, make_plan, own_plan
 from fusionscope.rerun.rerun import Rerun, rerun
+from fusionscope.rerun.trial import make_variant
 from fusionscope.rules.changes import Changes, read_changes
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
@@ -100,6 +101,26 @@ def test_a_pair_that_the_compiler_fuses_is_kept_apart(dumped: DumpedModule, tmp_
     apart = [each for each in found.changed if each.producer.startswith("concatenate")]
     assert len(apart) > 1
     assert {each.after for each in apart} == {Outcome.NOT_FUSED}
+
+
+@with_cuda
+def test_a_pair_that_is_fused_all_the_same_is_told(tmp_path: Path) -> None:
+    (module,) = open_dump(DUMPS / "h100" / "elementwise").modules
+    found = tried(module, tmp_path, forbid=("tanh -> *",))
+    assert not found.unplanned
+    assert "is fused by multi_output_fusion" in found.requests[0].problem
+    assert not found.holds
+
+
+@with_cuda
+def test_a_pass_before_fusion_is_left_out(tmp_path: Path) -> None:
+    (module,) = open_dump(DUMPS / "h100" / "softmax").modules
+    changes = read_changes((), ("triton-softmax-rewriter",), (), ())
+    variant = make_variant(module, "changed", changes, Rest.RULES, ())
+    found = rerun(module, variant.plan, tmp_path / "rerun", flags=variant.flags)
+    assert found.variant is not None
+    assert found.variant.launches > found.baseline.launches
+    assert not found.has_plan
 
 
 @with_cuda

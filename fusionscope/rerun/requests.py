@@ -1,0 +1,106 @@
+"""Looks up in the final module what a user asked for: pairs to be fused, and pairs to be kept
+apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusionscope.dump import DumpedModule, Stage
+from fusionscope.explain.replayed import Replayed
+from fusionscope.history.outcomes import TOGETHER, Outcome, Pair, find_pairs
+from fusionscope.history.values import Numbering
+from fusionscope.hlo import Module
+from fusionscope.rerun.plans import Plan
+from fusionscope.rules.changes import PairPattern
+from fusionscope.rules.graph import MutableModule
+from fusionscope.rules.state import FusionPair
+
+_HOOK = "apply-xla-"  # the pass that takes a plan
+_START = "pipeline-start"
+_MOST = 3  # pairs in one line
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One change, in words. ``problem`` says what of it is not so in the final module, and by which
+    pass or rule; empty where it is done."""
+
+    words: str
+    problem: str = ""
+
+
+def find_hook(made: DumpedModule) -> Stage | None:
+    """The stage right behind the compiler's hook, None where it changed nothing."""
+    return next((stage for stage in made.stages if stage.name.after.startswith(_HOOK)), None)
+
+
+def look_up(plan: Plan, made: DumpedModule, final: Module) -> tuple[Request, ...]:
+    """What became of the pairs that ``plan`` was to fuse or to keep apart in ``final``, the last
+    stage of ``made``. Rules and passes need no look: ``plan`` was made by those that are left."""
+    changes = plan.changes
+    if not (changes.allowed or changes.forbidden):
+        return ()
+    modules = [(step.pass_name, step.module) for step in plan.steps]
+    hook = find_hook(made)
+    behind = made.stages[made.stages.index(hook) + 1 :] if hook is not None else made.stages
+    modules += [(_pass_of(stage), made.read(stage)) for stage in behind if not stage.is_final]
+    modules.append(("the last passes", final))
+    numbering = Numbering()
+    before = numbering.number(plan.before)
+    pairs = find_pairs(before, [(name, numbering.number(each)) for name, each in modules])
+    allowed = [
+        Request(f"allow {each}", _apart(plan, _pick(plan, each, pairs))) for each in changes.allowed
+    ]
+    forbidden = [
+        Request(f"forbid {each}", _together(_pick(plan, each, pairs))) for each in changes.forbidden
+    ]
+    return (*allowed, *forbidden)
+
+
+def _pass_of(stage: Stage) -> str:
+    """The one before ``stage``, or the pipeline at whose start that is."""
+    return stage.label if stage.name.after == _START else stage.name.after
+
+
+def _pick(plan: Plan, pattern: PairPattern, pairs: tuple[Pair, ...]) -> list[Pair]:
+    names = {
+        (operand.name, instruction.name)
+        for instruction in MutableModule(plan.before).walk()
+        for slot, operand in enumerate(instruction.operands)
+        if pattern.fits(FusionPair(operand, instruction, slot))
+    }
+    return [
+        pair
+        for pair in pairs
+        if pair.outcome is not Outcome.GONE and (pair.producer.name, pair.consumer.name) in names
+    ]
+
+
+def _together(pairs: list[Pair]) -> str:
+    return _list(f"{_words(p)} is fused by {p.stage}" for p in pairs if p.outcome in TOGETHER)
+
+
+def _apart(plan: Plan, pairs: list[Pair]) -> str:
+    steps = [Replayed({s.pass_name: (s,)}, s.pass_name) for s in plan.steps]
+
+    def why(pair: Pair) -> str:
+        for step in reversed(steps):
+            reason = step.reason(step.main_pass, pair.producer.name, pair.consumer.name)
+            if reason is not None:
+                return f" ({reason.rule})"
+        return ""
+
+    return _list(
+        f"{_words(p)} is not fused{why(p)}" for p in pairs if p.outcome is Outcome.NOT_FUSED
+    )
+
+
+def _words(pair: Pair) -> str:
+    return f"{pair.producer.name} -> {pair.consumer.name}"
+
+
+def _list(found: Iterator[str]) -> str:
+    problems = list(found)
+    more = len(problems) - _MOST
+    return "; ".join([*problems[:_MOST], *([f"and {more} more"] if more > 0 else [])])
