@@ -23,7 +23,7 @@ with_cuda = pytest.mark.skipif(
         ([GPU, "--replay", "--no-fusion"], "several things at once"),
         ([GPU, "--replay", "--allow", "a -> b"], "several things at once"),
         ([DUMPS / "tpu-v5e/concatenate", "--replay"], "neither CPU nor GPU"),
-        ([GPU, "--variant", "nowhere.toml"], "cannot be read"),
+        ([GPU, "--variant", "nowhere.toml"], "no such file"),
         ([GPU, "--replay", "--rest", "xla", "--no-fusion"], "several things at once"),
         ([GPU, "--replay", "--module", "nothing"], "no module matches"),
         (["nowhere", "--replay"], "no such file"),
