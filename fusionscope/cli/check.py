@@ -104,6 +104,7 @@ def command(
     from fusionscope.report.check import print_check, to_json, to_markdown
     from fusionscope.report.github import to_github
     from fusionscope.report.junit import to_junit
+    from fusionscope.report.places import find_repository
     from fusionscope.report.sarif import to_sarif
 
     if update and baseline is None:
@@ -135,21 +136,21 @@ def command(
         click.echo(f"written: {baseline}")
         return 0
     found = check(explanations, expectations, before)
-    place = str(path or baseline)
+    place, repository = str(path or baseline), find_repository()
     for problem in found.problems:
         show_problem(problem)
     if format_name == "text":
         with open_console(output) as console:
             print_check(found, console, top)
     elif format_name in ("json", "sarif"):
-        content = to_json(found) if format_name == "json" else to_sarif(found, place)
+        content = to_json(found) if format_name == "json" else to_sarif(found, place, repository)
         write_json(content, output)
     elif format_name == "junit":
         write_text(to_junit(found), output)
     elif format_name == "markdown":
         write_text(to_markdown(found), output)
     else:
-        write_text(to_github(found, place), output)
+        write_text(to_github(found, place, repository), output)
         _write_summary(to_markdown(found))
     return 0 if found.is_met else 1
 

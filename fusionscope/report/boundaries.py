@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report.text import cell, counted, print_hidden, safe, shorten, size
+from fusionscope.report.text import cell, code, counted, print_hidden, safe, shorten, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +64,7 @@ def to_markdown(boundaries: tuple[Boundary, ...], top: int | None) -> Iterator[s
     yield "|---|---|--:|--:|---|---|---|---|---|---|"
     for boundary in boundaries[:top]:
         columns = (
-            f"`{cell(boundary.names[0])}`",
+            f"{code(boundary.names[0])}",
             cell(_what(boundary)),
             f"{len(boundary.names):,}",
             size(boundary.saved_at_most),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report.text import plural, safe
+from fusionscope.report.text import cell, plural, safe
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,11 +86,6 @@ def to_markdown(found: Checked) -> str:
     lines += ["| | expectation | what is not so |", "|---|---|---|"]
     for outcome in found.outcomes:
         mark = "✅" if outcome.is_met else "❌"
-        what = "<br>".join(map(str, outcome.violations))
-        lines.append(f"| {mark} | {_cell(outcome.expectation.title)} | {_cell(what)} |")
+        what = "<br>".join(cell(str(each)) for each in outcome.violations)
+        lines.append(f"| {mark} | {cell(outcome.expectation.title)} | {what} |")
     return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    escaped = safe(text).replace("&", "&amp;").replace("|", "\\|").replace("`", "\\`")
-    return escaped.replace("<", "&lt;").replace("&lt;br>", "<br>")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.report.history import fusion_json, operation_json
-from fusionscope.report.text import cell, plural, print_hidden, safe, shorten, size
+from fusionscope.report.text import cell, code, plural, print_hidden, safe, shorten, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -332,8 +332,8 @@ def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
             yield "| producer | consumer | pairs | outcome | why |\n|---|---|--:|---|---|"
             for change in module.outcomes[:top]:
                 yield (
-                    f"| `{cell(change.before.producer.name)}` "
-                    f"| `{cell(change.before.consumer.name)}` | {change.count:,} "
+                    f"| {code(change.before.producer.name)} "
+                    f"| {code(change.before.consumer.name)} | {change.count:,} "
                     f"| {change.before.outcome} → {change.after.outcome} "
                     f"| {cell('; '.join(_reasons(change)))} |"
                 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.report import boundaries
-from fusionscope.report.text import cell, counted, plural, safe, shorten, size
+from fusionscope.report.text import cell, code, counted, plural, safe, shorten, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -249,7 +249,7 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
             kernel = alike.example
             alike_too = f" and {alike.count - 1:,} alike" if alike.count > 1 else ""
             yield (
-                f"| `{cell(kernel.name)}`{alike_too} | {cell(f'{kernel.kind} {kernel.emitter}')} "
+                f"| {code(kernel.name)}{alike_too} | {cell(f'{kernel.kind} {kernel.emitter}')} "
                 f"| {kernel.runs:,} | {size(alike.bytes_moved)} | {cell(counted(kernel.members))} "
                 f"| {cell(kernel.source or '')} |"
             )
@@ -263,8 +263,8 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
         )
         for pair, count, saved in rows[:top]:
             yield (
-                f"| `{cell(pair.producer.name)}` {cell(pair.producer.shape)} "
-                f"| `{cell(pair.consumer.name)}` {cell(pair.consumer.shape)} | {count} "
+                f"| {code(pair.producer.name)} {cell(pair.producer.shape)} "
+                f"| {code(pair.consumer.name)} {cell(pair.consumer.shape)} | {count} "
                 f"| {size(saved)} | {cell(_why(pair))} | {cell(_places(pair))} "
                 f"| {cell(pair.advice or '')} |"
             )
@@ -285,7 +285,7 @@ def _markdown_what_if(tried: WhatIf, top: int | None) -> Iterator[str]:
     yield "| producer | consumer | bytes | change |\n|---|---|--:|---|"
     for pair in tried.pairs[:top]:
         yield (
-            f"| `{cell(pair.producer)}` | `{cell(pair.consumer)}` | {size(pair.bytes_between)} "
+            f"| {code(pair.producer)} | {code(pair.consumer)} | {size(pair.bytes_between)} "
             f"| {cell(_what_changed(pair))} |"
         )
     yield ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report.text import cell, counted, plural, print_hidden, safe, shorten
+from fusionscope.report.text import cell, code, counted, plural, print_hidden, safe, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -191,7 +191,7 @@ def _markdown(history: History, top: int | None) -> Iterator[str]:
 
 def _life_markdown(life: Life, top: int | None) -> Iterator[str]:
     origin = life.origin
-    yield f"`{cell(origin.name)}` {cell(origin.opcode)} {cell(origin.shape)}\n"
+    yield f"{code(origin.name)} {cell(origin.opcode)} {cell(origin.shape)}\n"
     yield f"{cell(life.stack[0]) if life.stack else 'source line unknown'}\n"
     yield "| pass | names | what happened |\n|---|---|---|"
     for event in life.events:

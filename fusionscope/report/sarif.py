@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from fusionscope import __version__
+from fusionscope.report.places import Place, Repository
 from fusionscope.report.text import safe
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def to_sarif(found: Checked, file: str) -> dict[str, Any]:
+def to_sarif(found: Checked, file: str, repository: Repository) -> dict[str, Any]:
     """``file`` is that of the expectations: what has no line of the user's own is shown there."""
     kinds = {each.expectation.key: type(each.expectation) for each in found.outcomes}
     ids = list(kinds)
@@ -43,7 +45,7 @@ def to_sarif(found: Checked, file: str) -> dict[str, Any]:
                         "ruleIndex": ids.index(each.expectation.key),
                         "level": "error",
                         "message": {"text": _message(each)},
-                        "locations": [_location(each, file)],
+                        "locations": _locations(repository.place(each, file)),
                     }
                     for each in found.violations
                 ],
@@ -60,23 +62,17 @@ def _description(kind: type[Expectation]) -> str:
 def _message(violation: Violation) -> str:
     module = f"{violation.module}: " if violation.module else ""
     advice = f". Try: {violation.advice}" if violation.advice else ""
-    return f"{violation.expectation.title}: {module}{safe(str(violation))}{advice}"
+    return safe(f"{violation.expectation.title}: {module}{violation}{advice}")
 
 
-def _location(violation: Violation, file: str) -> dict[str, Any]:
-    path, line = file, violation.expectation.line or 1
-    if violation.source is not None:
-        path, _, number = violation.source.rpartition(":")
-        line = int(number) if number.isdecimal() else 1
-    return {
-        "physicalLocation": {
-            "artifactLocation": {"uri": _uri(path)},
-            "region": {"startLine": max(1, line)},
+def _locations(place: Place | None) -> list[dict[str, Any]]:
+    if place is None:
+        return []
+    return [
+        {
+            "physicalLocation": {
+                "artifactLocation": {"uri": quote(place.file)},
+                "region": {"startLine": place.line},
+            }
         }
-    }
-
-
-def _uri(path: str) -> str:
-    from urllib.parse import quote
-
-    return quote(path.replace("\\", "/"))
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -68,5 +69,23 @@ def counted(opcodes: Iterable[str], between: str = " ") -> str:
 
 
 def cell(text: str) -> str:
-    """``text`` made safe for a cell of a Markdown table."""
-    return safe(text).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+    """``text`` for a cell of a Markdown table, or any other line: it makes no link, image, HTML or
+    mention there."""
+    for character, written in _WRITTEN:
+        text = text.replace(character, written)
+    return _LINKING.sub(r"\\\g<0>", safe(text))
+
+
+def code(text: str) -> str:
+    """``text`` as a code span in Markdown, also in a table."""
+    return f"`{safe(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`" if text else ""
+
+
+# What would begin something else, and how it is written so that it does not. An escaped @ still
+# mentions somebody on GitHub, so another character stands there.
+_WRITTEN = (
+    ("\\", "\\\\"), ("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "'"),
+    ("@", "\N{FULLWIDTH COMMERCIAL AT}"),
+)  # fmt: skip
+# A link or its definition, and addresses that become links by themselves.
+_LINKING = re.compile(r"\](?=[(\[:])|(?<=:)/(?=/)|(?<=www)\.", re.IGNORECASE)

@@ -66,7 +66,8 @@ def test_junit_is_read_by_others(run, tmp_path, expected):
     assert "gf-input-worth" in failure.message
 
 
-def test_sarif_is_read_by_others(run, tmp_path, expected):
+def test_sarif_is_read_by_others(run, tmp_path, expected, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "fusions.sarif"
     assert run(DUMP, "--expect", expected, "--format", "sarif", "--output", file).code == 1
     content = json.loads(file.read_text())
@@ -76,7 +77,7 @@ def test_sarif_is_read_by_others(run, tmp_path, expected):
     assert place["region"]["startLine"] == 13
     # What has no line of the program is shown at what was expected.
     place = second["locations"][0]["physicalLocation"]
-    assert place["artifactLocation"]["uri"] == str(expected)
+    assert place["artifactLocation"]["uri"] == expected.name
     assert place["region"]["startLine"] == EXPECTED.splitlines().index("kernels = 2") + 1
     rules = content["runs"][0]["tool"]["driver"]["rules"]
     assert [rules[each["ruleIndex"]]["id"] for each in (first, second)] == ["fused", "kernels"]
@@ -96,6 +97,28 @@ def test_annotations_and_a_summary(run, tmp_path, expected, monkeypatch):
     )
     assert "2 of 3 expectations not met" in summary.read_text()
     assert "| ✅ | softmax, in one kernel: 100% of it |" in summary.read_text()
+
+
+@pytest.mark.parametrize("format_name", ["github", "sarif"])
+def test_what_lies_outside_of_the_repository_is_no_place_in_it(
+    run, tmp_path, expected, monkeypatch, format_name
+):
+    (tmp_path / "repository" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "repository")
+    done = run(DUMP, "--expect", expected, "--format", format_name)
+    assert "samples/programs/attention.py" in done.out
+    assert str(tmp_path) not in done.out
+    assert expected.name not in done.out
+
+
+@pytest.mark.parametrize("name", ["folder", "/dev/full", "nowhere/summary.md"])
+def test_a_summary_that_cannot_be_written_is_told(run, tmp_path, expected, monkeypatch, name):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / name))
+    done = run(DUMP, "--expect", expected, "--format", "github")
+    assert done.code == 1
+    (line,) = done.errors.splitlines()
+    assert line.startswith("fusionscope: no step summary: ")
 
 
 def test_a_baseline(run, tmp_path):

@@ -1,0 +1,56 @@
+"""Where in the user's repository something is shown."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fusionscope.check.expectations import Violation
+
+_ELSEWHERE = re.compile(r"\w+:")  # another machine's drive, or an address
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``file`` is relative to the root of the repository, with slashes; ``line`` is from 1."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """``root`` is its directory, ``here`` that from which relative names count."""
+
+    root: Path
+    here: Path
+
+    def relative(self, name: str) -> str | None:
+        """``name`` as the repository has it; None where it leads out of it."""
+        name = name.replace("\\", "/")
+        if not name or _ELSEWHERE.match(name):
+            return None
+        path = Path(os.path.normpath(self.here / name))
+        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else None
+
+    def place(self, violation: Violation, file: str) -> Place | None:
+        """The line of the user's own where that is here, else that of the expectation in ``file``;
+        None where neither is."""
+        if violation.source is not None:
+            name, _, number = violation.source.rpartition(":")
+            found = self.relative(name)
+            if found is not None and number.isdecimal():
+                return Place(found, max(1, int(number[:18])))
+        found = self.relative(file)
+        return None if found is None else Place(found, violation.expectation.line or 1)
+
+
+def find_repository() -> Repository:
+    """That of the current directory, or the directory itself where it is in none."""
+    here = Path.cwd()
+    roots = (each for each in (here, *here.parents) if (each / ".git").exists())
+    return Repository(next(roots, here), here)
