@@ -1,0 +1,865 @@
+"""Runs every command on damaged and hostile inputs, and holds what it answers against what must
+always be true.
+
+    python tests/fleet/fuzz.py [--count 1000] [--start 0] [--seed 0] [--processes] [--keep DIR]
+
+Each case is a dump, a text, a plan, expectations, a baseline, a description of a GPU or a study,
+damaged in one to three places, and a command that reads it. A case is made of the seed and its
+number alone, so a run can be continued, and one case be run again, with ``--start``.
+``--processes`` runs each command in a process of its own instead of in this one; ``--keep`` keeps
+the inputs of cases that fail. Prints each failure and counts by kind; exits with 1 where there is
+one.
+
+What must be true: the exit code is 0, 1 or 2; no traceback, no mistake of fusionscope's own; an
+answer within the limit of time; few lines of errors, each plain; nothing in the output that is
+not printable; JSON, XML and annotations are whole; Markdown holds nothing live; a text that is read
+is printed so that it is read as the same again; ``diff`` finds what is another computation; a
+stage that cannot be read is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import gc
+import gzip
+import io
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from random import Random
+from types import FrameType
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+from fusionscope.cli.main import main as fusionscope
+from fusionscope.dump import open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Module, parse, to_text
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+LIMIT_CPU_S = 20.0
+LARGEST_BYTES = 4 << 30  # of memory
+SMALL_BYTES = 9_000  # of texts that are damaged alone
+CHUNK = 500  # cases in one process
+
+# Small ones of every kind of record and compiler; of each only the stages that commands read.
+DUMPS = (
+    "cpu/elementwise", "cpu/concatenate", "cpu/loop", "cpu-multi-output/reductions",
+    "cpu-jaxlib-0.10/softmax", "cpu-without-fusion/elementwise", "h100/elementwise", "a100/dense",
+    "mi300x/concatenate", "a100-jaxlib-0.4.35/updates", "a100-xla-2023/updates",
+    "tpu-v5e/attention",
+)  # fmt: skip
+
+PLAN = """module = "jit_program"
+disable = ["cpu-code-dup"]
+allow = ["add* -> *"]
+forbid = ["* -> tanh*", "exponential -> reduce"]
+[set]
+cpu-concat.max_operands = 12
+[[kernel]]
+members = ["add*", "multiply*"]
+"""
+EXPECTATIONS = """[[expect]]
+fused = "* -> *"
+message = "keep these together"
+[[expect]]
+kernels = 1
+[[expect]]
+never_fused = "* -> *"
+where = { module = "jit_*" }
+[[expect]]
+one_kernel = ["*", "add"]
+[[expect]]
+bytes = "12 kB"
+where = { source = "model.py" }
+[[expect]]
+not_refused = ["unknown", "cpu-concat"]
+[[expect]]
+not_launched = ["copy", "reduce"]
+[[expect]]
+library_calls = []
+"""
+HOSTILE = (
+    "\x1b[31mred\x1b[0m", "\u202egnp.exe", "\u061c", "\u2028", "\u2029", "\x9b2J", "\r\rover",
+    "<script>alert(1)</script>", "<img src=x onerror=a>", "![x](http://a.b/c.png)",
+    "[here](javascript:a)", "@octocat", "https://example.org/x", "www.example.org", "a|b`c`",
+    "::error file=x::y", "%0A::warning::z", "../../etc/passwd", "/etc/passwd", "C:\\x",
+    "\N{PILE OF POO}", "\ud800", "A" * 3000, "{{7*7}}", "]]>", "&amp;", "a\nb", "\t", "",
+)  # fmt: skip
+NUMBERS = (
+    "0", "-1", "1", "2147483648", "9223372036854775807", "18446744073709551616",
+    "-9223372036854775809", "9" * 40, "1e999", "nan", "-inf", "0x7f", "1_000", "9" * 5000,
+)  # fmt: skip
+
+# ------------------------------------------------------------------------------------- damage
+
+Damage = Callable[[str, Random], str]
+
+
+def flip(text: str, random: Random) -> str:
+    characters = list(text)
+    for _ in range(random.choice((1, 1, 3, 30))):
+        if characters:
+            place = random.randrange(len(characters))
+            characters[place] = chr(ord(characters[place]) & 0xFF ^ (1 << random.randrange(8)))
+    return "".join(characters)
+
+
+def delete_lines(text: str, random: Random) -> str:
+    lines = text.split("\n")
+    start = random.randrange(len(lines))
+    del lines[start : start + random.choice((1, 1, 1, 5))]
+    return "\n".join(lines)
+
+
+def repeat_line(text: str, random: Random) -> str:
+    lines = text.split("\n")
+    lines.insert(random.randrange(len(lines) + 1), random.choice(lines))
+    return "\n".join(lines)
+
+
+def swap_lines(text: str, random: Random) -> str:
+    lines = text.split("\n")
+    a, b = random.randrange(len(lines)), random.randrange(len(lines))
+    lines[a], lines[b] = lines[b], lines[a]
+    return "\n".join(lines)
+
+
+def truncate(text: str, random: Random) -> str:
+    return text[: random.randrange(len(text) + 1)]
+
+
+def cut_out(text: str, random: Random) -> str:
+    start = random.randrange(len(text) + 1)
+    return text[:start] + text[start + random.choice((1, 2, 10, 300)) :]
+
+
+def _replaced(text: str, random: Random, pattern: str, new: Callable[[str], str]) -> str:
+    found = list(re.finditer(pattern, text))
+    if not found:
+        return text
+    chosen = random.choice(found)
+    return text[: chosen.start()] + new(chosen[0]) + text[chosen.end() :]
+
+
+def other_number(text: str, random: Random) -> str:
+    return _replaced(text, random, r"\d+", lambda _: random.choice(NUMBERS))
+
+
+def near_number(text: str, random: Random) -> str:
+    return _replaced(
+        text, random, r"\d{1,18}", lambda old: str(int(old) + random.choice((-1, 1, 7)))
+    )
+
+
+def hostile_name(text: str, random: Random) -> str:
+    name = random.choice(HOSTILE)
+    if random.random() < 0.5:
+        return _replaced(text, random, r'"[^"\n]*"', lambda _: f'"{name}"')
+    old = re.findall(r"%?[A-Za-z][\w.-]{2,}", text)
+    return text.replace(random.choice(old), name) if old else text
+
+
+def swap_tokens(text: str, random: Random) -> str:
+    found = list(re.finditer(r"[\w.%-]+|[^\w\s]", text))
+    if len(found) < 2:
+        return text
+    place = random.randrange(len(found) - 1)
+    a, b = found[place], found[min(place + random.choice((1, 1, 2, 9)), len(found) - 1)]
+    if a.end() > b.start():
+        return text
+    return text[: a.start()] + b[0] + text[a.end() : b.start()] + a[0] + text[b.end() :]
+
+
+def swap_words(text: str, random: Random) -> str:
+    """One word takes the place of another: opcodes, types, names, enumerators."""
+    words = re.findall(r"[A-Za-z_][\w.-]*", text)
+    return _replaced(text, random, r"[A-Za-z_][\w.-]*", lambda _: random.choice(words))
+
+
+def swap_values(text: str, random: Random) -> str:
+    """Two attributes exchange their values."""
+    found = list(re.finditer(r"(?<=[=:] )\S+|(?<==)(\{[^{}]*\}|[^\s,={}]+)", text))
+    if len(found) < 2:
+        return text
+    a, b = sorted(random.sample(found, 2), key=lambda each: each.start())
+    return text[: a.start()] + b[0] + text[a.end() : b.start()] + a[0] + text[b.end() :]
+
+
+def nest(text: str, random: Random) -> str:
+    return _replaced(text, random, r"[({\[]", lambda old: old * random.choice((2, 50, 20_000)))
+
+
+def repeat_part(text: str, random: Random) -> str:
+    start = random.randrange(len(text) + 1)
+    part = text[start : start + random.choice((1, 20, 400))]
+    return text[:start] + part * random.choice((2, 3, 100)) + text[start:]
+
+
+def insert(text: str, random: Random) -> str:
+    place = random.randrange(len(text) + 1)
+    return text[:place] + random.choice((*HOSTILE, "\0", "\ufeff", "\r\n", "}", '"')) + text[place:]
+
+
+DAMAGES: tuple[Damage, ...] = (
+    flip, delete_lines, repeat_line, swap_lines, truncate, cut_out, other_number, near_number,
+    near_number, hostile_name, hostile_name, swap_tokens, swap_words, swap_words, swap_values,
+    swap_values, nest, repeat_part, insert,
+)  # fmt: skip
+
+
+def damage(content: bytes, random: Random) -> bytes:
+    """Protos and archives as bytes, the rest as text."""
+    is_text = b"\0" not in content[:2000]
+    text = content.decode("utf-8" if is_text else "latin-1", "replace")
+    for _ in range(random.choice((1, 1, 1, 2, 3))):
+        text = random.choice(DAMAGES)(text, random) if is_text else _damaged(text, random)
+    return text.encode("utf-8" if is_text else "latin-1", "surrogatepass" if is_text else "replace")
+
+
+def _damaged(text: str, random: Random) -> str:
+    return random.choice((flip, flip, flip, truncate, cut_out, repeat_part))(text, random)
+
+
+def damage_place(path: Path, random: Random) -> None:
+    """Something else lies where a file was."""
+    path.unlink()
+    match random.randrange(6):
+        case 0:
+            path.symlink_to("nowhere")
+        case 1:
+            os.mkfifo(path)
+        case 2:
+            path.mkdir()
+        case 3:
+            path.symlink_to(path.name)
+        case 4:
+            path.symlink_to("/dev/zero")
+        case 5:
+            pass
+
+
+# -------------------------------------------------------------------------------------- seeds
+
+
+@cache
+def texts() -> tuple[bytes, ...]:
+    found = {
+        content
+        for folder in DUMPS
+        for file in sorted((SAMPLES / "dumps" / folder).iterdir())
+        if ".txt" in file.name
+        and (content := _content(file)).startswith(b"HloModule")
+        and len(content) < SMALL_BYTES
+    }
+    bare = {_without_tables(content) for content in found}
+    return tuple(sorted(found | bare | {_with_sources(content) for content in bare}))
+
+
+_TABLE = re.compile(
+    rb"^(FileNames|FunctionNames|FileLocations|StackFrames)\n(.+\n)+\n*", re.MULTILINE
+)
+
+
+def _without_tables(content: bytes) -> bytes:
+    """Without the lines on files and functions, so that damage is done to instructions."""
+    return re.sub(rb" ?stack_frame_id=\d+", b"", _TABLE.sub(b"", content))
+
+
+def _with_sources(content: bytes) -> bytes:
+    """As older compilers said where an instruction is from."""
+    source = rb'metadata={source_file="/home/user/model.py" source_line=7 '
+    return content.replace(b"metadata={", source)
+
+
+def _content(file: Path) -> bytes:
+    content = file.read_bytes()
+    return gzip.decompress(content) if file.suffix == ".gz" else content
+
+
+@cache
+def dump_files(folder: str) -> dict[str, bytes]:
+    """Of a dump, by name: its side files, and of its stages those around fusion passes."""
+    directory = SAMPLES / "dumps" / folder
+    (module, *_) = open_dump(directory).modules
+    stages = module.stages
+    wanted = {0, len(stages) - 1, stages.index(module.final) if module.final else 0}
+    for stage in module.fusion_stages[:4]:
+        wanted |= {stages.index(stage) - 1, stages.index(stage)}
+    dropped = {
+        file.path.name
+        for number, stage in enumerate(stages)
+        for file in (stage.text, stage.proto)
+        if file is not None and number not in wanted
+    }
+    return {
+        file.name.removesuffix(".gz"): _content(file)
+        for file in sorted(directory.iterdir())
+        if file.is_file() and file.name not in dropped
+    }
+
+
+@cache
+def baseline(folder: str) -> bytes:
+    with tempfile.TemporaryDirectory() as scratch:
+        put(Path(scratch) / "dump", dump_files(folder))
+        file = f"{scratch}/baseline.json"
+        run_here(["check", f"{scratch}/dump", "--baseline", file, "--update"], Path(scratch))
+        return Path(file).read_bytes()
+
+
+def put(directory: Path, files: dict[str, bytes]) -> None:
+    directory.mkdir()
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+
+
+# -------------------------------------------------------------------------------------- cases
+
+
+@dataclass
+class Case:
+    """``arguments`` of the command that runs in ``place``; ``text`` is the original and the damaged
+    text where only these two matter, ``damaged`` the files of the dump that were damaged."""
+
+    place: Path
+    arguments: list[str] = field(default_factory=list)
+    texts: tuple[bytes, bytes] | None = None
+    damaged: tuple[Path, ...] = ()
+
+
+def make_case(seed: int, number: int, place: Path) -> Case:
+    random = Random(f"{seed} {number}")
+    case = Case(place)
+    makers, weights = zip(*CASES, strict=True)
+    (make,) = random.choices(makers, weights)
+    make(case, random)
+    return case
+
+
+def damaged_text(case: Case, random: Random) -> Path:
+    original = random.choice(texts())
+    case.texts = original, damage(original, random)
+    (case.place / "original.hlo").write_bytes(original)
+    damaged = case.place / random.choice(("damaged.hlo", "module_0001.f.before_optimizations.txt"))
+    damaged.write_bytes(case.texts[1])
+    return damaged
+
+
+def damaged_dump(case: Case, random: Random) -> Path:
+    directory = case.place / "dump"
+    put(directory, dump_files(random.choice(DUMPS)))
+    if random.random() < 0.4:
+        hostile_everywhere(directory, random)
+    chosen = random.sample(sorted(directory.iterdir()), random.choice((0, 1, 1, 2, 3)))
+    for file in chosen:
+        if random.random() < 0.06:
+            damage_place(file, random)
+        elif random.random() < 0.05:
+            packed = damage(gzip.compress(file.read_bytes()), random)
+            file.unlink()
+            file.with_name(f"{file.name}.gz").write_bytes(packed)
+        elif random.random() < 0.05:
+            name = damage(file.name.encode(), random).replace(b"/", b"").replace(b"\0", b"")[:250]
+            file.rename(os.fsdecode(os.fsencode(directory) + b"/" + (name.strip(b".") or b"x")))
+        else:
+            file.write_bytes(damage(file.read_bytes(), random))
+    case.damaged = tuple(chosen)
+    return directory
+
+
+def hostile_everywhere(directory: Path, random: Random) -> None:
+    """One text, or the name of the module, is another one in all files."""
+    name = random.choice(HOSTILE).encode("utf-8", "surrogatepass")
+    files = [file for file in sorted(directory.iterdir()) if file.is_file()]
+    found = re.findall(
+        rb'(?:op_name|source_file)="([^"\n]+)"|^\d+ "([^"\n]+)"',
+        b"\n".join(file.read_bytes() for file in files if ".txt" in file.name),
+        re.MULTILINE,
+    )
+    words = sorted({one or other for one, other in found})
+    if words and random.random() < 0.8:
+        old = random.choice(words)
+        places = ((b'"' + old + b'"', b'"' + name + b'"'),)
+    else:
+        places = ((b"HloModule jit_program", b"HloModule " + name),)
+        for file in files:
+            new = file.name.replace("jit_program", os.fsdecode(name.replace(b"/", b"_"))[:100])
+            with contextlib.suppress(OSError, ValueError):
+                file.rename(file.with_name(new))
+        files = [file for file in sorted(directory.iterdir()) if file.is_file()]
+    for file in files:
+        content = file.read_bytes()
+        for old, new_bytes in places:
+            content = content.replace(old, new_bytes)
+        file.write_bytes(content)
+
+
+def whole_dump(case: Case, random: Random, *folders: str) -> tuple[str, Path]:
+    folder = random.choice(folders or DUMPS)
+    put(case.place / "dump", dump_files(folder))
+    return folder, case.place / "dump"
+
+
+def format_of(random: Random, *formats: str) -> list[str]:
+    return ["--format", random.choice(formats)]
+
+
+def case_parse(case: Case, random: Random) -> None:
+    file = damaged_text(case, random)
+    more = random.choice(([], ["--print"], ["--print"], ["--format", "json"]))
+    case.arguments = ["parse", file.name, *more]
+
+
+def case_diff(case: Case, random: Random) -> None:
+    file = damaged_text(case, random)
+    case.arguments = ["diff", "original.hlo", file.name, "--exit-code"]
+
+
+def case_text(case: Case, random: Random) -> None:
+    file = damaged_text(case, random)
+    command = random.choice(("explain", "history", "verify", "check"))
+    case.arguments = [command, file.name]
+    if command == "check":
+        (case.place / "expect.toml").write_text(EXPECTATIONS)
+        case.arguments += ["--expect", "expect.toml", *format_of(random, *CHECK_FORMATS)]
+
+
+FORMATS = ("text", "json", "markdown")
+CHECK_FORMATS = (*FORMATS, "junit", "sarif", "github")
+
+
+def case_explain(case: Case, random: Random) -> None:
+    damaged_dump(case, random)
+    more = random.choice(([], [], ["--boundaries"], ["--disable", "fusion"], ["--top", "99"]))
+    case.arguments = ["explain", "dump", *more, *format_of(random, *FORMATS)]
+
+
+def case_history(case: Case, random: Random) -> None:
+    damaged_dump(case, random)
+    name = random.choice(([], [], ["fusion"], ["add.1"]))
+    case.arguments = ["history", "dump", *name, *format_of(random, *FORMATS)]
+
+
+def case_verify(case: Case, random: Random) -> None:
+    damaged_dump(case, random)
+    case.arguments = ["verify", "dump", *format_of(random, *FORMATS)]
+
+
+def case_diff_dumps(case: Case, random: Random) -> None:
+    damaged_dump(case, random)
+    put(case.place / "other", dump_files(random.choice(DUMPS)))
+    pair = random.choice((["dump", "other"], ["other", "dump"], ["dump@pre-fusion", "dump@final"]))
+    case.arguments = ["diff", *pair, *format_of(random, *FORMATS)]
+
+
+def case_check(case: Case, random: Random) -> None:
+    damaged_dump(case, random)
+    (case.place / "expect.toml").write_text(EXPECTATIONS)
+    case.arguments = ["check", "dump", "--expect", "expect.toml"]
+    case.arguments += format_of(random, *CHECK_FORMATS)
+
+
+def side_file(case: Case, random: Random, name: str, content: bytes) -> str:
+    file = case.place / name
+    file.write_bytes(damage(content, random))
+    if random.random() < 0.03:
+        damage_place(file, random)
+    return name
+
+
+def case_expectations(case: Case, random: Random) -> None:
+    whole_dump(case, random, "cpu/elementwise", "cpu/concatenate")
+    name = side_file(case, random, "expect.toml", EXPECTATIONS.encode())
+    case.arguments = ["check", "dump", "--expect", name, *format_of(random, *CHECK_FORMATS)]
+
+
+def case_baseline(case: Case, random: Random) -> None:
+    folder, _ = whole_dump(case, random, "cpu/elementwise", "cpu/loop", "h100/elementwise")
+    name = side_file(case, random, "baseline.json", baseline(folder))
+    case.arguments = ["check", "dump", "--baseline", name, *format_of(random, *CHECK_FORMATS)]
+
+
+def case_plan(case: Case, random: Random) -> None:
+    whole_dump(case, random, "cpu/elementwise", "cpu/concatenate")
+    name = side_file(case, random, "plan.toml", PLAN.encode())
+    command = random.choice((["explain", "dump"], ["rerun", "dump", *NO_PYTHON]))
+    case.arguments = [*command, "--plan", name]
+
+
+NO_PYTHON = ["--python", "/bin/true", "--limit", "5"]
+
+
+def case_device(case: Case, random: Random) -> None:
+    whole_dump(case, random, "h100/elementwise", "a100/dense")
+    content = dump_files("h100/elementwise")["module_0001.jit_program.gpu_target_config.pbtxt"]
+    name = side_file(case, random, "device.pbtxt", content)
+    command = random.choice((["explain", "dump"], ["verify", "dump"]))
+    case.arguments = [*command, "--device", name]
+
+
+def case_study(case: Case, random: Random) -> None:
+    (case.place / "study").mkdir()
+    content = (SAMPLES / "cartpole" / "study.toml").read_bytes()
+    (case.place / "study" / "study.toml").write_bytes(damage(content, random))
+    case.arguments = ["study", "study", "--device", "cpu", "--size", "64", *NO_PYTHON]
+
+
+def case_capture(case: Case, random: Random) -> None:
+    file = damaged_text(case, random)
+    case.texts = None
+    case.arguments = ["capture", file.name, *NO_PYTHON]
+
+
+def case_rerun(case: Case, random: Random) -> None:
+    damaged_dump(case, random)
+    if random.random() < 0.3:
+        case.arguments = ["tune", "dump", "--python", "/bin/true", "--budget", "2"]
+    else:
+        change = random.choice((["--replay"], ["--no-fusion"], ["--disable", "fusion"]))
+        case.arguments = ["rerun", "dump", *change, *NO_PYTHON]
+
+
+def case_options(case: Case, random: Random) -> None:
+    """Words of the command line itself."""
+    whole_dump(case, random, "cpu/elementwise")
+    words = damage(b"add.1 -> tanh*", random).replace(b"\0", b"").decode("utf-8", "replace")[:5000]
+    case.arguments = random.choice(
+        (
+            ["rules", words], ["explain", "dump", "--allow", words], ["history", "dump", words],
+            ["explain", "dump", "--set", words], ["explain", words],
+            ["diff", f"dump@{words}", "dump"], ["history", f"dump@{words}"],
+            ["explain", "dump", "--module", words], ["explain", "dump", "--reason", words],
+            ["explain", "dump", "--source", words], ["explain", "dump", "--op", words],
+            ["explain", "dump", "--device", words], ["explain", "dump", "--rules", words],
+            ["explain", "dump", "--output", f"out/{words}"], ["capture", words, *NO_PYTHON],
+            ["capture", "dump", "--arg", words, *NO_PYTHON],
+            ["check", "dump", "--tolerance", words],
+        )
+    )  # fmt: skip
+    if "--" not in words:
+        case.arguments = [each if each != words else words or "x" for each in case.arguments]
+
+
+CASES: tuple[tuple[Callable[[Case, Random], None], float], ...] = (
+    (case_parse, 30), (case_diff, 20), (case_text, 10), (case_explain, 8), (case_history, 6),
+    (case_verify, 6), (case_diff_dumps, 4), (case_check, 4), (case_expectations, 3),
+    (case_baseline, 3), (case_plan, 3), (case_device, 2), (case_study, 1), (case_capture, 1),
+    (case_rerun, 2), (case_options, 3),
+)  # fmt: skip
+
+# ------------------------------------------------------------------------------------ running
+
+
+class Hang(BaseException):
+    """Raised by an alarm."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    errors: str
+    hung: str = ""
+
+
+def _alarm(_number: int, frame: FrameType | None) -> None:
+    raise Hang("".join(traceback.format_stack(frame, 4)))
+
+
+def run_here(arguments: list[str], place: Path, limit_s: float = 60.0) -> Answer:
+    """The console script in this process."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2)]
+    kept = sys.argv, sys.stdout, sys.stderr, Path.cwd()
+    code, hung = 0, ""
+    try:
+        os.chdir(place)
+        sys.argv = ["fusionscope", *arguments]
+        sys.stdout, sys.stderr = streams
+        for number in (signal.SIGALRM, signal.SIGVTALRM):
+            signal.signal(number, _alarm)
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
+        signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_CPU_S)
+        faulthandler.dump_traceback_later(2 * limit_s, exit=True, file=sys.__stderr__)
+        try:
+            fusionscope()
+        except SystemExit as leave:
+            code = leave.code if isinstance(leave.code, int) else 99
+        except Hang as alarm:
+            hung = str(alarm)
+        except BaseException:
+            code = 98
+            sys.stderr.write(traceback.format_exc())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        faulthandler.cancel_dump_traceback_later()
+        sys.argv, sys.stdout, sys.stderr, before = kept
+        os.chdir(before)
+        gc.enable()
+    for stream in streams:
+        with contextlib.suppress(ValueError):
+            stream.flush()
+    out, errors = (stream.buffer.getvalue().decode("utf-8", "replace") for stream in streams)
+    return Answer(code, out, errors, hung)
+
+
+def run_apart(arguments: list[str], place: Path, limit_s: float) -> Answer:
+    """In a process of its own."""
+    command = [sys.executable, "-m", "fusionscope", *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=place, capture_output=True, timeout=limit_s, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return Answer(0, "", "", f"{limit_s} s")
+    except ValueError:  # a word of the command line that no process can be given
+        return Answer(2, "", "")
+    return Answer(
+        done.returncode,
+        done.stdout.decode("utf-8", "replace"),
+        done.stderr.decode("utf-8", "replace"),
+    )
+
+
+# ------------------------------------------------------------------------------------ judging
+
+_SPAN = re.compile(r"`[^`\n]*`")
+_LIVE = re.compile(
+    r"(?<!\\)\]\(|<(?!br>)[A-Za-z/!]|(?<![\w&;])@\w|\bhttps?://|\bwww\.|javascript:", re.IGNORECASE
+)
+
+
+def faults(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
+    """What is not so: its kind, and more about it."""
+    if answer.hung:
+        yield "hang", answer.hung
+        return
+    if "Traceback (most" in answer.errors:
+        yield "traceback", answer.errors.strip().splitlines()[-1]
+    elif "mistake of fusionscope" in answer.errors:
+        yield "own mistake", answer.errors
+    if answer.code not in (0, 1, 2):
+        yield "exit code", f"{answer.code} {answer.errors[-300:]}"
+    if "not enough memory" in answer.errors:
+        yield "memory", answer.errors
+    lines = answer.errors.splitlines()
+    if len(lines) > 12 or any(len(line) > 5500 for line in lines):
+        yield "long errors", f"{len(lines)} lines, {max(map(len, lines))} characters"
+    if answer.code == 2 and not lines:
+        yield "no word", repr(case.arguments)
+    for name, stream in (("out", answer.out), ("errors", answer.errors)):
+        is_print = "--print" in case.arguments  # a module is written as it was read
+        odd = [each for each in stream if not each.isprintable() and each != "\n"]
+        if odd and not is_print:
+            yield f"control characters in {name}", repr(odd[:5])
+    if answer.code != 2:
+        with contextlib.suppress(IndexError):
+            yield from _badly_formed(case.arguments, answer.out)
+    if case.texts is not None:
+        yield from _silent_changes(case, answer)
+    yield from _untold(case, answer)
+
+
+def _badly_formed(arguments: list[str], out: str) -> Iterator[tuple[str, str]]:
+    wanted = arguments[arguments.index("--format") + 1] if "--format" in arguments else "text"
+    if wanted in ("json", "sarif"):
+        try:
+            content = json.loads(out, parse_constant=_no_constant)
+        except ValueError as error:
+            yield "bad JSON", str(error)
+            return
+        if wanted == "sarif":
+            for result in content["runs"][0]["results"]:
+                for place in result.get("locations", ()):
+                    uri = unquote(place["physicalLocation"]["artifactLocation"]["uri"])
+                    if uri.startswith(("/", "\\")) or ".." in uri.split("/") or ":" in uri:
+                        yield "path outside", uri
+    elif wanted == "junit":
+        try:
+            ElementTree.fromstring(out)
+        except ElementTree.ParseError as error:
+            yield "bad XML", str(error)
+    elif wanted == "github":
+        for line in out.splitlines():
+            if not re.match(r"::(error|notice|warning) ", line):
+                yield "bad annotation", line
+            for path in re.findall(r"file=([^,:]*)", line.partition("::")[2].partition("::")[0]):
+                named = unquote(path)
+                if named.startswith(("/", "\\")) or ".." in named.split("/"):
+                    yield "path outside", named
+    elif wanted == "markdown":
+        bare = _SPAN.sub("", out)
+        if (live := _LIVE.search(bare)) is not None:
+            yield "live Markdown", bare[max(0, live.start() - 60) : live.end() + 60]
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _silent_changes(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
+    assert case.texts is not None
+    module = _module(case.texts[1])
+    if module is None:
+        if answer.code == 0 and not answer.errors.strip():
+            yield "unreadable and silent", repr(case.arguments)
+        return
+    if case.arguments[0] == "parse":
+        if answer.code != 0:
+            yield "refused by the command alone", answer.errors
+        again = _module(to_text(module).encode("utf-8", "replace"))
+        if again is None or to_text(again) != to_text(module):
+            yield "printed otherwise", ""
+    elif case.arguments[0] == "diff" and answer.code == 0 and not answer.errors:
+        before, after = (_meaning(each) for each in (_module(case.texts[0]), module) if each)
+        if before != after:
+            changed = list((before - after) + (after - before))
+            yield "silent change", "\n    ".join(map(str, changed[:4]))
+
+
+def _module(content: bytes) -> Module | None:
+    try:
+        text = content.decode("utf-8", "replace").removeprefix("\ufeff")
+        module = parse(text)
+        module.check()
+        to_text(module)
+    except (UnusableInput, RecursionError):
+        return None
+    return module
+
+
+# What says nothing about what is computed.
+_SAYS_NOTHING = frozenset({"metadata", "origin", "frontend_attributes"})
+
+
+def _meaning(module: Module) -> Counter[str]:
+    """Each instruction with what it reads, without any name: where two of these differ, something
+    else is computed, unless nothing reads it."""
+    found: Counter[str] = Counter()
+    for computation in module.computations:
+        for each in computation.instructions:
+            attributes = sorted(
+                f"{key}={re.sub(r'%[^ ,}]+', '%', str(value))}"
+                for key, value in each.attributes.items()
+                if key not in _SAYS_NOTHING and not each.called
+            )
+            operands = [f"{operand.opcode} {operand.shape}" for operand in each.operands]
+            root = "ROOT " if each is computation.root else ""
+            found[f"{root}{each.shape} {each.opcode} {operands} {attributes} {each.literal}"] += 1
+    return found
+
+
+def _untold(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
+    """``history`` and ``verify`` read every stage."""
+    if case.arguments[0] != "history" or answer.code == 2:
+        return
+    said = re.sub(r"\s", "", answer.out + answer.errors)
+    for file in case.damaged:
+        if not re.search(r"\.\d{4}\..*after_.*\.txt$", file.name) or not file.is_file():
+            continue
+        if _module(file.read_bytes()) is None and file.name not in said:
+            yield "unreadable stage untold", file.name
+
+
+# ---------------------------------------------------------------------------------------- main
+
+
+def work(options: argparse.Namespace) -> None:
+    """One chunk of cases; tells each as a line of JSON."""
+    run = run_apart if options.processes else run_here
+    resource.setrlimit(resource.RLIMIT_AS, (LARGEST_BYTES, LARGEST_BYTES))
+    for number in range(options.start, options.start + options.count):
+        place = Path(tempfile.mkdtemp(prefix=f"fuzz-{number}-"))
+        try:
+            case = make_case(options.seed, number, place)
+            began = time.process_time()
+            answer = run(case.arguments, place, options.limit)
+            took = time.process_time() - began
+            found = list(faults(case, answer))
+            if found and options.keep:
+                kept = Path(options.keep) / str(number)
+                shutil.rmtree(kept, ignore_errors=True)
+                shutil.copytree(place, kept, symlinks=True, copy_function=_copy)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        told = {"number": number, "faults": found, "arguments": case.arguments, "took": took}
+        print(json.dumps(told | {"code": answer.code, "silent": not answer.errors}), flush=True)
+        if number % 50 == 0:
+            gc.collect()
+
+
+def _copy(source: str, target: str) -> str:
+    return shutil.copy2(source, target) if Path(source).is_file() else target
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds for one case")
+    parser.add_argument("--processes", action="store_true")
+    parser.add_argument("--keep", metavar="DIR")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(options)
+        return 0
+    kinds: Counter[str] = Counter()
+    codes: Counter[str] = Counter()
+    next_number, end = options.start, options.start + options.count
+    while next_number < end:
+        count = min(CHUNK, end - next_number)
+        own = [
+            "--seed",
+            str(options.seed),
+            "--limit",
+            str(options.limit),
+            "--start",
+            str(next_number),
+            "--count",
+            str(count),
+        ]
+        own += ["--processes"] if options.processes else []
+        own += ["--keep", str(Path(options.keep).resolve())] if options.keep else []
+        command = [sys.executable, __file__, "--worker", *own]
+        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert worker.stdout is not None
+        last = next_number - 1
+        for line in worker.stdout:
+            told = json.loads(line)
+            last = told["number"]
+            codes[f"exit code {told['code']}"] += 1
+            for kind, more in told["faults"]:
+                kinds[kind] += 1
+                words = " ".join(told["arguments"])[:200]
+                print(f"{last}: {kind}: {words!a}\n    {more[:600]!a}", flush=True)
+        if worker.wait():
+            last += 1
+            kinds["died"] += 1
+            print(f"{last}: died of {worker.returncode}", flush=True)
+        next_number = last + 1
+        print(f"-- {next_number - options.start} cases, {kinds.total()} faults", flush=True)
+    for kind, count in [*sorted(codes.items()), *kinds.most_common()]:
+        print(f"{count:7,}  {kind}")
+    return int(bool(kinds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
