@@ -41,7 +41,10 @@ class Evidence:
     def __init__(self) -> None:
         self._origin: dict[str, str] = {}
         self._went_into: dict[str, list[str]] = defaultdict(list)
-        self._by_pair: dict[str, list[tuple[str, Reason]]] = defaultdict(list)
+        # The last word on each pair, with its place among all that was said.
+        self._by_pair: dict[str, dict[str, tuple[int, Reason]]] = defaultdict(dict)
+        self._rules: dict[str, set[str]] = defaultdict(set)
+        self._count = 0
         self._by_producer: dict[str, Reason] = {}
 
     def reason(self, producer: str, consumer: str) -> Reason | None:
@@ -50,15 +53,18 @@ class Evidence:
         What was said last of the pair counts, or else what was said last of the producer together
         with all its consumers: PriorityFusion fuses a producer into all of them or none.
         """
-        parts = self._wholes(consumer) | {_ANY}
-        for name, reason in reversed(self._by_pair.get(producer, [])):
-            if name in parts:
-                return reason
+        said = self._by_pair.get(producer)
+        if said:
+            parts = self._wholes(consumer) | {_ANY}
+            fewer, more = (parts, said) if len(parts) < len(said) else (said, parts)
+            found = [said[name] for name in fewer if name in more]
+            if found:
+                return max(found, key=lambda each: each[0])[1]
         return self._by_producer.get(producer)
 
     def rules_of(self, producer: str) -> frozenset[str]:
         """The rules by which ``producer`` was kept out of any of its consumers."""
-        return frozenset(reason.rule for _, reason in self._by_pair.get(producer, ()))
+        return frozenset(self._rules.get(producer, ()))
 
     def _wholes(self, name: str) -> set[str]:
         """``name`` and every fusion that it became a part of."""
@@ -84,7 +90,9 @@ class Evidence:
         if consumer is None:
             self._by_producer[origin] = reason
         else:
-            self._by_pair[origin].append((consumer, reason))
+            self._count += 1
+            self._by_pair[origin][consumer] = self._count, reason
+            self._rules[origin].add(reason.rule)
 
     def add_decisions(self, decisions: Iterable[Decision]) -> None:
         """A Fusion Explorer record."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from math import inf
 from pathlib import PurePath
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
@@ -18,6 +19,7 @@ from fusionscope.dump.device import Device, describe
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.advice import RULE_TEXTS, advice_for
 from fusionscope.explain.boundaries import find_boundaries
+from fusionscope.explain.carriers import Carriers, Step, Uses
 from fusionscope.explain.costs import cost_facts
 from fusionscope.explain.evidence import Evidence, Reason, read_evidence
 from fusionscope.explain.replayed import Replayed, replay_passes
@@ -36,8 +38,7 @@ from fusionscope.explain.result import (
 )
 from fusionscope.explain.what_if import what_if
 from fusionscope.history.kernels import Kernel, find_kernels
-from fusionscope.history.operations import flatten
-from fusionscope.history.outcomes import Outcome, Pair, find_pairs, is_looked_through, with_parts
+from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Instruction, Module, SourceLocation
 from fusionscope.replay.passes import find_runs
@@ -47,6 +48,9 @@ from fusionscope.rules.gpu.fusion import AllUsers
 from fusionscope.rules.messages import RULE_IDS, UNKNOWN, rule_of
 
 Content = TypeVar("Content")
+
+# What is recorded and what is replayed, and all rules that kept a producer out of consumers.
+_Answer: TypeAlias = "tuple[Reason | None, Reason | None, frozenset[str]]"
 
 NO_FINAL = "no after_optimizations stage (did the compiler die?): {stage} stands for it"
 
@@ -459,54 +463,6 @@ def _recorded_on(module: DumpedModule, before: Stage, following: Sequence[Stage]
     return before
 
 
-class _Carriers:
-    """Which instructions of the stage that the recorded pass worked on stand for a pair.
-
-    Between the stage before all fusion and that one, instructions were renamed and some fused.
-    """
-
-    def __init__(self, base: NumberedModule) -> None:
-        self._parts = base.parts
-        self._executions = {execution.path: execution for execution in base.executions}
-        self._makers: dict[tuple[object, int], list[Instruction]] = defaultdict(list)
-        for execution in base.executions:
-            elements: dict[int, Instruction] = {}
-            for instruction, value in execution.values.items():
-                for number in flatten(value):
-                    if not is_looked_through(instruction):
-                        self._makers[execution.path, number].append(instruction)
-                    elif instruction.opcode == "get-tuple-element":
-                        elements.setdefault(number, instruction)
-            for number, element in elements.items():  # of what has results that are no numbers
-                self._makers[execution.path, number].append(element)
-
-    def find(self, pair: Pair) -> list[tuple[str, str]]:
-        """Names of a reading instruction and what it reads, one for each step from the producer to
-        the consumer: a bitcast or tuple in between is asked about on its own."""
-        execution = self._executions.get(pair.path)
-        readers = with_parts(pair.readers, self._parts)
-        found: list[tuple[str, str]] = []
-        makers = (self._makers.get((pair.path, number)) for number in pair.chain)
-        for producer in next(filter(None, makers), ()) if execution else ():
-            # What holds the value, and the tuple, element or barrier that it was last seen in.
-            pending = [(producer, producer, user) for user in producer.users]
-            while pending:
-                read, last, user = pending.pop(0)
-                if is_looked_through(user):
-                    if user.opcode in ("bitcast", "reshape"):
-                        found.append((read.name, user.name))
-                        read = user
-                    else:
-                        found.append((last.name, user.name))
-                    pending.extend((read, user, next_user) for next_user in user.users)
-                elif execution is not None and not (
-                    readers.isdisjoint(execution.computed.get(user, ()))
-                    and readers.isdisjoint(flatten(execution.values.get(user, ())))
-                ):
-                    found += dict.fromkeys([(read.name, user.name), (last.name, user.name)])
-        return found or [(pair.producer.name, pair.consumer.name)]
-
-
 @dataclass(frozen=True, slots=True)
 class _Why:
     """The reason of a pair, who gives it, and what the replay says where that is another one."""
@@ -527,19 +483,42 @@ class _Reasons:
     ) -> None:
         self._recorded = recorded
         self._replayed = replayed
-        self._carriers = _Carriers(base)
+        self._carriers = Carriers(base)
+        # What is said of the steps of a value that all its readers share.
+        self._said: dict[Uses, _Said] = {}
+        self._asked: dict[Hashable, _Answer] = {}
+
+    def _ask(self, pair: Pair) -> _Answer:
+        key = pair.path, pair.chain, pair.readers  # those of one value often have the same readers
+        known = self._asked.get(key)
+        if known is not None:
+            return known
+        uses, steps = self._carriers.find(pair)
+        is_found = bool(uses.passed_on or steps)
+        if not is_found:
+            steps = [Step(0, pair.producer.name, pair.consumer.name)]
+        shared = self._said.get(uses)
+        if shared is None:
+            shared = self._said[uses] = _Said()
+            for step in uses.passed_on:
+                shared.add(step, self._recorded, self._replayed)
+        own = _Said()
+        for step in steps:
+            own.add(step, self._recorded, self._replayed)
+        both = (shared, own)
+        recorded = min((s.recorded for s in both if s.recorded), key=_place, default=None)
+        replayed = min((s.decided for s in both if s.decided), key=_place, default=None)
+        end = replayed[0] if replayed else inf
+        if replayed is None:
+            replayed = max((s.undecided for s in both if s.undecided), key=_place, default=None)
+        also = shared.rules_until(end) | own.rules_until(end)
+        answer = recorded[1] if recorded else None, replayed[1] if replayed else None, also
+        if is_found:
+            self._asked[key] = answer
+        return answer
 
     def find(self, pair: Pair) -> _Why:
-        recorded: Reason | None = None
-        replayed: Reason | None = None
-        also: frozenset[str] = frozenset()
-        for producer, consumer in self._carriers.find(pair):
-            if self._recorded is not None and recorded is None:
-                recorded = self._recorded.reason(producer, consumer)
-            if self._replayed is not None and (replayed is None or _is_of_bitcasts(replayed)):
-                further = self._replayed.reason(self._replayed.main_pass, producer, consumer)
-                replayed = further or replayed
-                also |= self._replayed.rules_of(producer)
+        recorded, replayed, also = self._ask(pair)
         if replayed is not None and self._replayed is not None and replayed.rule in _AT_A_LIBRARY:
             library = self._replayed.reason(
                 "dot-library-rewriter", pair.producer.name, pair.consumer.name
@@ -565,6 +544,46 @@ class _Reasons:
         if recorded.rule in also:  # what is recorded is why another consumer was refused
             return _Why(replayed, "re-evaluated")
         return _Why(recorded, "disagree", replayed)
+
+
+class _Said:
+    """What record and replay say of some steps, in their order.
+
+    Of the recorded reasons the first one counts. Of the replayed ones the first one does that says
+    more than that bitcasts stand between, or else the last one.
+    """
+
+    __slots__ = ("decided", "recorded", "rules", "undecided")
+
+    def __init__(self) -> None:
+        self.recorded: tuple[int, Reason] | None = None
+        self.decided: tuple[int, Reason] | None = None
+        self.undecided: tuple[int, Reason] | None = None
+        # The rules by which the producers of all steps up to one were kept out of consumers.
+        self.rules: list[tuple[int, frozenset[str]]] = []
+
+    def add(self, step: Step, recorded: Evidence | None, replayed: Replayed | None) -> None:
+        if recorded is not None and self.recorded is None:
+            reason = recorded.reason(step.producer, step.consumer)
+            if reason is not None:
+                self.recorded = step.place, reason
+        if replayed is not None and self.decided is None:
+            reason = replayed.reason(replayed.main_pass, step.producer, step.consumer)
+            if reason is not None and _is_of_bitcasts(reason):
+                self.undecided = step.place, reason
+            elif reason is not None:
+                self.decided = step.place, reason
+            known = self.rules[-1][1] if self.rules else frozenset()
+            rules = replayed.rules_of(step.producer)
+            if not rules <= known:
+                self.rules.append((step.place, known | rules))
+
+    def rules_until(self, place: float) -> frozenset[str]:
+        return next((rules for at, rules in reversed(self.rules) if at <= place), frozenset())
+
+
+def _place(found: tuple[int, Reason]) -> int:
+    return found[0]
 
 
 def _is_of_bitcasts(reason: Reason) -> bool:
@@ -594,7 +613,7 @@ def _pair_facts(
             advice_for(
                 why.reason.rule,
                 tuple(map(_boundary, (pair.producer, pair.consumer))),
-                shared=len(pair.producer.users) > 1,
+                shared=pair.producer.user_count > 1,
             ),
             why.reason.numbers,
             why.otherwise.rule if why.otherwise else None,

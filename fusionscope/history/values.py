@@ -548,6 +548,8 @@ def _collect(execution: Execution, first_count: int) -> None:
             for position, operand in enumerate(operands):
                 own = readers[position : position + 1] if is_split else readers
                 operand_value = block.values[operand]
+                if instruction.opcode == "get-tuple-element" and not isinstance(operand_value, int):
+                    operand_value = value  # of what it takes an element of, it reads no other one
                 for number in (
                     (operand_value,) if isinstance(operand_value, int) else flatten(operand_value)
                 ):

@@ -333,6 +333,10 @@ class Instruction:
         return tuple([instructions[i] for i in self.computation.users[self.index]])
 
     @property
+    def user_count(self) -> int:
+        return len(self.computation.users[self.index])
+
+    @property
     def attributes(self) -> dict[str, str]:
         """Every attribute, verbatim."""
         return split_attributes(self.statement.attributes)

@@ -1,0 +1,181 @@
+"""Which instructions of the stage that the recorded pass worked on stand for a pair.
+
+Between the stage before all fusion and that one, instructions were renamed and some fused.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fusionscope.history.operations import Value, flatten
+from fusionscope.history.outcomes import Pair, is_looked_through, with_parts
+from fusionscope.history.values import Execution, NumberedModule
+from fusionscope.hlo import Instruction
+
+_Indices = tuple[int, ...]
+
+
+class Step(NamedTuple):
+    """Names of an instruction and of one that reads it. ``place`` orders the steps of a value."""
+
+    place: int
+    producer: str
+    consumer: str
+
+
+@dataclass(slots=True, eq=False)
+class Uses:
+    """How a value reaches what reads it: ``passed_on`` are the steps into bitcasts, tuples and
+    other instructions that only pass it on, ``reads`` those into each instruction that computes
+    something of it."""
+
+    passed_on: list[Step] = field(default_factory=list)
+    reads: dict[Instruction, list[Step]] = field(default_factory=dict)
+    count: int = 0
+
+    def add(self, steps: list[Step], producer: Instruction, consumer: Instruction) -> None:
+        steps.append(Step(self.count, producer.name, consumer.name))
+        self.count += 1
+
+
+class Carriers:
+    """Finds the steps from producers to consumers. ``base`` is the stage that the recorded pass
+    worked on."""
+
+    def __init__(self, base: NumberedModule) -> None:
+        self._parts = base.parts
+        # Who makes a value, with the indices that lead to it in a tuple; who computes it inside.
+        self._makers: dict[tuple[Hashable, int], list[tuple[Instruction, _Indices]]]
+        self._makers = defaultdict(list)
+        self._computing: dict[tuple[Hashable, int], dict[Instruction, None]] = defaultdict(dict)
+        for execution in base.executions:
+            self._add(execution)
+        self._uses: dict[tuple[Hashable, int], Uses] = {}
+        self._slots: dict[Instruction, dict[int, list[int]]] = {}
+        self._readers: dict[Instruction, tuple[dict[int, list[Instruction]], list[Instruction]]]
+        self._readers = {}
+
+    def _add(self, execution: Execution) -> None:
+        path = execution.path
+        elements: dict[int, Instruction] = {}
+        for instruction, value in execution.values.items():
+            if not is_looked_through(instruction):
+                for number, indices in _places(value):
+                    self._makers[path, number].append((instruction, indices))
+                    self._computing[path, number][instruction] = None
+                for number in execution.computed.get(instruction, ()):
+                    self._computing[path, number][instruction] = None
+            elif instruction.opcode == "get-tuple-element":
+                for number in flatten(value):
+                    elements.setdefault(number, instruction)
+        for number, element in elements.items():  # of what has results that are no numbers
+            self._makers[path, number].append((element, ()))
+
+    def find(self, pair: Pair) -> tuple[Uses, list[Step]]:
+        """The uses of the value that a pair is about, and those of its steps that end in the
+        consumer. A bitcast or tuple in between is asked about on its own."""
+        keys = ((pair.path, number) for number in pair.chain)
+        key = next((key for key in keys if key in self._makers), None)
+        if key is None:
+            return _NO_USES, []
+        uses = self._uses.get(key)
+        if uses is None:
+            uses = self._uses[key] = self._follow(key)
+        steps: list[Step] = []
+        found = [
+            self._computing.get((pair.path, number), {})
+            for number in with_parts(pair.readers, self._parts)
+        ]
+        if sum(map(len, found)) < len(uses.reads):
+            for reader in {reader: None for each in found for reader in each}:
+                steps += uses.reads.get(reader, ())
+        else:
+            for reader, own in uses.reads.items():
+                if any(reader in each for each in found):
+                    steps += own
+        return uses, sorted(steps)
+
+    def _follow(self, key: tuple[Hashable, int]) -> Uses:
+        """Breadth first, from each instruction that makes the value."""
+        uses = Uses()
+        for maker, path in self._makers[key]:
+            # What holds the value, what it was last seen in, and where in the tuple that is.
+            pending = deque((maker, maker, user, path) for user in self._users(maker, path))
+            seen = set(pending)
+            while pending:
+                read, last, user, indices = pending.popleft()
+                if not is_looked_through(user):
+                    own = uses.reads.setdefault(user, [])
+                    uses.add(own, read, user)
+                    if last is not read:
+                        uses.add(own, last, user)
+                    continue
+                ways = [indices]
+                if user.opcode in ("bitcast", "reshape"):
+                    uses.add(uses.passed_on, read, user)
+                    read = user
+                else:
+                    uses.add(uses.passed_on, last, user)
+                    if user.opcode == "tuple":
+                        ways = [(slot, *indices) for slot in self._slots_of(user, last)]
+                    elif user.opcode == "get-tuple-element":
+                        ways = [indices[1:]]
+                for way in ways:
+                    for reader in self._users(user, way):
+                        state = (read, user, reader, way)
+                        if state not in seen:
+                            seen.add(state)
+                            pending.append(state)
+        return uses
+
+    def _slots_of(self, user: Instruction, operand: Instruction) -> list[int]:
+        """The slots in which a tuple has an operand."""
+        slots = self._slots.get(user)
+        if slots is None:
+            slots = self._slots[user] = defaultdict(list)
+            for slot, index in enumerate(user.computation.graph.operands[user.index]):
+                slots[index].append(slot)
+        return slots[operand.index]
+
+    def _users(self, instruction: Instruction, indices: _Indices) -> list[Instruction]:
+        """What reads the part of ``instruction`` that ``indices`` lead to, or all of it."""
+        known = self._readers.get(instruction)
+        if known is None:
+            of_element: dict[int, list[Instruction]] = defaultdict(list)
+            of_all: list[Instruction] = []
+            for user in instruction.users:
+                if user.opcode == "get-tuple-element":
+                    of_element[int(user.attributes.get("index", "0"))].append(user)
+                else:
+                    of_all.append(user)
+            known = self._readers[instruction] = of_element, of_all
+        of_element, of_all = known
+        if not of_element:
+            return of_all
+        if not indices:
+            return list(instruction.users)
+        own = of_element.get(indices[0], [])
+        return sorted((*own, *of_all), key=lambda user: user.index)
+
+
+_NO_USES = Uses()
+
+
+def _places(value: Value) -> list[tuple[int, _Indices]]:
+    """The numbers in a value, each with the indices that lead to it."""
+    if isinstance(value, int):
+        return [(value, ())]
+    places: list[tuple[int, _Indices]] = []
+    pending: list[tuple[Value, _Indices]] = [(value, ())]
+    while pending:
+        part, indices = pending.pop()
+        if isinstance(part, int):
+            places.append((part, indices))
+        else:
+            pending.extend(
+                (each, (*indices, index)) for index, each in reversed(list(enumerate(part)))
+            )
+    return places
