@@ -33,11 +33,9 @@ from fusionscope.history.changes import (
     Edit,
     EditKind,
     FusionChange,
-    find_edits,
-    find_fusion_changes,
+    find_changes,
     is_idle,
     is_incidental,
-    unexplained,
 )
 from fusionscope.history.kernels import find_kernels
 from fusionscope.history.lineage import Lineage, read_lineage
@@ -45,7 +43,6 @@ from fusionscope.history.matching import Matching, match
 from fusionscope.history.meaning import USUAL, entry_layout, normal_header
 from fusionscope.history.operations import plain_shape
 from fusionscope.history.pairing import CERTAIN
-from fusionscope.history.sameness import differing
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
 from fusionscope.system.files import is_there
@@ -310,19 +307,7 @@ def _compare(
     modules = one.read(stages[0]), other.read(stages[1])
     backend = one.backend or other.backend
     matching = match(*modules)
-    edits = find_edits(matching)
-    swapped = [edit for edit in edits if edit.kind is EditKind.SWAPPED]
-    header = tuple(_header(*modules))
-    begins = differing(*modules)
-    if any(begins):
-        changes = find_fusion_changes(matching, backend)
-        edits = tuple(edit for edit in edits if edit.kind is not EditKind.SWAPPED)
-        if all(change.kind is ChangeKind.RENAMED for change in changes) and all(
-            map(is_incidental, edits)
-        ):
-            edits += unexplained(matching, begins)
-    else:
-        changes, edits = (), ()
+    changes, edits, swapped = find_changes(matching, backend)
     shown = [edit for edit in edits if not is_incidental(edit)]
     notes: list[str] = []
     outcomes: tuple[OutcomeChange, ...] = ()
@@ -353,7 +338,7 @@ def _compare(
     return ModuleDifference(
         _side_facts(sides[0].path, one, stages[0], modules[0], backend),
         _side_facts(sides[1].path, other, stages[1], modules[1], backend),
-        header,
+        compare_headers(*modules),
         tuple(_flags(one, other)),
         tuple(edit.instruction.name for edit in swapped),
         outcomes,
@@ -372,13 +357,17 @@ def _compare(
     )
 
 
-def _header(one: Module, other: Module) -> Iterator[tuple[str, str, str]]:
+def compare_headers(one: Module, other: Module) -> tuple[tuple[str, str, str], ...]:
     """What the headers of two modules say of how they are run, where it differs."""
     headers = normal_header(one), normal_header(other)
-    for key in dict.fromkeys((*headers[0], *headers[1])):
-        old, new = (header.get(key) for header in headers)
-        if old != new and not (key == _LAYOUT and entry_layout(one) != entry_layout(other)):
-            yield key, old or USUAL.get(key, ""), new or USUAL.get(key, "")
+    keys = [
+        key
+        for key in dict.fromkeys((*headers[0], *headers[1]))
+        if headers[0].get(key) != headers[1].get(key)
+        and not (key == _LAYOUT and entry_layout(one) != entry_layout(other))
+    ]
+    texts = [[header.get(key, USUAL.get(key, "")) for key in keys] for header in headers]
+    return tuple(zip(keys, *texts, strict=True))
 
 
 _LAYOUT = "entry_computation_layout"  # where parameters and results differ, these tell of it

@@ -9,7 +9,12 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fusionscope.history.kernels import KernelKind, kind_and_emitter, operations_in
+from fusionscope.history.kernels import (
+    KernelKind,
+    fusion_emitter,
+    kind_and_emitter,
+    operations_in,
+)
 from fusionscope.history.matching import PLACES, Matching
 from fusionscope.history.meaning import (
     ATTRIBUTES,
@@ -22,6 +27,7 @@ from fusionscope.history.meaning import (
 )
 from fusionscope.history.operations import TRANSPARENT, Operations, flatten, plain_shape
 from fusionscope.history.pairing import Step
+from fusionscope.history.sameness import differing
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.attributes import read_names, read_value
 
@@ -129,13 +135,35 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
     edits += [Edit(EditKind.REMOVED, each, None) for each in matching.removed]
     edits += [Edit(EditKind.INSERTED, None, each) for each in matching.inserted]
     for root, before, after in matching.results:
-        if not (root in fields and _RESULTS.intersection(name for name, _, _ in fields[root])):
+        if not _is_result_told(fields, root):
             field = "root", before.name, after.name
             edits.append(Edit(EditKind.UPDATED, before, after, (field,)))
     return tuple(edits)
 
 
-def unexplained(
+def find_changes(
+    matching: Matching, backend: str | None
+) -> tuple[tuple[FusionChange, ...], tuple[Edit, ...], tuple[Edit, ...]]:
+    """What differs between two modules: changes of fusions, edits, and, apart, operations that read
+    swapped operands and compute the same.
+
+    Nothing differs where ``differing`` finds nothing; where it does, something is told.
+    """
+    edits = find_edits(matching)
+    swapped = tuple(edit for edit in edits if edit.kind is EditKind.SWAPPED)
+    begins = differing(*matching.modules)
+    if not any(begins):
+        return (), (), swapped
+    changes = find_fusion_changes(matching, backend)
+    edits = tuple(edit for edit in edits if edit.kind is not EditKind.SWAPPED)
+    if all(change.kind is ChangeKind.RENAMED for change in changes) and all(
+        map(is_incidental, edits)
+    ):
+        edits += _unexplained(matching, begins)
+    return changes, edits, swapped
+
+
+def _unexplained(
     matching: Matching, begins: tuple[list[Instruction], list[Instruction]]
 ) -> tuple[Edit, ...]:
     """Edits for a difference that no other edit tells of. ``begins`` are the instructions of each
@@ -160,7 +188,16 @@ def _text(instruction: Instruction | None) -> str:
     return f"{root}{statement.shape} {statement.opcode}({statement.inside}){said}"
 
 
-# Fields of a root that tell already that its computation gives something else.
+def _is_result_told(
+    fields: dict[Instruction, tuple[tuple[str, str, str], ...]], root: Instruction
+) -> bool:
+    """Whether it is told already that a computation gives something else: of its root, or of an
+    element of a tuple that the root reads."""
+    return any(name in _RESULTS for name, _, _ in fields.get(root, ())) or any(
+        name == "index" for each in root.operands for name, _, _ in fields.get(each, ())
+    )
+
+
 _RESULTS = frozenset({"index", "opcode", "operands", "shape"})
 
 
@@ -277,11 +314,8 @@ def _attributes(
             if (key in one) != (key in other):
                 yield key, one.get(key, ""), other.get(key, "")
         elif told is not Says.ORDER and normal[0].get(key) != normal[1].get(key):
-            if (
-                key == "kind"
-                and before.computation not in before.computation.module.outermost_fusions
-            ):
-                continue  # the emitter is told with the fusion
+            if key == "kind" and _is_told_as_emitter(before, after):
+                continue
             if key == "index" and _is_same_element(matching, before, after):
                 continue
             texts = one.get(key, ""), other.get(key, "")
@@ -303,6 +337,13 @@ def _attributes(
 _NAMING = re.compile(
     "|".join(key for key, told in ATTRIBUTES.items() if told in (Says.CALLS, Says.ORDER))
 )
+
+
+def _is_told_as_emitter(before: Instruction, after: Instruction) -> bool:
+    """Whether another kind of fusion goes with another emitter, which is told with the fusion."""
+    emitters = [fusion_emitter(each.statement.attributes) for each in (before, after)]
+    is_outermost = before.computation not in before.computation.module.outermost_fusions
+    return is_outermost and emitters[0] != emitters[1]
 
 
 def _is_same_element(matching: Matching, before: Instruction, after: Instruction) -> bool:
@@ -601,11 +642,12 @@ class _Changes:
         homes: dict[Instruction, None] = {}
         for member in members:
             homes.update(dict.fromkeys(self._places.get(member, ())))
-            if (later := self._later_home(member)) is not None:
+            later = self._later_home(member)
+            if later is not None and not (later.opcode == "fusion" and is_idle(matching, later)):
                 homes[later] = None
         fusions = tuple(home for home in homes if home.opcode == "fusion")
         lost = tuple(members)
-        if became is not None:
+        if became is not None and became.opcode != "fusion":
             yield FusionChange(ChangeKind.LIBRARY, (fusion,), (became,), (), lost)
         elif len(fusions) > 1:
             yield FusionChange(ChangeKind.DUPLICATED, (fusion,), tuple(homes), (), lost)

@@ -68,10 +68,10 @@ NOT_LAUNCHED = frozenset(
 )
 _NO_OPERATION = NOT_LAUNCHED | {"fusion"}
 
-_BACKEND_KIND = re.compile(r'"kind":"(__[^"]+)"')
+_BACKEND_KIND = re.compile(r'"kind":\s*"(__[^"]+)"')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 # Older text has it as a string in quotation marks.
-_TRIP_COUNT = re.compile(r'\\?"known_trip_count\\?":\{\\?"n\\?":\\?"(\d+)\\?"')
+_TRIP_COUNT = re.compile(r'\\?"known_trip_count\\?":\s*\{\s*\\?"n\\?":\s*\\?"(\d+)\\?"')
 
 # Custom fusions whose code comes from a library.
 _LIBRARY_FUSIONS = ("__ynn", "__onednn", "__cudnn", "__cublas")

@@ -158,6 +158,8 @@ class _Matcher:
         self._numbers: dict[Hashable, int] = {}
         # Keys of the second module that turned out to be a number of the first.
         self._known: dict[Hashable, int] = {}
+        # What the regions of both modules compute, once that is asked for.
+        self._contents: list[set[int]] = []
         # How elements of a loop's variables, by number of the loop, are counted in the first.
         self._elements: dict[int, dict[int, int]] = {}
         # Arrays of the first module that are in a tuple in the second: a call that also returns
@@ -201,6 +203,8 @@ class _Matcher:
         doubles: list[tuple[Computation, Computation]] = []
         while pending:
             one, other, elements = pending.pop()
+            if self._is_exchanged(one, other):
+                continue
             if one in result.computations or other in taken:
                 if result.computations.get(one) is not other:
                     doubles.append((one, other))
@@ -216,6 +220,23 @@ class _Matcher:
             # other way round.
             if (one in result.computations) != (other in taken):
                 self._note_double(one, other, is_copy=other not in taken)
+
+    def _is_exchanged(self, one: Computation, other: Computation) -> bool:
+        """Whether a caller calls another one of the computations that both modules have."""
+        if one.is_entry or one.body is other.body or one.body.written == other.body.written:
+            return False
+        if not self._contents:
+            self._contents += [
+                {self._table.operations.expression(computation) for computation in regions}
+                for regions in self._result.regions
+            ]
+        expression = self._table.operations.expression
+        contents = expression(one), expression(other)
+        return (
+            contents[0] != contents[1]
+            and contents[0] in self._contents[1]
+            and contents[1] in self._contents[0]
+        )
 
     def _note_double(self, one: Computation, other: Computation, *, is_copy: bool) -> None:
         ours, theirs = one.instructions, other.instructions
@@ -450,23 +471,19 @@ class _Matcher:
 
     def _compare_reads(self, a: Side, b: Side, ours: int, theirs: int) -> None:
         """Notes that an operation reads other values than before."""
-        sources = a.sources[ours], b.sources[theirs]
-        values = [
-            [side.values[source] for source in read]
-            for side, read in zip((a, b), sources, strict=True)
-        ]
-        if a.commutative[ours] and b.commutative[theirs]:
-            values = [sorted(each) for each in values]
-        if values[0] != values[1]:
-            read = (
-                tuple(a.operations[s] for s in sources[0]),
-                tuple(b.operations[s] for s in sources[1]),
+        one, other = a.sources[ours], b.sources[theirs]
+        if not (
+            _read_the_same(a, b, one, other)
+            or (a.commutative[ours] and _read_the_same(a, b, one, other[::-1]))
+        ):
+            self._result.rewired.setdefault(
+                a.operations[ours],
+                (tuple(a.operations[s] for s in one), tuple(b.operations[s] for s in other)),
             )
-            self._result.rewired.setdefault(a.operations[ours], read)
         if (
             a.opcodes[ours] == b.opcodes[theirs] == "get-tuple-element"
             and a.kinds[ours] != b.kinds[theirs]
-            and a.kinds[ours] == self._element(b, theirs, b.kinds[theirs], values[1][0])
+            and a.kinds[ours] == self._element(b, theirs, b.kinds[theirs], b.values[other[0]])
         ):
             self._result.recounted.add(b.operations[theirs])
 
@@ -474,10 +491,12 @@ class _Matcher:
         """Notes which results of a region are other values than before."""
         root = a.region.computation.root
         given = [[*flatten(s.region.carried[s.region.computation.root])] for s in (a, b)]
-        if len(given[0]) == len(given[1]):  # else the root has another shape
-            for ours, theirs in zip(*given, strict=True):
-                if a.values[ours] != b.values[theirs]:
-                    self._result.results.append((root, a.operations[ours], b.operations[theirs]))
+        if len(given[0]) != len(given[1]):  # another shape, or a whole tuple instead of elements
+            self._result.results.append((root, root, b.region.computation.root))
+            return
+        for ours, theirs in zip(*given, strict=True):
+            if not _read_the_same(a, b, (ours,), (theirs,)):
+                self._result.results.append((root, a.operations[ours], b.operations[theirs]))
 
     def _add(self, one: Instruction, other: Instruction, step: Step) -> None:
         """Adds a match. What is in a computation that several call is matched several times: first
@@ -589,10 +608,15 @@ class _Matcher:
                 elements: dict[int, int] = {}
                 if one.opcode == "while" and other.opcode == "while":
                     elements = _loop_variables(a, b, ours, theirs)
-                for inner, outer in zip(one.called, other.called, strict=False):
+                for inner, outer in zip(*map(self._computations, (one, other)), strict=False):
                     if inner in regions[0] and outer in regions[1]:
                         called.append((inner, outer, elements))
         return called
+
+    def _computations(self, caller: Instruction) -> list[Computation]:
+        by_name = caller.computation.module.by_name
+        names = self._table.operations.called(caller.statement)
+        return [by_name[name] for name in names if name in by_name]
 
     def _match_moved(self) -> None:
         """Matches what kept its name and opcode, and moved into or out of a loop."""
@@ -602,6 +626,14 @@ class _Matcher:
             other = by_name.get(one.name)
             if other is not None and one.opcode == other.opcode and one.shape == other.shape:
                 result.add(one, other, Step.NAME)
+
+
+def _read_the_same(a: Side, b: Side, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether values are the same, or come from matched operations, which tell of what differs."""
+    return len(one) == len(other) and all(
+        a.values[s] == b.values[t] or a.signatures[s] == b.signatures[t]
+        for s, t in zip(one, other, strict=True)
+    )
 
 
 def _values(carried: Value, values: list[int]) -> Value:

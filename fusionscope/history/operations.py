@@ -9,8 +9,15 @@ from itertools import accumulate
 from operator import mul
 from typing import TypeAlias
 
-from fusionscope.history.meaning import Says, is_commutative, normal_attributes, says
+from fusionscope.history.meaning import (
+    Says,
+    is_commutative,
+    normal_attributes,
+    normal_shape,
+    says,
+)
 from fusionscope.hlo import Computation, Instruction
+from fusionscope.hlo.attributes import read_names
 from fusionscope.hlo.model import Body, Statement
 
 RESHAPES = frozenset({"bitcast", "copy", "reshape"})
@@ -52,6 +59,7 @@ class Operations:
     def __init__(self) -> None:
         self._attributes: dict[str, Hashable] = {}
         self._shapes: dict[str, str] = {}
+        self._layouts: dict[str, str] = {}
         self._calls: dict[str, tuple[str, ...]] = {}
         self._expressions: dict[Body, int] = {}
         self._numbers: dict[Hashable, int] = {}
@@ -70,7 +78,7 @@ class Operations:
             # The same elements: a plain reshape, or another order in memory.
             if opcode == "reshape" or (opcode == "bitcast" and _moves_nothing(instruction)):
                 return "reshape", shape, operands
-            shape = _MEMORY_SPACE.sub("", str(instruction.shape))
+            shape = self._laid_out(statement.shape)
         return opcode, shape, operands, *self.details(instruction)
 
     def details(self, instruction: Instruction) -> tuple[Hashable, tuple[int, ...]]:
@@ -87,10 +95,15 @@ class Operations:
         return self._material(statement.attributes), called
 
     def called(self, statement: Statement) -> tuple[str, ...]:
-        """Names of the computations that it calls."""
+        """Names of the computations that it calls, in an order that does not depend on the text."""
         names = self._calls.get(statement.attributes)
         if names is None:
-            names = self._calls[statement.attributes] = statement.calls
+            names = statement.calls
+            if len(names) > 1:
+                attributes = normal_attributes(statement.attributes)
+                keys = sorted(key for key in attributes if says(key) is Says.CALLS)
+                names = tuple(name for key in keys for name in read_names(attributes[key]))
+            self._calls[statement.attributes] = names
         return names
 
     def plain_shape(self, text: str) -> str:
@@ -99,6 +112,13 @@ class Operations:
         if plain is None:
             plain = self._shapes[text] = plain_shape(text)
         return plain
+
+    def _laid_out(self, text: str) -> str:
+        """A shape with layouts, wherever it is in memory."""
+        shape = self._layouts.get(text)
+        if shape is None:
+            shape = self._layouts[text] = _MEMORY_SPACE.sub("", normal_shape(text))
+        return shape
 
     def expression(self, computation: Computation) -> int:
         """What a small computation (of a reduction, a sort) computes from its parameters."""

@@ -44,7 +44,7 @@ def explicit_sharding(text: str) -> str:
             return found[0]
         return f"[{found[1]}]{','.join(map(str, devices))}"
 
-    return _IOTA.sub(listed, _NOTES.sub("", text))
+    return re.sub(r"(?<=\d) (?=[a-z])", "", _IOTA.sub(listed, _NOTES.sub("", text)))
 
 
 def _integers(text: str) -> list[int]:

@@ -1,12 +1,16 @@
 """Holds matched stages against what must be true of them, whatever the compiler did.
 
-    python tests/fleet/matching.py [--mutants] DUMPS...
+    python tests/fleet/matching.py [--mutants | --final-mutants] DUMPS...
 
 Each of DUMPS is a dump, or a directory with dumps in it. Every stage is matched with the next one:
 each instruction of both must have exactly one fate, each opcode that changed and each fusion that
 came or went must be told. With ``--mutants``, the first, the pre-fusion and the final stage of each
 module are also matched with other texts made of them (``tests/history/mutations.py``): those that
-say the same must show no difference, those with one known change exactly that one.
+say the same must show no difference, those with one known change exactly that one. So is the final
+stage with other notations, and with other attributes, roots and elements of tuples
+(``tests/history/notations.py``): whatever is another notation must show no difference, and for all
+else something must be told of the instructions concerned. ``--final-mutants`` does the latter, and
+no stages.
 
 Prints everything that is not so, and counts for each dump and in total. Exits with 1 where there is
 anything that is not so.
@@ -25,22 +29,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "history"))
 
 import mutations
+import notations
 from mutations import Injected
 from outcomes import dumps
 
 from fusionscope.dump import DumpedModule, Stage, open_dump
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.difference import compare_headers
 from fusionscope.history.changes import (
     ChangeKind,
     Edit,
     EditKind,
     FusionChange,
+    find_changes,
     find_edits,
     find_fusion_changes,
     is_idle,
+    is_incidental,
 )
 from fusionscope.history.matching import Matching, match
 from fusionscope.history.pairing import CERTAIN
+from fusionscope.history.sameness import differing
 from fusionscope.hlo import Instruction, Module, parse, to_text
 
 # They compute nothing: what becomes of them follows from what stands around them.
@@ -78,6 +87,8 @@ def faults(
     for one, other in matching.after.items():
         if (one.opcode != other.opcode) != (one in told):
             yield f"{one!r} became {other!r}: the opcode is told wrongly"
+    swapped = by_kind[EditKind.SWAPPED]
+    yield from (f"{e.before!r} is told as swapped" for e in swapped if not is_swapped(e))
     for kind, expected in (
         (EditKind.REMOVED, before - matching.after.keys() - matching.merged.keys()),
         (EditKind.INSERTED, after - matching.before.keys() - matching.copies.keys()),
@@ -100,6 +111,12 @@ def faults(
             is_told = fusion in named or is_idle(matching, fusion)
             if became_other and not is_told and computes(fusion):
                 yield f"no change tells of the fusion {fusion!r} of {side}"
+
+
+def is_swapped(edit: Edit) -> bool:
+    """Whether an edit is of an operation of two operands, other ones on both sides."""
+    ends = [end for end in (edit.before, edit.after) if end is not None]
+    return len(ends) == 2 and all(len({*end.operands}) == 2 for end in ends)
 
 
 def fusions(instructions: Iterable[Instruction]) -> Iterator[Instruction]:
@@ -146,7 +163,7 @@ class Compared:
 
     def __init__(self, before: Module, after: Module, backend: str | None) -> None:
         self.matching = match(before, after)
-        self.edits = find_edits(self.matching)
+        self.edits = tuple(e for e in find_edits(self.matching) if e.kind is not EditKind.SWAPPED)
         self.changes = find_fusion_changes(self.matching, backend)
         self.told = [e for e in self.edits if e.instruction.opcode not in COMPUTES_NOTHING]
         self.not_renamed = [c for c in self.changes if c.kind is not ChangeKind.RENAMED]
@@ -187,27 +204,25 @@ INJECTIONS = {
 
 def check_same(module: Module, text: str, backend: str | None, *, same_names: bool) -> str | None:
     """What is told of a module and a text that says the same; None where it is nothing."""
-    compared = Compared(module, parse(text), backend)
+    after = parse(text)
+    compared = Compared(module, after, backend)
     problem = next(compared.faults(), None)
+    if any(differing(module, after)) or compare_headers(module, after):
+        problem = f"both are told to differ: {differing(module, after)}"
     if problem is None and (compared.edits or compared.not_renamed):
         edits = "; ".join(map(describe_edit, compared.edits[:3]))
         problem = f"{len(compared.edits)} edits and {len(compared.not_renamed)} changes: {edits}"
     if problem is None and same_names:
-        after = compared.matching.after
-        problem = next((f"{a!r} became {b!r}" for a, b in after.items() if a.name != b.name), None)
+        pairs = compared.matching.after.items()
+        problem = next((f"{a!r} became {b!r}" for a, b in pairs if a.name != b.name), None)
     return problem
 
 
 def disguised(injected: Injected, random: Random) -> Injected:
     """The same change, in a text that is renamed, shuffled and stripped as well."""
     text = mutations.renamed(injected.text, random)  # keeps the order
-    names = dict(
-        zip(
-            (i.name for i in parse(injected.text).walk()),
-            (i.name for i in parse(text).walk()),
-            strict=True,
-        )
-    )
+    written = ((s for body in parse(t).bodies for s in body.written) for t in (injected.text, text))
+    names = {one.name: other.name for one, other in zip(*written, strict=True)}
     text = mutations.stripped(mutations.shuffled(text, random))
     return Injected(
         text, injected.what, injected.before, tuple(names[name] for name in injected.after)
@@ -348,6 +363,68 @@ _EXPECTED = {
 }
 
 
+def check_found(module: Module, injected: Injected, backend: str | None) -> str | None:
+    """Whether `diff` tells of a change that is known, and of the instructions concerned; what is
+    wrong where it does not."""
+    matching = match(module, parse(injected.text))
+    changes, edits, _ = find_changes(matching, backend)
+    shown = [edit for edit in edits if not is_incidental(edit)]
+    changes = tuple(change for change in changes if change.kind is not ChangeKind.RENAMED)
+    if not shown and not changes:
+        return f"nothing is told of it: {injected.what}"
+    concerned = {*injected.before, *injected.after}
+    named = {i.name for e in shown for i in (e.before, e.after) if i is not None}
+    named |= {
+        word.strip("(),%") for e in shown for f in e.fields for t in f[1:] for word in t.split()
+    }
+    named |= {i.name for c in changes for i in (*c.before, *c.after, *c.gained, *c.lost)}
+    if named.isdisjoint(concerned):
+        told = "; ".join([*map(describe_edit, shown[:3]), *map(describe_change, changes[:3])])
+        return f"told elsewhere: {injected.what}; told: {told}"
+    return None
+
+
+def check_notations(
+    module: DumpedModule, seed: int, counts: Counter[str], *, plain: bool = True
+) -> Iterator[str]:
+    """The final stage in other notations, and with changes that `diff` must find: plain, and in
+    texts that are renamed, shuffled and stripped as well."""
+    if module.final is None:
+        return
+    random = Random(seed)
+    text = to_text(module.read(module.final))
+    original = parse(text)
+    found: list[tuple[str, str | None]] = []
+    for write in notations.HARMLESS:
+        other = write(text, random)
+        if other is not None:
+            hidden = mutations.shuffled(mutations.renamed(other, random), random)
+            for what, each in (("", other), (", disguised", hidden)):
+                if plain or what:
+                    problem = check_same(original, each, module.backend, same_names=False)
+                    found.append((f"{write.__name__}{what}", problem))
+    injected = [(change.__name__, change(text, random)) for change in notations.CHANGES]
+    injected += [
+        (f"attribute {key}", notations.attribute_changed(text, random, key))
+        for key in notations.changeable_keys(text)
+    ]
+    for kind, one in injected:
+        if one is not None:
+            if plain:
+                found.append((kind, check_found(original, one, module.backend)))
+            hidden_one = disguised(one, random)
+            problem = check_found(original, hidden_one, module.backend)
+            found.append((f"{kind}, disguised", problem))
+    changed, key = notations.header_changed(text, random)
+    told = [name for name, _, _ in compare_headers(original, parse(changed))]
+    found.append(("header", None if told == [key] else f"{key} of the header: told {told}"))
+    for what, problem in found:
+        counts[f"mutants: {what}"] += 1
+        if problem is not None:
+            counts[f"mutants: {what} FAILED"] += 1
+            yield f"{module.final.label}: {what}, seed {seed}: {problem}"
+
+
 def main_stages(module: DumpedModule) -> tuple[Stage, ...]:
     """The first stage, the one before fusion and the final one."""
     found = (module.stages[0], module.pre_fusion, module.final)
@@ -425,6 +502,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("dumps", nargs="+", type=Path)
     arguments.add_argument("--mutants", action="store_true")
+    arguments.add_argument("--final-mutants", action="store_true")
     parsed = arguments.parse_args()
     total: Counter[str] = Counter()
     problems = 0
@@ -437,9 +515,11 @@ def main() -> int:
             print(f"{directory}: {error}")
             continue
         for module in modules:
-            checks = [check_stages(module, counts)]
+            checks = [] if parsed.final_mutants else [check_stages(module, counts)]
             if parsed.mutants:
                 checks.append(check_mutants(module, 0, counts))
+            if parsed.mutants or parsed.final_mutants:
+                checks.append(check_notations(module, 0, counts))
             for check in checks:
                 try:
                     for problem in check:
@@ -452,7 +532,7 @@ def main() -> int:
         report(directory, counts)
         total.update(counts)
     report("total", total)
-    return 1 if problems or not total["stage pairs"] else 0
+    return 1 if problems or not total["modules"] else 0
 
 
 if __name__ == "__main__":

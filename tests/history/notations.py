@@ -1,0 +1,522 @@
+"""Other texts of an HLO module that say the same in another notation, and attributes that say
+something else.
+
+As ``mutations.py``, this knows nothing of how modules are compared. Every function reads a text and
+gives one in which each place that allows it is written in another way, as the ``Random`` that is
+passed in chooses; it gives None where there is no such place.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from itertools import product
+from random import Random
+
+import mutations
+from mutations import Injected
+
+from fusionscope.hlo import Instruction, Module, parse
+from fusionscope.hlo.attributes import CALLS
+from fusionscope.hlo.grammar import grammar_file
+from fusionscope.hlo.model import Statement
+
+_ARRAY = re.compile(r"([a-z]\w*\[([^\[\]]*)\])(\{[^{}]*\})?")
+_IOTA = r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?"
+_COMMUTATIVE = frozenset({"add", "and", "maximum", "minimum", "multiply", "or", "xor"})
+
+
+def grammar_keys() -> dict[str, tuple[str, ...]]:
+    """The keys of attributes that the grammar knows by name, by the name of their terminal."""
+    found = re.findall(
+        r"^(\w+_KEY)\.3: /(?:\(\?:)?([^)/]+?)\)?=/$", grammar_file().read_text(), re.M
+    )
+    return {terminal: tuple(keys.split("|")) for terminal, keys in found}
+
+
+# What says the same.
+
+
+def _changed(text: str, change: Callable[[Statement], Statement]) -> str | None:
+    """The text with every statement changed; None where nothing is another one."""
+    draft = mutations._Draft(parse(text))
+    is_changed = False
+    for body in draft.bodies.values():
+        statements = [change(statement) for statement in body.statements]
+        is_changed = is_changed or statements != body.statements
+        body.statements = statements
+    return draft.text() if is_changed else None
+
+
+def _with_attributes(statement: Statement, pieces: dict[str, str]) -> Statement:
+    return statement._replace(attributes="".join(pieces.values()))
+
+
+def default_layouts(text: str, random: Random) -> str | None:
+    """A default layout is left out, or written where there is none; in tuples, too."""
+
+    def other(array: re.Match[str]) -> str:
+        bare, dimensions, layout = array.groups()
+        rank = len(dimensions.split(",")) if dimensions else 0
+        usual = "{" + ",".join(str(n) for n in reversed(range(rank))) + "}" if rank else ""
+        if random.random() < 0.5 or (layout or usual) != usual:
+            return array[0]
+        return bare + (usual if layout is None else "")
+
+    return _changed(text, lambda s: s._replace(shape=_ARRAY.sub(other, s.shape)))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _in_order(sizes: list[int], order: list[int]) -> list[int]:
+    """The numbers of a transposed iota, element by element."""
+    found = []
+    for place in product(*(range(sizes[dimension]) for dimension in order)):
+        number = 0
+        for dimension, size in enumerate(sizes):
+            number = number * size + place[order.index(dimension)]
+        found.append(number)
+    return found
+
+
+def _lists(numbers: list[int], size: int) -> str:
+    groups = [numbers[start : start + size] for start in range(0, len(numbers), size)]
+    return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in groups) + "}"
+
+
+def replica_groups(text: str, random: Random) -> str | None:
+    """Groups as explicit lists, as an iota, and along the axes of a mesh."""
+
+    def other(value: str) -> str:
+        if iota := re.fullmatch(_IOTA, value):
+            sizes = _numbers(iota[2])
+            order = _numbers(iota[3]) if iota[3] else [*range(len(sizes))]
+            return _lists(_in_order(sizes, order), _numbers(iota[1])[1])
+        if mesh := re.fullmatch(r"mesh\[([^\]]*)\] \{('[^',]*')\}", value):
+            axes = [axis.split("=") for axis in mesh[1].split(",")]
+            names, sizes = [name for name, _ in axes], [int(size) for _, size in axes]
+            along = names.index(mesh[2])
+            order = [n for n in range(len(names)) if n != along] + [along]
+            groups = [len(_in_order(sizes, order)) // sizes[along], sizes[along]]
+            if random.random() < 0.5:
+                return _lists(_in_order(sizes, order), sizes[along])
+            turned = f"T({','.join(map(str, order))})" if order != sorted(order) else ""
+            listed = ",".join(map(str, sizes)) if turned else str(groups[0] * groups[1])
+            return f"[{groups[0]},{groups[1]}]<=[{listed}]{turned}"
+        if re.fullmatch(r"\{\{[\d,]+\}(,\{[\d,]+\})*\}", value):
+            groups = [_numbers(group) for group in re.findall(r"\{([\d,]+)\}", value)]
+            flat = [number for group in groups for number in group]
+            if flat == [*range(len(flat))]:
+                if random.random() < 0.5 and len(groups[0]) > 1:
+                    return f"mesh['a'={len(groups)},'b'={len(groups[0])}] {{'b'}}"
+                return f"[{len(groups)},{len(groups[0])}]<=[{len(flat)}]"
+        return value
+
+    def change(statement: Statement) -> Statement:
+        pieces = mutations._attributes(statement)
+        if "replica_groups" in pieces:
+            value = pieces["replica_groups"].partition("=")[2].strip()
+            pieces["replica_groups"] = f", replica_groups={other(value)}"
+        return _with_attributes(statement, pieces)
+
+    return _changed(text, change)
+
+
+def listed_sharding(text: str, random: Random) -> str | None:
+    """Every device of a sharding written out."""
+
+    def lists(iota: re.Match[str]) -> str:
+        sizes = _numbers(iota[2])
+        order = _numbers(iota[3]) if iota[3] else [*range(len(sizes))]
+        return f"[{iota[1]}]{','.join(map(str, _in_order(sizes, order)))}"
+
+    def change(statement: Statement) -> Statement:
+        pieces = mutations._attributes(statement)
+        if "sharding" in pieces:
+            pieces["sharding"] = re.sub(_IOTA, lists, pieces["sharding"])
+        return _with_attributes(statement, pieces)
+
+    return _changed(text, change)
+
+
+def commutative_swapped(text: str, random: Random) -> str | None:
+    """Operations that do not care for the order of their two operands read them swapped."""
+
+    def change(statement: Statement) -> Statement:
+        is_equality = statement.opcode == "compare" and re.search(
+            r"direction=(EQ|NE)", statement.attributes
+        )
+        operands = statement.operands
+        is_commutative = statement.opcode in _COMMUTATIVE or is_equality
+        if is_commutative and len(operands) == 2 and random.random() < 0.5:
+            return mutations._with_operands(statement, operands[::-1])
+        return statement
+
+    return _changed(text, change)
+
+
+def attributes_in_another_order(text: str, random: Random) -> str | None:
+    def change(statement: Statement) -> Statement:
+        pieces = [*mutations._attributes(statement).items()]
+        random.shuffle(pieces)
+        return _with_attributes(statement, dict(pieces))
+
+    return _changed(text, change)
+
+
+def fields_in_another_order(text: str, random: Random) -> str | None:
+    """JSON with its fields in another order."""
+
+    def change(statement: Statement) -> Statement:
+        pieces = mutations._attributes(statement)
+        value = pieces.get("backend_config", "").partition("=")[2].strip()
+        if value.startswith('{"'):
+            fields = [*json.loads(value).items()]
+            random.shuffle(fields)
+            pieces["backend_config"] = f", backend_config={json.dumps(dict(fields))}"
+        return _with_attributes(statement, pieces)
+
+    return _changed(text, change)
+
+
+def channels_renumbered(text: str, random: Random) -> str | None:
+    offset = random.randrange(1, 1000)
+    return _changed(
+        text,
+        lambda s: s._replace(
+            attributes=re.sub(
+                r"channel_id=(\d+)", lambda n: f"channel_id={int(n[1]) + offset}", s.attributes
+            )
+        ),
+    )
+
+
+def usual_written_out(text: str, random: Random) -> str | None:
+    """Attributes that say what holds without them, too."""
+
+    def change(statement: Statement) -> Statement:
+        more = {
+            "all-reduce": "use_global_device_ids=false",
+            "convolution": "feature_group_count=1",
+            "custom-call": "custom_call_has_side_effect=false",
+            "dot": "operand_precision={default,default}",
+            "gather": "indices_are_sorted=false",
+            "scatter": "unique_indices=false",
+            "sort": "is_stable=false",
+        }.get(statement.opcode)
+        if more is None or more.partition("=")[0] in mutations._attributes(statement):
+            return statement
+        return statement._replace(attributes=f"{statement.attributes}, {more}")
+
+    return _changed(text, change)
+
+
+def typed_operands(text: str, random: Random) -> str | None:
+    """Operands with their shapes, as the compiler also prints them, and comments between them."""
+    draft = mutations._Draft(parse(text))
+    for body in draft.bodies.values():
+        shapes = {s.name: s.shape for s in body.statements}
+        for index, statement in enumerate(body.statements):
+            if statement.operands and all(name in shapes for name in statement.operands):
+                inside = ", ".join(f"{shapes[name]} %{name}" for name in statement.operands)
+                body.statements[index] = statement._replace(inside=f"/*first*/{inside}")
+    return draft.text()
+
+
+def short_elements(text: str, random: Random) -> str | None:
+    """Elements of tuples as ``%tuple#1``: those that stand in no other attribute's list and are no
+    root."""
+    draft = mutations._Draft(parse(text))
+    is_changed = False
+    for body in draft.bodies.values():
+        waited = {name for s in body.statements for name in mutations._waits_for(s)}
+        short: dict[str, str] = {}
+        kept: list[Statement] = []
+        taken: set[str] = set()
+        for statement in body.statements:
+            index = re.fullmatch(r", index=(\d+)", statement.attributes.split(", metadata=")[0])
+            statement = mutations._reading(statement, short)
+            if (
+                statement.opcode == "get-tuple-element"
+                and index
+                and statement.name != body.root
+                and statement.name not in waited
+                and (element := f"{statement.operands[0]}#{index[1]}") not in taken
+                and any(statement.name in other.operands for other in body.statements)
+            ):
+                short[statement.name] = element
+                taken.add(element)
+            else:
+                kept.append(statement)
+        is_changed = is_changed or bool(short)
+        body.statements = kept
+    return draft.text() if is_changed else None
+
+
+def notes_changed(text: str, random: Random) -> str | None:
+    """Other names and lines of the user's program."""
+
+    def change(statement: Statement) -> Statement:
+        pieces = mutations._attributes(statement)
+        number = random.randrange(1000)
+        pieces["metadata"] = f', metadata={{op_name="other/{number}" source_line={number}}}'
+        return _with_attributes(statement, pieces)
+
+    return _changed(text, change)
+
+
+HARMLESS = (
+    default_layouts,
+    replica_groups,
+    listed_sharding,
+    commutative_swapped,
+    attributes_in_another_order,
+    fields_in_another_order,
+    channels_renumbered,
+    usual_written_out,
+    typed_operands,
+    short_elements,
+    notes_changed,
+)
+
+
+# What says something else.
+
+
+def element_changed(text: str, random: Random) -> Injected | None:
+    """Another element of the same shape is read. Names: the element, and its readers."""
+    module = parse(text)
+    values = mutations._values(module)
+    places = []
+    for instruction in mutations._live(module):
+        if instruction.opcode == "get-tuple-element":
+            (whole,) = instruction.operands
+            own = instruction.attribute("index")
+            made = whole.called[0].root if whole.opcode == "fusion" else whole
+            known = [values[each] for each in made.operands] if made.opcode == "tuple" else None
+            others = [
+                index
+                for index, shape in enumerate(whole.shape.elements)
+                if index != own
+                and shape == whole.shape.elements[own]
+                and (known is None or known[index] != known[own])
+            ]
+            if others:
+                places.append((instruction, others))
+    if not places:
+        return None
+    chosen, others = random.choice(places)
+    index = random.choice(others)
+    draft = mutations._Draft(module)
+    attributes = re.sub(r"\bindex=\d+", f"index={index}", chosen.statement.attributes)
+    if "#" in chosen.name:  # a short element has no statement: its readers name it
+        body = draft.bodies[chosen.computation.name]
+        other = f"{chosen.operands[0].name}#{index}"
+        body.statements = [mutations._reading(s, {chosen.name: other}) for s in body.statements]
+        body.statements = [
+            mutations._with_operands(
+                s, [other if name == chosen.name else name for name in s.operands]
+            )
+            if chosen.name in s.operands
+            else s
+            for s in body.statements
+        ]
+    else:
+        draft.replace(chosen, chosen.statement._replace(attributes=attributes))
+    what = f"{chosen.name} of {chosen.computation.name} is element {index}"
+    names = tuple(each.name for each in _readers(module, [chosen]) if "#" not in each.name)
+    return Injected(draft.text(), what, names, names)
+
+
+def _readers(module: Module, pending: list[Instruction]) -> dict[Instruction, None]:
+    """The instructions themselves, and what reads their values: through tuples, fusions, calls."""
+    found: dict[Instruction, None] = {}
+    while pending:
+        reader = pending.pop()
+        if reader in found:
+            continue
+        found[reader] = None
+        for called in reader.called:
+            found.update((user, None) for each in called.parameters for user in each.users)
+        if reader.opcode in ("call", "copy", "fusion", "get-tuple-element", "tuple"):
+            pending += reader.users
+        if reader.is_root:
+            pending += [each for each in module.walk() if reader.computation in each.called]
+    return found
+
+
+def root_changed(text: str, random: Random) -> Injected | None:
+    """Another instruction of the same shape is the root. Names: the old one, the new one."""
+    module = parse(text)
+    values = mutations._values(module)
+    live = {instruction.computation for instruction in mutations._live(module)}
+    places = [
+        instruction
+        for computation in module.computations
+        if computation in live
+        for instruction in computation.instructions
+        if instruction.statement.shape == computation.root.statement.shape
+        and values[instruction] != values[computation.root]
+        and "#" not in instruction.name
+    ]
+    if not places:
+        return None
+    chosen = random.choice(places)
+    computation = chosen.computation
+    draft = mutations._Draft(module)
+    draft.bodies[computation.name].root = chosen.name
+    what = f"{chosen.name} is the root of {computation.name}, was {computation.root.name}"
+    told = dict.fromkeys((computation.root, chosen))
+    told |= _readers(module, [each for each in module.walk() if computation in each.called])
+    names = tuple(dict.fromkeys(i.name for i in told if "#" not in i.name))
+    return Injected(draft.text(), what, names, names)
+
+
+def sharding_changed(text: str, random: Random) -> Injected | None:
+    """A parameter of the entry, or another instruction of it, is distributed in another way."""
+    module = parse(text)
+    places = [
+        each
+        for each in (
+            module.entry.parameters if random.random() < 0.5 else module.entry.instructions
+        )
+        if "#" not in each.name
+    ]
+    if not places:
+        return None
+    chosen = random.choice(places)
+    pieces = mutations._attributes(chosen.statement)
+    others = ["{replicated}", "{maximal device=0}", "{maximal device=1}"]
+    value = random.choice([o for o in others if o not in pieces.get("sharding", "")])
+    pieces["sharding"] = f", sharding={value}"
+    return _attribute_injected(module, chosen, "sharding", pieces)
+
+
+def _attribute_injected(
+    module: Module, chosen: Instruction, key: str, pieces: dict[str, str]
+) -> Injected:
+    draft = mutations._Draft(module)
+    draft.replace(chosen, _with_attributes(chosen.statement, pieces))
+    what = f"{key} of {chosen.name} of {chosen.computation.name} is {pieces[key].strip(', ')}"
+    return Injected(draft.text(), what, (chosen.name,), (chosen.name,))
+
+
+def changeable_keys(text: str) -> list[str]:
+    """Keys of attributes of instructions that the result depends on, and that say something."""
+    found: dict[str, None] = {}
+    for instruction in mutations._live(parse(text)):
+        if "#" not in instruction.name:
+            found.update(dict.fromkeys(mutations._attributes(instruction.statement)))
+    left_out = CALLS | {"index", "metadata", "origin", "sharding", "statistics"}
+    return [key for key in found if key not in left_out]
+
+
+def attribute_changed(text: str, random: Random, key: str) -> Injected | None:
+    """An attribute of one instruction says something else. Names: the instruction."""
+    module = parse(text)
+    fused = {
+        fusion for fusion in mutations._live(module) if fusion.computation.name != module.entry.name
+    }
+    places = []
+    for instruction in mutations._live(module):
+        if "#" in instruction.name:
+            continue
+        pieces = mutations._attributes(instruction.statement)
+        if key in pieces and not (key == "kind" and instruction in fused):
+            value = pieces[key].partition("=")[2].strip()
+            others = [o for o in _other_values(key, value, instruction) if o != value]
+            places += [(instruction, pieces, other) for other in others]
+    if not places:
+        return None
+    chosen, pieces, other = random.choice(places)
+    return _attribute_injected(
+        module, chosen, key, {**pieces, key: f", {key}={other}" if other else ""}
+    )
+
+
+_WORDS = {
+    "api_version": ("API_VERSION_STATUS_RETURNING", "API_VERSION_TYPED_FFI"),
+    "direction": ("EQ", "NE", "LT", "GT", "LE", "GE"),
+    "distribution": ("rng_uniform", "rng_normal"),
+    "fft_type": ("FFT", "IFFT", "RFFT", "IRFFT"),
+    "kind": ("kLoop", "kInput"),
+    "operand_precision": ("{high,high}", "{highest,default}"),
+    "algorithm": ("dot_tf32_tf32_f32", "dot_bf16_bf16_f32", "rng_philox", "rng_three_fry"),
+}
+
+
+def _other_values(key: str, value: str, instruction: Instruction) -> Iterator[str]:
+    """Other values that the attribute could have; an empty one leaves it out."""
+    terminal = next((t for t, keys in grammar_keys().items() if key in keys), "KEY")
+    if key in _WORDS:
+        yield from _WORDS[key]
+    elif key == "channel_id" or key == "control-predecessors":
+        yield ""
+    elif key == "backend_config" and value.startswith('{"'):
+        yield json.dumps({**json.loads(value), "another_field": "1"})
+    elif key == "frontend_attributes":
+        yield value[:-1] + (',another="1"}' if len(value) > 2 else 'another="1"}')
+    elif key == "replica_groups":
+        yield "{}"
+    elif terminal == "FLAG_KEY":
+        yield "false" if value == "true" else "true"
+    elif terminal == "INTEGER_KEY":
+        yield str(int(value) + 1)
+    elif terminal == "STRING_KEY" or value.startswith('"'):
+        yield value[:-1] + "_another" + value[-1]
+    elif terminal == "INTEGERS_KEY":
+        numbers = [int(number) for number in re.findall(r"\d+", value)]
+        if len({*numbers}) > 1 and key not in ("fft_length", "dynamic_slice_sizes"):
+            yield "{" + ",".join(map(str, numbers[::-1])) + "}"
+        elif len(numbers) == 1:
+            yield "{" + str(numbers[0] + 1 if numbers[0] == 0 else numbers[0] - 1) + "}"
+    else:
+        for digit in re.finditer(r"(?<![\w.])\d+(?![\w.])", value):
+            yield value[: digit.start()] + str(int(digit[0]) + 1) + value[digit.end() :]
+
+
+def computation_exchanged(text: str, random: Random) -> Injected | None:
+    """Another computation of the same type is called. Names: the caller."""
+    module = parse(text)
+    values = mutations._numbers(module, {})
+    signatures = {
+        c: (tuple(p.statement.shape for p in c.parameters), c.root.statement.shape)
+        for c in module.computations
+    }
+    places = [
+        (caller, called, other)
+        for caller in mutations._live(module)
+        if caller.opcode not in ("fusion", "call", "async-start")
+        for called in caller.called
+        for other in module.computations
+        if signatures[other] == signatures[called]
+        and values[other.root] != values[called.root]
+        and other not in caller.called
+        and module.computations.index(other) < module.computations.index(caller.computation)
+    ]
+    if not places:
+        return None
+    caller, called, other = random.choice(places)
+    draft = mutations._Draft(module)
+    draft.replace(caller, mutations._naming(caller.statement, {called.name: other.name}, {}))
+    what = f"{caller.name} calls {other.name}, not {called.name}"
+    names = (caller.name, *(i.name for c in (called, other) for i in c.instructions))
+    return Injected(draft.text(), what, names, names)
+
+
+def header_changed(text: str, random: Random) -> tuple[str, str]:
+    """The header says something else: the text, and the key that differs."""
+    line, rest = text.split("\n", 1)
+    key = random.choice(("num_partitions", "replica_count", "is_scheduled", "buffer_donor"))
+    values = {
+        "num_partitions": "16",
+        "replica_count": "16",
+        "buffer_donor": "{ (0, {}) }",
+        "is_scheduled": "false" if "is_scheduled=true" in line else "true",
+    }
+    line = re.sub(rf", {key}=(\{{(?:[^{{}}]|\{{[^}}]*\}})*\}}|[^,]*)", "", line)
+    return f"{line}, {key}={values[key]}\n{rest}", key
+
+
+CHANGES = (element_changed, root_changed, sharding_changed, computation_exchanged)
