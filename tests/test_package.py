@@ -157,7 +157,7 @@ def test_a_folder_imports_only_those_above_it(path):
             assert rest.partition(".")[0] in allowed, f"{path} imports {name}"
 
 
-# A quantifier with a plus behind it, and an atomic group: CPython before 3.11.5 matches them wrongly.
+# A quantifier with a plus behind it, and an atomic group: CPython before 3.11.5 gets them wrong.
 POSSESSIVE = re.compile(r"(?<!\\)[*+?}]\+|\(\?>")
 
 

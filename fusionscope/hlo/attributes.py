@@ -11,7 +11,7 @@ from fusionscope.hlo.text import BRACES, BRACKETS, NAME, PARENTHESES, STRING, st
 _VALUE = rf"(?!\s)(?:[^,{{}}()\[\]\"']+|{STRING}|{BRACES}|{PARENTHESES}|{BRACKETS})+"
 
 _ATTRIBUTE = re.compile(rf",\s*([A-Za-z_][\w.\-]*)=\s*({_VALUE})", re.DOTALL)
-_METADATA = re.compile(rf"\b(\w+)=\s*({STRING}|{BRACES}|[^\s}}]+)", re.DOTALL)
+_METADATA = re.compile(rf"\b(\w+)=\s*({STRING}|{BRACES}|[^\s,}}]+)", re.DOTALL)
 _INTEGER = re.compile(r"-?\d{1,20}")
 _INTEGERS = re.compile(r"\{\s*(?:-?\d{1,20}(?:\s*,\s*-?\d{1,20})*\s*)?\}")
 _NAME = re.compile(NAME)

@@ -60,6 +60,8 @@ def check_literal(opcode: str, literal: str, shape: Shape) -> str | None:
         if re.fullmatch(r"[{},\s]*", literal) and literal.startswith("{"):
             return None
         return f"{quoted(literal)} does not fill {shape}"
+    elif scalar is not _COMPLEX and scalar.fullmatch(literal):
+        pass  # the first element; the others are zero
     elif any(size > len(literal) for size in shape.dimensions if size):
         return f"{quoted(literal)} does not fill {shape}"
     else:
@@ -90,8 +92,8 @@ def _out_of_range(literal: str, element_type: str) -> str | None:
         low, high = (
             (-(1 << bits - 1), (1 << bits - 1) - 1)
             if element_type[0] == "s"
-            else (0, (1 << bits) - 1)
-        )
+            else (0 if bits < 64 else -(1 << 63), (1 << bits) - 1)
+        )  # the compiler reads a negative u64 as its two's complement
         number: str
         for number in _INTEGER.findall(literal):
             if len(number) > 20 or not low <= int(number) <= high:

@@ -28,7 +28,9 @@ from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
 from fusionscope.hlo.text import NAME, SHAPE, strip_comments
 
-_OPERAND = re.compile(rf"\s*(?:({SHAPE})(?:\s+|(?=%)))?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,|$)")
+_OPERAND = re.compile(
+    rf"\s*(?:({SHAPE})(?:[\s,]+|(?=%)))?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,|$)"
+)
 _COMMAS = re.compile(r"(?:,\s*)+")
 _PLAIN_OPERANDS = re.compile(rf"%?{NAME}(?:#\d{{1,9}})*(?:, *%?{NAME}(?:#\d{{1,9}})*)*")
 _NUMBERS = [str(number) for number in range(1000)]

@@ -95,7 +95,11 @@ class _Normaliser:
             elif kind == "close":
                 part = self._close(part, token, found.start())
             else:
-                part.words.append("".join(token.split()) if kind == "group" else token)
+                if kind == "group":
+                    token = "".join(token.split())
+                elif kind == "string":  # a line break inside of it would end the line
+                    token = token.replace("\n", "\\n")
+                part.words.append(token)
                 part.previous = token
                 if token == "," and part.operand and len(part.brackets) == 1:
                     part.operand = len(part.words)

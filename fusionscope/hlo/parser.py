@@ -48,7 +48,7 @@ from fusionscope.hlo.text import (
 _INSTRUCTION = re.compile(rf"^[ \t]*{INSTRUCTION}$", re.MULTILINE)
 _MLIR = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:builtin\.)?module\s+(?:@|attributes)")
 _BLANK = re.compile(r"[ \t\n]*")
-_HEADER = re.compile(rf"HloModule\s+%?({NAME})[ \t]*(.*)")
+_HEADER = re.compile(rf"HloModule\s+%?({NAME}):?[ \t]*(.*)")
 _PARAMETER = rf"%?{NAME}(?::\s*|\s+){SHAPE}\s*(?:,\s*(?!\))|(?=\)))"
 _OPENING = re.compile(
     rf"[ \t]*(ENTRY(?:[ \t]+|(?=%))|(?!ENTRY[ \t]))%?({NAME})[ \t]*"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 from fusionscope.errors import UnusableInput
-from fusionscope.hlo.attributes import read_value, split_attributes
+from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.grammar import shorten
+from fusionscope.hlo.inference import Operation, infer_shape
 from fusionscope.hlo.model import Statement
 from fusionscope.hlo.opcodes import OPCODES
-from fusionscope.hlo.shape import TUPLE, Layout, Shape, ShapeTable
+from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.text import INSTRUCTION, NAME
 
 Place = tuple[int, int]
@@ -22,17 +22,6 @@ _OPENING = re.compile(rf"(?:ENTRY\s+)?%?({NAME})(?:[^\w.\-].*)?\{{", re.DOTALL)
 # What an asynchronous operation says of itself, and what also of the operation that it wraps.
 _OUTSIDE = frozenset({"async_execution_thread", "control-predecessors", "sharding"})
 _BOTH = frozenset({"backend_config", "frontend_attributes", "metadata"})
-
-_ELEMENTWISE = frozenset(
-    """acos acosh add and asin asinh atan2 atanh cbrt ceil cosine cosh count-leading-zeros
-    divide erf exponential exponential-minus-one floor log log-plus-one logistic maximum minimum
-    mulhi multiply negate not or popcnt power remainder round-nearest-afz round-nearest-even rsqrt
-    shift-left shift-right-arithmetic shift-right-logical sign sine sinh sqrt subtract tan tanh
-    xor""".split()
-)
-_LIKE_FIRST = frozenset("add-dependency cholesky copy domain reverse while".split())
-_COMPLEX_PARTS = {"c64": "f32", "c128": "f64"}
-_COMPLEX = {part: whole for whole, part in _COMPLEX_PARTS.items()}
 
 
 def is_async_shorthand(opcode: str) -> bool:
@@ -139,71 +128,19 @@ def _infer(
         if name not in shapes:
             raise UnusableInput(f"{statement.name} reads {name}, which is not defined above it")
         shape = table[shapes[name]]
-        for index in indices:
-            shape = shape.elements[int(index)]
+        for index in map(int, indices):
+            if index >= len(shape.elements):
+                raise UnusableInput(
+                    f"{statement.name} reads {operand}, but {name} is {shorten(shapes[name])}"
+                )
+            shape = shape.elements[index]
         operands.append(shape)
     called = [table[results[name]] for name in statement.calls if name in results]
     attributes = split_attributes(statement.attributes)
-    inferred = _inferred(statement.opcode, operands, called, attributes)
+    inferred = infer_shape(Operation(statement.opcode, operands, called, attributes))
     if inferred is None:
         raise UnusableInput(
             f"{statement.name} has no shape, and that of this {statement.opcode} cannot be told "
             "from its operands, expected one such as f32[2,3] before the operation"
         )
     return inferred
-
-
-def _inferred(
-    opcode: str, operands: list[Shape], called: list[Shape], attributes: dict[str, str]
-) -> Shape | None:
-    """The shape of a result where it follows from few words, else None."""
-    if opcode == "tuple":
-        return Shape(TUPLE, elements=tuple(operands))
-    if opcode == "call" and called:
-        return called[0]
-    if not operands:
-        return {"partition-id": Shape("u32"), "replica-id": Shape("u32")}.get(opcode)
-    first = operands[0]
-    dimensions = _integers(attributes, "dimensions")
-    if opcode == "get-tuple-element":
-        index = read_value("index", attributes.get("index", ""))
-        return first.elements[index] if index in range(len(first.elements)) else None
-    if opcode == "sort" and len(operands) > 1:
-        return Shape(TUPLE, elements=tuple(operands))
-    if opcode in _LIKE_FIRST or opcode == "sort":
-        return first
-    if not all(operand.is_array for operand in operands):
-        return None
-    if opcode == "transpose" and sorted(dimensions) == list(range(first.rank)):
-        layout = first.layout or Layout(tuple(reversed(range(first.rank))))
-        order = tuple(dimensions.index(dimension) for dimension in layout.minor_to_major)
-        return replace(_array(first, dimensions), layout=replace(layout, minor_to_major=order))
-    if opcode == "reduce" and len(operands) == 2:
-        return _array(first, (d for d in range(first.rank) if d not in dimensions))
-    if any(operand.dimensions != first.dimensions for operand in operands):
-        return None
-    if opcode in ("compare", "is-finite"):
-        return replace(first, element_type="pred")
-    if opcode == "select":
-        return replace(first, element_type=operands[-1].element_type)
-    if opcode == "complex":
-        return replace(first, element_type=_COMPLEX.get(first.element_type, ""))
-    if opcode in ("abs", "real", "imag"):
-        part = _COMPLEX_PARTS.get(first.element_type, first.element_type)
-        return replace(first, element_type=part)
-    return first if opcode in _ELEMENTWISE else None
-
-
-def _array(shape: Shape, kept: Iterable[int]) -> Shape:
-    """An array of some dimensions of ``shape``."""
-    kept = tuple(kept)
-    return Shape(
-        shape.element_type,
-        tuple(shape.dimensions[dimension] for dimension in kept),
-        tuple(shape.dynamic[dimension] for dimension in kept),
-    )
-
-
-def _integers(attributes: dict[str, str], key: str) -> tuple[int, ...]:
-    value = read_value(key, attributes.get(key, ""))
-    return value if isinstance(value, tuple) else ()

@@ -1,7 +1,8 @@
 """Regular expressions for the joints of HLO text.
 
-Wherever a repetition may end, the next character alone tells whether it goes on. So text that almost
-fits fails in linear time, without possessive quantifiers, which CPython before 3.11.5 gets wrong.
+Wherever a repetition may end, the next character alone tells whether it goes on. So text that
+almost fits fails in linear time, without possessive quantifiers, which CPython before 3.11.5 gets
+wrong.
 """
 
 from __future__ import annotations

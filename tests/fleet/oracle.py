@@ -84,8 +84,18 @@ def differences(text: str) -> Iterator[str]:
     again = oracle(printed)
     if again is None:
         yield f"the compiler refuses what fusionscope prints: {refusal(printed)}"
-    elif again.to_string() != theirs.to_string():
+    elif _printed(again) != _printed(theirs):
         yield "the compiler makes another module of what fusionscope prints"
+
+
+def _printed(module: Any) -> list[str]:
+    """The compiler's own words, whatever the white space in JSON and without large constants."""
+    from jaxlib import _hlo
+
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants = False
+    words: list[str] = module.to_string(options).split()
+    return words
 
 
 def compare(theirs: Any, ours: Module) -> Iterator[str]:
@@ -93,11 +103,21 @@ def compare(theirs: Any, ours: Module) -> Iterator[str]:
     if theirs.name != ours.name:
         yield f"module {theirs.name} is {ours.name}"
     computations = {computation.name: computation for computation in theirs.computations()}
+    counted = Counter(map(_stem, ours.by_name))
+    if len(computations) == len(ours.by_name):  # it also numbers computations anew
+        rest = [name for name in computations if name not in ours.by_name]
+        for name in ours.by_name.keys() - computations.keys():
+            same = [other for other in rest if _stem(other) == _stem(name)]
+            if counted[_stem(name)] > 1 and len(same) == 1:
+                computations[name] = computations.pop(same[0])
     if computations.keys() != ours.by_name.keys():
         names = sorted(computations.keys() ^ ours.by_name.keys())
         yield f"computations of only one reading: {', '.join(names[:10])}"
         return
-    names = Counter(instruction.name.replace("#", "_") for instruction in ours.walk())
+    # To the compiler a.0 is a.
+    names = Counter(
+        re.sub(r"\.0$", "", instruction.name.replace("#", "_")) for instruction in ours.walk()
+    )
     clashing = {_stem(name) for name, count in names.items() if count > 1}
     for computation in ours.computations:
         for difference in _compare(computations[computation.name], computation, clashing):
