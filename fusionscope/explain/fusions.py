@@ -60,7 +60,7 @@ def _emitters(change: FusionChange, backend: str | None) -> tuple[str, str] | No
     return one, other
 
 
-def _names(operations: Sequence[Operation], most: int = 6) -> str:
+def _names(operations: Sequence[Operation], most: int | None = 6) -> str:
     shown = [operation.name for operation in operations[:most]]
     more = len(operations) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
@@ -73,9 +73,9 @@ def _describe(change: FusionFacts) -> str:
     fusion = " → ".join(dict.fromkeys(names))
     match change.kind:
         case ChangeKind.FORMED:
-            return f"{_names(after)} formed of {_names(before) or _names(gained)}"
+            return f"{_names(after)} formed of {_names(before or gained, None)}"
         case ChangeKind.GROWN:
-            return f"{fusion} took in {_names(before[1:] or gained)}"
+            return f"{fusion} took in {_names(before[1:] or gained, None)}"
         case ChangeKind.SHRUNK:
             return f"{fusion} lost {_names(lost)}"
         case ChangeKind.MERGED:

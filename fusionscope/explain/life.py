@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fusionscope.errors import UnusableInput
@@ -220,9 +220,11 @@ def _follow(
         texts.append(f"merged with {later[0].name}, which computes the same")
     else:
         texts += _differences(lineage, index, instruction, later[0])
+        if along := lineage.sent_along(index, instruction, later[0]):
+            texts.append(f"sent together with {_first([each.name for each in along])}")
         if len(later) > 1:
-            places = ", ".join(f"{each.name}{_inside(each)}" for each in later)
-            texts.append(f"computed {len(later)} times: {places}")
+            places = [f"{each.name}{_inside(each)}" for each in later]
+            texts.append(f"computed {len(later)} times: {_first(places)}")
     return later, "; ".join(texts)
 
 
@@ -232,8 +234,13 @@ def _differences(
     matching = lineage.matching(index)
     if one.name != other.name:
         yield f"renamed {other.name}"
-    for name, old, new in updates(matching, one, other):
-        yield f"{name} {old or 'none'} → {new or 'none'}"
+    fields = tuple(updates(matching, one, other))
+    configured = [name for name, _, _ in fields if name.startswith("backend_config")]
+    for name, old, new in fields:
+        if name not in configured or len(configured) <= _MOST_SETTINGS:
+            yield f"{name} {old or 'none'} → {new or 'none'}"
+    if len(configured) > _MOST_SETTINGS:
+        yield f"{len(configured)} settings of backend_config"
     homes = _home(one), _home(other)
     if homes[1] is None and homes[0] is not None:
         yield f"out of {homes[0].name}"
@@ -243,6 +250,9 @@ def _differences(
         others = [m for m in operations_in(homes[1]) if m != other.opcode]
         along = f" with {', '.join(dict.fromkeys(others))}" if others else ""
         yield f"into {homes[1].name}{along}"
+
+
+_MOST_SETTINGS = 3  # more of them say how a pass writes them, not what it decided
 
 
 def _home(instruction: Instruction) -> Instruction | None:
@@ -256,24 +266,43 @@ def _inside(instruction: Instruction) -> str:
 
 
 def _why_gone(lineage: Lineage, index: int, instruction: Instruction) -> str:
-    """Why a pass could remove an instruction."""
-    matching = lineage.matching(index)
+    """Why a pass could remove an instruction: what is there instead of it, or of what read it."""
     if not instruction.users and not instruction.is_root:
         return "removed: nothing read it any more"
-    read: dict[str, None] = {}
+    gone, known = [instruction], {instruction}
+    for each in gone:  # grows on the way
+        reasons = tuple(dict.fromkeys(_instead(lineage, index, each)))
+        if reasons:
+            along = "" if each is instruction else f" together with {each.name}"
+            return f"removed{along}: {_first(reasons)}"
+        gone += [user for user in each.users if user not in known]
+        known.update(each.users)
+    return f"removed together with what read it: {_first([each.name for each in gone[1:]])}"
+
+
+def _first(texts: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
+
+
+def _instead(lineage: Lineage, index: int, instruction: Instruction) -> Iterator[str]:
+    """What the next stage has in the place of an instruction that it does not have."""
     for user in instruction.users:
-        later = matching.after.get(user)
-        if later is None or len(later.operands) != len(user.operands):
-            continue
-        for old, new in zip(user.operands, later.operands, strict=True):
-            if old is instruction:
-                read[f"{later.name} reads {new.name} ({new.opcode}) instead"] = None
-    if read:
-        return f"removed: {', '.join(read)}"
-    gone = [user.name for user in instruction.users if user not in matching.after]
-    if gone:
-        return f"removed together with what read it: {', '.join(gone[:5])}"
-    return "removed"
+        for later in lineage.later(index, user):
+            if len(later.operands) != len(user.operands):
+                yield f"{later.name} does not read it any more"
+                continue
+            for old, new in zip(user.operands, later.operands, strict=True):
+                if old is instruction:
+                    yield f"{later.name} reads {new.name} ({new.opcode}) instead"
+    if instruction.is_root:
+        computation = instruction.computation
+        counterpart = lineage.matching(index).computations.get(computation)
+        if counterpart is None or not lineage.is_called(index + 1, counterpart):
+            yield f"nothing calls {computation.name} any more"
+        else:
+            root = counterpart.root
+            yield f"{counterpart.name} gives {root.name} ({root.opcode}) instead"
 
 
 def _ending(lineage: Lineage, instruction: Instruction) -> Ending:

@@ -14,8 +14,9 @@ from fusionscope.explain.fusions import FusionFacts, fusion_facts
 from fusionscope.explain.life import Life, UnknownName, follow
 from fusionscope.explain.verdicts import FusionStep, read_fusion_steps
 from fusionscope.history.changes import FusionChange
+from fusionscope.history.flow import ACTING
 from fusionscope.history.lineage import Lineage, read_lineage
-from fusionscope.hlo import Module
+from fusionscope.hlo import Instruction, Module
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +154,23 @@ def tell(
 
 
 def _count_fusions(module: Module) -> int:
-    """Those in fusions do not count: they are a part of the outer one."""
-    return sum(
-        statement.opcode == "fusion"
-        for computation in module.reachable()
-        if computation not in module.outermost_fusions
-        for statement in computation.body.written
-    )
+    """Those that something reads. Those in fusions do not count: they are a part of the outer
+    one."""
+    count = 0
+    for computation in module.reachable():
+        if computation in module.outermost_fusions:
+            continue
+        unread: set[Instruction] = set()
+        for instruction in reversed(computation.instructions):
+            if (
+                not instruction.is_root
+                and instruction.opcode not in ACTING
+                and unread.issuperset(instruction.users)
+            ):
+                unread.add(instruction)
+            elif instruction.opcode == "fusion":
+                count += 1
+    return count
 
 
 def _pass_facts(

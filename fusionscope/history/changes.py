@@ -599,11 +599,10 @@ class _Changes:
                 del fusions[home]  # told as merged
                 is_told = True
         joined = [*alone, *(member for found in fusions.values() for member in found)]
-        gained = tuple(member for member in joined if self._origin(member) not in self._places)
         is_told = is_told or bool(joined)
-        if gained:
-            origins = dict.fromkeys(o for m in gained if (o := self._origin(m)) is not None)
-            yield FusionChange(ChangeKind.GROWN, (earlier, *origins), (fusion,), gained)
+        if any(self._origin(member) not in self._places for member in joined):
+            origins = dict.fromkeys(o for m in joined if (o := self._origin(m)) is not None)
+            yield FusionChange(ChangeKind.GROWN, (earlier, *origins), (fusion,), tuple(joined))
         left: list[Instruction] = []
         removed: list[Instruction] = []
         for each in self._before.members[earlier]:

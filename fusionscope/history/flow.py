@@ -62,14 +62,14 @@ class Region:
         self.idle = [False] * len(self.operations)
         for index in range(len(self.operations) - 1, -1, -1):
             self.idle[index] = (
-                self.opcodes[index] not in _ACTING
+                self.opcodes[index] not in ACTING
                 and index not in self.outputs
                 and all(self.idle[user] for user, _ in self.users[index])
             )
 
 
 # They are executed for more than their result.
-_ACTING = frozenset(
+ACTING = frozenset(
     """all-gather-start all-reduce-start async-start call collective-permute-start conditional
     custom-call infeed outfeed parameter recv recv-done send send-done while""".split()
 )

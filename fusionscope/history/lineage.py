@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.history.changes import FusionChange, find_fusion_changes
+from fusionscope.history.heirs import find_heirs, sends_alike
 from fusionscope.history.kernels import fusion_emitter
 from fusionscope.history.matching import Matching, MatchTable, match
 from fusionscope.history.operations import plain_shape
-from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body
 
@@ -35,6 +36,10 @@ class Lineage:
     # What is in fused computations, by the identity of their bodies.
     _contents: dict[int, Hashable] = field(default_factory=dict, repr=False)
     _copies: dict[int, dict[Instruction, list[Instruction]]] = field(
+        default_factory=dict, repr=False
+    )
+    _called: dict[int, frozenset[Computation]] = field(default_factory=dict, repr=False)
+    _heirs: dict[int, dict[Instruction, tuple[Instruction, ...]]] = field(
         default_factory=dict, repr=False
     )
 
@@ -83,7 +88,18 @@ class Lineage:
             if same is not None:
                 return same
         matching = self.matching(index)
-        return matching.before.get(instruction) or matching.copies.get(instruction)
+        return (
+            matching.before.get(instruction)
+            or matching.copies.get(instruction)
+            or next((o for o, heirs in self.heirs(index).items() if instruction in heirs), None)
+        )
+
+    def heirs(self, index: int) -> dict[Instruction, tuple[Instruction, ...]]:
+        """What stands in stage ``index + 1`` for instructions that it does not have any more."""
+        known = self._heirs.get(index)
+        if known is None:
+            known = self._heirs[index] = find_heirs(self.matching(index))
+        return known
 
     def _same(self, instruction: Instruction, index: int) -> Instruction | None:
         """What an instruction of a neighbouring stage is in stage ``index``, where fusions and
@@ -104,10 +120,10 @@ class Lineage:
 
     def later(self, index: int, instruction: Instruction) -> tuple[Instruction, ...]:
         """What an instruction of stage ``index`` is in stage ``index + 1``: itself, and its copies;
-        the one that it was merged with; or nothing."""
+        the one that it was merged with; what stands for it there; or nothing."""
         if not self.touches_fusions(index):
             same = self._same(instruction, index + 1)
-            if same is not None:
+            if same is not None and self.is_called(index + 1, same.computation):
                 return (same,)
         matching = self.matching(index)
         if index not in self._copies:
@@ -118,8 +134,30 @@ class Lineage:
         found = [matching.after.get(instruction) or matching.merged.get(instruction)]
         found += self._copies[index].get(instruction, ())
         later = [each for each in found if each is not None]
-        # What nothing reads any more is only left behind.
-        return tuple([each for each in later if each not in matching.idle] or later)
+        # What nothing reads or calls any more is only left behind.
+        used = [
+            each
+            for each in later
+            if each not in matching.idle and self.is_called(index + 1, each.computation)
+        ]
+        return tuple(used) or self.heirs(index).get(instruction) or tuple(later)
+
+    def sent_along(
+        self, index: int, instruction: Instruction, later: Instruction
+    ) -> tuple[Instruction, ...]:
+        """The other collectives of stage ``index`` that ``later`` sends as well."""
+        if not sends_alike(instruction, later):
+            return ()
+        sent = [self.matching(index).before.get(later)]
+        sent += [before for before, heirs in self.heirs(index).items() if later in heirs]
+        return tuple(each for each in sent if each is not None and each is not instruction)
+
+    def is_called(self, index: int, computation: Computation) -> bool:
+        """Whether the entry of stage ``index`` leads to a computation."""
+        known = self._called.get(index)
+        if known is None:
+            known = self._called[index] = frozenset(self.modules[index].reachable())
+        return computation in known
 
 
 def read_lineage(

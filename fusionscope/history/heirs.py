@@ -1,0 +1,275 @@
+"""What stands for an instruction after a pass that rewrote all around it.
+
+A matching pairs what computes the same, or what kept enough of its surroundings. A partitioner
+changes every shape, a simplifier moves reshapes across operations, a combiner sends many arrays
+together. What such a pass removed lives on in what it inserted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+
+from fusionscope.history.flow import Region
+from fusionscope.history.matching import PLACES, Matching
+from fusionscope.history.operations import COLLECTIVES
+from fusionscope.hlo import Computation, Instruction
+
+# They give the elements of their operand in another arrangement or type.
+_VIEWS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
+_MOST_USERS = 256  # that something is read by so many tells nothing of one of them
+
+
+def find_heirs(matching: Matching) -> dict[Instruction, tuple[Instruction, ...]]:
+    """Inserted instructions by the removed ones that live on in them.
+
+    An heir has the opcode of what it stands for, and
+
+    - the same number, if it is a parameter of the program;
+    - sends the same operand, alone or with others, if it is a collective;
+    - reads the same, or is read in the same place, whatever views lie between: those with the same
+      metadata (the framework's name and line) go first; or
+    - has the same metadata, where as many have it on both sides, or one on either of them.
+    """
+    return _Heirs(matching).find()
+
+
+def sends_alike(one: Instruction, other: Instruction) -> bool:
+    """Whether both are collectives of one kind, or the start of one."""
+    opcode = _base_opcode(one)
+    return opcode in COLLECTIVES and opcode == _base_opcode(other)
+
+
+def _base_opcode(instruction: Instruction) -> str:
+    return instruction.opcode.removesuffix("-start")
+
+
+class _Flow:
+    """The operations of a module with what they read and what reads them, across fusions."""
+
+    def __init__(self, regions: Iterable[Region]) -> None:
+        self.regions = tuple(regions)
+        self._places: dict[Instruction, tuple[Region, int]] = {}
+        for region in self.regions:
+            for index, operation in enumerate(region.operations):
+                self._places.setdefault(operation, (region, index))
+
+    def sources(self, operation: Instruction) -> tuple[Instruction, ...]:
+        region, index = self._places[operation]
+        return tuple([self._seen_through(region.operations[s]) for s in region.sources[index]])
+
+    def users(self, operation: Instruction) -> Iterator[tuple[Instruction, int]]:
+        region, index = self._places[operation]
+        for user, slot in region.users[index][:_MOST_USERS]:
+            yield region.operations[user], slot
+
+    def outputs(self, operation: Instruction) -> tuple[Computation, set[int]]:
+        """The region that an operation is in, and which of its results it gives."""
+        region, index = self._places[operation]
+        return region.computation, region.outputs.get(index, set())
+
+    def results(self, computation: Computation) -> dict[int, Instruction]:
+        return {
+            slot: self._seen_through(region.operations[index])
+            for region in self.regions
+            if region.computation is computation
+            for index, slots in region.outputs.items()
+            for slot in slots
+        }
+
+    def _seen_through(self, operation: Instruction) -> Instruction:
+        """The collective that an element is of."""
+        region, index = self._places[operation]
+        if operation.opcode == "get-tuple-element" and region.sources[index]:
+            whole = region.operations[region.sources[index][0]]
+            return whole if _base_opcode(whole) in COLLECTIVES else operation
+        return operation
+
+    def viewed(self, operation: Instruction) -> Instruction:
+        """What an operation is a view of."""
+        while operation.opcode in _VIEWS and (sources := self.sources(operation)):
+            operation = sources[0]
+        return operation
+
+
+class _Heirs:
+    def __init__(self, matching: Matching) -> None:
+        self._matching = matching
+        self._found: dict[Instruction, tuple[Instruction, ...]] = {}
+        self._flows = tuple(_Flow(regions.values()) for regions in matching.regions)
+        alive = [set(module.reachable()) for module in matching.modules]
+        self._alive = alive[1]
+        self._removed, inserted = (
+            [
+                operation
+                for region in flow.regions
+                for operation in dict.fromkeys(region.operations)
+                if operation.computation in computations
+                and operation not in matching.idle
+                and operation.opcode not in PLACES
+                and operation.opcode != "constant"
+            ]
+            for flow, computations in zip(self._flows, alive, strict=True)
+        )
+        self._removed = [each for each in self._removed if not self._later(each)]
+        self._inserted = {
+            each: None
+            for each in inserted
+            if each not in matching.before and each not in matching.copies
+        }
+        # One that sends more than before may be matched already.
+        senders = {each: None for each in inserted if _base_opcode(each) in COLLECTIVES}
+        self._readers: dict[Instruction, list[Instruction]] = defaultdict(list)
+        flow = self._flows[1]
+        for operation in self._inserted | senders:
+            for source in dict.fromkeys(map(flow.viewed, flow.sources(operation))):
+                self._readers[source].append(operation)
+
+    def find(self) -> dict[Instruction, tuple[Instruction, ...]]:
+        self._parameters()
+        self._collectives()
+        if self._removed and self._inserted:
+            self._structure(_same_metadata)
+            while self._metadata() and self._structure(_same_metadata):
+                pass
+            self._structure(_same_opcode)
+        return self._found
+
+    def _later(self, instruction: Instruction) -> tuple[Instruction, ...]:
+        """What an instruction of the first module is in the second, as far as it is known. What is
+        only left behind there does not count."""
+        matching = self._matching
+        found = matching.after.get(instruction) or matching.merged.get(instruction)
+        if found is None or found in matching.idle or found.computation not in self._alive:
+            return self._found.get(instruction, ())
+        return (found,)
+
+    def _left(self) -> list[Instruction]:
+        return [each for each in self._removed if each not in self._found]
+
+    def _parameters(self) -> None:
+        one, other = (module.entry.parameters for module in self._matching.modules)
+        if len(one) == len(other):
+            for before, after in zip(one, other, strict=True):
+                if before not in self._matching.after and after not in self._matching.before:
+                    self._found[before] = (after,)
+
+    def _collectives(self) -> None:
+        for before in self._left():
+            if _base_opcode(before) in COLLECTIVES:
+                heirs = [
+                    after
+                    for sources in self._read_later(before)
+                    for source in sources
+                    for after in self._readers[source]
+                    if sends_alike(before, after)
+                ]
+                if heirs:
+                    self._found[before] = tuple(dict.fromkeys(heirs))
+
+    def _read_later(self, before: Instruction) -> list[set[Instruction]]:
+        """What the operands of an instruction are in the second module, views aside."""
+        one, other = self._flows
+        return [
+            set(map(other.viewed, self._later(one.viewed(source))))
+            for source in one.sources(before)
+        ]
+
+    def _structure(self, is_same: Callable[[Instruction, Instruction], bool]) -> bool:
+        """Adds heirs by what they read, from the operands down, and by where they are read, from
+        the results up, until there are no more. Whether there were any."""
+        count = len(self._found)
+        while True:
+            known = len(self._found)
+            for before in self._left():
+                self._take(before, (a for a in self._by_operands(before) if is_same(before, a)))
+            for before in reversed(self._left()):
+                self._take(before, (a for a in self._by_place(before) if is_same(before, a)))
+            if len(self._found) == known:
+                return known > count
+
+    def _take(self, before: Instruction, candidates: Iterable[Instruction]) -> None:
+        found = tuple(dict.fromkeys(candidates))
+        if len(found) == 1:
+            self._found[before] = found
+
+    def _by_operands(self, before: Instruction) -> Iterator[Instruction]:
+        """What reads the same as an instruction did."""
+        read = self._read_later(before)
+        flow = self._flows[1]
+        if not read or not all(read):
+            return
+        for source in read[0]:
+            for after in self._readers[source][:_MOST_USERS]:
+                sources = flow.sources(after)
+                if (
+                    after in self._inserted
+                    and len(sources) == len(read)
+                    and all(
+                        flow.viewed(own) in expected
+                        for own, expected in zip(sources, read, strict=True)
+                    )
+                ):
+                    yield after
+
+    def _by_place(self, before: Instruction) -> Iterator[Instruction]:
+        """What is read in the place of an instruction."""
+        one, other = self._flows
+        pending, seen = [before], {before}
+        while pending:
+            here = pending.pop()
+            computation, slots = one.outputs(here)
+            counterpart = self._matching.computations.get(computation)
+            if slots and counterpart is not None:
+                results = other.results(counterpart)
+                for slot in slots & results.keys():
+                    yield from self._views(results[slot], before)
+            for user, slot in one.users(here):
+                laters = self._later(user)
+                for later in laters:
+                    sources = other.sources(later)
+                    if slot < len(sources) == len(one.sources(user)):
+                        yield from self._views(sources[slot], before)
+                if not laters and user.opcode in _VIEWS and user not in seen:
+                    seen.add(user)
+                    pending.append(user)
+
+    def _views(self, after: Instruction, before: Instruction) -> Iterator[Instruction]:
+        """What was inserted with an opcode, here or where this is a view of it."""
+        while after in self._inserted:
+            if _same_opcode(before, after):
+                yield after
+                return
+            sources = self._flows[1].sources(after)
+            if after.opcode not in _VIEWS or not sources:
+                return
+            after = sources[0]
+
+    def _metadata(self) -> bool:
+        """Adds heirs by metadata alone. Whether there were any."""
+        taken = {after for heirs in self._found.values() for after in heirs}
+        groups: dict[Hashable, tuple[list[Instruction], list[Instruction]]] = {}
+        inserted = [each for each in self._inserted if each not in taken]
+        for number, side in enumerate((self._left(), inserted)):
+            for each in side:
+                if each.op_name:
+                    groups.setdefault(_metadata(each), ([], []))[number].append(each)
+        count = len(self._found)
+        for before, after in groups.values():
+            if len(before) == len(after):
+                self._found.update((a, (b,)) for a, b in zip(before, after, strict=True))
+            elif 1 in (len(before), len(after)) and after:
+                self._found.update((each, tuple(after)) for each in before)
+        return len(self._found) > count
+
+
+def _metadata(instruction: Instruction) -> Hashable:
+    return _base_opcode(instruction), instruction.op_name, str(instruction.source)
+
+
+def _same_metadata(one: Instruction, other: Instruction) -> bool:
+    return one.op_name is not None and _metadata(one) == _metadata(other)
+
+
+def _same_opcode(one: Instruction, other: Instruction) -> bool:
+    return _base_opcode(one) == _base_opcode(other)

@@ -1,0 +1,40 @@
+"""One program for each way in which a pass rewrites all around an instruction."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+LINE = {"mesh": {"x": 8}}
+
+
+def gathered(first, second, third, inputs):
+    def local(first, second, third, inputs):
+        first, second, third = (lax.all_gather(w, "x", tiled=True) for w in (first, second, third))
+        return jnp.tanh(inputs @ first) @ second + jnp.sin(inputs) @ third
+
+    rows = P("x")
+    specs = (rows, rows, rows, rows)
+    return jax.shard_map(local, in_specs=specs, out_specs=rows)(first, second, third, inputs)
+
+
+def partitioned(inputs, scale):
+    inputs = lax.with_sharding_constraint(inputs, P("x", None))
+    centred = inputs - inputs.mean(axis=-1, keepdims=True)
+    return jnp.exp(centred) * scale
+
+
+def reshaped(inputs, scale):
+    wide = jnp.tanh(inputs).reshape(64, 4, 64)
+    return (jnp.exp(wide) * scale.reshape(1, 4, 64)).reshape(64, 256)
+
+
+programs = {
+    "gathered": (
+        gathered,
+        tuple(("f32", shape, ("x",)) for shape in ((256, 256), (256, 128), (256, 128), (64, 256))),
+        LINE,
+    ),
+    "partitioned": (partitioned, (("f32", (64, 256), ("x",)), ("f32", (256,), ())), LINE),
+    "reshaped": (reshaped, (("f32", (64, 256)), ("f32", (256,)))),
+}
