@@ -41,6 +41,7 @@ from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Instruction, Module, SourceLocation
+from fusionscope.hlo.shape import Shape
 from fusionscope.replay.passes import find_runs
 from fusionscope.rules.books import books_named
 from fusionscope.rules.changes import NO_CHANGES, Changes
@@ -57,6 +58,9 @@ NO_FINAL = "no after_optimizations stage (did the compiler die?): {stage} stands
 NOT_WHOLE = "calls repeat too often to follow them all: launches and bytes are too few"
 
 _LAYOUT = re.compile(r"\{[^{}]*\}")
+
+# As many elements of a tuple are shown.
+_MOST_ELEMENTS = 64
 
 # Of many modules those are explained that move this share of all bytes, and at most so many.
 _SHARE, _MOST = 0.9, 5
@@ -664,10 +668,18 @@ def operation_of(instruction: Instruction) -> Operation:
     return Operation(
         instruction.name,
         instruction.opcode,
-        str(instruction.shape),
+        _shape_text(instruction.shape),
         metadata.get("op_name"),
         str(place) if place else None,
     )
+
+
+def _shape_text(shape: Shape) -> str:
+    """Each of thousands of pairs may read the same tuple of thousands of elements."""
+    if len(shape.elements) <= _MOST_ELEMENTS:
+        return str(shape)
+    shown = ", ".join(str(element) for element in shape.elements[:_MOST_ELEMENTS])
+    return f"({shown}, … {len(shape.elements) - _MOST_ELEMENTS:,} more)"
 
 
 _NOT_THE_USERS = ("site-packages/", "dist-packages/", "jax/_src/", "/lib/python", "<frozen")

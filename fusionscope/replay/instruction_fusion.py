@@ -5,7 +5,8 @@ Source: xla/service/instruction_fusion.cc.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fusionscope.replay.plan import Considered, FusionPlan
@@ -171,8 +172,13 @@ class _Queue:
     def __init__(self, order: Sequence[MutableInstruction]) -> None:
         self._waiting: list[MutableInstruction | None] = list(order)
         self._index = {each: index for index, each in enumerate(order)}
+        # The fusion that was made last: how many operands it has, and those that wait, in order. It
+        # comes up again with each producer, and its operands need not be put in order each time.
+        self._fusion: MutableInstruction | None = None
+        self._count = 0
+        self._operands: list[tuple[int, MutableInstruction]] = []
 
-    def next(self) -> tuple[MutableInstruction, list[int]] | None:
+    def next(self) -> tuple[MutableInstruction, Iterator[int]] | None:
         """An instruction, and its operand slots in the order in which they are to be tried."""
         while self._waiting and self._waiting[-1] is None:
             self._waiting.pop()
@@ -181,19 +187,40 @@ class _Queue:
         instruction = self._waiting.pop()
         assert instruction is not None
         del self._index[instruction]
+        operands = instruction.operands
+        if instruction is self._fusion:
+            return instruction, (operands.index(each) for _, each in reversed(self._operands))
         places = [
             (-self._index[operand], slot)
-            for slot, operand in enumerate(instruction.operands)
+            for slot, operand in enumerate(operands)
             if operand in self._index
         ]
-        return instruction, [slot for _, slot in sorted(places)]
+        return instruction, iter([slot for _, slot in sorted(places)])
 
-    def add(self, fusion: MutableInstruction) -> None:
+    def add(self, fusion: MutableInstruction, producer: MutableInstruction) -> None:
+        """``producer`` went into ``fusion``, which now reads what that read, behind all others."""
+        if fusion is self._fusion:
+            place = bisect_left(self._operands, self._index[producer], key=_index_of)
+            del self._operands[place]
+            self._order(fusion.operands[self._count - 1 :])
+        else:
+            self._fusion, self._operands = fusion, []
+            self._order(fusion.operands)
+        self._count = len(fusion.operands)
         self._index[fusion] = len(self._waiting)
         self._waiting.append(fusion)
 
+    def _order(self, operands: Sequence[MutableInstruction]) -> None:
+        for each in operands:
+            if each in self._index:
+                insort(self._operands, (self._index[each], each), key=_index_of)
+
     def remove(self, instruction: MutableInstruction) -> None:
         self._waiting[self._index.pop(instruction)] = None
+
+
+def _index_of(operand: tuple[int, MutableInstruction]) -> int:
+    return operand[0]
 
 
 @dataclass(slots=True)
@@ -248,7 +275,7 @@ class InstructionFusion:
                 )
                 if fusion is None:
                     continue
-                queue.add(fusion)
+                queue.add(fusion, pair.producer)
                 if not pair.producer.users:
                     queue.remove(pair.producer)
                     computation.remove(pair.producer)

@@ -20,6 +20,7 @@ from fusionscope.rules.wellformed import find_problem
 
 _NUMBERED = re.compile(r"(.*)\.(\d+)")
 _KIND = re.compile(r"(, kind=)\w+")
+_FEW = 8  # operands that are faster looked through than remembered
 CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")
 
 _User = TypeVar("_User", bound=Hashable)
@@ -55,6 +56,10 @@ class Users(Generic[_User]):
             self._order.append(user)
         self._slots[user] = self._slots.get(user, 0) + 1
 
+    def slots(self, user: _User) -> int:
+        """In how many slots ``user`` reads it."""
+        return self._slots.get(user, 0)
+
     def sort(self, key: Callable[[_User], int]) -> None:
         self._order.sort(key=key)
         self._place = {user: place for place, user in enumerate(self._order)}
@@ -75,7 +80,8 @@ class MutableInstruction:
 
     ``attributes_text`` is what stands behind the operands, verbatim; ``inside`` the literal of a
     constant or the number of a parameter. A fusion made by a replay has a ``fusion_kind`` of its
-    own, and ``backend_kind`` where it belongs to a library. ``origin`` is the name that it, or what
+    own, and ``backend_kind`` where it belongs to a library. ``places`` are the slots of its operands
+    as ``replace_operand`` last saw them, where they are many. ``origin`` is the name that it, or what
     it is a clone of, had at the beginning; empty where a replay made it.
     """
 
@@ -92,6 +98,7 @@ class MutableInstruction:
         "operands",
         "origin",
         "parent",
+        "places",
         "predecessors",
         "shape",
         "successors",
@@ -123,6 +130,7 @@ class MutableInstruction:
         self.origin = ""
         self._attributes: dict[str, str] | None = None
         self._values: dict[str, Any] = {}
+        self.places: dict[MutableInstruction, list[int]] = {}
 
     def __repr__(self) -> str:
         return f"<{self.name} = {self.shape} {self.opcode}>"
@@ -437,11 +445,32 @@ def replace_operand(
     user: MutableInstruction, old: MutableInstruction, new: MutableInstruction
 ) -> None:
     """``user`` reads ``new`` in every slot in which it read ``old``."""
-    for slot, operand in enumerate(user.operands):
-        if operand is old:
-            user.operands[slot] = new
-            old.users.drop(user)
-            new.users.add(user)
+    slots = _slots_of(user, old)
+    for slot in slots:
+        user.operands[slot] = new
+        old.users.drop(user)
+        new.users.add(user)
+    if user.places:
+        user.places[new] = sorted((*user.places.pop(old), *user.places.get(new, ())))
+
+
+def _slots_of(user: MutableInstruction, operand: MutableInstruction) -> list[int]:
+    """The slots in which ``user`` reads ``operand``.
+
+    Those of a wide tuple are remembered, so that replacing all its operands takes linear time.
+    """
+    operands = user.operands
+    if len(operands) <= _FEW:
+        return [slot for slot, each in enumerate(operands) if each is operand]
+    slots = user.places.get(operand, [])
+    if len(slots) != operand.users.slots(user) or any(
+        slot >= len(operands) or operands[slot] is not operand for slot in slots
+    ):
+        user.places = {}
+        for slot, each in enumerate(operands):
+            user.places.setdefault(each, []).append(slot)
+        slots = user.places.get(operand, [])
+    return slots
 
 
 def remove_unused(instruction: MutableInstruction) -> None:
