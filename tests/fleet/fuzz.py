@@ -52,6 +52,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, parse, to_text
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+RECORDS = Path(__file__).resolve().parents[1] / "rules"
 LIMIT_CPU_S = 20.0
 LARGEST_BYTES = 4 << 30  # of memory
 SMALL_BYTES = 9_000  # of texts that are damaged alone
@@ -62,7 +63,8 @@ DUMPS = (
     "cpu/elementwise", "cpu/concatenate", "cpu/loop", "cpu-multi-output/reductions",
     "cpu-jaxlib-0.10/softmax", "cpu-without-fusion/elementwise", "h100/elementwise", "a100/dense",
     "mi300x/concatenate", "a100-jaxlib-0.4.35/updates", "a100-xla-2023/updates",
-    "tpu-v5e/attention",
+    "tpu-v5e/attention", "h100/softmax", "cpu/convolution", "cpu/cartpole", "h100/libraries",
+    "cpu-elementwise-library/attention", "h100-jaxlib-0.4.34/updates", "b200/dense",
 )  # fmt: skip
 
 PLAN = """module = "jit_program"
@@ -268,7 +270,20 @@ def texts() -> tuple[bytes, ...]:
         and len(content) < SMALL_BYTES
     }
     bare = {_without_tables(content) for content in found}
-    return tuple(sorted(found | bare | {_with_sources(content) for content in bare}))
+    stages = sorted(found | bare | {_with_sources(content) for content in bare})
+    return (*stages, *examples(), *examples())
+
+
+@cache
+def examples() -> tuple[bytes, ...]:
+    """Small modules of every opcode, as the records of rules have them."""
+    found = {
+        b"HloModule" + part
+        for file in sorted(RECORDS.glob("gpu*_records/*.hlo"))
+        for part in file.read_bytes().split(b"HloModule")[1:]
+        if len(part) < SMALL_BYTES
+    }
+    return tuple(sorted(found))
 
 
 _TABLE = re.compile(
@@ -375,7 +390,9 @@ def damaged_dump(case: Case, random: Random) -> Path:
             file.unlink()
             file.with_name(f"{file.name}.gz").write_bytes(packed)
         elif random.random() < 0.05:
-            name = damage(file.name.encode(), random).replace(b"/", b"").replace(b"\0", b"")[:250]
+            name = (
+                damage(os.fsencode(file.name), random).replace(b"/", b"").replace(b"\0", b"")[:250]
+            )
             file.rename(os.fsdecode(os.fsencode(directory) + b"/" + (name.strip(b".") or b"x")))
         else:
             file.write_bytes(damage(file.read_bytes(), random))
@@ -459,6 +476,35 @@ def case_history(case: Case, random: Random) -> None:
 def case_verify(case: Case, random: Random) -> None:
     damaged_dump(case, random)
     case.arguments = ["verify", "dump", *format_of(random, *FORMATS)]
+
+
+def case_replayed(case: Case, random: Random) -> None:
+    """A damaged text stands before and after the fusion pass that is replayed."""
+    original = random.choice(examples())
+    before = damage(original, random)
+    after = before if random.random() < 0.7 else original
+    device = dump_files("h100/elementwise")["module_0001.jit_program.gpu_target_config.pbtxt"]
+    files = {
+        "0000.fusion.after_pipeline-start.before_priority-fusion.txt": before,
+        "0001.fusion.after_priority-fusion.before_pipeline-end.txt": after,
+        "sm_9.0a_gpu_after_optimizations.txt": after,
+        "gpu_target_config.pbtxt": device,
+    }
+    if random.random() < 0.3:
+        files = {
+            "0000.simplification.after_pipeline-start.before_fusion.txt": before,
+            "0001.simplification.after_fusion.before_pipeline-end.txt": after,
+            "cpu_after_optimizations.txt": after,
+        }
+    put(case.place / "dump", {f"module_0000.f.{name}": text for name, text in files.items()})
+    command = random.choice(
+        (
+            ["explain", "dump"], ["verify", "dump"],
+            ["explain", "dump", "--disable", "fusion-wrapper"],
+            ["explain", "dump", "--boundaries"], ["history", "dump"],
+        )
+    )  # fmt: skip
+    case.arguments = [*command, *format_of(random, *FORMATS)]
 
 
 def case_diff_dumps(case: Case, random: Random) -> None:
@@ -560,7 +606,7 @@ CASES: tuple[tuple[Callable[[Case, Random], None], float], ...] = (
     (case_parse, 30), (case_diff, 20), (case_text, 10), (case_explain, 8), (case_history, 6),
     (case_verify, 6), (case_diff_dumps, 4), (case_check, 4), (case_expectations, 3),
     (case_baseline, 3), (case_plan, 3), (case_device, 2), (case_study, 1), (case_capture, 1),
-    (case_rerun, 2), (case_options, 3),
+    (case_rerun, 2), (case_options, 3), (case_replayed, 25),
 )  # fmt: skip
 
 # ------------------------------------------------------------------------------------ running
@@ -641,7 +687,7 @@ def run_apart(arguments: list[str], place: Path, limit_s: float) -> Answer:
 
 _SPAN = re.compile(r"`[^`\n]*`")
 _LIVE = re.compile(
-    r"(?<!\\)\]\(|<(?!br>)[A-Za-z/!]|(?<![\w&;])@\w|\bhttps?://|\bwww\.|javascript:", re.IGNORECASE
+    r"(?<!\\)\]\(|<(?!br>)[A-Za-z/!]|(?<![\w&;])@\w|\bhttps?://|\bwww\.", re.IGNORECASE
 )
 
 
