@@ -12,6 +12,7 @@ from fusionscope.cli.output import (
     compiling_options,
     open_console,
     running_options,
+    show_problem,
     show_progress,
     top_option,
     write_json,
@@ -117,7 +118,8 @@ def command(
     others = [read_plan(file) for file in files]
     if is_own + is_none + bool(changes) > 1 or not (is_own or is_none or changes or files or flags):
         raise UnusableInput(_NOTHING)
-    chosen = pick_module(open_dump(dump), _one_name(module, [changed, *others]))
+    opened = open_dump(dump)
+    chosen = pick_module(opened, _one_name(module, [changed, *others]))
     rest = Rest(rest_name)
     variants = []
     if is_own:
@@ -144,6 +146,8 @@ def command(
         limit_s=limit_s,
         progress=lambda each: show_progress(each, "Compiling"),
     )
+    for problem in opened.untold():
+        show_problem(problem)
     if format_name == "json":
         write_json(to_json(found), None)
     else:

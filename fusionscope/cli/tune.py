@@ -12,6 +12,7 @@ from fusionscope.cli.output import (
     open_console,
     python_option,
     running_options,
+    show_problem,
     top_option,
     write_json,
     write_text,
@@ -72,7 +73,8 @@ def command(
     from fusionscope.rerun.tuning import tune
     from fusionscope.rules.plan_files import PlanFile, write_plan
 
-    chosen = pick_module(open_dump(dump), module)
+    opened = open_dump(dump)
+    chosen = pick_module(opened, module)
     found = tune(
         chosen,
         budget_s=budget_s,
@@ -84,6 +86,8 @@ def command(
     if found.best is not None:
         plan = PlanFile(found.best.changes, chosen.name, dump)
         write_text(write_plan(plan, output), output)
+    for problem in opened.untold():
+        show_problem(problem)
     if format_name == "json":
         write_json(to_json(found), None)
     else:

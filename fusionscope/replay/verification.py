@@ -176,7 +176,7 @@ def verify(
             else "no fusion pass can be replayed",
             file=str(dump.path),
         )
-    return Verification(str(dump.path), tuple(verified), tuple(problems))
+    return Verification(str(dump.path), tuple(verified), tuple(dict.fromkeys(problems)))
 
 
 class _Told(NamedTuple):

@@ -288,6 +288,18 @@ def test_hostile_names_never_reach_the_output_raw(run, tmp_path, format_name):
         assert "<b>" not in done.out
 
 
+@pytest.mark.parametrize("dump", [CPU, GPU])
+def test_a_stage_long_before_the_pass_that_cannot_be_read_is_told(run, tmp_path, dump):
+    """The order of users is found from all stages before a pass."""
+    files = unpacked(dump)
+    bad = next(name for name in sorted(files) if ".0005." in name and name.endswith(".txt"))
+    files[bad] = b"junk\n"
+    done = run(write(tmp_path / "dump", files))
+    assert done.code == 0
+    (line,) = done.errors.splitlines()
+    assert bad in line and "expected HLO text" in line
+
+
 @pytest.mark.parametrize("card", ["rtx6000pro", "mi300x"])
 def test_other_gpus_than_the_rules_were_found_on(run, card):
     """Every figure of the cost model, reason, fusion and pair."""

@@ -299,6 +299,19 @@ def test_a_damaged_archive_spoils_only_itself(tmp_path):
         module.read(module.stages[0])
 
 
+def test_a_proto_that_ends_the_process_that_reads_it_is_told(tmp_path):
+    pytest.importorskip("jaxlib")
+    content = (Path(__file__).parent / "data" / "ends_the_reader.hlo.pb").read_bytes()
+    files = {
+        "module_0004.jit_f.before_optimizations.hlo.pb": content,
+        "module_0004.jit_f.cpu_after_optimizations.hlo.pb": content,
+    }
+    module = only(write(tmp_path, files))
+    for stage in module.stages:  # the second one is given to another process
+        with pytest.raises(UnusableInput, match=f"{stage.proto.name}: jaxlib cannot read it: it"):
+            module.read(stage)
+
+
 def test_stages_that_were_dumped_as_protos_only(tmp_path):
     """Their place is known; jaxlib, which prints them, need not be there."""
     text = "module_0001.jit_program.0034.fusion.after_priority-fusion.before_cse.txt"

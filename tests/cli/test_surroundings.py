@@ -1,0 +1,150 @@
+"""Streams, terminals and systems that let a command down: one line, and no mistake of our own."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
+CPU = DUMPS / "cpu" / "elementwise"
+FULL = Path("/dev/full")
+# Stands for a Python: it starts a process that holds the streams, says so in a file and waits.
+WAITING = """#!/bin/sh
+sleep 1000 &
+echo $! > "$TOLD.part"
+mv "$TOLD.part" "$TOLD"
+sleep 1000
+"""
+
+
+def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """``line`` with ``$FUSIONSCOPE`` in it."""
+    names = {"FUSIONSCOPE": f"{sys.executable} -m fusionscope", "CPU": str(CPU)}
+    return subprocess.run(
+        ["bash", "-c", line],
+        env=os.environ | names | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no disk that is always full")
+@pytest.mark.parametrize("command", ["explain $CPU", "explain $CPU --format json", "--help"])
+def test_a_full_disk_behind_the_output(command):
+    done = shell(f"$FUSIONSCOPE {command} > /dev/full")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "fusionscope: standard output: No space left on device\n",
+    )
+
+
+def test_a_closed_output():
+    done = shell("$FUSIONSCOPE explain $CPU >&-")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "fusionscope: standard output: Bad file descriptor\n",
+    )
+
+
+def test_a_reader_that_has_seen_enough():
+    done = shell("$FUSIONSCOPE explain $CPU --format json | head -1; echo ${PIPESTATUS[0]}")
+    assert (done.stdout, done.stderr) == ("{\n0\n", "")
+
+
+def test_errors_that_nobody_can_be_told():
+    assert shell("$FUSIONSCOPE explain nowhere 2>&-").returncode == 2
+    if FULL.exists():
+        assert shell("$FUSIONSCOPE explain nowhere 2>/dev/full").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "columns", ["0", "-1", "1000000000", "abc", "", "3", "\N{SUPERSCRIPT TWO}"]
+)
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_absurd_sizes_of_a_terminal(columns, is_terminal):
+    environment = os.environ | {"COLUMNS": columns, "LINES": columns}
+    command = [sys.executable, "-m", "fusionscope", "explain", str(CPU)]
+    ours, theirs = pty.openpty() if is_terminal else os.pipe()
+    with subprocess.Popen(
+        command, env=environment, stdout=theirs, stderr=subprocess.PIPE
+    ) as process:
+        os.close(theirs)
+        out = b""
+        try:
+            while part := os.read(ours, 1 << 16):
+                out += part
+        except OSError:  # how a terminal ends
+            pass
+        os.close(ours)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+    assert b"launches" in out
+    assert max(map(len, out.split(b"\n"))) < 50_000
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        ("/bin/true", "ran without an answer, expected a Python"),
+        ("/bin/echo", "ran without an answer, expected a Python"),
+        ("nowhere", "cannot be run: No such file or directory"),
+        ("/", "cannot be run: Permission denied"),
+    ],
+)
+@pytest.mark.parametrize("command", ["rerun $CPU --replay", "tune $CPU --budget 1"])
+def test_a_python_that_is_none(tmp_path, command, python, said):
+    output = "" if command.startswith("tune") else f"--output {tmp_path}/new"
+    done = shell(f"$FUSIONSCOPE {command} --python {python} {output}")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"fusionscope: {python}") and said in line
+
+
+def is_running(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+        state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state not in "ZX"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked at in /proc")
+@pytest.mark.parametrize("end", ["SIGTERM", "SIGHUP", "--limit"])
+def test_nothing_stays_behind(tmp_path, end):
+    python = tmp_path / "python"
+    python.write_text(WAITING)
+    python.chmod(0o755)
+    told, scratch = tmp_path / "told", tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-m", "fusionscope", "rerun", str(CPU), "--replay"]
+    command += ["--python", str(python), "--output", str(tmp_path / "new")]
+    command += ["--limit", "3" if end == "--limit" else "100"]
+    names = {"TOLD": str(told), "TMPDIR": str(scratch)}
+    with subprocess.Popen(
+        command, env=os.environ | names, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not told.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        if end != "--limit":
+            process.send_signal(getattr(signal, end))
+        errors = process.communicate()[1]
+    assert process.returncode == (2 if end == "--limit" else 128 + getattr(signal, end))
+    assert errors.startswith("fusionscope: stopped, it took longer") == (end == "--limit")
+    grandchild = int(told.read_text())
+    for _ in range(200):  # the system may take a moment
+        if not is_running(grandchild):
+            break
+        time.sleep(0.05)
+    assert not is_running(grandchild)
+    assert list(scratch.iterdir()) == []
