@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from tempfile import TemporaryFile
@@ -14,6 +15,9 @@ from typing import IO
 
 from fusionscope.errors import UnusableInput
 
+_ENDING = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 _SHOWN_BYTES = 1 << 20  # of an error stream, its end
 
 
@@ -61,8 +65,26 @@ def start_child(
 
     Raises ``UnusableInput`` where it cannot be started.
     """
+    child: subprocess.Popen[bytes] | None = None
     try:
-        child = subprocess.Popen(
+        with _undisturbed():
+            child = _start(command, environment, input, output, errors)
+        yield child
+    finally:
+        if child is not None:
+            with _undisturbed():
+                _kill(child)
+
+
+def _start(
+    command: Sequence[str],
+    environment: Mapping[str, str] | None,
+    input: int | IO[bytes],
+    output: int | IO[bytes],
+    errors: int | IO[bytes],
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
             command,
             env=environment,
             stdin=input,
@@ -73,13 +95,9 @@ def start_child(
     except (OSError, ValueError) as error:  # a name or variable may hold a zero byte
         words = error.strerror if isinstance(error, OSError) else error
         raise UnusableInput(f"{command[0]} cannot be run: {words}") from None
-    try:
-        yield child
-    finally:
-        kill(child)
 
 
-def kill(child: subprocess.Popen[bytes]) -> None:
+def _kill(child: subprocess.Popen[bytes]) -> None:
     """Ends ``child`` and all of its group, and waits for it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
@@ -89,13 +107,31 @@ def kill(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals that would leave a child behind, for it is just started or killed, come later."""
+    later: list[int] = []
+    kept = {}
+    if threading.current_thread() is threading.main_thread():  # others get none
+        for number in _ENDING:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                kept[number] = handler
+                signal.signal(number, lambda number, _frame: later.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+        for number in later:
+            signal.raise_signal(number)
+
+
 def end_in_order() -> None:
     """From now on SIGTERM and SIGHUP end this process as Ctrl-C does: children are killed and
     temporary folders removed on the way out."""
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        # nohup's choice is respected.
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+    for number in _ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup's choice is respected
             signal.signal(number, _leave)
 
 
