@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from fusionscope.history.operations import TRANSPARENT, Value, flatten, is_free_reshape
 from fusionscope.history.traffic import Traffic, traffic
-from fusionscope.history.values import Execution, NumberedModule, Numbering
+from fusionscope.history.values import Block, Execution, NumberedModule, Numbering
 from fusionscope.hlo import Instruction, Module
 
 # Their result is their first operand.
@@ -58,28 +58,37 @@ def is_looked_through(instruction: Instruction) -> bool:
     return instruction.opcode in _LOOKED_THROUGH or is_free_reshape(instruction)
 
 
-class _Placed:
+class _Stage:
     """Where each value is computed in one stage."""
 
     def __init__(self, numbered: NumberedModule) -> None:
         self.kernels: dict[int, list[Instruction]] = defaultdict(list)
-        self.joined: dict[tuple[int, int], Instruction] = {}
+        self.joined: dict[tuple[int, int], list[Instruction]] = defaultdict(list)
         self.edges: set[tuple[int, int]] = set()
         self.by_name: dict[str, Instruction] = {}
-        self.written: set[int] = set()
+        self.results: dict[Instruction, set[int]] = defaultdict(set)
         self.parts = numbered.parts
+        self._executions: dict[Instruction, Execution] = {}
+        self._blocks: dict[Instruction, list[Block]] = defaultdict(list)
+        self._following: dict[Instruction, dict[int, list[int]]] = {}
+        self._readers: dict[Instruction, tuple[Instruction, ...]] = {}
+        self._sources: dict[Instruction, dict[int, set[str]]] = {}
         for execution in numbered.executions:
             for kernel, numbers in execution.computed.items():
+                self._executions.setdefault(kernel, execution)
                 for number in numbers:
                     self.kernels[number].append(kernel)
                 self.edges |= execution.edges.get(kernel, set())
                 for edge in execution.joined.get(kernel, ()):
-                    self.joined.setdefault(edge, kernel)
+                    self.joined[edge].append(kernel)
+            for block in execution.blocks:
+                if block.inside is not None:
+                    self._blocks[block.inside].append(block)
             for step in execution.steps:
                 kernel = step.inside or step.instruction
                 self.by_name.setdefault(step.instruction.name, kernel)
                 if step.inside is None:
-                    self.written.update(flatten(step.value))
+                    self.results[step.instruction].update(flatten(step.value))
 
     def find(self, instruction: Instruction, numbers: Sequence[int]) -> list[Instruction]:
         """The kernels that compute one of ``numbers``, or else hold an instruction of this name."""
@@ -88,6 +97,106 @@ class _Placed:
                 return self.kernels[number]
         named = self.by_name.get(instruction.name)
         return [named] if named is not None else []
+
+    def following(self, kernel: Instruction, number: int) -> list[int]:
+        """What ``kernel`` itself computes directly from a value that it computed."""
+        if kernel not in self._following:
+            found: dict[int, list[int]] = defaultdict(list)
+            for read, reader in self._executions[kernel].joined.get(kernel, ()):
+                found[read].append(reader)
+            self._following[kernel] = found
+        return self._following[kernel].get(number, [])
+
+    def reads(self, kernel: Instruction, number: int, reader: int) -> bool:
+        """Whether ``kernel`` computes ``reader`` directly from ``number``."""
+        execution = self._executions.get(kernel)
+        return execution is not None and (number, reader) in execution.edges.get(kernel, ())
+
+    def sources(self, kernel: Instruction, number: int) -> set[str]:
+        """The framework's names of the operations by which ``kernel`` computes a value."""
+        if kernel not in self._sources:
+            found: dict[int, set[str]] = defaultdict(set)
+            inside = [
+                (instruction, value)
+                for block in self._blocks.get(kernel, ())
+                for instruction, value in zip(
+                    block.computation.instructions, block.values, strict=True
+                )
+                if instruction.opcode != "parameter"
+            ]
+            for instruction, value in inside or [(kernel, tuple(self.results[kernel]))]:
+                if (name := instruction.op_name) is not None:
+                    for each in flatten(value):
+                        found[each].add(name)
+            self._sources[kernel] = found
+        return self._sources[kernel].get(number, set())
+
+    def readers(self, kernel: Instruction) -> tuple[Instruction, ...]:
+        """The kernels that read a result of ``kernel``, and the views between."""
+        if kernel not in self._readers:
+            found: dict[Instruction, None] = {}
+            pending = list(kernel.users)
+            while pending:
+                user = pending.pop()
+                if user not in found:
+                    found[user] = None
+                    pending += user.users if is_looked_through(user) else ()
+            self._readers[kernel] = tuple(found)
+        return self._readers[kernel]
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """Tells apart the instructions of the stage before fusion that compute one value.
+
+    Equal values have one number, whichever instruction computes them. Which one it was is told by
+    the framework's name, and by what comes of the value: a copy of an instruction is used as the
+    instruction is.
+    """
+
+    before: _Stage
+
+    def is_one(self, number: int, own: Instruction, kernel: Instruction, stage: _Stage) -> bool:
+        """Whether ``kernel`` of ``stage`` computes ``number`` where ``own`` did before.
+
+        It does not where it stood there before and computed the value itself, or where the value
+        has the source of another instruction. Else it does where one way from the value to a
+        result of ``kernel`` is a way from ``own``, too.
+        """
+        holders = self.before.kernels.get(number, ())
+        if len(holders) < 2:
+            return True
+        if any(holder.name == kernel.name and holder is not own for holder in holders):
+            return False
+        if self._is_of_another_source(number, own, kernel, stage):
+            return False
+        pending = [(number, own)]
+        seen = set(pending)
+        while pending:
+            value, holder = pending.pop()
+            if value in stage.results[kernel] and value in self.before.results[holder]:
+                return True
+            for reader in stage.following(kernel, value):
+                if reader not in self.before.kernels:
+                    return True  # of a later pass
+                for user in (holder, *self.before.readers(holder)):
+                    if (reader, user) not in seen and self.before.reads(user, value, reader):
+                        seen.add((reader, user))
+                        pending.append((reader, user))
+        return False
+
+    def _is_of_another_source(
+        self, number: int, own: Instruction, kernel: Instruction, stage: _Stage
+    ) -> bool:
+        """Whether the value in ``kernel`` has the source of other instructions alone, and another
+        kernel the one of ``own``."""
+        wanted, found = self.before.sources(own, number), stage.sources(kernel, number)
+        if not (wanted and found) or wanted & found:
+            return False
+        holders = (each for each in self.before.kernels[number] if each is not own)
+        return any(found & self.before.sources(each, number) for each in holders) and any(
+            wanted & stage.sources(each, number) for each in stage.kernels[number]
+        )
 
 
 def find_pairs(
@@ -98,7 +207,8 @@ def find_pairs(
     ``stages`` are labels and modules after the passes that form fusions, the final one last, all
     numbered by the ``Numbering`` that numbered ``before``.
     """
-    placed = [(label, _Placed(numbered)) for label, numbered in stages]
+    placed = [(label, _Stage(numbered)) for label, numbered in stages]
+    copies = _Copies(_Stage(before))
     pairs: list[Pair] = []
     for execution in before.executions:
         found: dict[tuple[Instruction, Instruction, tuple[int, ...]], Instruction] = {}
@@ -115,7 +225,7 @@ def find_pairs(
             between = moved[consumer].operands.get(read, read.shape.byte_size)
             if readings[chain[0]] == 1 and read not in moved[consumer].updated:
                 between += min(read.shape.byte_size, moved[producer].written)
-            pairs.append(_pair(execution, producer, consumer, chain, between, placed))
+            pairs.append(_pair(execution, producer, consumer, chain, between, placed, copies))
     return tuple(pairs)
 
 
@@ -181,7 +291,8 @@ def _pair(
     consumer: Instruction,
     chain: tuple[int, ...],
     between: int,
-    placed: Sequence[tuple[str, _Placed]],
+    placed: Sequence[tuple[str, _Stage]],
+    copies: _Copies,
 ) -> Pair:
     number = chain[0]
     readers = _readers(execution, consumer, execution.values[consumer], chain[-1])
@@ -193,7 +304,7 @@ def _pair(
     if not producers or not consumers:
         outcome = Outcome.GONE
     else:
-        kernel = _joined(final, number, readers)
+        kernel = _joined(final, number, readers, consumer, copies)
         known = number in final.kernels and any(reader in final.kernels for reader in readers)
         if kernel is None and not known:
             # Only names tell; one kernel that holds both a value and its reader has fused them.
@@ -209,25 +320,37 @@ def _pair(
         ):
             outcome = Outcome.GONE  # both are there, but the one no longer reads the other
         if kernel is not None:
-            elsewhere = len(set(producers)) > 1 or number in final.written
+            own = {each for each in producers if copies.is_one(number, producer, each, final)}
+            elsewhere = len(own) > 1 or any(number in final.results[each] for each in own)
             outcome = Outcome.DUPLICATED if elsewhere else Outcome.FUSED
             stage = next(
-                (label for label, where in placed if _joined(where, number, readers) is not None),
+                (
+                    label
+                    for label, where in placed
+                    if _joined(where, number, readers, consumer, copies) is not None
+                ),
                 placed[-1][0],
             )
     return Pair(producer, consumer, outcome, kernel, stage, chain, readers, execution.path, between)
 
 
-def _joined(placed: _Placed, number: int, readers: tuple[int, ...]) -> Instruction | None:
+def _joined(
+    stage: _Stage,
+    number: int,
+    readers: tuple[int, ...],
+    consumer: Instruction,
+    copies: _Copies,
+) -> Instruction | None:
     """The kernel that computes the producer's value and what the consumer makes of it.
 
     A reduction that a pass split reads the value in its first half.
     """
     return next(
         (
-            placed.joined[number, part]
-            for part in with_parts(readers, placed.parts)
-            if (number, part) in placed.joined
+            kernel
+            for part in with_parts(readers, stage.parts)
+            for kernel in stage.joined.get((number, part), ())
+            if copies.is_one(part, consumer, kernel, stage)
         ),
         None,
     )

@@ -34,6 +34,7 @@ from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body, Statement
 
 _NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
+_LOOPS_AND_BRANCHES = frozenset({"conditional", "while"})
 # Computations that call each other deeper than this are left alone, and so are calls once so many
 # instructions were looked into again: each of forty computations could call the one before twice.
 _DEEPEST = 64
@@ -159,6 +160,8 @@ class Numbering:
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
+        self._alike: dict[Hashable, list[int]] = defaultdict(list)  # loops and conditionals by key
+        self._taken: set[int] = set()  # numbers of those of this stage
         self._count = 0
         self._fresh = False  # whether this stage has computed anything new
         self._entered: set[Computation] = set()  # what calls of this stage were looked into
@@ -181,7 +184,7 @@ class Numbering:
         if contents:
             module.check()
         self._module, self._known_before, self._fresh = module, None, False
-        self._entered, self._repeated = set(), 0
+        self._entered, self._repeated, self._taken = set(), 0, set()
         executions: list[Execution] = []
         pending: list[tuple[Hashable, Computation]] = [("entry", module.entry)]
         seen: set[Hashable] = {"entry"}
@@ -293,7 +296,7 @@ class Numbering:
                 else:
                     value = self._evaluate(frame, statement, instruction, operands)
                 values.append(value)
-                if frame.fusion is None and statement.opcode in ("while", "conditional"):
+                if frame.fusion is None and statement.opcode in _LOOPS_AND_BRANCHES:
                     for number, called_computation in enumerate(instruction.called):
                         yield (execution.path, value, number), called_computation
             else:
@@ -396,6 +399,8 @@ class Numbering:
         operands: tuple[Value, ...],
     ) -> int:
         """The number of a key, which may be that of an instruction in the stage before."""
+        if instruction.opcode in _LOOPS_AND_BRANCHES and frame.fusion is None:
+            return self._find_control(key, frame.execution.path, instruction)
         known = self._numbers.get(key)
         if known is None:
             inside = frame.fusion.name if frame.fusion else None
@@ -406,6 +411,25 @@ class Numbering:
                 self._parts[known].update(flatten(operands[0]))
             self._numbers[key] = known
         return self._renamed.get(known, known)
+
+    def _find_control(self, key: Hashable, path: Hashable, instruction: Instruction) -> int:
+        """The number of a loop or conditional, which no other of this stage has.
+
+        What its computations hold is not part of the key, as passes rewrite that: several may start
+        from the same values, and then the name tells them apart.
+        """
+        free = [number for number in self._alike[key] if number not in self._taken]
+        if len(free) > 1:
+            _, named = self._before().named.get((path, None, instruction.name), (None, None))
+            free.sort(key=lambda number: number != named)
+        known = free[0] if free else None
+        if known is None:
+            known = self._anchor(path, None, instruction)
+            if known is None or known in self._taken:
+                known = self._new()
+            self._alike[key].append(known)
+        self._taken.add(known)
+        return known
 
     def _number(self, key: Hashable) -> int:
         known = self._numbers.get(key)

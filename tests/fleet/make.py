@@ -79,6 +79,7 @@ HELD_OUT = (
     "distributed",
     "learned",
     "assembled",
+    "generation",
 )
 HELD_OUT_MODELS = ("reinforcement", "probabilistic", "networks", "differential")
 CARDS = ("a100", "h200", "b200")  # each held-out program is compiled for the h100 and one of these

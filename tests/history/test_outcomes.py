@@ -486,3 +486,120 @@ def test_an_instruction_that_moves_into_the_fusion_of_a_dot():
         ("w", "d.2"): "not-fused",
     }
     assert (kernels["a"], kernels["i"]) == ("gemm_fusion_d.1", "gemm_fusion_d.2")
+
+
+# A fusion that stood there before, as that of a dot, and computes values of its own. What it
+# computes is equal to what other instructions compute, and none of theirs.
+
+OWN = fused("own", "%n = f32[8] sine(%p)\n%m = f32[8] cosine(%n)\n%o = f32[8] abs(%m)")
+FUSED = fused("g", "%n = f32[8] sine(%p)\n%m = f32[8] cosine(%n)")
+OF_OWN = "%d = f32[8] fusion(%x), kind=kCustom, calls=%own\n"
+BESIDE = "%t = (f32[8], f32[8]) tuple(%b, %d)"
+
+
+def test_a_fusion_that_computes_an_equal_pair_of_its_own_fuses_no_other():
+    text = "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%a)\n" + OF_OWN + BESIDE
+    stage = module(text, OWN)
+    assert told(numbered(stage, stage)) == {("a", "b"): "not-fused"}
+
+
+def test_a_fusion_that_computes_an_equal_value_of_its_own_is_no_duplicate():
+    before = "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%a)\n" + OF_OWN + BESIDE
+    after = "%b = f32[8] fusion(%x), kind=kLoop, calls=%g\n" + OF_OWN + BESIDE
+    pairs = numbered(module(before, OWN), module(after, FUSED, OWN))
+    assert told(pairs) == {("a", "b"): "fused"}
+    # Nor under another name, or where it takes in a further operation.
+    renamed = after.replace("%d", "%e")
+    assert told(numbered(module(before, OWN), module(renamed, FUSED, OWN))) == told(pairs)
+    larger = OWN.replace("abs(%m)", "abs(%m)\n  %n.2 = f32[8] negate(%o)").replace("ROOT %o", "%o")
+    larger = larger.replace("%n.2", "ROOT %n.2")
+    before = before.replace(BESIDE, "%e = f32[8] negate(%d)\n" + BESIDE.replace("%d", "%e"))
+    pairs = numbered(module(before, OWN), module(renamed, FUSED, larger))
+    assert told(pairs) == {("a", "b"): "fused", ("d", "e"): "fused"}
+
+
+def test_a_fusion_that_reads_a_value_does_not_take_part_where_another_reader_does():
+    """Its cosine equals that of the kernel which computes the sine, too."""
+    reads = fused("reads", "%m = f32[8] cosine(%p)\n%o = f32[8] abs(%m)")
+    of_reads = "%d = f32[8] fusion(%a), kind=kCustom, calls=%reads\n"
+    before = "%a = f32[8] sine(%x)\n%b = f32[8] cosine(%a)\n" + of_reads + BESIDE
+    after = "%a = f32[8] sine(%x)\n%b = f32[8] fusion(%x), kind=kLoop, calls=%g\n"
+    pairs = numbered(module(before, reads), module(after + of_reads + BESIDE, reads, FUSED))
+    assert told(pairs) == {("a", "b"): "duplicated", ("a", "d"): "not-fused"}
+
+
+def test_a_chain_that_is_computed_again_behind_a_barrier_is_another():
+    """As a backward pass computes it again: all values are equal, the names are not."""
+
+    def chain(end: str, source: str, name: str) -> str:
+        there = f'metadata={{op_name="{name}"}}'
+        return (
+            f"%a{end} = f32[8] sine({source}), {there}\n%b{end} = f32[8] cosine(%a{end}), {there}\n"
+        )
+
+    barrier = "%u = (f32[8]) tuple(%x)\n%v = (f32[8]) opt-barrier(%u)\n"
+    barrier += "%w = f32[8] get-tuple-element(%v), index=0\n"
+    ends = "%t = (f32[8], f32[8]) tuple(%b1, %b2)"
+    before = module(chain("1", "%x", "first") + barrier + chain("2", "%w", "again") + ends)
+    inside = fused("g", chain("3", "%p", "first"))
+    after = "%b1 = f32[8] fusion(%x), kind=kLoop, calls=%g\n" + barrier
+    pairs = numbered(before, module(after + chain("2", "%w", "again") + ends, inside))
+    assert told(pairs) == {("a1", "b1"): "fused", ("a2", "b2"): "not-fused"}
+
+
+TWO_LOOPS = """HloModule m
+
+%sine_body (p: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %p = (s32[], f32[8]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %v = f32[8] get-tuple-element(%p), index=1
+  %sine = f32[8] sine(%v)
+  ROOT %t = (s32[], f32[8]) tuple(%i, %sine)
+}
+
+%cosine_body (q: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %q = (s32[], f32[8]) parameter(0)
+  %j = s32[] get-tuple-element(%q), index=0
+  %w = f32[8] get-tuple-element(%q), index=1
+  %cosine = f32[8] cosine(%w)
+  %tanh = f32[8] tanh(%cosine)
+  ROOT %u = (s32[], f32[8]) tuple(%j, %tanh)
+}
+
+%condition (c: (s32[], f32[8])) -> pred[] {
+  %c = (s32[], f32[8]) parameter(0)
+  %k = s32[] get-tuple-element(%c), index=0
+  %five = s32[] constant(5)
+  ROOT %less = pred[] compare(%k, %five), direction=LT
+}
+
+%again (c: (s32[], f32[8])) -> pred[] {
+  %c = (s32[], f32[8]) parameter(0)
+  %k = s32[] get-tuple-element(%c), index=0
+  %five = s32[] constant(5)
+  ROOT %less.2 = pred[] compare(%k, %five), direction=LT
+}
+
+ENTRY %main (a: s32[], b: f32[8]) -> ((s32[], f32[8]), (s32[], f32[8])) {
+  %a = s32[] parameter(0)
+  %b = f32[8] parameter(1)
+  %s = (s32[], f32[8]) tuple(%a, %b)
+  %one = (s32[], f32[8]) while(%s), condition=%condition, body=%sine_body
+  %two = (s32[], f32[8]) while(%s), condition=%again, body=%cosine_body
+  ROOT %r = ((s32[], f32[8]), (s32[], f32[8])) tuple(%one, %two)
+}
+"""
+
+
+def test_two_loops_that_start_from_the_same_values_are_two():
+    numbering = Numbering()
+    names = [kernel.name for kernel in find_kernels(numbering.number(parse(TWO_LOOPS)), None)]
+    assert sorted(names) == ["cosine", "less", "less.2", "sine", "tanh"]
+    # In the other order, as after scheduling, each is still the one of its name.
+    start, one, two, end = re.split(r"(  %one = .*\n)(  %two = .*\n)", TWO_LOOPS)
+    inner = fused("g", "%n = f32[8] cosine(%y)\n%m = f32[8] tanh(%n)", "y: f32[8]")
+    body = "  %tanh = f32[8] fusion(%w), kind=kLoop, calls=%g\n"
+    start = re.sub(r"  %cosine = .*\n.*tanh.*\n", body, start).replace(
+        "\n\n", f"\n\n{inner}\n\n", 1
+    )
+    assert told(numbered(TWO_LOOPS, start + two + one + end))["cosine", "tanh"] == "fused"
