@@ -107,6 +107,9 @@ def cause(launch: Instruction, difference: int) -> str:
         return "scatter in a fusion: they count the whole buffer, read and written"
     if "dynamic-update-slice" in opcodes and difference > 0:
         return "update that is not in place: they count neither the buffer nor the copy of it"
+    updated = [i.operands[0].opcode for i in inside if i.opcode == "dynamic-update-slice"]
+    if "bitcast" in updated and difference < 0:
+        return "update of a view in place: they count the whole buffer"
     if "gather" in opcodes and difference < 0:
         return "gather in a fusion: they count the whole table"
     if any(operand.opcode != "parameter" for operand in read) and difference < 0:

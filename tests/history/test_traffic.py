@@ -325,7 +325,7 @@ def fusions(draw, exact: bool) -> tuple[str, tuple[int, ...], set[tuple[int, ...
         elif kind in ("reshape", "bitcast"):
             new = draw(st.sampled_from(shapes_of(prod(old))))
             array = dict(zip(indices(new), (source[i] for i in indices(old)), strict=True))
-        elif kind == "pad":
+        elif kind == "pad" and rank:
             lows = [draw(st.integers(-1, 2)) if size > 1 else 0 for size in old]
             inner = [draw(st.integers(0, 1)) for _ in old]
             new = tuple(
@@ -341,10 +341,8 @@ def fusions(draw, exact: bool) -> tuple[str, tuple[int, ...], set[tuple[int, ...
                 )
                 if min(place, default=0) >= 0:
                     array[place] = value
-        elif kind == "concatenate":
-            axis = draw(st.integers(0, rank - 1)) if rank else 0
-            if not rank:
-                continue
+        elif kind == "concatenate" and rank:
+            axis = draw(st.integers(0, rank - 1))
             new = tuple(2 * size if d == axis else size for d, size in enumerate(old))
             other = draw(st.sampled_from([v for v in values if v[1] == old]))
             operands, attributes = f"{name}, {other[0]}", f", dimensions={{{axis}}}"
@@ -352,9 +350,7 @@ def fusions(draw, exact: bool) -> tuple[str, tuple[int, ...], set[tuple[int, ...
             for i in indices(new):
                 inside = tuple(n % old[axis] if d == axis else n for d, n in enumerate(i))
                 array[i] = (source if i[axis] < old[axis] else other[2])[inside]
-        elif kind == "reduce":
-            if not rank:
-                continue
+        elif kind == "reduce" and rank:
             axis = draw(st.integers(0, rank - 1))
             new = (*old[:axis], *old[axis + 1 :])
             operands, attributes = f"{name}, %z", f", dimensions={{{axis}}}, to_apply=%add"
@@ -363,7 +359,7 @@ def fusions(draw, exact: bool) -> tuple[str, tuple[int, ...], set[tuple[int, ...
                 for i in indices(new)
             }
         else:
-            new = old
+            kind, new = kind if kind == "negate" else "add", old
             other = draw(st.sampled_from([v for v in values if v[1] == old]))
             operands = f"{name}, {other[0]}" if kind == "add" else name
             also = other[2] if kind == "add" else source
