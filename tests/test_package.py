@@ -43,13 +43,12 @@ def folder(path: Path) -> str | None:
 
 
 def tracked() -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    if listed.returncode:
+    """The files of the project: whatever else lies in a clone, such as an environment, is not."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
         pytest.skip("no git checkout")
     return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
