@@ -17,6 +17,7 @@ from typing import Any
 from fusionscope import __version__
 from fusionscope.capture.targets import Program, ProgramKind, Target
 from fusionscope.errors import UnusableInput
+from fusionscope.hlo.shape import ShapeTable
 from fusionscope.system.files import make_directory, read_text, write_file
 from fusionscope.system.processes import run_child
 
@@ -39,7 +40,7 @@ _NEEDED = {
     "cuda": "pip install jax-cuda13-plugin jax-cuda13-pjrt nvidia-cuda-nvcc nvidia-nvvm",
     "rocm": "pip install jax-rocm7-plugin jax-rocm7-pjrt",
     "tpu": "pip install 'jax[tpu]'",
-    "cpu": "pip install 'fusionscope[jax]'",
+    "cpu": "pip install jax",
 }
 
 
@@ -47,10 +48,10 @@ _NEEDED = {
 class Captured:
     """A dump in ``directory``.
 
-    ``arguments`` are shapes, ``versions`` those of the packages that compiled it by name.
-    ``problem`` says in one line why the compiler did not get to the end, and is empty where it did;
-    the stages that it reached are there. ``compile_s`` are the seconds that it took, dumping its
-    stages, None where it did not.
+    ``arguments`` are shapes as HLO writes them, ``versions`` those of the packages that compiled it
+    by name. ``problem`` says in one line why the compiler did not get to the end, and is empty
+    where it did; the stages that it reached are there. ``compile_s`` are the seconds that it took,
+    dumping its stages, None where it did not.
     """
 
     directory: Path
@@ -76,6 +77,15 @@ class Captured:
             "problem": self.problem,
             "compile_s": self.compile_s,
         }
+
+    @property
+    def argument_bytes(self) -> int | None:
+        """Of all arguments together, None where one is no array."""
+        shapes = ShapeTable()
+        try:
+            return sum(shapes[each].byte_size for each in self.arguments)
+        except UnusableInput:
+            return None
 
     @property
     def has_stages(self) -> bool:
@@ -116,7 +126,7 @@ def capture(
     _remove_others(directory, module)
     _describe(directory, target)
     if problem and not module:
-        raise UnusableInput(problem, hint=_hint(problem, target))
+        raise _mistake(problem, told, target)
     captured = Captured(
         directory,
         _words(program),
@@ -155,6 +165,23 @@ def run_process(
             f"{python} ran without an answer, expected a Python", hint="name one with --python"
         )
     return told, ended.code, ended.errors
+
+
+def _mistake(problem: str, told: Mapping[str, Any], target: Target) -> UnusableInput:
+    """One with the user's own file and line, where it came from there."""
+    file, line = told.get("where") or (None, None)
+    error = UnusableInput(
+        problem, file=_beside(file) if file else None, line=line, hint=_hint(problem, target)
+    )
+    if told.get("traceback"):
+        error.add_note(told["traceback"])  # which --debug shows
+    return error
+
+
+def _beside(file: str) -> str:
+    """A path from here, where it lies below."""
+    here = Path.cwd()
+    return str(Path(file).relative_to(here)) if here in Path(file).parents else file
 
 
 def _answer(result: Path) -> dict[str, Any]:

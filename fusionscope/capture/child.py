@@ -12,11 +12,14 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import json
 import platform
 import re
 import sys
+import sysconfig
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,17 @@ _PACKAGES = (
 )
 _DTYPES = {"pred": "bool", "bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn"}
 _KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex"}
+_INSTALLED = ("site-packages", "dist-packages")
+_NUMPY_TYPE = re.compile(r"(bool|bfloat|float|complex|uint|int)(\d*)(_\w+)?")
+_HLO_KINDS = {
+    "bool": "pred",
+    "bfloat": "bf",
+    "float": "f",
+    "complex": "c",
+    "uint": "u",
+    "int": "s",
+}
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z][\w<>]*)>")
 _NEWER_FIELDS = re.compile(
     r"^ *(collective_memory_granularity|max_blocks_per_multiprocessor|mem_clock_ghz"
     r"|reserved_shared_memory_per_block).*\n",
@@ -48,7 +62,7 @@ _EMPTY_BLOCK = re.compile(r" *\w+ \{\n *\}\n")
 
 
 class Unusable(Exception):
-    """What the user can mend, in one line."""
+    """What the user can mend, in one line. Its cause, if any, is a mistake of their program's."""
 
 
 def main() -> None:
@@ -61,14 +75,51 @@ def main() -> None:
         "module": "",
         "compile_s": None,
         "problem": "",
+        "where": None,
+        "traceback": "",
     }
+    own = (request["program"]["module"] or "").partition(".")[0]
     try:
         _compile(request, told, result)
     except Unusable as problem:
         told["problem"] = str(problem)
-    except Exception as error:
-        told["problem"] = f"{type(error).__name__}: {error}"
+        if problem.__cause__ is not None:
+            _locate(problem.__cause__, own, told)
+    except (Exception, SystemExit) as error:
+        told["problem"] = _words(error)
+        _locate(error, own, told)
     _write(told, result)
+
+
+def _words(error: BaseException) -> str:
+    """The first paragraph: what jax explains behind that is shown with the traceback."""
+    first = str(error).strip().split("\n\n")[0]
+    return f"{type(error).__name__}: {' '.join(first.split())}".removesuffix(": ")
+
+
+def _locate(error: BaseException, own: str, told: dict[str, Any]) -> None:
+    """Adds where in the user's own files ``error`` came from, and its traceback."""
+    told["where"] = _innermost(error.__traceback__, own) or told["where"]
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        told["where"] = [error.filename, error.lineno]
+    told["traceback"] = "".join(traceback.format_exception(error))
+
+
+def _innermost(frames: Any, own: str) -> list[Any] | None:
+    """File and line of the innermost call in a file of the user's, or of the package ``own``."""
+    jax = sys.modules.get("jax")
+    foreign = {Path(sysconfig.get_path("stdlib"))}
+    foreign |= {Path(jax.__file__).parent} if jax is not None and jax.__file__ else set()
+    for frame, line in reversed(list(traceback.walk_tb(frames))):
+        path = Path(frame.f_code.co_filename)
+        installed = [path.parts.index(each) for each in _INSTALLED if each in path.parts]
+        if installed:
+            is_own = path.parts[max(installed) + 1] == own
+        else:
+            is_own = path != Path(__file__) and foreign.isdisjoint(path.parents)
+        if is_own and path.is_file():
+            return [str(path), line]
+    return None
 
 
 def _write(told: dict[str, Any], result: Path) -> None:
@@ -99,6 +150,7 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
         devices = find_devices(request["device"], 1)
         arguments = _described(arguments, devices[0], is_here=request["device"]["is_here"])
         told["arguments"] = [_shape(each) for each in jax.tree.leaves(arguments)]
+        told["where"] = _definition(function)
         jitted = function if hasattr(function, "trace") else jax.jit(function)
         # Before 0.5 jax lowers for what is here.
         is_asked = jax.__version_info__ < (0, 5) and not request["device"]["is_here"]
@@ -111,6 +163,11 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
         told["compile_s"] = time.perf_counter() - begin
     else:
         _compile_module(program, request["device"], request["put"], told, result)
+
+
+def _definition(function: Any) -> list[Any] | None:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else [code.co_filename, code.co_firstlineno]
 
 
 def find_devices(device: dict[str, Any], count: int) -> list[Any]:
@@ -196,9 +253,9 @@ def _module(name: str | None, file: str | None) -> Any:
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
         return module
-    except Exception as error:
-        problem = f"cannot be imported: {type(error).__name__}: {error}"
-        raise Unusable(f"{name or file} {problem}") from error
+    except (Exception, SystemExit) as error:
+        problem = f"cannot be imported: {_words(error)}"
+        raise Unusable(f"{name} {problem}" if name is not None else problem) from error
 
 
 def _arguments(program: dict[str, Any], found: Any, module: Any) -> tuple[Any, ...]:
@@ -248,7 +305,12 @@ def _described(arguments: tuple[Any, ...], device: Any, *, is_here: bool) -> tup
 
 
 def _shape(leaf: Any) -> str:
-    return f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
+    """As HLO writes it."""
+    name = str(leaf.dtype)
+    if found := _NUMPY_TYPE.fullmatch(name):
+        kind, bits, rest = found.groups(default="")
+        name = _HLO_KINDS[kind] + bits + rest.replace("_", "")
+    return f"{name}[{','.join(map(str, leaf.shape))}]"
 
 
 def _is_torch(found: Any) -> bool:
@@ -265,7 +327,7 @@ def _from_torch(
     try:
         from torchax.export import exported_program_to_jax
     except ImportError:
-        raise Unusable("a torch module needs torchax: pip install fusionscope[torch]") from None
+        raise Unusable("a torch module needs torchax: pip install torchax") from None
 
     def tensor(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -374,7 +436,20 @@ def module_name(module: Any) -> str:
 def _parameters(module: Any) -> Iterator[str]:
     for operation in module.body.operations:
         if str(operation.attributes["sym_name"]) == '"main"':
-            yield from map(str, operation.type.inputs)
+            yield from (_tensor_shape(str(each)) for each in operation.type.inputs)
+
+
+def _tensor_shape(name: str) -> str:
+    """As HLO writes it; as it is where that is no array."""
+    found = _TENSOR.fullmatch(name)
+    if found is None:
+        return name
+    dimensions, element = found.groups()
+    kind = "pred" if element == "i1" else re.sub(r"^i(?=\d)", "s", element)
+    kind = re.sub(r"^ui(?=\d)", "u", kind)
+    if pair := re.fullmatch(r"complex<f(\d+)>", kind):
+        kind = f"c{2 * int(pair[1])}"
+    return f"{kind.lower()}[{','.join(dimensions.split('x')[:-1])}]"
 
 
 if __name__ == "__main__":

@@ -12,14 +12,17 @@ from fusionscope.cli.output import (
     as_flags,
     compiling_options,
     open_console,
+    show_elapsed,
     show_problem,
-    show_progress,
     write_json,
 )
 from fusionscope.errors import UnusableInput
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from fusionscope.explain.result import ModuleFacts
+    from fusionscope.rerun.estimates import TimeEstimate
 
 _NAME = re.compile(r"\w[\w.-]*")
 _TOP = 5  # length of the explanation's lists
@@ -83,28 +86,27 @@ def command(
     """
     from fusionscope.capture.capture import Captured, capture
     from fusionscope.capture.targets import read_program, read_target
-    from fusionscope.report.capture import print_captured, to_json
+    from fusionscope.report.capture import Compiled, print_captured, print_comparison, to_json
 
     read = read_program(program, arguments)
     runs = [
-        (target, name, [*flags, *more])
+        (f"{target.name}+{name}" if name else target.name, target, [*flags, *more])
         for target in map(read_target, devices)
         for name, more in [("", []), *map(_read_variant, variants)]
     ]
-    found: list[Captured] = []
+    found: list[tuple[str, Captured]] = []
     problems: list[UnusableInput] = []
-    for target, name, all_flags in show_progress(runs, "Compiling"):
-        folder = f"{target.name}+{name}" if name else target.name
+    for name, target, all_flags in show_elapsed(runs, lambda run: f"Compiling for {run[0]}"):
         try:
             captured = capture(
                 read,
                 target,
-                output / folder if len(runs) > 1 else output,
+                output / name if len(runs) > 1 else output,
                 flags=all_flags,
                 python=python,
                 limit_s=limit_s,
             )
-            found.append(captured)
+            found.append((name, captured))
         except UnusableInput as error:
             problems.append(error)
     if not found:
@@ -112,13 +114,17 @@ def command(
     for problem in problems:
         show_problem(str(problem))
     if format_name == "json":
-        write_json(to_json(found), None)
-    else:
-        with open_console(None) as console:
-            for captured in found:
-                print_captured(captured, console)
-                if not is_silent and captured.has_stages:
-                    _explain(captured.directory, console)
+        write_json(to_json(captured for _, captured in found), None)
+        return 2 if problems else 0
+    with open_console(None) as console:
+        compiled = []
+        for name, captured in found:
+            print_captured(captured, console)
+            if not is_silent and captured.has_stages:
+                facts, estimate = _explain(captured.directory, console)
+                compiled.append(Compiled(name, None if captured.problem else facts, estimate))
+        if len(compiled) > 1:
+            print_comparison(compiled, console)
     return 2 if problems else 0
 
 
@@ -129,12 +135,16 @@ def _read_variant(words: str) -> tuple[str, list[str]]:
     return name, as_flags(flags.split())
 
 
-def _explain(directory: Path, console: Console) -> None:
+def _explain(directory: Path, console: Console) -> tuple[ModuleFacts, TimeEstimate | None]:
+    """Prints the explanation of the one module in a dump."""
     from fusionscope.dump import open_dump
     from fusionscope.explain import Selection, explain
     from fusionscope.report.explanation import print_explanation
+    from fusionscope.rerun.estimates import estimate_final
 
-    explanation = explain(open_dump(directory), Selection())
+    dump = open_dump(directory)
+    explanation = explain(dump, Selection())
     for problem in explanation.problems:
         show_problem(problem)
     print_explanation(explanation, console, top=_TOP, pairs=False)
+    return explanation.modules[0], estimate_final(dump.modules[0])

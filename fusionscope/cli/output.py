@@ -179,6 +179,26 @@ def show_progress(items: Iterable[Item], doing: str) -> Iterable[Item]:
     return track(found, doing, console=console, transient=True)
 
 
+def show_elapsed(items: Iterable[Item], words: Callable[[Item], str]) -> Iterator[Item]:
+    """On a terminal, what is being done about each of ``items``, and for how long already."""
+    found = list(items)
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield from found
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    width, height = _terminal_size()
+    console = Console(stderr=True, width=width, height=height)
+    with Progress(*columns, console=console, transient=True) as progress:
+        for number, item in enumerate(found, 1):
+            of = f" ({number} of {len(found)})" if len(found) > 1 else ""
+            task = progress.add_task(safe(words(item)) + of, total=None)
+            yield item
+            progress.remove_task(task)
+
+
 def write_text(text: str, output: Path | None) -> None:
     """Raises ``UnusableInput`` where ``output`` cannot be written, and ``OSError`` where that is
     the standard output."""

@@ -43,7 +43,7 @@ class ProtoPrinter:
             raise UnusableInput(
                 "this stage was dumped as proto only, and reading that needs jaxlib",
                 file=file,
-                hint="pip install 'fusionscope[jax]', or dump again with --xla_dump_hlo_as_text",
+                hint="pip install jaxlib, or dump again with --xla_dump_hlo_as_text",
             )
         if self._child is None:
             self._child = self._end.enter_context(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.capture.capture import SCHEMA
-from fusionscope.report.text import plural, safe
+from fusionscope.report.text import plural, safe, size
+
+_WIDTH = 60  # of a list of arguments
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.capture.capture import Captured
+    from fusionscope.explain.result import ModuleFacts
+    from fusionscope.rerun.estimates import TimeEstimate
 
 
 def to_json(found: Iterable[Captured]) -> dict[str, Any]:
@@ -23,6 +28,64 @@ def capture_json(captured: Captured) -> dict[str, Any]:
     return {"directory": str(captured.directory), **captured.facts}
 
 
+def _arguments(captured: Captured) -> str:
+    """Their shapes, or how many there are and how large, where these would not fit into a line."""
+    count = len(captured.arguments)
+    shapes = safe(", ".join(captured.arguments))
+    if len(shapes) <= _WIDTH:
+        return plural(count, "argument") + (f": {shapes}" if shapes else "")
+    total = captured.argument_bytes
+    return plural(count, "array") + (f", {size(total)}" if total is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One of several dumps: ``facts`` are those of its module, None where the compiler did not get
+    to the end; ``estimate`` is by the cost model of a GPU, None for other devices."""
+
+    name: str
+    facts: ModuleFacts | None = None
+    estimate: TimeEstimate | None = None
+
+
+def print_comparison(found: Sequence[Compiled], console: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("device", overflow="fold", min_width=20)
+    titles = ["launches", "bytes", "fused", "duplicated", "not fused"]
+    if any(each.estimate for each in found):
+        titles.append("time")
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for each in found:
+        table.add_row(safe(each.name), *_figures(each)[: len(titles)])
+    console.print()
+    console.print(table)
+    if any(each.estimate is not None for each in found):
+        words = "  times are by the compiler's cost model, without calls of libraries"
+        console.print(Text(words, style="dim"))
+
+
+def _figures(compiled: Compiled) -> list[str]:
+    facts, estimate = compiled.facts, compiled.estimate
+    if facts is None:
+        return ["not to the end"]
+    least = "" if facts.totals.exact else "≥ "
+    pairs = [f"{facts.outcomes[each]:,}" for each in ("fused", "duplicated", "not-fused")]
+    time = ""
+    if estimate is not None:
+        time = f"{estimate.microseconds:,.2f} µs"
+    totals = facts.totals
+    return [
+        f"{least}{totals.launches:,}",
+        f"{least}{size(totals.bytes_moved)}",
+        *pairs,
+        time,
+    ]
+
+
 def print_captured(captured: Captured, console: Console) -> None:
     from rich.text import Text
 
@@ -30,9 +93,7 @@ def print_captured(captured: Captured, console: Console) -> None:
     title = Text(safe(captured.program), style="bold")
     title.append(f" for {safe(captured.target)}", style="bold")
     console.print(title)
-    arguments = plural(len(captured.arguments), "argument")
-    shapes = f": {', '.join(map(safe, captured.arguments))}" if captured.arguments else ""
-    console.print(Text(f"  jaxlib {version}, {arguments}{shapes}"))
+    console.print(Text(f"  jaxlib {safe(version)}, {_arguments(captured)}"))
     console.print(Text(f"  in {safe(str(captured.directory))}"))
     if captured.problem:
         console.print(Text(f"  not to the end: {safe(captured.problem)}", style="yellow"))

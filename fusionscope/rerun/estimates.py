@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusionscope.dump import DumpedModule
 from fusionscope.history.kernels import Kernel, KernelKind, find_kernels
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
 from fusionscope.replay.gpu_target import GpuTarget
+from fusionscope.replay.passes import read_settings
 from fusionscope.rules.gpu.cost.duration import TICKS_PER_MICROSECOND
 from fusionscope.rules.gpu.cost.memory import KERNEL_LAUNCH
 from fusionscope.rules.gpu.emitters import is_generic_triton
@@ -37,6 +39,13 @@ def estimate(final: Module, target: GpuTarget) -> TimeEstimate:
         else:
             unknown += kernel.runs
     return TimeEstimate(ticks / TICKS_PER_MICROSECOND, int(unknown))
+
+
+def estimate_final(module: DumpedModule) -> TimeEstimate | None:
+    """Of the final module of a dump; None where that is for no GPU, or not there. Raises
+    ``UnusableInput``."""
+    gpu = read_settings(module).gpu if module.backend == "gpu" else None
+    return None if gpu is None or module.final is None else estimate(module.read(module.final), gpu)
 
 
 def _is_modelled(kernel: Kernel, instruction: MutableInstruction) -> bool:

@@ -13,8 +13,7 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection
 from fusionscope.explain.explain import explain_module
-from fusionscope.replay.passes import read_settings
-from fusionscope.rerun.estimates import TimeEstimate, estimate
+from fusionscope.rerun.estimates import TimeEstimate, estimate_final
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.plans import Rest, make_plan
 from fusionscope.rerun.racing import Race, Racer, race
@@ -179,7 +178,7 @@ def _make(
         bytes_moved=facts.totals.bytes_moved,
         runs_known=all(kernel.runs_known for kernel in facts.kernels),
         compile_s=captured.compile_s,
-        estimate=_estimate(module),
+        estimate=estimate_final(module),
         refusal=_costliest(facts) if step.of is None else None,  # rules of ours refuse no pair
         boundaries=tuple(f"{each.library} {each.computes}" for each in facts.boundaries),
         problem=problem,
@@ -193,11 +192,6 @@ def _largest(folder: Path) -> DumpedModule:
     if not modules:
         raise UnusableInput("the compiler did not get to the end", file=str(folder))
     return max(modules, key=lambda each: len(each.read(each.stages[0]).bodies))
-
-
-def _estimate(module: DumpedModule) -> TimeEstimate | None:
-    gpu = read_settings(module).gpu if module.backend == "gpu" else None
-    return None if gpu is None or module.final is None else estimate(module.read(module.final), gpu)
 
 
 def _costliest(facts: ModuleFacts) -> Refusal | None:

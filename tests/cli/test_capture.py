@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,7 +40,7 @@ def test_text(run, model, tmp_path):
     assert done.code == 0
     for part in (
         "model.py:step for cpu",
-        "1 argument: float32[64,32]",
+        "1 argument: f32[64,32]",
         "jit_step on CPU",
         "launches",
     ):
@@ -62,6 +64,70 @@ def test_json_has_the_documented_fields(run, model):
     assert {name: kept[name] for name in entry if name != "directory"} == {
         name: value for name, value in entry.items() if name != "directory"
     }
+
+
+@with_jax
+def test_many_arguments_are_counted(run, model):
+    source = MODEL.replace("def step(x):", "def step(all):\n    x = sum(all)")
+    source = source.replace("(jnp.ones((64, 32)),)", "([jnp.ones((64, 32))] * 20,)")
+    Path("model.py").write_text(source)
+    out = run(model, "--output", "dump", "--no-explain").out
+    assert "20 arrays, 164 kB" in out  # 20 * 64 * 32 * 4 bytes
+
+
+@with_jax
+@pytest.mark.parametrize("columns", ["80", "100"])
+def test_several_dumps_end_with_a_table(run, model, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    variant = "nothing-is-fused: xla_disable_hlo_passes=fusion"
+    done = run(model, "--variant", variant, "--output", "dumps")
+    assert max(map(len, done.out.splitlines())) <= int(columns)
+    *_, header, plain, other = done.out.splitlines()
+    assert header.split() == "device launches bytes fused duplicated not fused".split()
+    # sine, the broadcast of 2, multiply and add: one kernel, or four.
+    assert plain.split()[:2] == ["cpu", "1"]
+    assert other.split()[:2] == ["cpu+nothing-is-fused", "4"]
+    assert plain.split()[-1] == "0" != other.split()[-1]
+    assert "device  " not in run(model, "--output", "one").out
+
+
+MISTAKES = [
+    ("def step(x):\n    return twice(x, x[:2])", 6, "ncompatible shapes"),
+    ("def step(x):\n    return x if x.sum() > 0 else -x", 10, "TracerBoolConversionError"),
+    ("def step(x, y):\n    return x", 9, "missing 1 required positional argument"),
+    ("def step(x:\n    return x", 9, "SyntaxError"),
+    ("import nowhere", 9, "cannot be imported: ModuleNotFoundError"),
+    ("raise SystemExit('usage')", 9, "cannot be imported: SystemExit: usage"),
+    ("def step(x):\n    return open('nowhere')", 10, "FileNotFoundError"),
+    ("def example_args():\n    return [unknown]\ndef step(x): ...", 10, "NameError"),
+]
+
+
+@with_jax
+@pytest.mark.parametrize(("text", "line", "problem"), MISTAKES)
+def test_a_mistake_of_the_user_is_shown_with_its_place(run, model, text, line, problem):
+    """The innermost call in the user's files; jax's own frames only where --debug asks for them."""
+    helper = "\nimport jax.numpy as jnp\n\n\ndef twice(a, b):\n    return a + b\n\n\n"
+    end = "" if "example_args" in text else "\n\nexample_args = (jnp.ones((64, 32)),)\n"
+    Path("model.py").write_text(helper + text + end)
+    done = run(model, "--output", "dump")
+    assert (done.code, done.out, done.errors.count("\n")) == (2, "", 1)
+    assert done.errors.startswith(f"fusionscope: model.py:{line}: ")
+    assert problem in done.errors
+    assert "Traceback" not in done.errors
+
+
+@with_jax
+def test_the_traceback_is_shown_where_it_is_asked_for(model):
+    Path("model.py").write_text(MODEL.replace("jnp.sin(x)", "jnp.sin(x, 3, 4)"))
+    done = subprocess.run(
+        [sys.executable, "-m", "fusionscope", "--debug", "capture", model],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "return jnp.sin(x, 3, 4) * 2 + x" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("fusionscope: model.py:6: TypeError")
 
 
 @with_jax

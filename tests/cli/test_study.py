@@ -116,7 +116,7 @@ def test_the_table_on_a_terminal_names_what_refuses(run, folder):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["nowhere"], "No such file"),
+        (["nowhere"], "no such file"),
         ([ROOT / "samples/cartpole", "--device", "abacus"], "abacus"),
         ([ROOT / "samples/cartpole", "--size", "0"], "0"),
     ],
