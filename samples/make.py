@@ -184,14 +184,14 @@ def store(source: Path, directory: Path) -> None:
     target.write_bytes(content)
 
 
-def make(batch: Batch, program: str, python: str) -> None:
+def make(batch: Batch, program: str, python: str, dumps: Path = SAMPLES / "dumps") -> None:
     with tempfile.TemporaryDirectory() as folder:
         dump = compiled(python, program, batch, Path(folder), record=False)
         if program in batch.recorded:
             record = compiled(python, program, batch, Path(folder), record=True)
             for path in record.glob("*._fusion.*"):
                 shutil.move(path, dump)
-        directory = SAMPLES / "dumps" / batch.folder / program
+        directory = dumps / batch.folder / program
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         for path in sorted(dump.iterdir()):

@@ -406,6 +406,7 @@ class AsBefore(Expectation):
             source=pair.consumer.source or pair.producer.source,
             reason=pair.reason,
             because=pair.title or pair.message,
+            evidence=pair.evidence,
             advice=pair.advice,
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fusionscope.check.baseline import AsBefore, Baseline
 from fusionscope.check.expectations import Expectation, Violation
 from fusionscope.explain.result import Explanation, ModuleFacts
+from fusionscope.replay.verification import RulesUsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,12 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Checked:
     """``outcomes`` in the order of the file, then those of the baseline; ``dumps`` the paths that
-    were checked."""
+    were checked, ``rules`` those that gave reasons, by dump and module."""
 
     dumps: tuple[str, ...]
     outcomes: tuple[Verdict, ...]
     problems: tuple[str, ...]
+    rules: tuple[tuple[str, str, RulesUsed], ...] = ()
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -57,6 +59,12 @@ def check(
         tuple(each.path for each in explanations),
         tuple(outcomes),
         tuple(problem for each in explanations for problem in each.problems),
+        tuple(
+            (each.path, facts.name, facts.rules)
+            for each in explanations
+            for facts in each.modules
+            if facts.rules is not None
+        ),
     )
 
 

@@ -89,7 +89,8 @@ def _cut(place: str) -> tuple[str, str]:
 @dataclass(frozen=True, slots=True)
 class Violation:
     """``what`` is not as expected, in words; ``about`` names the pair or kernel. ``reason`` is the
-    rule that refused it, ``because`` what that says, ``advice`` what can be done."""
+    rule that refused it, ``because`` what that says, ``evidence`` who says so, as in ``PairFacts``,
+    ``advice`` what can be done."""
 
     expectation: Expectation
     module: str
@@ -98,13 +99,15 @@ class Violation:
     source: str | None = None
     reason: str | None = None
     because: str | None = None
+    evidence: str | None = None
     advice: str | None = None
 
     def __str__(self) -> str:
         """On one line."""
         words = f"{self.about} {self.what}" if self.about else self.what
         if self.reason is not None:
-            words += f" ({self.reason}{f': {self.because}' if self.because else ''})"
+            guess = "a guess: " if self.evidence == "guess" else ""
+            words += f" ({guess}{self.reason}{f': {self.because}' if self.because else ''})"
         return words
 
 
@@ -201,6 +204,7 @@ class _PairExpectation(Expectation):
                     source=pair.consumer.source or pair.producer.source,
                     reason=pair.reason,
                     because=pair.title or pair.message,
+                    evidence=pair.evidence,
                     advice=pair.advice,
                 )
 
@@ -315,6 +319,7 @@ class OneKernel(Expectation):
                 source=start.source,
                 reason=pair.reason,
                 because=pair.title or pair.message,
+                evidence=pair.evidence,
                 advice=pair.advice,
             )
         return self.violation(facts, what, about=start.name, source=start.source)
@@ -470,6 +475,7 @@ class NotRefused(Expectation):
                     source=pair.consumer.source or pair.producer.source,
                     reason=pair.reason,
                     because=pair.title or pair.message,
+                    evidence=pair.evidence,
                     advice=pair.advice,
                 )
 

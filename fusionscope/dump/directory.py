@@ -158,6 +158,11 @@ class DumpedModule:
         return next(iter(self._side(Role.FLAGS, read_debug_options)), None)
 
     @property
+    def config(self) -> DebugOptions | None:
+        """All of the compiler's flags, with those that have their defaults; GPUs only."""
+        return next(iter(self._side(Role.CONFIG, read_debug_options)), None)
+
+    @property
     def shows_all_passes(self) -> bool:
         """Whether every pass that changed something left a stage."""
         values = self.flags.values if self.flags is not None else {}

@@ -21,6 +21,7 @@ class Role(Enum):
     FUSION_EXPLORER = "Fusion Explorer record"
     DEVICE = "device description"
     FLAGS = "flags"
+    CONFIG = "configuration"
     PASS_TIMES = "pass times"
 
 
@@ -64,6 +65,7 @@ _SIDE = {
     "priority_fusion_dump.txt": Role.PRIORITY_FUSION,
     "gpu_target_config.pbtxt": Role.DEVICE,
     "debug_options": Role.FLAGS,
+    "config.pbtxt": Role.CONFIG,
 }
 _KINDS = {"txt": Role.STAGE, "hlo.pb": Role.STAGE_PROTO}
 

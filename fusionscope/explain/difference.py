@@ -45,6 +45,7 @@ from fusionscope.history.operations import plain_shape
 from fusionscope.history.pairing import CERTAIN
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
+from fusionscope.replay.verification import RulesUsed
 from fusionscope.system.files import is_there
 
 
@@ -52,7 +53,8 @@ from fusionscope.system.files import is_there
 class SideFacts:
     """One of the two modules: launches and bytes of a whole run, launches by kind of kernel.
 
-    ``exact`` is false where branches, or loops of unknown length, were counted once.
+    ``exact`` is false where branches, or loops of unknown length, were counted once. ``rules`` are
+    those that gave reasons, None where none were looked for.
     """
 
     path: str
@@ -65,6 +67,7 @@ class SideFacts:
     bytes_moved: int
     exact: bool
     kinds: dict[str, int]
+    rules: RulesUsed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,12 +321,14 @@ def _compare(
         key=lambda change: _WORST_FIRST.index(change.kind),
     )
     fusions = tuple(FusionDifference(facts, (), ()) for facts in fusion_facts(told, backend))
+    rules: tuple[RulesUsed | None, RulesUsed | None] = None, None
     is_whole = all(
         side.stage is None and len(module.stages) > 1
         for side, module in zip(sides, (one, other), strict=True)
     )
     if is_whole:
         facts = explain_module(one, Selection()), explain_module(other, Selection())
+        rules = facts[0].rules, facts[1].rules
         outcomes = _outcome_changes(one, other, facts)
         notes += (*facts[0].notes, *facts[1].notes)
         if shown or told or outcomes:
@@ -336,8 +341,8 @@ def _compare(
     certain = sum(2 for step in matching.steps.values() if step in CERTAIN)
     total = sum(module.instruction_count for module in modules)
     return ModuleDifference(
-        _side_facts(sides[0].path, one, stages[0], modules[0], backend),
-        _side_facts(sides[1].path, other, stages[1], modules[1], backend),
+        _side_facts(sides[0].path, one, stages[0], modules[0], backend, rules[0]),
+        _side_facts(sides[1].path, other, stages[1], modules[1], backend, rules[1]),
         compare_headers(*modules),
         tuple(_flags(one, other)),
         tuple(edit.instruction.name for edit in swapped),
@@ -405,7 +410,12 @@ def _alone(matching: Matching, side: int) -> Iterator[str]:
 
 
 def _side_facts(
-    path: str, dumped: DumpedModule, stage: Stage, module: Module, backend: str | None
+    path: str,
+    dumped: DumpedModule,
+    stage: Stage,
+    module: Module,
+    backend: str | None,
+    rules: RulesUsed | None,
 ) -> SideFacts:
     numbered = Numbering().number(module)
     kernels = find_kernels(numbered, backend)
@@ -428,6 +438,7 @@ def _side_facts(
         sum(kernel.bytes_moved for kernel in kernels),
         numbered.is_whole and all(kernel.runs_known for kernel in kernels),
         dict(kinds),
+        rules,
     )
 
 

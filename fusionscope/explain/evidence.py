@@ -22,12 +22,14 @@ _ANY = "*"  # no name of an instruction
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why a pair was not fused: a rule id, the compiler's message with its numbers, and the numbers
-    that a replay looked at, with their names; ``cost`` where times were weighed."""
+    that a replay looked at, with their names; ``cost`` where times were weighed. ``is_guess`` tells
+    a reason of rules that need not be those of the compiler that made the dump."""
 
     rule: str
     message: str
     numbers: tuple[tuple[str, Number], ...] = ()
     cost: PairCost | None = None
+    is_guess: bool = False
 
 
 class Evidence:

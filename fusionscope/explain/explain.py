@@ -314,6 +314,7 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         tried,
         boundaries,
         tuple(_arguments(program)),
+        replayed.rules if replayed is not None else None,
     )
 
 
@@ -527,27 +528,30 @@ class _Reasons:
             library = self._replayed.reason(
                 "dot-library-rewriter", pair.producer.name, pair.consumer.name
             )
-            if library is not None:
+            if library is not None and not library.is_guess:
                 numbers = (*replayed.numbers, ("library", library.rule))
                 replayed = replace(replayed, numbers=numbers)
         if replayed is not None and self._replayed is not None and replayed.rule in _AT_A_DOT:
             # The pass before it, which makes fusions of dots, is the one that could have fused it.
             earlier = self._replayed.reason_around_dot(pair.producer.name, pair.consumer.name)
-            if earlier is not None:
+            if earlier is not None and (recorded is None or not earlier.is_guess):
                 numbers = (*earlier.numbers, (self._replayed.main_pass, replayed.rule))
-                return _Why(replace(earlier, numbers=numbers), "re-evaluated")
+                return _by_replay(replace(earlier, numbers=numbers))
         if recorded is None:
-            if replayed is None:
-                return _Why(Reason(UNKNOWN, ""), None)
-            return _Why(replayed, "re-evaluated")
+            return _by_replay(replayed) if replayed is not None else _Why(Reason(UNKNOWN, ""), None)
         if replayed is None:
             return _Why(recorded, "recorded")
         # Two rules can have one message: the replay knows which of them it was.
         if recorded.rule in (replayed.rule, rule_of(replayed.message)):
             return _Why(replace(replayed, message=recorded.message), "agree")
-        if recorded.rule in also:  # what is recorded is why another consumer was refused
-            return _Why(replayed, "re-evaluated")
+        # What is recorded is why another consumer was refused, as far as the replay can tell.
+        if recorded.rule in also and not replayed.is_guess:
+            return _by_replay(replayed)
         return _Why(recorded, "disagree", replayed)
+
+
+def _by_replay(reason: Reason) -> _Why:
+    return _Why(reason, "guess" if reason.is_guess else "re-evaluated")
 
 
 class _Said:

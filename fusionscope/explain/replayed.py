@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
 from fusionscope.explain.evidence import AroundDots, Evidence, Reason
+from fusionscope.replay.chosen_rules import choose_rules
 from fusionscope.replay.older_passes import has_older_passes
-from fusionscope.replay.passes import Settings, find_runs, pick_books, read_settings, replay
+from fusionscope.replay.passes import find_runs, read_settings
 from fusionscope.replay.plan import FusionPlan
+from fusionscope.replay.verification import RulesUsed, replay_one, sum_up
 from fusionscope.rules.books import Books
 from fusionscope.rules.graph import MutableModule
 from fusionscope.rules.legacy_gpu.fusion import DUPLICATING
 from fusionscope.rules.messages import PASS_OFF
 
+_AROUND_DOTS = "triton-gemm-rewriter"
 # The passes that decide about pairs, the main one last, by backend.
 _DECIDING = {
     "cpu": ("dot-library-rewriter", "fusion"),
-    "gpu": ("triton-gemm-rewriter", "priority-fusion"),
+    "gpu": (_AROUND_DOTS, "priority-fusion"),
 }
 # Before priority fusion.
 _OLDER = ("fusion", DUPLICATING, "fusion_merger")
@@ -28,38 +32,69 @@ class Replayed:
     """The reasons of replayed passes, by the names that instructions had before each.
 
     ``main_pass`` is the one that decides about most pairs. Plans of passes that go on with the
-    graph of the one before count as one.
+    graph of the one before count as one. ``rules`` are those that were taken, None where no pass
+    ran.
     """
 
     def __init__(
-        self, plans: Mapping[str, Sequence[FusionPlan]], main_pass: str, *, is_off: bool = False
+        self,
+        plans: Mapping[str, Sequence[FusionPlan]],
+        main_pass: str,
+        rules: RulesUsed | None = None,
     ) -> None:
         self.main_pass = main_pass
-        self._is_off = is_off
+        self.rules = rules
         self._evidence: dict[str, Evidence] = {}
         for name, chain in plans.items():
             evidence = self._evidence[name] = Evidence()
             for plan in chain:
                 evidence.add_plan(plan)
-        gemm = plans.get("triton-gemm-rewriter")
+        gemm = plans.get(_AROUND_DOTS)
         self._around_dots = AroundDots(*gemm) if gemm is not None else None
+        # Of plans that count as one, all are guesses where one is.
+        self._guessed = {
+            name
+            for name, chain in plans.items()
+            if rules is not None and any(plan.pass_name in rules.guessed for plan in chain)
+        }
 
     def reason(self, pass_name: str, producer: str, consumer: str) -> Reason | None:
-        if self._is_off:
-            return Reason(PASS_OFF, "")
         evidence = self._evidence.get(pass_name)
-        return evidence.reason(producer, consumer) if evidence is not None else None
+        reason = evidence.reason(producer, consumer) if evidence is not None else None
+        return self._marked(pass_name, reason)
 
     def reason_around_dot(self, producer: str, consumer: str) -> Reason | None:
         """Why a fusion of a matrix multiplication took no more in, names before that pass."""
         if self._around_dots is None:
             return None
-        return self._around_dots.reason(producer, consumer)
+        return self._marked(_AROUND_DOTS, self._around_dots.reason(producer, consumer))
 
     def rules_of(self, producer: str) -> frozenset[str]:
         """The rules by which the main pass refused any of the producer's consumers."""
         evidence = self._evidence.get(self.main_pass)
         return evidence.rules_of(producer) if evidence is not None else frozenset()
+
+    def _marked(self, pass_name: str, reason: Reason | None) -> Reason | None:
+        if reason is None or pass_name not in self._guessed:
+            return reason
+        return replace(reason, is_guess=True)
+
+
+class SwitchedOff(Replayed):
+    """The reason of all pairs where a flag keeps the main pass from running."""
+
+    def __init__(self, main_pass: str) -> None:
+        super().__init__({}, main_pass)
+
+    def reason(self, pass_name: str, producer: str, consumer: str) -> Reason | None:
+        return Reason(PASS_OFF, "")
+
+
+def find_rules(module: DumpedModule) -> RulesUsed | None:
+    """Those that a replay of ``module`` takes, and how far they agree with it; None where nothing
+    is replayed. Raises ``UnusableInput``."""
+    replayed = replay_passes(module)
+    return replayed.rules if replayed is not None else None
 
 
 def replay_passes(
@@ -67,29 +102,30 @@ def replay_passes(
 ) -> Replayed | None:
     """Replays the passes that decide about pairs; None where they cannot be. ``device`` is the GPU
     to take, the dump's own where None. Raises ``UnusableInput``."""
-    passes = _DECIDING.get(module.backend or "")
+    passes: tuple[str, ...] | None = _DECIDING.get(module.backend or "")
     if passes is None:
         return None
-    settings, books = read_settings(module, device), books or pick_books(module)
-    if module.backend == "gpu" and has_older_passes(module):
-        return _replay_older(module, settings, books)
-    if not module.lets_run(passes[-1]):
-        return Replayed({}, passes[-1], is_off=True)
-    plans = {
-        run.pass_name: (replay(run.pass_name, module.read(run.before), settings, books),)
-        for run in find_runs(module)
-        if run.pass_name in passes
-    }
-    return Replayed(plans, passes[-1]) if plans else None
-
-
-def _replay_older(module: DumpedModule, settings: Settings, books: Books) -> Replayed | None:
-    """One after the other, so that the last one that looked at a pair is heard last."""
-    chain: list[FusionPlan] = []
+    chosen = choose_rules(module, books)
+    settings = read_settings(module, device)
+    is_older = module.backend == "gpu" and has_older_passes(module)
+    if is_older:
+        passes = _OLDER
+    elif not module.lets_run(passes[-1]):
+        return SwitchedOff(passes[-1])
+    plans: dict[str, list[FusionPlan]] = {}
+    agreements: list[tuple[str, bool]] = []
     graph: MutableModule | None = None
     for run in find_runs(module):
-        if run.pass_name in _OLDER:
-            before = module.read(run.before)
-            graph = graph or MutableModule(before)
-            chain.append(replay(run.pass_name, before, settings, books, graph))
-    return Replayed({_OLDER[0]: chain}, _OLDER[0]) if chain else None
+        if run.pass_name not in passes:
+            continue
+        if is_older:  # one upon the other, so that the last one that looked at a pair is heard last
+            graph = graph or MutableModule(module.read(run.before))
+        plan, agrees = replay_one(module, run, settings, chosen.books, graph)
+        agreements.append((run.pass_name, agrees))
+        if is_older:
+            plans.setdefault(passes[0], []).append(plan)
+        else:
+            plans[run.pass_name] = [plan]
+    if not plans:
+        return None
+    return Replayed(plans, passes[0] if is_older else passes[-1], sum_up(chosen, agreements))

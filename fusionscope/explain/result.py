@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusionscope.explain.costs import CostFacts
+from fusionscope.replay.verification import RulesUsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ class PairFacts:
     both, ``stage`` the first stage in which they stand in one kernel. ``reason`` is a rule id or
     ``unknown``, None where nothing needs a reason. ``evidence`` says who gives it: ``recorded``
     (the compiler, in the words of ``message``), ``re-evaluated`` (its rules, replayed, which looked
-    at ``numbers``), ``agree`` (both), ``disagree`` (both, and the replay says ``otherwise``).
+    at ``numbers``), ``agree`` (both), ``disagree`` (both, and the replay says ``otherwise``),
+    ``guess`` (rules that need not be those of the compiler, replayed).
     ``bytes_saved`` counts the bytes, over all runs, that need not pass
     through memory where the pair is in one kernel: saved, or for ``not-fused`` not saved.
     ``cost`` is what was weighed where the reason is that it would take longer. ``overruled`` is the
@@ -156,7 +158,8 @@ class ChangedPair:
 @dataclass(frozen=True, slots=True)
 class WhatIf:
     """What ``changes`` of the rules, or another GPU, change: launches and bytes of a run of the
-    module right after the fusion passes, as it is and as changed, both replayed."""
+    module right after the fusion passes, as it is and as changed, both replayed. ``is_guess`` tells
+    that the unchanged rules need not be those of the compiler that made the dump."""
 
     changes: str
     launches: int
@@ -165,6 +168,7 @@ class WhatIf:
     bytes_moved_after: int
     pairs: tuple[ChangedPair, ...]
     notes: tuple[str, ...]
+    is_guess: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +230,8 @@ class ModuleFacts:
     ``outcomes``, ``reasons``, ``refusals`` and ``overruled``, refusals that a later pass
     overruled, are about all of them. ``boundaries`` are the library calls on CPU and GPU. Lists
     begin with what costs most. ``notes`` say what could not be found or read. ``what_if`` is
-    None unless rules were changed or another GPU was asked for.
+    None unless rules were changed or another GPU was asked for. ``rules`` are those that gave
+    reasons, None where no pass was replayed.
     """
 
     number: int
@@ -249,6 +254,7 @@ class ModuleFacts:
     what_if: WhatIf | None = None
     boundaries: tuple[Boundary, ...] = ()
     arguments: tuple[str, ...] = ()
+    rules: RulesUsed | None = None
 
 
 @dataclass(frozen=True, slots=True)

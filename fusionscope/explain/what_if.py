@@ -13,9 +13,10 @@ from fusionscope.explain.result import ChangedPair, WhatIf
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import TOGETHER, Pair, pairs_after
 from fusionscope.hlo import Module
-from fusionscope.replay.comparison import find_divergence
+from fusionscope.replay.chosen_rules import choose_rules
+from fusionscope.replay.comparison import find_divergence, is_same
 from fusionscope.replay.older_passes import has_older_passes
-from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
+from fusionscope.replay.passes import find_runs, read_settings, replay
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.rules.books import Books
 from fusionscope.rules.changes import TAKING_WISHES, Changes, unfitting
@@ -40,6 +41,10 @@ _REFUSING = (
     *chain.from_iterable(_GPU_CHAINS[1:]),
 )  # fmt: skip
 _NO_WISHES = "only instruction fusion asks for wishes: the fusion merger may do otherwise after it"
+_GUESS = (
+    "a guess: {rules} was not checked against {version}, or makes something else of this dump "
+    "than the compiler did"
+)
 _PASSES_BEFORE = (
     "what the passes before fusion do is not replayed: they did it for the GPU of the dump"
 )
@@ -61,7 +66,8 @@ def what_if(
     ``device`` is the GPU to take, the dump's own where None, and ``other`` the one to take with the
     changed rules, where that is another. Raises ``UnusableInput`` where they cannot be replayed.
     """
-    books = books or pick_books(module)
+    chosen = choose_rules(module, books)
+    books = chosen.books
     changed = changes.apply(books)
     settings = read_settings(module, device)
     changed_settings = settings if other is None else read_settings(module, other)
@@ -78,8 +84,11 @@ def what_if(
     notes = list(_notes(changes, books, runs, inputs))
     if other is not None:
         notes.append(_PASSES_BEFORE)
+    is_guess = not chosen.are_checked
     for index, run in enumerate(runs):
         as_is = old[run.pass_name] = replay(run.pass_name, inputs[index], settings, books)
+        after = inputs[index] if run.after is None else module.read(run.after)
+        is_guess = is_guess or not is_same(as_is.module, after)
         start = inputs[index] if current is None else current
         if run.pass_name in changes.disabled:
             plan = FusionPlan(run.pass_name, (), MutableModule(start))
@@ -91,6 +100,8 @@ def what_if(
             following = inputs[index + 1 : index + 2]
             if following and find_divergence(as_is.module, following[0]) is not None:
                 notes.append(_PASSES_BETWEEN)
+    if is_guess:
+        notes.append(_GUESS.format(rules=chosen.name, version=chosen.version))
     pairs = [pairs_after(inputs[0], plan.module) for plan in (as_is, plan)]
     refused = [
         Replayed({name: (plan,) for name, plan in plans.items()}, runs[-1].pass_name)
@@ -117,6 +128,7 @@ def what_if(
             if (before.outcome in TOGETHER) != (after.outcome in TOGETHER)
         ),
         tuple(dict.fromkeys(notes)),
+        is_guess,
     )
 
 

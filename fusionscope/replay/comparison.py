@@ -118,6 +118,11 @@ def has_same_kernels(ours: Module, theirs: Module) -> bool:
     return contents.of(ours) == contents.of(theirs)
 
 
+def is_same(ours: Module, theirs: Module) -> bool:
+    """The same as ``has_same_kernels``, sooner where nothing differs at all."""
+    return find_divergence(ours, theirs) is None or has_same_kernels(ours, theirs)
+
+
 def has_equal_kernels(ours: Module, theirs: Module) -> bool:
     """Whether two modules launch the same kernels, each as often in the text, those of several
     outputs in their order. What they read and where they stand, such as in a loop that carries

@@ -11,6 +11,7 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions
 from fusionscope.dump.device import Device
 from fusionscope.replay.block_level import FusionBlockLevelRewriter
+from fusionscope.replay.chosen_rules import choose_rules
 from fusionscope.replay.copy_fusion import CopyFusion
 from fusionscope.replay.fusion_merger import FusionMerger
 from fusionscope.replay.gemm_fusion_v1 import GemmFusionV1
@@ -19,7 +20,6 @@ from fusionscope.replay.gpu_multi_output import GpuMultiOutputFusion
 from fusionscope.replay.gpu_target import (
     GpuTarget,
     is_known_to_run,
-    pick_gpu_books,
     read_device,
     read_gpu_settings,
 )
@@ -130,7 +130,7 @@ def find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
     Where not every pass that changed something left a file, only what is named as the next pass ran
     right behind a stage. Raises ``UnusableInput``.
     """
-    names = [book.pass_name for book in pick_gpu_books(module)]
+    names = [book.pass_name for book in choose_rules(module).books]
     known = {name for name in names if is_known_to_run(_file_name(name), module)}
     pipelines = _OLDER_PIPELINES if has_older_passes(module) else _PIPELINES
     if is_from_2023(module):

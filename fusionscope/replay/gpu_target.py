@@ -9,26 +9,12 @@ from fusionscope.dump import DumpedModule
 from fusionscope.dump.debug_options import DebugOptions
 from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.errors import UnusableInput
-from fusionscope.replay.older_passes import has_older_passes, is_from_2023
+from fusionscope.replay.chosen_rules import choose_rules
 from fusionscope.replay.priority_fusion import RecordedOrder
-from fusionscope.rules.books import GPU_BOOKS, Books
-from fusionscope.rules.gpu.gemm_v1 import GPU_GEMM_V1
 from fusionscope.rules.gpu.gemm_v2 import GPU_GEMM_V2
 from fusionscope.rules.gpu.state import GPU_SETTINGS, GpuSettings
 
-# An early stage that only one version has: its pipeline, the pass behind it and the next one.
-_ONLY_IN = {
-    ("collective-optimizations", "pipeline-start", "ragged-all-to-all-canonicalizer"): "gpu-0.10",
-    (
-        "pre-spmd-partitioner", "pipeline-start", "async-collective-custom-call-rewriter"
-    ): "gpu-0.11",
-}  # fmt: skip
-_NEWEST = "gpu-0.12"
-# An early stage before jaxlib 0.4.35.
-_BEFORE_0_4_35 = ("collective-optimizations", "pipeline-start", "all-reduce-folder")
-
 _GEMM = GPU_GEMM_V2.pass_name
-_GEMM_V2 = "xla_gpu_experimental_gemm_fusion_v2"
 _GEMM_THRESHOLD = "xla_gpu_gemm_rewrite_size_threshold"
 _MAX_UNROLL = "xla_gpu_experimental_max_unroll_factor"
 _HEROLESS = "xla_gpu_experimental_enable_triton_heroless_priority_fusion"
@@ -87,7 +73,7 @@ def read_device(module: DumpedModule, device: Device | None = None) -> Device:
 
 def read_gpu_settings(module: DumpedModule, flags: DebugOptions | None) -> GpuSettings:
     values = _values(flags)
-    default = GPU_SETTINGS[_version_of(module)]
+    default = GPU_SETTINGS[choose_rules(module).name]
     triton = default.triton
     if _TILES in values:
         triton = replace(triton, propagates_tiles=values[_TILES][-1] == "true")
@@ -110,26 +96,6 @@ def is_known_to_run(pass_name: str, module: DumpedModule) -> bool:
     capability = module.device.capability if module.device is not None else None
     is_before_triton = isinstance(capability, CudaCapability) and capability.major < _AMPERE
     return not (is_before_triton and pass_name in _NEEDING_TRITON)
-
-
-def pick_gpu_books(module: DumpedModule) -> Books:
-    """Those of the version that made the dump, the newest where it does not show."""
-    books = GPU_BOOKS[_version_of(module)]
-    chosen = _values(module.flags).get(_GEMM_V2)
-    if chosen is None:
-        return books
-    other = GPU_GEMM_V2 if chosen[-1] == "true" else GPU_GEMM_V1
-    return tuple(other if book.pass_name == _GEMM else book for book in books)
-
-
-def _version_of(module: DumpedModule) -> str:
-    names = [stage.name for stage in module.stages]
-    places = [(name.pipeline, name.after, name.before) for name in names]
-    if is_from_2023(module):
-        return "gpu-2023"
-    if has_older_passes(module):
-        return "gpu-0.4.34" if _BEFORE_0_4_35 in places else "gpu-0.4.35"
-    return next((_ONLY_IN[place] for place in places if place in _ONLY_IN), _NEWEST)
 
 
 def _values(flags: DebugOptions | None) -> Mapping[str, Sequence[str]]:

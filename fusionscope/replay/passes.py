@@ -10,14 +10,15 @@ from typing import Any
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.hlo import Module
+from fusionscope.replay.chosen_rules import choose_rules
 from fusionscope.replay.cpu import CpuInstructionFusion, find_skipped
 from fusionscope.replay.gpu_passes import find_gpu_runs, read_target, replay_gpu
-from fusionscope.replay.gpu_target import GpuTarget, pick_gpu_books
+from fusionscope.replay.gpu_target import GpuTarget
 from fusionscope.replay.library import LibraryRewriter
 from fusionscope.replay.multi_output import MultiOutputFusion
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.wrapper import FusionWrapper
-from fusionscope.rules.books import CPU_BOOKS, Books, find_book
+from fusionscope.rules.books import Books, find_book
 from fusionscope.rules.cpu.expense import is_expensive
 from fusionscope.rules.graph import MutableModule
 from fusionscope.rules.rule import RuleBook
@@ -75,7 +76,7 @@ def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
         return ()
     settings = read_settings(module)
     stages = [stage for stage in module.stages if stage.name.counter is not None]
-    passes = [book.pass_name for book in pick_books(module)]
+    passes = [book.pass_name for book in choose_rules(module).books]
     runs: list[tuple[float, PassRun]] = [
         (index, PassRun(stage.name.after, before, stage))
         for index, (before, stage) in enumerate(pairwise(stages), 1)
@@ -109,18 +110,6 @@ def _idle_runs(
         yield joined - 0.4, PassRun("fusion-wrapper", stages[joined - 1], None)
     if joined and settings.has_multi_output and "cpu_multi_output_fusion" not in seen:
         yield joined - 0.3, PassRun("cpu_multi_output_fusion", stages[joined - 1], None)
-
-
-def pick_books(module: DumpedModule) -> Books:
-    """The books of the version that made the dump, the newest ones where it does not show."""
-    if module.backend == "gpu":
-        return pick_gpu_books(module)
-    names = {name for s in module.stages for name in (s.name.pipeline, s.name.before)}
-    if "apply-xla-transforms" in names:
-        return CPU_BOOKS["cpu-0.10"]
-    if "apply-xla-transforms-1" in names and "embedded_scatter_expansion" not in names:
-        return CPU_BOOKS["cpu-0.11"]
-    return CPU_BOOKS["cpu-0.12"]
 
 
 def replay(

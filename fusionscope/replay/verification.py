@@ -18,15 +18,17 @@ from fusionscope.dump.priority_fusion import PriorityFusionRecord
 from fusionscope.errors import UnusableInput
 from fusionscope.history.outcomes import pairs_after
 from fusionscope.hlo import Module
+from fusionscope.replay.chosen_rules import ChosenRules, choose_rules
 from fusionscope.replay.comparison import (
     Divergence,
     find_divergence,
     find_names,
     has_same_kernels,
+    is_same,
 )
 from fusionscope.replay.gpu_passes import PRIORITY_FUSION
 from fusionscope.replay.older_passes import has_older_passes, is_from_2023
-from fusionscope.replay.passes import Settings, find_runs, pick_books, read_settings, replay
+from fusionscope.replay.passes import Settings, find_runs, read_settings, replay
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.priority_record import (
     PriorityComparison,
@@ -105,6 +107,29 @@ class PassVerification:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesUsed:
+    """The rules that a replay took, why, and how far they agree with the dump: ``plans_agreeing``
+    of the ``plans`` that were replayed have the kernels that the stage after the pass has.
+
+    ``guessed`` are the passes of which these rules can only guess the reasons: all where they were
+    not checked against the version that made the dump, or else those whose plan does not agree.
+    """
+
+    chosen: ChosenRules
+    plans: int
+    plans_agreeing: int
+    guessed: tuple[str, ...]
+
+
+def sum_up(chosen: ChosenRules, plans: Sequence[tuple[str, bool]]) -> RulesUsed:
+    """``plans`` are passes, and whether the plan of each run agrees."""
+    guessed = (name for name, agrees in plans if not (chosen.are_checked and agrees))
+    return RulesUsed(
+        chosen, len(plans), sum(agrees for _, agrees in plans), tuple(dict.fromkeys(guessed))
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ModuleVerification:
     """``folder`` is where in the dump the module lies."""
 
@@ -112,6 +137,7 @@ class ModuleVerification:
     name: str
     folder: str
     passes: tuple[PassVerification, ...]
+    rules: RulesUsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +188,14 @@ def verify(
     problems: list[str] = []
     for module in progress(modules):
         try:
-            passes = tuple(_verify_passes(module, books, device, problems))
+            chosen = choose_rules(module, books)
+            passes = tuple(_verify_passes(module, chosen.books, device, problems))
             if passes:
                 folder = str(module.directory.relative_to(dump.path)) if dump.path.is_dir() else "."
-                verified.append(ModuleVerification(module.number, module.name, folder, passes))
+                rules = sum_up(chosen, [(each.pass_name, each.has_same_kernels) for each in passes])
+                verified.append(
+                    ModuleVerification(module.number, module.name, folder, passes, rules)
+                )
         except UnusableInput as error:
             problems.append(str(error))
     problems += dump.untold(problems)
@@ -191,7 +221,7 @@ class _Told(NamedTuple):
 
 
 def _verify_passes(
-    module: DumpedModule, books: Books | None, device: Device | None, problems: list[str]
+    module: DumpedModule, books: Books, device: Device | None, problems: list[str]
 ) -> Iterator[PassVerification]:
     """What cannot be read is told in ``problems`` and does not keep the rest from being compared.
 
@@ -206,7 +236,6 @@ def _verify_passes(
             file=str(module.stages[0].file),
         )
     settings = read_settings(module, device)
-    books = books or pick_books(module)
     behind: tuple[Stage, FusionPlan, Module] | None = None
     rounds: Counter[str] = Counter()  # of a pipeline that runs until nothing changes any more
     for run in runs:
@@ -227,12 +256,9 @@ def _verify_passes(
                 users = find_user_order(module, run.before)
             else:
                 users = _carry_on(module, *last, run.before)
-            if run.pass_name == PRIORITY_FUSION and settings.gpu is not None:
-                ids = settings.gpu.ids or find_ages(module, run.before)
-                settings = replace(settings, gpu=replace(settings.gpu, ids=ids))
+            settings = _with_ages(settings, module, run)
             plan = replay(run.pass_name, before, settings, books, arrange(before, users))
-            backend = "cpu" if settings.gpu is None else "gpu"
-            book = find_book(books, run.pass_name, backend).name
+            book = _name_of_book(books, run, settings)
             compared = _compare(run, book, plan, before, after, theirs)
             if record is not None:
                 compared, plan = _with_steps(compared, plan, before, record, settings, books, users)
@@ -240,6 +266,42 @@ def _verify_passes(
             yield compared
         except UnusableInput as error:
             problems.append(str(error))
+
+
+def _with_ages(settings: Settings, module: DumpedModule, run: PassRun) -> Settings:
+    """With the order in which instructions were made, by which priority fusion breaks ties."""
+    if run.pass_name != PRIORITY_FUSION or settings.gpu is None:
+        return settings
+    ids = settings.gpu.ids or find_ages(module, run.before)
+    return replace(settings, gpu=replace(settings.gpu, ids=ids))
+
+
+def _name_of_book(books: Books, run: PassRun, settings: Settings) -> str:
+    return find_book(books, run.pass_name, "cpu" if settings.gpu is None else "gpu").name
+
+
+def replay_one(
+    module: DumpedModule,
+    run: PassRun,
+    settings: Settings,
+    books: Books,
+    graph: MutableModule | None = None,
+) -> tuple[FusionPlan, bool]:
+    """The replay of one run of a pass, on ``graph`` where that is given, and whether it has the
+    kernels of the stage after it.
+
+    The order of users, for which all stages before have to be read, is retraced only where the plan
+    does not agree without it. Raises ``UnusableInput``.
+    """
+    before = module.read(run.before)
+    after = before if run.after is None else module.read(run.after)
+    plan = replay(run.pass_name, before, settings, books, graph)
+    if is_same(plan.module, after):
+        return plan, True
+    settings = _with_ages(settings, module, run)
+    users = arrange(before, find_user_order(module, run.before))
+    again = replay(run.pass_name, before, settings, books, users)
+    return plan if graph is not None else again, is_same(again.module, after)
 
 
 def _compare(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from fusionscope.report import rules_used
 from fusionscope.report.text import cell, plural, safe
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ def to_json(found: Checked) -> dict[str, Any]:
             }
             for each in found.outcomes
         ],
+        "rules": [
+            {"dump": path, "module": module, **(rules_used.to_json(rules) or {})}
+            for path, module, rules in found.rules
+        ],
         "problems": list(found.problems),
     }
 
@@ -45,6 +51,7 @@ def _violation_json(violation: Violation) -> dict[str, Any]:
         "source": violation.source,
         "reason": violation.reason,
         "because": violation.because,
+        "evidence": violation.evidence,
         "advice": violation.advice,
     }
 
@@ -59,6 +66,8 @@ def summary_of(found: Checked) -> str:
 def print_check(found: Checked, console: Console, top: int) -> None:
     from rich.text import Text
 
+    for words in _rules_lines(found):
+        console.print(Text(safe(words), style="dim"))
     for outcome in found.outcomes:
         style, mark = ("green", "met    ") if outcome.is_met else ("red", "NOT MET")
         line = Text(f"{mark}  ", style=style)
@@ -81,8 +90,18 @@ def print_check(found: Checked, console: Console, top: int) -> None:
     console.print(Text(summary_of(found), style="bold green" if found.is_met else "bold red"))
 
 
+def _rules_lines(found: Checked) -> list[str]:
+    """By which rules reasons were found, once for the modules of which the same is to be said."""
+    modules: dict[str, list[str]] = defaultdict(list)
+    for _, module, rules in found.rules:
+        modules[f"{rules.chosen.version}; {rules_used.in_words(rules)}"].append(module)
+    return [f"{', '.join(dict.fromkeys(names))}: {words}" for words, names in modules.items()]
+
+
 def to_markdown(found: Checked) -> str:
     lines = [f"## fusionscope check: {summary_of(found)}", ""]
+    for line in _rules_lines(found):
+        lines += [cell(line), ""]
     lines += ["| | expectation | what is not so |", "|---|---|---|"]
     for outcome in found.outcomes:
         mark = "✅" if outcome.is_met else "❌"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fusionscope.report import rules_used
 from fusionscope.report.history import fusion_json, operation_json
 from fusionscope.report.text import cell, code, plural, print_hidden, safe, shorten, size
 
@@ -125,6 +126,7 @@ def _side_json(side: SideFacts) -> dict[str, Any]:
         "bytes_moved": side.bytes_moved,
         "exact": side.exact,
         "kinds": side.kinds,
+        "rules": rules_used.to_json(side.rules),
     }
 
 
@@ -138,6 +140,7 @@ def _pair_json(pair: PairFacts) -> dict[str, Any]:
         "stage": pair.stage,
         "reason": pair.reason,
         "message": pair.message,
+        "evidence": pair.evidence,
         "bytes_saved": pair.bytes_saved,
     }
 
@@ -211,7 +214,8 @@ def _header_lines(module: ModuleDifference) -> Iterator[str]:
 
 
 def _side_text(side: SideFacts) -> str:
-    parts = [side.path, side.module, side.stage, side.device or ""]
+    rules = side.rules.chosen.version if side.rules is not None else ""
+    parts = [side.path, side.module, side.stage, side.device or "", rules]
     return "  ".join(part for part in parts if part)
 
 
@@ -268,7 +272,8 @@ def _reasons(change: OutcomeChange) -> Iterator[str]:
         if pair.reason is not None:
             title = f": {pair.title}" if pair.title else ""
             message = f" ({pair.message})" if pair.message else ""
-            yield f"{name}: {pair.reason}{title}{message}"
+            guess = "a guess: " if pair.evidence == "guess" else ""
+            yield f"{name}: {guess}{pair.reason}{title}{message}"
         elif pair.kernel is not None:
             stage = f", since {_pass_of(pair.stage)}" if pair.stage else ""
             yield f"{name}: in {pair.kernel}{stage}"
@@ -384,6 +389,9 @@ def print_difference(difference: Difference, console: Console, *, top: int | Non
         for name, side in (("before", module.before), ("after ", module.after)):
             text = Text(f"{name} {safe(_side_text(side))}", style="dim")
             console.print(Padding(text, (0, 0, 0, 2)))
+            if side.rules is not None and side.rules.guessed:
+                rules = Text(safe(rules_used.in_words(side.rules)), style="yellow")
+                console.print(Padding(rules, (0, 0, 0, 9)))
         for note in module.notes:
             console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
         lines = [_totals(module), *_header_lines(module)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report import boundaries
+from fusionscope.report import boundaries, rules_used
 from fusionscope.report.text import cell, code, counted, plural, safe, shorten, size
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def _module_json(module: ModuleFacts) -> dict[str, Any]:
         "backend": module.backend,
         "device": module.device,
         "flags": list(module.flags),
+        "rules": rules_used.to_json(module.rules),
         "stages": {"pre_fusion": module.pre_fusion, "final": module.final},
         "summary": {
             "launches_before": totals.launches_before,
@@ -109,6 +110,7 @@ def _what_if_json(tried: WhatIf) -> dict[str, Any]:
             }
             for pair in tried.pairs
         ],
+        "guess": tried.is_guess,
         "notes": list(tried.notes),
     }
 
@@ -196,7 +198,10 @@ def _operation_json(operation: Operation) -> dict[str, Any]:
 
 def _heading(module: ModuleFacts) -> str:
     target = module.device or {"cpu": "CPU", "gpu": "GPU", "tpu": "TPU"}.get(module.backend or "")
-    return f"{safe(module.name)} on {safe(target or 'an unknown backend')}"
+    heading = f"{module.name} on {target or 'an unknown backend'}"
+    if module.rules is not None:
+        heading += f", {module.rules.chosen.version}"
+    return safe(heading)
 
 
 def _outcomes(module: ModuleFacts) -> str:
@@ -236,6 +241,8 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
     for module in explanation.modules:
         totals = module.totals
         yield f"## {cell(_heading(module))}\n"
+        if module.rules is not None:
+            yield f"{cell(rules_used.in_words(module.rules))}\n"
         yield (
             f"Launches {totals.launches_before:,} → **{totals.launches:,}**, bytes moved "
             f"{size(totals.bytes_before)} → **{size(totals.bytes_moved)}**"
@@ -304,6 +311,11 @@ def print_explanation(
         if module.pre_fusion:
             stages = f"{module.pre_fusion} → {module.final}"
             console.print(Text(f"  {shorten(stages, width - 2)}", style="dim"))
+        if module.rules is not None:
+            rules = Text(
+                safe(rules_used.in_words(module.rules)), style=rules_used.style(module.rules)
+            )
+            console.print(Padding(rules, (0, 0, 0, 2)))
         if module.flags:
             flags = f"flags: {' '.join(module.flags)}"
             console.print(Text(f"  {shorten(flags, width - 2)}", style="dim"))
@@ -510,7 +522,8 @@ def _print_pair(pair: PairFacts, console: Console, rank: str, saved: int, count:
     ]
     refusal = pair.overruled or pair
     if refusal.message:
-        said = "compiler" if refusal.evidence != "re-evaluated" else "it would say"
+        is_replayed = refusal.evidence in ("re-evaluated", "guess")
+        said = "it would say" if is_replayed else "compiler"
         details.append((f"{said}: {refusal.message}", ""))
     if pair.cost is not None:
         details += [(line, "") for line in _cost_lines(pair.cost)]

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from fusionscope.report import rules_used
 from fusionscope.report.capture import capture_json
 from fusionscope.report.text import print_hidden, safe, size
 
@@ -26,6 +27,7 @@ def to_json(trial: Trial) -> dict[str, Any]:
         "schema": SCHEMA,
         "module": trial.module,
         "not_run": trial.not_run,
+        "rules": rules_used.to_json(trial.rules),
         "variants": [_tried_json(each) for each in trial.variants],
     }
 
@@ -89,6 +91,7 @@ def _pair_json(pair: RerunPair) -> dict[str, str]:
 def print_trial(trial: Trial, console: Console, top: int) -> None:
     from rich.text import Text
 
+    rules_used.print_rules(trial.rules, console)
     for tried in trial.variants:
         _print_tried(trial, tried, console, top)
     if len(trial.variants) > 1:

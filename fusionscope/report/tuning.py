@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fusionscope.report import rules_used
 from fusionscope.report.rerun import measured_json, timing_words
 from fusionscope.report.text import plural, print_hidden, safe
 
@@ -22,6 +23,7 @@ def to_json(found: Tuning) -> dict[str, Any]:
         "schema": SCHEMA,
         "module": found.module,
         "left": found.left,
+        "rules": rules_used.to_json(found.rules),
         "attempts": [_attempt_json(each) for each in found.attempts],
         "best": None if found.best is None else _attempt_json(found.best),
     }
@@ -48,6 +50,7 @@ def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> Non
     console.print(
         Text(f"{safe(found.module)}, {plural(len(found.attempts), 'change')} tried", "bold")
     )
+    rules_used.print_rules(found.rules, console)
     table = Table(box=None, pad_edge=False)
     table.add_column("time", justify="right")
     for name in ("numbers", "verdict", "change"):

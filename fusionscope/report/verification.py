@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fusionscope.report import rules_used
 from fusionscope.report.text import cell, plural, safe, shorten
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def to_json(verification: Verification) -> dict[str, Any]:
                 "name": module.name,
                 "folder": module.folder,
                 "number": module.number,
+                "rules": rules_used.to_json(module.rules),
                 "passes": [_pass_json(each) for each in module.passes],
             }
             for module in verification.modules
@@ -151,6 +153,9 @@ def to_markdown(verification: Verification) -> str:
 
 def _markdown(verification: Verification) -> Iterator[str]:
     yield f"{cell(_summary(verification))}\n"
+    for module in verification.modules:
+        yield f"{cell(_heading(module))}, {module.rules.chosen.version}: "
+        yield f"{cell(rules_used.in_words(module.rules))}\n"
     yield "| module | pass | rules | plan | pairs | recorded |"
     yield "|---|---|---|---|--:|--:|"
     for module in verification.modules:
@@ -179,7 +184,10 @@ def print_verification(verification: Verification, console: Console) -> None:
     from rich.text import Text
 
     for module in verification.modules:
-        console.print(Text(shorten(_heading(module), console.width), style="bold"))
+        heading = f"{_heading(module)}, {module.rules.chosen.version}"
+        console.print(Text(shorten(heading, console.width), style="bold"))
+        rules = Text(safe(rules_used.in_words(module.rules)), style=rules_used.style(module.rules))
+        console.print(Padding(rules, (0, 0, 0, 2)))
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         for name, is_number in (
             ("pass", False), ("rules", False), ("plan", False), ("pairs", True),

@@ -14,8 +14,9 @@ from enum import StrEnum
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module
+from fusionscope.replay.chosen_rules import choose_rules
 from fusionscope.replay.parallel_tasks import assign_tasks
-from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
+from fusionscope.replay.passes import find_runs, read_settings, replay
 from fusionscope.replay.plan import FusionPlan, PassRun
 from fusionscope.replay.user_history import arrange, find_user_order
 from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
@@ -123,7 +124,7 @@ def _replay(
 ) -> tuple[FusionPlan, ...]:
     """What the passes that fuse make of ``before``, which was made of ``start``. Raises
     ``UnusableInput`` where a change is of something else."""
-    books = changes.apply(pick_books(module))
+    books = changes.apply(choose_rules(module).books)
     runs = find_fusing_runs(module)
     passes = [run.pass_name for run in runs]
     if rest is not Rest.RULES:
@@ -154,7 +155,7 @@ def _require_part(
 ) -> None:
     """Raises ``UnusableInput`` where a rule that was changed is one of no pass that is replayed, or
     a pass that is left out none of ``passes``, those that a plan takes the place of."""
-    books = [book for book in pick_books(module) if book.pass_name in replayed]
+    books = [book for book in choose_rules(module).books if book.pass_name in replayed]
     known = {*passes, *(rule.id for book in books for rule in book)}
     for id in (*(id for id, _, _ in changes.thresholds), *changes.disabled):
         if id not in known:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusionscope.dump import DumpedModule
+from fusionscope.explain.replayed import find_rules
 from fusionscope.replay.passes import find_runs
+from fusionscope.replay.verification import RulesUsed
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, find_fusing_runs, make_plan
 from fusionscope.rerun.programs import disabling
@@ -57,11 +59,13 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """``not_run`` says why nothing was run, and is empty where it was, or nobody asked for it."""
+    """``not_run`` says why nothing was run, and is empty where it was, or nobody asked for it.
+    ``rules`` are those that were changed and replayed, None where no plan is made of any."""
 
     module: str
     variants: tuple[Tried, ...]
     not_run: str
+    rules: RulesUsed | None = None
 
 
 def try_variants(
@@ -118,4 +122,5 @@ def try_variants(
         Tried(variant.name, again, measurement)
         for variant, again, measurement in zip(variants, made, measured, strict=True)
     )
-    return Trial(module.name, tuple(tried), not_run)
+    rules = find_rules(module) if baseline is not None else None
+    return Trial(module.name, tuple(tried), not_run, rules)

@@ -14,9 +14,12 @@ from pathlib import Path
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.replayed import find_rules
 from fusionscope.history.outcomes import Outcome, pairs_after
+from fusionscope.replay.chosen_rules import choose_rules
 from fusionscope.replay.comparison import has_equal_kernels
-from fusionscope.replay.passes import pick_books, read_settings, replay
+from fusionscope.replay.passes import read_settings, replay
+from fusionscope.replay.verification import RulesUsed
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import WRAPPER, Plan, find_fusing_runs, make_plan, own_plan
 from fusionscope.rerun.running import Measurement, Numbers, Speed, measure, why_not_run
@@ -56,12 +59,14 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """``attempts`` in the order in which they were made, ``left`` how many the time did not last
-    for. ``best`` was measured once more, for longer, and None where nothing was faster then."""
+    for. ``best`` was measured once more, for longer, and None where nothing was faster then.
+    ``rules`` are those that were changed and replayed."""
 
     module: str
     attempts: tuple[Attempt, ...]
     left: int
     best: Attempt | None
+    rules: RulesUsed | None = None
 
 
 def tune(
@@ -112,7 +117,7 @@ def tune(
         progress("measuring the best once more")
         (again,) = attempt([better[0].changes], _SECONDS * _CONFIRMING)
         best = again if again.is_better else None
-    return Tuning(module.name, tuple(attempts), left, best)
+    return Tuning(module.name, tuple(attempts), left, best, find_rules(module))
 
 
 def find_candidates(module: DumpedModule, own: Plan) -> Iterator[Changes]:
@@ -135,7 +140,7 @@ def find_candidates(module: DumpedModule, own: Plan) -> Iterator[Changes]:
 def _refusing_rules(module: DumpedModule, own: Plan) -> list[str]:
     """Those that refuse, the one that refuses most first; without those on which it depends that
     the result is right."""
-    books, settings = pick_books(module), read_settings(module)
+    books, settings = choose_rules(module).books, read_settings(module)
     rules = {rule.id: rule for book in books for rule in book}
     refusals: Counter[str] = Counter()
     current = own.before

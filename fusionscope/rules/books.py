@@ -68,6 +68,7 @@ GPU_BOOKS: dict[str, Books] = {
     "gpu-0.4.34": (*_BEFORE_PRIORITIES, LEGACY_HORIZONTAL_LOOP_0_4_34, LEGACY_HORIZONTAL_INPUT),
     "gpu-2023": _EARLY_2023,
 }
+BEFORE_PRIORITY_FUSION = frozenset({"gpu-0.4.35", "gpu-0.4.34", "gpu-2023"})
 BOOKS: dict[str, Books] = {**CPU_BOOKS, **GPU_BOOKS}
 
 

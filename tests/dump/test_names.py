@@ -89,6 +89,10 @@ def stage(module_id, module, counter, pipeline, after, before, role=Role.STAGE):
             FileName(Role.DEVICE, 1, "jit_f", "gpu_target_config.pbtxt"),
         ),
         (
+            "module_0001.jit_f.config.pbtxt",
+            FileName(Role.CONFIG, 1, "jit_f", "config.pbtxt"),
+        ),
+        (
             "module_0001.jit_f.debug_options",
             FileName(Role.FLAGS, 1, "jit_f", "debug_options"),
         ),
@@ -123,7 +127,6 @@ def test_a_printed_name_means_the_same_as_a_file_name():
         "module_0001.jit_f.sm_9.0a_gpu_after_optimizations-live-range.txt",
         "module_0001.jit_f.after_optimizations-memory-usage-report.txt",
         "module_0001.jit_f.thunk_sequence.txt",
-        "module_0001.jit_f.config.pbtxt",
         "module_0001.jit_f.ir-with-opt.ll",
         "module_0001.jit_f.0001.fusion.txt",
         "module_x.jit_f.before_optimizations.txt",

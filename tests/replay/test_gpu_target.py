@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.replay.chosen_rules import choose_rules
 from fusionscope.replay.gpu_passes import PRIORITY_FUSION
-from fusionscope.replay.gpu_target import pick_gpu_books, read_gpu_settings
+from fusionscope.replay.gpu_target import read_gpu_settings
 from fusionscope.replay.passes import find_runs
 from fusionscope.replay.verification import verify
 from fusionscope.rules.books import GPU_BOOKS
@@ -46,7 +47,7 @@ def test_the_version_follows_from_the_passes(
     name: str, version: str, triton: TritonVersion
 ) -> None:
     module = module_of(name)
-    assert pick_gpu_books(module) == GPU_BOOKS[version]
+    assert choose_rules(module).books == GPU_BOOKS[version]
     assert read_gpu_settings(module, module.flags).triton is triton
 
 
@@ -73,7 +74,7 @@ def test_flags_are_looked_at(tmp_path: Path) -> None:
         "xla_gpu_experimental_enable_tiling_propagation: false",
         "xla_gpu_gemm_rewrite_size_threshold: 7",
     )
-    assert GPU_GEMM_V1 in pick_gpu_books(module)
+    assert GPU_GEMM_V1 in choose_rules(module).books
     settings = read_gpu_settings(module, module.flags)
     assert settings == GpuSettings(
         gemm_threshold=7, triton=replace(TRITON_0_12, propagates_tiles=False)

@@ -18,7 +18,8 @@ from fusionscope.explain.story import tell
 from fusionscope.explain.what_if import what_if
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import TOGETHER
-from fusionscope.replay.passes import find_runs, pick_books, read_settings
+from fusionscope.replay.chosen_rules import choose_rules
+from fusionscope.replay.passes import find_runs, read_settings
 from fusionscope.replay.verification import Verification, verify
 from fusionscope.rules.changes import Changes, PairPattern
 from fusionscope.rules.gpu.state import GpuState
@@ -80,7 +81,7 @@ def test_decisions_of_each_recorded_pass_are_compared() -> None:
 def test_the_rules_are_those_of_the_version(dump: Path) -> None:
     """Only 0.4.35 limits a horizontal fusion by what its loop is when unrolled."""
     (version,) = re.findall(r"jaxlib-([\d.]+)", dump.parent.name)
-    books = pick_books(opened(dump))
+    books = choose_rules(opened(dump)).books
     (book,) = [each for each in books if each.pass_name == "horizontal_loop_fusion"]
     assert book.versions == (version,)
 

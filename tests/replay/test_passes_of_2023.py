@@ -14,8 +14,8 @@ from fusionscope.dump.device import CudaCapability
 from fusionscope.explain import Selection
 from fusionscope.explain.explain import explain_module
 from fusionscope.explain.story import tell
+from fusionscope.replay.chosen_rules import choose_rules
 from fusionscope.replay.layout_normalization import normalize_layouts_of_2023
-from fusionscope.replay.passes import pick_books
 from fusionscope.replay.user_history import arrange, find_user_order
 from fusionscope.replay.verification import PassVerification, verify
 from fusionscope.rules.books import GPU_BOOKS
@@ -100,7 +100,7 @@ def test_recorded_decisions_are_the_rules() -> None:
 @pytest.mark.parametrize("program", sorted(ACTING))
 def test_the_dump_tells_its_version_and_gpu(program: str) -> None:
     module = opened(program)
-    assert pick_books(module) == GPU_BOOKS["gpu-2023"]
+    assert choose_rules(module).books == GPU_BOOKS["gpu-2023"]
     assert module.device is not None
     assert module.device.capability == CudaCapability(8, 0, "")
 

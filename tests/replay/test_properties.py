@@ -10,7 +10,8 @@ import pytest
 from fusionscope.dump import open_dump
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import parse, to_text
-from fusionscope.replay.passes import find_runs, pick_books, read_settings, replay
+from fusionscope.replay.chosen_rules import choose_rules
+from fusionscope.replay.passes import find_runs, read_settings, replay
 from fusionscope.rules.books import RULES, Books
 from fusionscope.rules.changes import Changes, PairPattern
 
@@ -72,7 +73,7 @@ def fitting(changes: Changes, books: Books) -> Changes:
 
 def plans(path: Path, changes: Changes):
     for module in open_dump(path).modules:
-        books, settings = pick_books(module), read_settings(module)
+        books, settings = choose_rules(module).books, read_settings(module)
         books = fitting(changes, books).apply(books)
         for run in find_runs(module):
             before = module.read(run.before)

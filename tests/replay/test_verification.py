@@ -9,11 +9,11 @@ import pytest
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import parse, to_text
+from fusionscope.replay.chosen_rules import choose_rules
 from fusionscope.replay.comparison import find_divergence, find_names
 from fusionscope.replay.passes import (
     Settings,
     find_runs,
-    pick_books,
     read_settings,
     replay,
 )
@@ -67,7 +67,7 @@ def test_records_are_compared_in_full():
 def test_the_rules_are_those_of_the_version_that_made_the_dump(path):
     (module,) = open_dump(path).modules
     expected = "cpu-0.10" if "0.10" in path.parent.name else "cpu-0.12"
-    assert pick_books(module) == CPU_BOOKS[expected]
+    assert choose_rules(module).books == CPU_BOOKS[expected]
 
 
 def test_other_rules_do_not_agree():
@@ -156,7 +156,7 @@ def test_a_replayed_module_can_be_printed_and_read():
                     run.pass_name,
                     module.read(run.before),
                     read_settings(module),
-                    pick_books(module),
+                    choose_rules(module).books,
                 )
                 again = parse(to_text(replace(plan.module, frames=None)))
                 assert find_divergence(plan.module, again) is None

@@ -1,0 +1,61 @@
+"""Which rules a replay took, and how far they agree with the dump, in words and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fusionscope.report.text import plural, safe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.replay.verification import RulesUsed
+
+
+def to_json(rules: RulesUsed | None) -> dict[str, Any] | None:
+    """The fields are documented in docs/json.md."""
+    if rules is None:
+        return None
+    return {
+        "name": rules.chosen.name,
+        "version": rules.chosen.version,
+        "shown_by": rules.chosen.shown_by or None,
+        "checked": rules.chosen.are_checked,
+        "plans": {"compared": rules.plans, "agreeing": rules.plans_agreeing},
+        "guessed": list(rules.guessed),
+    }
+
+
+def style(rules: RulesUsed) -> str:
+    return "yellow" if rules.guessed else "dim"
+
+
+def in_words(rules: RulesUsed) -> str:
+    """As in *the rules cpu-0.12 agree with this dump (2 of 2 plans); …*."""
+    chosen = rules.chosen
+    figures = f"{rules.plans_agreeing:,} of {plural(rules.plans, 'plan')}"
+    if not rules.guessed:
+        trust = f"agree with this dump ({figures})"
+    elif not chosen.are_checked:
+        trust = (
+            "were not checked against this version, so what they say is a guess "
+            f"({figures} agree with this dump)"
+        )
+    else:
+        trust = (
+            f"do not agree with this dump ({figures}), so what they say of "
+            f"{', '.join(rules.guessed)} is a guess"
+        )
+    shown_by = chosen.shown_by
+    shows = f"recognised by: {shown_by}" if shown_by else "nothing in the dump shows its version"
+    return f"the rules {chosen.name} {trust}; {shows}"
+
+
+def print_rules(rules: RulesUsed | None, console: Console) -> None:
+    """What made the dump, and the rules, where any were used."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if rules is not None:
+        words = Text(safe(f"{rules.chosen.version}; {in_words(rules)}"), style=style(rules))
+        console.print(Padding(words, (0, 0, 0, 2)))

@@ -1,0 +1,112 @@
+"""Which versions of jaxlib can have made a dump."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.versions.marks import MARKS, VERSIONS
+
+_NEWEST = VERSIONS[-1]
+_NAMES = "names.toml"
+_BETWEEN = frozenset({"", "pipeline-start", "pipeline-end"})
+_NUMBER = re.compile(r"[-_.]\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """``versions`` are those that a dump can be of, the oldest first: none where it shows what no
+    known version shows, all where it shows nothing. ``shown_by`` says in words what it shows, and
+    is empty where that is nothing. ``is_newer`` tells that it may be newer than all of them."""
+
+    versions: tuple[str, ...]
+    shown_by: str = ""
+    is_newer: bool = False
+
+    def __str__(self) -> str:
+        """As in *jaxlib 0.7 to 0.9*."""
+        if self.is_newer:
+            return f"jaxlib newer than {_NEWEST}, or an unknown one"
+        if self.versions in ((), VERSIONS):
+            return "an unknown version of jaxlib"
+        first, last = self.versions[0], self.versions[-1]
+        if last == VERSIONS[0]:
+            return "XLA of early 2023"
+        if first == VERSIONS[0]:
+            return f"jaxlib {last} or older"
+        if first == last:
+            return f"jaxlib {first}"
+        return f"jaxlib {first} {'or' if len(self.versions) == 2 else 'to'} {last}"
+
+
+def recognise(module: DumpedModule) -> Recognition:
+    """The versions of which a dump can be, by where its passes ran.
+
+    A dump that could be of the newest version, but names a pass or a flag that no known version
+    has, is of a newer one, or of a compiler that is not known. Only CPUs and GPUs are known.
+    """
+    marks = MARKS.get(module.backend or "")
+    if marks is None:
+        return Recognition(())
+    places = {(each.name.pipeline, each.name.after, each.name.before) for each in module.stages}
+    is_whole = module.final is not None and _shows_all_passes(module)
+    seen: list[tuple[frozenset[str], str]] = []  # versions, and what only they show
+    for mark in marks:
+        if mark.place in places:
+            seen.append((mark.versions, str(mark)))
+        elif is_whole and mark.is_always:
+            seen.append((frozenset(VERSIONS) - mark.versions, f"no {mark}"))
+    possible = _common(seen)
+    if _NEWEST in possible and (unknown := next(_unknown_names(module), None)) is not None:
+        return Recognition((), f"{unknown}, which none up to {_NEWEST} has", is_newer=True)
+    for each in list(seen):
+        rest = [other for other in seen if other is not each]
+        if _common(rest) == possible:
+            seen = rest
+    versions = tuple(version for version in VERSIONS if version in possible)
+    return Recognition(versions, " and ".join(words for _, words in seen))
+
+
+def _common(seen: list[tuple[frozenset[str], str]]) -> frozenset[str]:
+    return frozenset(VERSIONS).intersection(*(versions for versions, _ in seen))
+
+
+def _shows_all_passes(module: DumpedModule) -> bool:
+    """Whether pipelines left stages, and nothing says that some were left out."""
+    try:
+        shows_all = module.shows_all_passes
+    except UnusableInput:  # told where the flags are asked for
+        return False
+    return shows_all and any(stage.name.after == "pipeline-start" for stage in module.stages)
+
+
+def _unknown_names(module: DumpedModule) -> Iterator[str]:
+    passes, flags = _known_names()
+    for stage in module.stages:
+        for name in (stage.name.after, stage.name.before):
+            if name not in _BETWEEN and without_number(name) not in passes:
+                yield f"a pass {name}"
+    try:
+        options = [each for each in (module.flags, module.config) if each is not None]
+    except UnusableInput:  # told where the flags are asked for
+        return
+    for name in sorted({name for each in options for name in each.values} - flags):
+        yield f"a flag {name}"
+
+
+def without_number(name: str) -> str:
+    """A pass that runs several times may be numbered."""
+    return _NUMBER.sub("", name)
+
+
+@cache
+def _known_names() -> tuple[frozenset[str], frozenset[str]]:
+    """The passes and flags of all known versions."""
+    names = tomllib.loads(files(__package__).joinpath(_NAMES).read_text(encoding="utf-8"))
+    return frozenset(names["passes"]), frozenset(names["flags"])

@@ -1,0 +1,168 @@
+"""Reasons by rules that need not be the compiler's are guesses, and told as such everywhere."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fusionscope import UnusableInput
+from fusionscope.cli.main import cli
+from fusionscope.dump import open_dump
+from fusionscope.explain import Selection, explain
+from fusionscope.explain.replayed import replay_passes
+from fusionscope.replay.verification import sum_up, verify
+from fusionscope.rules.books import BEFORE_PRIORITY_FUSION
+
+ROOT = Path(__file__).parent.parent.parent
+SAMPLES = sorted((ROOT / "samples" / "dumps").glob("*/*"))
+# Of jaxlib 0.7, for which there are no rules.
+UNKNOWN = sorted((ROOT / "tests" / "versions" / "dumps").glob("*/*"))
+CPU, H100 = UNKNOWN
+
+# The passes that explain replays.
+DECIDING = {
+    "cpu": {"dot-library-rewriter", "fusion"},
+    "gpu": {"triton-gemm-rewriter", "priority-fusion"},
+}
+OLDER = {"fusion", "fusion-duplicating", "fusion_merger"}
+
+
+def facts_of(path, **selection):
+    (module,) = (each for each in explain(open_dump(path), Selection(**selection)).modules[:1])
+    return module
+
+
+def evidence_of(module):
+    return {pair.evidence for pair in module.pairs if pair.reason not in (None, "unknown")}
+
+
+def without_record(path, tmp_path):
+    def records(_, names):
+        return [name for name in names if "._fusion." in name or "priority_fusion_dump" in name]
+
+    return shutil.copytree(path, tmp_path / "dump", ignore=records)
+
+
+def name(path):
+    return f"{path.parent.name}/{path.name}"
+
+
+@pytest.mark.parametrize("path", [*SAMPLES, *UNKNOWN], ids=name)
+def test_explain_and_verify_agree_on_how_far_the_rules_agree(path):
+    dump = open_dump(path)
+    try:
+        verified = {each.number: each for each in verify(dump, dump.modules).modules}
+    except UnusableInput:
+        assert path.parent.name.startswith("tpu")
+        return
+    for module in open_dump(path).modules:
+        replayed = replay_passes(module) if module.number in verified else None
+        if replayed is None or replayed.rules is None:
+            assert module.number not in verified or "without-fusion" in path.parent.name
+            continue
+        found = verified[module.number]
+        deciding = DECIDING[module.backend]
+        if found.rules.chosen.name in BEFORE_PRIORITY_FUSION:
+            deciding = OLDER
+        passes = [each for each in found.passes if each.pass_name in deciding]
+        plans = [(each.pass_name, each.has_same_kernels) for each in passes]
+        assert replayed.rules == sum_up(found.rules.chosen, plans)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=name)
+def test_of_versions_with_rules_nothing_is_a_guess(path):
+    for module in explain(open_dump(path), Selection(all_modules=True)).modules:
+        assert module.rules is None or (
+            module.rules.chosen.are_checked and not module.rules.guessed
+        )
+        assert "guess" not in evidence_of(module)
+
+
+@pytest.mark.parametrize("path", UNKNOWN, ids=name)
+def test_of_a_version_without_rules_all_is_a_guess(path, tmp_path):
+    module = facts_of(without_record(path, tmp_path))
+    assert not module.rules.chosen.are_checked
+    assert module.rules.plans_agreeing < module.rules.plans
+    assert evidence_of(module) == {"guess"}
+
+
+@pytest.mark.parametrize("path", UNKNOWN, ids=name)
+def test_what_is_recorded_is_no_guess(path):
+    assert evidence_of(facts_of(path)) <= {"recorded", "agree", "disagree"}
+
+
+@pytest.mark.parametrize("path", UNKNOWN, ids=name)
+def test_guesses_change_no_outcome(path, tmp_path):
+    guessed, recorded = facts_of(without_record(path, tmp_path)), facts_of(path)
+    assert [pair.outcome for pair in guessed.pairs] == [pair.outcome for pair in recorded.pairs]
+
+
+def test_the_rules_of_another_version_are_guesses():
+    path = ROOT / "samples" / "dumps" / "cpu" / "softmax"
+    module = facts_of(path, rules="cpu-0.10")
+    assert module.rules.chosen.name == "cpu-0.10"
+    assert module.rules.chosen.version == "jaxlib 0.12"
+    assert evidence_of(module) == {"guess"}
+    assert evidence_of(facts_of(path, rules="cpu-0.12")) == {"re-evaluated"}
+
+
+def test_a_plan_that_differs_makes_the_reasons_of_its_pass_guesses(tmp_path):
+    """What the fusion pass made is taken for what the pass before it made: its plan is another."""
+    source = ROOT / "samples" / "dumps" / "cpu" / "elementwise"
+    path = shutil.copytree(source, tmp_path / "dump")
+    (fused,) = path.glob("*.after_fusion.*")
+    before = next(
+        each
+        for each in sorted(path.iterdir())
+        if each.name.split(".")[2] == str(int(fused.name.split(".")[2]) - 1).zfill(4)
+    )
+    shutil.copy(before, fused)
+    module = facts_of(path)
+    assert module.rules.chosen.are_checked
+    assert module.rules.guessed == ("fusion",)
+    assert evidence_of(module) == {"guess"}
+
+
+def run(*arguments):
+    """What a command prints."""
+    result = CliRunner().invoke(cli, [*map(str, arguments)], standalone_mode=False)
+    return result.stdout
+
+
+def test_every_report_says_so(tmp_path):
+    dump = without_record(CPU, tmp_path)
+    for format_name in ("text", "markdown"):
+        output = run("explain", dump, "--format", format_name)
+        assert "jaxlib 0.7.2 to 0.10.0" in output
+        assert "is a guess" in " ".join(output.split())
+        assert "(guess)" in output
+    (module,) = json.loads(run("explain", dump, "--format", "json"))["modules"]
+    assert module["rules"]["checked"] is False
+    assert module["rules"]["guessed"] == ["dot-library-rewriter", "fusion"]
+    assert {pair["evidence"] for pair in module["pairs"]} == {None, "guess"}
+    tried = run("explain", dump, "--disable", "cpu-expensive-reuse", "--format", "json")
+    assert json.loads(tried)["modules"][0]["what_if"]["guess"] is True
+    found = json.loads(run("verify", dump, "--format", "json"))
+    assert found["modules"][0]["rules"]["checked"] is False
+    assert "is a guess" in " ".join(run("verify", dump).split())
+
+
+def test_check_and_diff_mark_guesses(tmp_path):
+    dump = without_record(CPU, tmp_path)
+    expected = tmp_path / "expected.toml"
+    expected.write_text('[[expect]]\nfused = "exponential -> reduce-window"\n')
+    found = run("check", dump, "--expect", expected)
+    assert "(a guess: cpu-expensive-reuse" in " ".join(found.split())
+    assert "is a guess" in found
+    report = json.loads(run("check", dump, "--expect", expected, "--format", "json"))
+    assert report["rules"][0]["checked"] is False
+    (violation,) = report["expectations"][0]["violations"]
+    assert violation["evidence"] == "guess"
+    markdown = run("check", dump, "--expect", expected, "--format", "markdown")
+    assert "a guess: cpu-expensive-reuse" in markdown
+    newer = ROOT / "samples" / "dumps" / "cpu" / "softmax"
+    difference = " ".join(run("diff", dump, newer).split())
+    assert "before: a guess: cpu-expensive-reuse" in difference
+    assert "is a guess" in difference

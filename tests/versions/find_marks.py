@@ -1,0 +1,52 @@
+"""Finds which pass follows which in the dumps of some versions only.
+
+    python tests/versions/find_marks.py DIR TARGET      (DIR/VERSION/TARGET/PROGRAM)
+
+Prints a line for each place: under each version `A` where all programs show it, `s` where some do.
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from fusionscope.dump import open_dump
+
+FEWEST = 10  # stages; JAX compiles small modules of its own too
+
+
+def version_of(folder: Path) -> tuple[int, ...]:
+    return tuple(map(int, folder.name.split(".")))
+
+
+def main() -> None:
+    dumps, target = Path(sys.argv[1]), sys.argv[2]
+    versions = sorted((each for each in dumps.iterdir() if each.is_dir()), key=version_of)
+    seen: list[Counter[tuple[str, str, str]]] = []
+    counts: list[int] = []
+    for version in versions:
+        modules = [
+            module
+            for program in sorted((version / target).iterdir())
+            for module in open_dump(program).modules
+            if len(module.stages) >= FEWEST
+        ]
+        places = [
+            {(stage.name.pipeline, stage.name.after, stage.name.before) for stage in module.stages}
+            for module in modules
+        ]
+        seen.append(Counter(place for each in places for place in each))
+        counts.append(len(modules))
+    print(" ".join(each.name for each in versions))
+    lines = []
+    for place in set().union(*seen):
+        signs = [
+            "A" if found[place] == count else "s" if found[place] else "."
+            for found, count in zip(seen, counts, strict=True)
+        ]
+        if len(set(signs)) > 1:
+            lines.append(f"{''.join(signs)} {' | '.join(place)}")
+    print("\n".join(sorted(lines)))
+
+
+if __name__ == "__main__":
+    main()

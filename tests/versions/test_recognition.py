@@ -1,0 +1,121 @@
+"""A dump says which version made it, and never a wrong one."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.rules.books import BEFORE_PRIORITY_FUSION, BOOKS
+from fusionscope.versions import recognise
+from fusionscope.versions.marks import RULES, VERSIONS
+
+HERE = Path(__file__).parent
+SAMPLES = HERE.parent.parent / "samples" / "dumps"
+# The names of the stages that one program left, by target and version of jaxlib.
+LISTS = sorted((HERE / "stages").glob("*.txt"))
+PASS = "9999.simplification.after_pipeline-start.before_{}.txt"
+
+
+def version_of(path: Path) -> str:
+    """As the table calls it, which has one name for releases that no mark tells apart."""
+    release = path.stem.partition("-")[2]
+    names = {"0.4.38": "0.4.35", "0.8.3": "0.8", "0.12.0": "0.12", "0.12.0.1": "0.12"}
+    return names.get(release, release)
+
+
+def dumped(folder: Path, labels: list[str]) -> DumpedModule:
+    for label in labels:
+        (folder / f"module_0001.jit_f.{label}").write_text("HloModule m\n")
+    (module,) = open_dump(folder).modules
+    return module
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+def test_every_version_is_recognised(path, tmp_path):
+    found = recognise(dumped(tmp_path, path.read_text().split()))
+    assert version_of(path) in found.versions
+    assert found.shown_by
+    # Compilers for GPUs differ in more than those for CPUs do.
+    assert len(found.versions) <= (2 if path.stem.startswith("h100") else 5)
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_no_part_of_a_dump_is_taken_for_another_version(path, data, tmp_path_factory):
+    labels = path.read_text().split()
+    kept = data.draw(st.lists(st.sampled_from(labels), min_size=1, unique=True))
+    folder = tmp_path_factory.mktemp("part")
+    (folder / "module_0001.jit_f.debug_options").write_text('xla_dump_hlo_pass_re: "some.*"\n')
+    module = dumped(folder, kept)
+    if module.backend is not None:
+        assert version_of(path) in recognise(module).versions
+
+
+@pytest.mark.parametrize("target", ["cpu", "h100"])
+def test_an_unknown_pass_is_of_a_newer_version(target, tmp_path):
+    labels = (HERE / "stages" / f"{target}-0.12.0.1.txt").read_text().split()
+    found = recognise(dumped(tmp_path, [*labels, PASS.format("moon-phase-rewriter")]))
+    assert found.is_newer
+    assert not found.versions
+    assert "moon-phase-rewriter" in found.shown_by
+    assert str(found) == "jaxlib newer than 0.12, or an unknown one"
+
+
+def test_an_unknown_flag_is_of_a_newer_version(tmp_path):
+    labels = (HERE / "stages" / "h100-0.12.0.1.txt").read_text().split()
+    (tmp_path / "module_0001.jit_f.config.pbtxt").write_text(
+        "debug_options {\n  xla_gpu_follow_the_moon: true\n}\n"
+    )
+    found = recognise(dumped(tmp_path, labels))
+    assert found.is_newer
+    assert "xla_gpu_follow_the_moon" in found.shown_by
+
+
+def test_an_unknown_pass_does_not_make_an_older_dump_newer(tmp_path):
+    labels = (HERE / "stages" / "h100-0.11.2.txt").read_text().split()
+    found = recognise(dumped(tmp_path, [*labels, PASS.format("moon-phase-rewriter")]))
+    assert found.versions == ("0.11.2",)
+
+
+def test_passes_of_several_versions_are_of_none(tmp_path):
+    labels = [
+        label
+        for version in ("0.5.3", "0.12.0.1")
+        for label in (HERE / "stages" / f"h100-{version}.txt").read_text().split()
+    ]
+    found = recognise(dumped(tmp_path, labels))
+    assert not found.versions
+    assert str(found) == "an unknown version of jaxlib"
+
+
+def test_where_nothing_shows_the_version_it_is_unknown(tmp_path):
+    found = recognise(dumped(tmp_path, ["0001.fusion.after_priority-fusion.before_cse.txt"]))
+    assert found.versions == VERSIONS
+    assert not found.shown_by
+    assert str(found) == "an unknown version of jaxlib"
+
+
+def test_samples_are_of_the_versions_that_their_folders_name():
+    seen = set()
+    for folder in SAMPLES.iterdir():
+        if folder.name.startswith("tpu"):
+            continue
+        expected = {"0.10": "0.10.2", "0.11": "0.11.2", "": "0.12"}.get(
+            version := folder.name.partition("jaxlib-")[2], version
+        )
+        if folder.name.endswith("xla-2023"):
+            expected = "2023"
+        for dump in folder.iterdir():
+            for module in open_dump(dump).modules:
+                assert expected in recognise(module).versions, dump
+                assert len(recognise(module).versions) <= 2
+        seen.add(expected)
+    assert seen == {"2023", "0.4.34", "0.4.35", "0.10.2", "0.11.2", "0.12"}
+
+
+def test_every_book_is_of_a_version():
+    assert {name.partition("-")[2] for name in BOOKS} == set(filter(None, RULES.values()))
+    assert set(BOOKS) >= BEFORE_PRIORITY_FUSION
