@@ -64,21 +64,24 @@ class _Stage:
     def __init__(self, numbered: NumberedModule) -> None:
         self.kernels: dict[int, list[Instruction]] = defaultdict(list)
         self.joined: dict[tuple[int, int], list[Instruction]] = defaultdict(list)
-        self.edges: set[tuple[int, int]] = set()
+        self.reading: dict[tuple[int, int], list[Instruction]] = defaultdict(list)
         self.by_name: dict[str, Instruction] = {}
         self.results: dict[Instruction, set[int]] = defaultdict(set)
         self.parts = numbered.parts
         self._executions: dict[Instruction, Execution] = {}
         self._blocks: dict[Instruction, list[Block]] = defaultdict(list)
         self._following: dict[Instruction, dict[int, list[int]]] = {}
-        self._readers: dict[Instruction, tuple[Instruction, ...]] = {}
+        self._readers: dict[Instruction, set[Instruction]] = {}
         self._sources: dict[Instruction, dict[int, set[str]]] = {}
+        self._all_sources: dict[int, set[str]] = {}
+        self._by_name: dict[int, dict[str, Instruction]] = {}
         for execution in numbered.executions:
             for kernel, numbers in execution.computed.items():
                 self._executions.setdefault(kernel, execution)
                 for number in numbers:
                     self.kernels[number].append(kernel)
-                self.edges |= execution.edges.get(kernel, set())
+                for edge in execution.edges.get(kernel, ()):
+                    self.reading[edge].append(kernel)
                 for edge in execution.joined.get(kernel, ()):
                     self.joined[edge].append(kernel)
             for block in execution.blocks:
@@ -107,13 +110,13 @@ class _Stage:
             self._following[kernel] = found
         return self._following[kernel].get(number, [])
 
-    def reads(self, kernel: Instruction, number: int, reader: int) -> bool:
-        """Whether ``kernel`` computes ``reader`` directly from ``number``."""
-        execution = self._executions.get(kernel)
-        return execution is not None and (number, reader) in execution.edges.get(kernel, ())
-
-    def sources(self, kernel: Instruction, number: int) -> set[str]:
-        """The framework's names of the operations by which ``kernel`` computes a value."""
+    def sources(self, number: int, kernel: Instruction | None = None) -> set[str]:
+        """The framework's names of the operations by which ``kernel``, or any, computes a value."""
+        if kernel is None:
+            if number not in self._all_sources:
+                each = (self.sources(number, kernel) for kernel in self.kernels[number])
+                self._all_sources[number] = set().union(*each)
+            return self._all_sources[number]
         if kernel not in self._sources:
             found: dict[int, set[str]] = defaultdict(set)
             inside = [
@@ -126,22 +129,28 @@ class _Stage:
             ]
             for instruction, value in inside or [(kernel, tuple(self.results[kernel]))]:
                 if (name := instruction.op_name) is not None:
-                    for each in flatten(value):
-                        found[each].add(name)
+                    for part in flatten(value):
+                        found[part].add(name)
             self._sources[kernel] = found
         return self._sources[kernel].get(number, set())
 
-    def readers(self, kernel: Instruction) -> tuple[Instruction, ...]:
-        """The kernels that read a result of ``kernel``, and the views between."""
+    def named(self, number: int, name: str) -> Instruction | None:
+        """The kernel of that name, if it computes a value."""
+        if number not in self._by_name:
+            self._by_name[number] = {kernel.name: kernel for kernel in self.kernels[number]}
+        return self._by_name[number].get(name)
+
+    def readers(self, kernel: Instruction) -> set[Instruction]:
+        """The kernels that read a result of ``kernel``, the views between, and itself."""
         if kernel not in self._readers:
-            found: dict[Instruction, None] = {}
+            found = {kernel}
             pending = list(kernel.users)
             while pending:
                 user = pending.pop()
                 if user not in found:
-                    found[user] = None
+                    found.add(user)
                     pending += user.users if is_looked_through(user) else ()
-            self._readers[kernel] = tuple(found)
+            self._readers[kernel] = found
         return self._readers[kernel]
 
 
@@ -160,15 +169,19 @@ class _Copies:
         """Whether ``kernel`` of ``stage`` computes ``number`` where ``own`` did before.
 
         It does not where it stood there before and computed the value itself, or where the value
-        has the source of another instruction. Else it does where one way from the value to a
-        result of ``kernel`` is a way from ``own``, too.
+        has the source of another instruction while another kernel has that of ``own``. Else it does
+        where one way from the value to a result of ``kernel`` is a way from ``own``, too.
         """
-        holders = self.before.kernels.get(number, ())
-        if len(holders) < 2:
+        if len(self.before.kernels.get(number, ())) < 2:
             return True
-        if any(holder.name == kernel.name and holder is not own for holder in holders):
+        if self.before.named(number, kernel.name) not in (own, None):
             return False
-        if self._is_of_another_source(number, own, kernel, stage):
+        wanted, found = self.before.sources(number, own), stage.sources(number, kernel)
+        if (
+            not wanted & found
+            and wanted & stage.sources(number)
+            and found & self.before.sources(number)
+        ):
             return False
         pending = [(number, own)]
         seen = set(pending)
@@ -179,24 +192,11 @@ class _Copies:
             for reader in stage.following(kernel, value):
                 if reader not in self.before.kernels:
                     return True  # of a later pass
-                for user in (holder, *self.before.readers(holder)):
-                    if (reader, user) not in seen and self.before.reads(user, value, reader):
+                for user in self.before.reading.get((value, reader), ()):
+                    if (reader, user) not in seen and user in self.before.readers(holder):
                         seen.add((reader, user))
                         pending.append((reader, user))
         return False
-
-    def _is_of_another_source(
-        self, number: int, own: Instruction, kernel: Instruction, stage: _Stage
-    ) -> bool:
-        """Whether the value in ``kernel`` has the source of other instructions alone, and another
-        kernel the one of ``own``."""
-        wanted, found = self.before.sources(own, number), stage.sources(kernel, number)
-        if not (wanted and found) or wanted & found:
-            return False
-        holders = (each for each in self.before.kernels[number] if each is not own)
-        return any(found & self.before.sources(each, number) for each in holders) and any(
-            wanted & stage.sources(each, number) for each in stage.kernels[number]
-        )
 
 
 def find_pairs(
@@ -316,12 +316,13 @@ def _pair(
         if (
             kernel is None
             and known
-            and not any((number, part) in final.edges for part in with_parts(readers, final.parts))
+            and not any(
+                (number, part) in final.reading for part in with_parts(readers, final.parts)
+            )
         ):
             outcome = Outcome.GONE  # both are there, but the one no longer reads the other
         if kernel is not None:
-            own = {each for each in producers if copies.is_one(number, producer, each, final)}
-            elsewhere = len(own) > 1 or any(number in final.results[each] for each in own)
+            elsewhere = _is_kept(final, number, producers, producer, copies)
             outcome = Outcome.DUPLICATED if elsewhere else Outcome.FUSED
             stage = next(
                 (
@@ -332,6 +333,23 @@ def _pair(
                 placed[-1][0],
             )
     return Pair(producer, consumer, outcome, kernel, stage, chain, readers, execution.path, between)
+
+
+def _is_kept(
+    stage: _Stage,
+    number: int,
+    kernels: Sequence[Instruction],
+    producer: Instruction,
+    copies: _Copies,
+) -> bool:
+    """Whether the producer's value is written, or computed in more than one of ``kernels``."""
+    seen: set[Instruction] = set()
+    for kernel in kernels:
+        if kernel not in seen and copies.is_one(number, producer, kernel, stage):
+            seen.add(kernel)
+            if len(seen) > 1 or number in stage.results[kernel]:
+                return True
+    return False
 
 
 def _joined(
