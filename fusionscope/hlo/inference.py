@@ -45,7 +45,11 @@ class Operation:
 
     def integers(self, key: str) -> tuple[int, ...]:
         value = self.value(key)
-        return value if isinstance(value, tuple) else ()
+        if not isinstance(value, tuple):
+            return ()
+        if any(number < 0 for number in value):
+            raise ValueError
+        return value
 
 
 def infer_shape(operation: Operation) -> Shape | None:

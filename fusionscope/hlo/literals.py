@@ -17,6 +17,9 @@ _INTEGER = re.compile(rf"-?\d+{_END}")
 _REAL = re.compile(_FLOAT + _END)
 _COMPLEX = re.compile(rf"\(\s*{_FLOAT}\s*,\s*{_FLOAT}\s*\)")
 _PARTS = re.compile(rf"(?<![\w.]){_FLOAT}")
+_PAYLOADS = re.compile(r"nan\((0x[0-9a-fA-F]+)\)")
+# Bits of a NaN that a literal can set, where it can set any.
+_PAYLOAD_BITS = {"f8e5m2": 2, "bf16": 7, "f16": 10, "f32": 23, "c64": 23, "f64": 52, "c128": 52}
 _SEPARATORS = re.compile(r"[\s,]+")
 
 # From where on numbers round to what is not finite: half a step above the largest.
@@ -70,6 +73,10 @@ def check_literal(opcode: str, literal: str, shape: Shape) -> str | None:
             rest = re.sub(rf"\{{ ?(?:0 ?){{{size}}}\}}", "0", rest)
         if rest.strip() != "0" or not literal.startswith("{"):
             return f"{quoted(literal)} does not fill {shape}"
+    for payload in _PAYLOADS.findall(literal) if "nan(" in literal else ():
+        bits = _PAYLOAD_BITS.get(shape.element_type, 0)
+        if int(payload, 16) >= 1 << bits:
+            return f"{payload[:60]} is out of the range of a NaN of {shape.element_type}"
     if excess := _out_of_range(literal, shape.element_type):
         return f"{excess[:60]} is out of the range of {shape.element_type}"
     return None

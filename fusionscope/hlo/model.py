@@ -23,7 +23,7 @@ from fusionscope.hlo.attributes import (
     split_attributes,
 )
 from fusionscope.hlo.grammar import quoted, shorten
-from fusionscope.hlo.opcodes import OPERAND_COUNT
+from fusionscope.hlo.opcodes import LEAST_OPERANDS, OPCODES, OPERAND_COUNT
 from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
 from fusionscope.hlo.text import NAME, SHAPE, strip_comments
@@ -162,7 +162,14 @@ def _graph(body: Body) -> Graph:
                 edge = _find_operands(statement, position, statements, edges, body.shapes)
             except UnusableInput as error:
                 raise UnusableInput(error.problem, line=offset) from None
-        if count is not None and count != len(edge):
+        if count is None:
+            if len(edge) < LEAST_OPERANDS.get(opcode, 0):
+                raise UnusableInput(
+                    f"{opcode} {name} has {len(edge)} operands, expected at least "
+                    f"{LEAST_OPERANDS[opcode]}",
+                    line=offset,
+                )
+        elif count != len(edge):
             raise UnusableInput(
                 f"{opcode} {name} has {len(edge)} operands, expected {count}", line=offset
             )
@@ -576,6 +583,11 @@ class Module:
 
     def opcode_histogram(self) -> Counter[str]:
         return Counter(s.opcode for c in self.computations for s in c.graph.statements)
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """The operations that ``opcodes`` does not know: those of a newer compiler."""
+        return frozenset(s.opcode for c in self.computations for s in c.graph.statements) - OPCODES
 
     def walk(self) -> Iterator[Instruction]:
         """Every instruction of every computation."""

@@ -37,6 +37,23 @@ VARIADIC = frozenset(
     reduce-window rng scaled-dot scan scatter send sort trace tuple""".split()
 )
 
+# The least that some of them take.
+LEAST_OPERANDS = {
+    "async-done": 1,
+    "async-update": 1,
+    "conditional": 1,
+    "convolution": 2,
+    "dot": 2,
+    "dynamic-reshape": 1,
+    "dynamic-slice": 1,
+    "dynamic-update-slice": 2,
+    "gather": 2,
+    "reduce": 2,
+    "reduce-window": 2,
+    "scaled-dot": 2,
+    "scatter": 3,
+}
+
 OPCODES = frozenset(OPERAND_COUNT) | VARIADIC
 
 # Elementwise operations of one operand, and of two.

@@ -27,6 +27,7 @@ from typing import NamedTuple
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.attributes import cut_attributes, split_attributes
 from fusionscope.hlo.grammar import check, fits, quoted, shorten
+from fusionscope.hlo.known import check_known
 from fusionscope.hlo.literals import check_literal
 from fusionscope.hlo.model import Body, Module, Statement
 from fusionscope.hlo.normalise import normalise
@@ -48,6 +49,7 @@ from fusionscope.hlo.text import (
 _INSTRUCTION = re.compile(rf"^[ \t]*{INSTRUCTION}$", re.MULTILINE)
 _MLIR = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:builtin\.)?module\s+(?:@|attributes)")
 _BLANK = re.compile(r"[ \t\n]*")
+_MARGINS = re.compile(r"^[ \t]*(?=\S)", re.MULTILINE)
 _HEADER = re.compile(rf"HloModule\s+%?({NAME}):?[ \t]*(.*)")
 _PARAMETER = rf"%?{NAME}(?::\s*|\s+){SHAPE}\s*(?:,\s*(?!\))|(?=\)))"
 _OPENING = re.compile(
@@ -60,6 +62,8 @@ _NUMBERS_AND_NAMES = re.compile(rf"-?\d+(?:,\s*-?\d+)*|(?<=%){NAME}")
 _ALIAS = r"\{[0, ]*\}: \(0, \{[0, ]*\}(?:, [a-z-]+)?\)"
 _ALIASES = re.compile(rf"{_ALIAS}(?:, {_ALIAS})+")
 _FLAGS = re.compile(r"(?:true|false)(?:, ?(?:true|false))+")
+# None that XLA prints has more than 20 digits.
+_LONG_NUMBER = re.compile(r"\d{41}")
 _SHAPE = re.compile(SHAPE)
 _SHAPES = re.compile(rf"(?<!\w){SHAPE}(?:,\s*(?<!\w){SHAPE})*")
 
@@ -105,11 +109,14 @@ def parse(text: str, *, file: str | None = None) -> Module:
 
     ``file`` is only named in errors. Raises ``UnusableInput`` with line and column where the text
     is not HLO, is cut short, or contradicts itself (an operand that is not defined, a name that is
-    defined twice, a wrong number of operands, a result that is not of the declared shape).
+    defined twice, a wrong number of operands, a result that is not of the declared shape), or has
+    operations or words that the compiler's parser does not know.
     """
     with _collector_paused():
-        module = read(text, ParseTable(), file=file)
+        table = ParseTable()
+        module = read(text, table, file=file)
         module.check()
+        check_known(module, table.skeletons, text[: text.find("HloModule")].count("\n") + 1)
     return module
 
 
@@ -141,6 +148,11 @@ def _read(text: str, table: ParseTable, file: str | None) -> Module:
         return _Reader(text, table, file).module()
     except UnusableInput as error:
         first = error
+    if margin := min(map(len, _MARGINS.findall(text)), default=0):
+        try:
+            return _read_indented(text, margin, table, file)
+        except UnusableInput as error:
+            first = error
     if "\x00" in text:
         line = text.count("\n", 0, text.index("\x00")) + 1
         raise UnusableInput(f"found binary data, expected {_HLO}", line=line, column=1)
@@ -157,11 +169,43 @@ def _read(text: str, table: ParseTable, file: str | None) -> Module:
         try:
             return _Reader("\n".join(lines), table, file, positions).module()
         except UnusableInput as error:
-            line, column = positions[min(error.line or 1, len(positions)) - 1]
-            raise UnusableInput(error.problem, line=line, column=column) from None
+            raise _placed(error, text, lines, positions) from None
     except UnusableInput as second:
-        # The reading that came further understood more of the text.
-        raise (second if (second.line or 1) > (first.line or 1) else first) from None
+        # The first reading only takes the compiler's own form. Where that is not why it failed, the
+        # reading that came further understood more of the text.
+        further = (second.line or 1) > (first.line or 1)
+        elsewhere = isinstance(first, _Unformed) and second.line != first.line
+        raise (second if further or elsewhere else first) from None
+
+
+def _read_indented(text: str, margin: int, table: ParseTable, file: str | None) -> Module:
+    """A text in the compiler's own form of which every line is indented by ``margin``."""
+    lines = text.split("\n")
+    try:
+        module = _Reader("\n".join(line[margin:] for line in lines), table, file).module()
+    except UnusableInput as error:
+        kind = type(error)
+        column = (error.column or 1) + margin
+        raise kind(error.problem, line=error.line, column=column) from None
+    return replace(module, positions=tuple((n, margin + 3) for n in range(1, len(lines) + 1)))
+
+
+class _Unformed(UnusableInput):
+    """Text that is not cut into computations as the compiler does it."""
+
+
+def _placed(
+    error: UnusableInput, text: str, lines: list[str], positions: tuple[tuple[int, int], ...]
+) -> UnusableInput:
+    """An error in one of ``lines`` with its place in ``text``, as close as can be told."""
+    index = min(error.line or 1, len(positions)) - 1
+    line, column = positions[index]
+    if index < len(lines):
+        written = lines[index].strip()
+        behind = (error.column or 1) - 1 - (len(lines[index]) - len(lines[index].lstrip()))
+        if behind > 0 and text.split("\n", line)[line - 1][column - 1 :].startswith(written):
+            column += behind
+    return UnusableInput(error.problem, line=line, column=column)
 
 
 @contextmanager
@@ -272,13 +316,14 @@ class _Reader:
         return UnusableInput(problem, line=max(1, line), column=column)
 
     def _unexpected(self, line: str, offset: int) -> UnusableInput:
-        expected = _HLO
         if line.lstrip()[:1].isdigit():
-            expected = "a row such as '1 {file_location_id=1 parent_frame_id=1}'"
-        return self._error(f"found {quoted(line)}, expected {expected}", offset)
+            row = "a row such as '1 {file_location_id=1 parent_frame_id=1}'"
+            return self._error(f"found {quoted(line)}, expected {row}", offset)
+        error = self._error(f"found {quoted(line)}, expected {_HLO}", offset)
+        return _Unformed(error.problem, line=error.line, column=error.column)
 
     def _cut(self, name: str) -> UnusableInput:
-        return UnusableInput(
+        return _Unformed(
             f"the text ends inside computation {shorten(name)}, expected '}}': is the file cut?",
             line=self.text.count("\n") + 1,
             column=len(self.text) - self.text.rfind("\n"),
@@ -419,7 +464,7 @@ class _Reader:
         new = dict(zip(_skeletons(attributes), attributes, strict=True))
         for skeleton in new.keys() - self.table.skeletons:
             form = _ZEROS.sub("0", skeleton)
-            if form not in self.table.forms:
+            if form not in self.table.forms or _LONG_NUMBER.search(skeleton):
                 misfit = "found '//'" if "//" in form else self._misfit(new[skeleton])
                 if misfit:
                     raise self._diagnose("instruction", lines[0], offset, otherwise=misfit)
@@ -457,6 +502,8 @@ class _Reader:
         skeleton = empty_strings(_CONFIGURATION.sub("backend_config={}", text))
         if "/*" in skeleton:
             return "found '/*', expected the end of the comment"
+        if _LONG_NUMBER.search(skeleton):
+            return "found a number of more than 40 digits"
         pieces = cut_attributes(_NUMBERS_AND_NAMES.sub("0", skeleton))
         if pieces is None:
             return "expected attributes such as ', key=value'"

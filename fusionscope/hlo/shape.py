@@ -181,6 +181,7 @@ class Shape:
 
 _ARRAY = re.compile(r"([a-z]\w*)\s*\[([^\[\]]*)\]\s*(?:\{([^{}]*)\})?")
 _DIMENSION = re.compile(r"\s*(?:(<=)?\s*(\d{1,18})|(\?))\s*")
+_TOO_LONG = re.compile(r"\d{19}")
 _TOKEN = re.compile(rf"\s*(b\(|[(),]|{_ARRAY.pattern})\s*")
 
 
@@ -272,12 +273,23 @@ class ShapeTable:
     def _layout(self, text: str, position: int) -> Layout:
         layout = self._layouts.get(text)
         if layout is None:
+            if _TOO_LONG.search(text):
+                raise UnusableInput(
+                    f"found a number of more than 18 digits in the layout {quoted(text)}",
+                    column=position + 1,
+                )
             order, colon, properties = text.partition(":")
             if colon or not re.fullmatch(r"\d+(,\d+)*", order):
                 try:
                     check("layout", f"{{{text}}}")
                 except UnusableInput as error:
                     raise UnusableInput(error.problem, column=position + 1) from None
+                if "P(" in properties and "D(" not in properties:
+                    raise UnusableInput(
+                        f"the layout {quoted(text)} has a physical shape, expected one for sparse "
+                        "arrays alone",
+                        column=position + 1,
+                    )
             layout = Layout(
                 tuple(int(dimension) for dimension in order.split(",") if dimension.strip()),
                 properties.strip(),

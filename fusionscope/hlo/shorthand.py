@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 
 from fusionscope.errors import UnusableInput
@@ -11,7 +12,7 @@ from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.grammar import shorten
 from fusionscope.hlo.inference import Operation, infer_shape
 from fusionscope.hlo.model import Statement
-from fusionscope.hlo.opcodes import OPCODES
+from fusionscope.hlo.opcodes import LEAST_OPERANDS, OPCODES, OPERAND_COUNT
 from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.text import INSTRUCTION, NAME
 
@@ -20,14 +21,22 @@ Place = tuple[int, int]
 _INSTRUCTION = re.compile(rf"\s*{INSTRUCTION}", re.DOTALL)
 _OPENING = re.compile(rf"(?:ENTRY\s+)?%?({NAME})(?:[^\w.\-].*)?\{{", re.DOTALL)
 # What an asynchronous operation says of itself, and what also of the operation that it wraps.
-_OUTSIDE = frozenset({"async_execution_thread", "control-predecessors", "sharding"})
-_BOTH = frozenset({"backend_config", "frontend_attributes", "metadata"})
+_OUTSIDE = frozenset(
+    {"async_execution_thread", "control-predecessors", "output_to_operand_aliasing", "sharding"}
+)
+_BOTH = frozenset({"backend_config", "frontend_attributes", "metadata", "statistics"})
+_ALIASED_INSIDE = frozenset({"custom-call", "fusion"})
 
 
 def is_async_shorthand(opcode: str) -> bool:
     """Whether ``opcode`` says start, update or done of an operation that has no such opcodes."""
     operation, _, step = opcode.rpartition("-")
-    return step in ("start", "update", "done") and operation in OPCODES and opcode not in OPCODES
+    return (
+        step in ("start", "update", "done")
+        and operation in OPCODES
+        and opcode not in OPCODES
+        and f"{operation}-done" not in OPCODES
+    )
 
 
 def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str], list[Place]]:
@@ -37,11 +46,13 @@ def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str],
     ``UnusableInput`` where a shape is left out and cannot be told from operands.
     """
     table = ShapeTable()
-    done: list[tuple[str, Place]] = []
+    done: list[tuple[str | _Wrapped, Place]] = []
     computation: list[tuple[str, Place]] = []
     name, rooted = "", False
     results: dict[str, str] = {}  # shapes of the roots of computations
+    parameters: dict[str, dict[str, str]] = {}  # shapes by number, of each computation
     shapes: dict[str, str] = {}  # of the instructions above
+    wrapped: dict[str, _Wrapped] = {}  # by the asynchronous operations above
     taken = {found[1] for line in lines if (found := _OPENING.fullmatch(line))}
     names = (name for name in _numbered("async_wrapped") if name not in taken)
     for line, place in zip(lines, places, strict=True):
@@ -54,21 +65,80 @@ def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str],
                     statement = statement._replace(shape=str(shape))
                     line = _line(statement)
                 elif is_async_shorthand(statement.opcode):
-                    statement, wrapped = _written_out(statement, names, table)
-                    done += [(inner, place) for inner in wrapped]
+                    statement = _written_out(statement, names, wrapped, table)
                     line = _line(statement)
+                    if statement.opcode == "async-start":
+                        inner = wrapped[statement.name]
+                        if inner.opcode in ("call", "fusion") and statement.calls:
+                            called = inner.called
+                            inner.update(parameters.get(called, {}).values(), results.get(called))
+                        done.append((inner, place))
+                elif statement.opcode in ("async-update", "async-done"):
+                    _pass_on(statement, wrapped)
             except UnusableInput as error:
                 raise UnusableInput(error.problem, line=place[0], column=place[1]) from None
             shapes[statement.name] = statement.shape
+            if statement.opcode == "parameter":
+                parameters.setdefault(name, {})[statement.inside.strip()] = statement.shape
             if statement.root or not rooted:
                 results[name] = statement.shape
             rooted = rooted or bool(statement.root)
         elif opening := _OPENING.fullmatch(line):
             done += computation
             computation, name, shapes, rooted = [], opening[1], {}, False
+            wrapped = {}
         computation.append((line, place))
     done += computation
-    return [line for line, _ in done], [place for _, place in done]
+    written = [
+        (line, place)
+        for part, place in done
+        for line in ([part] if isinstance(part, str) else part.lines())
+    ]
+    return [line for line, _ in written], [place for _, place in written]
+
+
+@dataclass(slots=True)
+class _Wrapped:
+    """The computation of an asynchronous operation that is written as ``opcode-start``.
+
+    ``parameters`` and ``result`` are shapes. Operands may come as late as with an update.
+    """
+
+    name: str
+    opcode: str
+    parameters: list[str]
+    result: str
+    attributes: dict[str, str]
+    thread: str | None
+    table: ShapeTable
+
+    @property
+    def called(self) -> str:
+        """The name of the computation that the operation calls, if it is a call or fusion."""
+        return self.attributes.get("calls", self.attributes.get("to_apply", "")).strip(" %")
+
+    def update(self, parameters: Iterable[str], result: str | None) -> None:
+        """Takes the shapes that are told later, where they differ in more than the layout."""
+        for number, shape in enumerate(parameters):
+            if number == len(self.parameters):
+                self.parameters.append(shape)
+            elif not self.table[shape].compatible(self.table[self.parameters[number]]):
+                self.parameters[number] = shape
+        if result is not None and not self.table[result].compatible(self.table[self.result]):
+            self.result = result
+
+    def lines(self) -> list[str]:
+        parameters = dict(zip(_numbered("%async_param"), self.parameters, strict=False))
+        operation = f"{self.result} {self.opcode}({', '.join(parameters)})"
+        return [
+            f"%{self.name} {{",
+            *(
+                f"  {parameter} = {shape} parameter({number})"
+                for number, (parameter, shape) in enumerate(parameters.items())
+            ),
+            f"  ROOT %{self.opcode} = {operation}{_attributes(self.attributes)}",
+            f"}}, execution_thread={self.thread}" if self.thread else "}",
+        ]
 
 
 def _line(statement: Statement) -> str:
@@ -77,35 +147,61 @@ def _line(statement: Statement) -> str:
 
 
 def _written_out(
-    statement: Statement, names: Iterator[str], table: ShapeTable
-) -> tuple[Statement, list[str]]:
-    """The plain form of an asynchronous operation, and the lines of what it wraps, if it starts."""
+    statement: Statement, names: Iterator[str], wrapped: dict[str, _Wrapped], table: ShapeTable
+) -> Statement:
+    """The plain form of an asynchronous operation; what it wraps is put into ``wrapped``."""
     opcode, _, step = statement.opcode.rpartition("-")
-    if step != "start":
-        return statement._replace(opcode=f"async-{step}"), []
-    elements = table[statement.shape].elements
-    if len(elements) < 2 or len(elements[0].elements) != len(statement.operands):
+    plain = statement._replace(opcode=f"async-{step}")
+    shape = table[statement.shape]
+    if step != "done" and (len(shape.elements) < 2 or not shape.elements[0].is_tuple):
         raise UnusableInput(
             f"{statement.name} is {shorten(statement.shape)}, expected a tuple of its operands' "
             "shapes, its result, and what it needs meanwhile"
         )
-    name = next(names)
+    if step != "start":
+        started = _pass_on(statement, wrapped)
+        if started is not None:
+            if started.opcode != opcode:
+                raise UnusableInput(
+                    f"{statement.name} goes on with {opcode}, but what it reads is {started.opcode}"
+                )
+            inner, result = shape.elements[:2] if step == "update" else (None, shape)
+            started.update(map(str, inner.elements if inner else ()), str(result))
+        return plain
+    elements = shape.elements
     attributes = split_attributes(statement.attributes)
-    inside = {key: value for key, value in attributes.items() if key not in _OUTSIDE}
-    outside = {key: value for key, value in attributes.items() if key in _OUTSIDE | _BOTH}
-    parameters = dict(zip(_numbered("%async_param"), elements[0].elements, strict=False))
-    thread = attributes.get("async_execution_thread")
-    lines = [
-        f"%{name} {{",
-        *(
-            f"  {parameter} = {shape} parameter({number})"
-            for number, (parameter, shape) in enumerate(parameters.items())
-        ),
-        f"  ROOT %{opcode} = {elements[1]} {opcode}({', '.join(parameters)}){_attributes(inside)}",
-        f"}}, execution_thread={thread}" if thread else "}",
-    ]
-    outside = {"calls": f"%{name}"} | outside
-    return statement._replace(opcode="async-start", attributes=_attributes(outside)), lines
+    outside = _OUTSIDE
+    if opcode in _ALIASED_INSIDE:
+        outside = outside - {"output_to_operand_aliasing"}
+    parameters = [str(element) for element in elements[0].elements]
+    least = OPERAND_COUNT.get(opcode, LEAST_OPERANDS.get(opcode, 0))
+    parameters += ["f32[1]"] * (least - len(parameters))
+    inside = {key: value for key, value in attributes.items() if key not in outside}
+    kept = {key: value for key, value in attributes.items() if key in outside | _BOTH}
+    wrapped[statement.name] = made = _Wrapped(
+        next(names),
+        opcode,
+        parameters,
+        str(elements[1]),
+        inside,
+        attributes.get("async_execution_thread"),
+        table,
+    )
+    return plain._replace(attributes=_attributes({"calls": f"%{made.name}"} | kept))
+
+
+def _pass_on(statement: Statement, wrapped: dict[str, _Wrapped]) -> _Wrapped | None:
+    """What the chain of an update or done wraps, where it began in shorthand."""
+    started = wrapped.get(next(iter(statement.operands), ""))
+    if started is not None:
+        wrapped[statement.name] = started
+        thread = split_attributes(statement.attributes).get("async_execution_thread")
+        if thread is not None and thread != (started.thread or '"main"'):
+            raise UnusableInput(
+                f"{statement.name} runs on {thread}, but what it reads was started on "
+                f"{started.thread or 'main'}"
+            )
+    return started
 
 
 def _numbered(name: str) -> Iterator[str]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo.grammar import shorten
 
 _FIELD = re.compile(r"(\w+)=([\w\-]+)")
 
@@ -22,24 +26,35 @@ class WindowDimension:
 
 
 def read_window(text: str) -> tuple[WindowDimension, ...]:
-    """``{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=… rhs_dilate=… rhs_reversal=…}`` as data."""
+    """``{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=… rhs_dilate=… rhs_reversal=…}`` as data.
+
+    Raises ``UnusableInput`` where it is not of this form.
+    """
+    try:
+        return tuple(_dimensions(text))
+    except (IndexError, ValueError):
+        raise UnusableInput(
+            f"found window={shorten(text)}, expected one such as {{size=3x3 pad=1_1x1_1}}"
+        ) from None
+
+
+def _dimensions(text: str) -> Iterator[WindowDimension]:
     written = {key: value.split("x") for key, value in _FIELD.findall(text)}
-    found = []
     for index, size in enumerate(written.get("size", ())):
 
         def field(key: str, default: str, at: int = index) -> str:
             return written[key][at] if key in written else default
 
         low, _, high = field("pad", "0_0").partition("_")
-        found.append(
-            WindowDimension(
-                int(size),
-                int(field("stride", "1")),
-                int(low),
-                int(high),
-                int(field("lhs_dilate", "1")),
-                int(field("rhs_dilate", "1")),
-                field("rhs_reversal", "0") == "1",
-            )
+        stride = int(field("stride", "1"))
+        if stride < 1:
+            raise ValueError
+        yield WindowDimension(
+            int(size),
+            stride,
+            int(low),
+            int(high),
+            int(field("lhs_dilate", "1")),
+            int(field("rhs_dilate", "1")),
+            field("rhs_reversal", "0") == "1",
         )
-    return tuple(found)

@@ -88,14 +88,13 @@ def differences(text: str) -> Iterator[str]:
         yield "the compiler makes another module of what fusionscope prints"
 
 
-def _printed(module: Any) -> list[str]:
+def _printed(module: Any) -> str:
     """The compiler's own words, whatever the white space in JSON and without large constants."""
     from jaxlib import _hlo
 
     options = _hlo.HloPrintOptions()
     options.print_large_constants = False
-    words: list[str] = module.to_string(options).split()
-    return words
+    return "".join(module.to_string(options).split())
 
 
 def compare(theirs: Any, ours: Module) -> Iterator[str]:
@@ -114,10 +113,7 @@ def compare(theirs: Any, ours: Module) -> Iterator[str]:
         names = sorted(computations.keys() ^ ours.by_name.keys())
         yield f"computations of only one reading: {', '.join(names[:10])}"
         return
-    # To the compiler a.0 is a.
-    names = Counter(
-        re.sub(r"\.0$", "", instruction.name.replace("#", "_")) for instruction in ours.walk()
-    )
+    names = Counter(_numbered(instruction.name.replace("#", "_")) for instruction in ours.walk())
     clashing = {_stem(name) for name, count in names.items() if count > 1}
     for computation in ours.computations:
         for difference in _compare(computations[computation.name], computation, clashing):
@@ -125,12 +121,15 @@ def compare(theirs: Any, ours: Module) -> Iterator[str]:
 
 
 def _compare(theirs: Any, ours: Computation, clashing: set[str]) -> Iterator[str]:
-    instructions = theirs.instructions()
+    # Operands that are told late become parameters late.
+    instructions = sorted(theirs.instructions(), key=lambda each: opcode(each) != "parameter")
+    own = sorted(ours.instructions, key=lambda each: each.opcode != "parameter")
+    place = {other.index: index for index, other in enumerate(own)}
     if len(instructions) != len(ours.instructions):
         yield f"{len(instructions)} instructions, {len(ours.instructions)} for fusionscope"
         return
     index = {instruction.name: i for i, instruction in enumerate(instructions)}
-    for one, other in zip(instructions, ours.instructions, strict=True):
+    for one, other in zip(instructions, own, strict=True):
         name = other.name.replace("#", "_")
         if one.name != name and not (_stem(one.name) == _stem(name) and _stem(name) in clashing):
             yield f"instruction {one.name} is {other.name}"
@@ -140,9 +139,17 @@ def _compare(theirs: Any, ours: Computation, clashing: set[str]) -> Iterator[str
         if _plain(str(one.shape)) != _plain(str(other.shape)):
             yield f"{other.name}: shape {one.shape} is {other.shape}"
         operands = [index[operand.name] for operand in one.operands()]
-        if operands != [operand.index for operand in other.operands]:
+        if operands != [place[operand.index] for operand in other.operands]:
             names = [operand.name for operand in one.operands()]
             yield f"{other.name}: operands {names} are {[i.name for i in other.operands]}"
+
+
+def _numbered(name: str) -> str:
+    """A name as the compiler numbers it: a.0 is a, and a.01 is a.1."""
+    stem, dot, number = name.rpartition(".")
+    if not dot or not number.isdecimal():
+        return name
+    return f"{stem}.{int(number)}" if int(number) else stem
 
 
 def _stem(name: str) -> str:

@@ -1,0 +1,307 @@
+"""What the compiler's parser knows of operations and attributes, and refuses elsewhere.
+
+A text that people write is held against it (``parse``). A stage of a dump is not: newer compilers
+add operations and words, and such a dump has to stay readable. Source: xla/hlo/parser/hlo_parser.cc
+and the enumerators in xla/xla_data.proto and xla/service/hlo.proto.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable
+
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo.attributes import split_attributes
+from fusionscope.hlo.grammar import quoted, shorten
+from fusionscope.hlo.model import Instruction, Module, Statement
+from fusionscope.hlo.opcodes import OPCODES
+from fusionscope.hlo.text import strip_comments
+
+_INDEX = r"\{\s*(?:\d+(?:\s*,\s*\d+)*)?\s*\}"
+_ALIAS = rf"{_INDEX}\s*:\s*(?:\d+|\(\s*\d+\s*,\s*{_INDEX}\s*(?:,\s*(?:may|must)-alias\s*)?\))"
+_DONOR = rf"\(\s*\d+\s*,\s*{_INDEX}\s*\)"
+_PRECISION = r"(?i:default|highest|high|packed_nibble)"
+_ACCURACY = r"(?:mode\s*=\s*(?i:default|highest)|tolerance\s*=\s*\{[^{}]*\})"
+
+
+def _list(item: str) -> str:
+    return rf"\{{\s*(?:{item}(?:\s*,\s*{item})*)?\s*\}}"
+
+
+# The forms of attributes that say more than numbers and names, digits being any digits.
+_FORMS = {
+    key: (re.compile(pattern, re.DOTALL), expected)
+    for key, pattern, expected in (
+        ("algorithm", r"(?:dot|rng)_\w+", "the name of an algorithm"),
+        (
+            "api_version",
+            "API_VERSION_(?:ORIGINAL|STATUS_RETURNING(?:_UNIFIED)?|TYPED_FFI)",
+            "a version of the custom-call API",
+        ),
+        ("buffer_donor", _list(_DONOR), "entries such as (0, {})"),
+        ("dim_labels", r"[\d?bf]*_[\d?io]*->[\d?bf]*", "labels such as b01f_01io->b01f"),
+        ("direction", "EQ|NE|GE|GT|LE|LT", "EQ, NE, GE, GT, LE or LT"),
+        ("distribution", "rng_(?:uniform|normal)", "rng_uniform or rng_normal"),
+        ("fft_type", "I?R?FFT", "FFT, IFFT, RFFT or IRFFT"),
+        ("frontend_attributes", r"\{\s*(?:[^\s={}]+\s*=.*)?\}", "entries such as key=value"),
+        ("input_output_alias", _list(_ALIAS), "entries such as {0}: (0, {}, may-alias)"),
+        ("kind", "k(?:Loop|Input|Output|Custom)", "kLoop, kInput, kOutput or kCustom"),
+        ("operand_precision", _list(_PRECISION), "precisions such as {highest,default}"),
+        (
+            "replica_groups",
+            r"\{.*\}|\[.*\]\s*<=\s*\[.*\].*|(?:maximal_)?mesh\[.*",
+            "groups such as {{0,1},{2,3}} or [2,2]<=[4]",
+        ),
+        (
+            "result_accuracy",
+            rf"\{{\s*{_ACCURACY}\s*\}}",
+            "a mode (default or highest) or a tolerance",
+        ),
+        ("transpose_a", "NO_TRANSPOSE|TRANSPOSE|ADJOINT", "NO_TRANSPOSE, TRANSPOSE or ADJOINT"),
+        ("type", "FLOAT|TOTALORDER|SIGNED|UNSIGNED", "FLOAT, TOTALORDER, SIGNED or UNSIGNED"),
+    )
+}
+_ONE_DIMENSION = frozenset(
+    """all-gather all-gather-start concatenate get-dimension-size reduce-scatter
+    set-dimension-size""".split()
+)
+_DEVICES = re.compile(r"devices=\[([\d,\s]*)\](?:<=\[([\d,\s]*)\]|([\d,\s]+))?")
+_IOTA = re.compile(r"\[([\d,\s]*)\]\s*<=\s*\[([\d,\s]*)\]")
+_MESH = re.compile(r"mesh\[([^\]]*)\]\s*(?:,[^{]*)?\{([^{}]*)\}")
+_QUOTED = re.compile(r"[\"']([^\"']*)[\"']")
+_WINDOW = re.compile(r"(\w+)=([^\s}]+)")
+
+
+def check_known(module: Module, forms: Iterable[str], header: int) -> None:
+    """Raises ``UnusableInput`` with file and line for what the compiler's parser does not know.
+
+    ``forms`` are the attributes of all instructions with zeros for digits and without what strings
+    hold: there are few of them, so words are looked for in these, and then for their place.
+    ``header`` is the line of the module's header.
+    """
+    for key, value in module.attributes.items():
+        if problem := _misfit(key, value):
+            raise UnusableInput(problem, file=module.file, line=header, column=1)
+    texts = list(forms)
+    doubted = any(_misfit(key, value) for text in texts for key, value in _split(text))
+    numbered = [key for key in _NUMBERED if any(f"{key}=" in text for text in texts)]
+    for computation in module.computations:
+        graph = computation.graph
+        for index, statement in enumerate(graph.statements):
+            problem = None
+            if statement.opcode not in OPCODES:
+                problem = f"{statement.name} is an unknown operation, {quoted(statement.opcode)}"
+            elif doubted or any(f"{key}=" in statement.attributes for key in numbered):
+                problem = _unknown_value(statement)
+            rule = _RULES.get(statement.opcode)
+            if rule is not None and problem is None:
+                problem = rule(computation.instructions[index])
+            if problem is not None:
+                error = UnusableInput(problem, line=graph.lines[index])
+                raise module.placed(error, computation.line)
+
+
+def _split(attributes: str) -> Iterable[tuple[str, str]]:
+    return split_attributes(strip_comments(attributes)).items()
+
+
+@functools.lru_cache(maxsize=4096)
+def _misfit(key: str, value: str) -> str | None:
+    known = _FORMS.get(key)
+    if known is None or known[0].fullmatch(value.strip()):
+        return None
+    return f"found {key}={shorten(value)}, expected {known[1]}"
+
+
+def _unknown_value(statement: Statement) -> str | None:
+    for key, value in _split(statement.attributes):
+        check = _NUMBERED.get(key)
+        if problem := _misfit(key, value) or (check and check(value)):
+            return f"{statement.name}: {problem}"
+    return None
+
+
+def _product(numbers: str) -> int:
+    return math.prod(int(number) for number in numbers.split(",") if number.strip())
+
+
+@functools.lru_cache(maxsize=4096)
+def _sharding(value: str) -> str | None:
+    for tiles, iota, devices in _DEVICES.findall(value):
+        count = _product(iota) if iota else sum(bool(d.strip()) for d in devices.split(","))
+        if count != _product(tiles):
+            return f"a sharding has tiles [{tiles}] for {count} devices, expected as many"
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _groups(value: str) -> str | None:
+    for groups, iota in _IOTA.findall(value):
+        if _product(groups) != _product(iota):
+            return f"replica groups [{groups}] hold {_product(iota)} devices, expected as many"
+    for mesh, axes in _MESH.findall(value):
+        names = _QUOTED.findall(mesh)
+        for axis in _QUOTED.findall(axes):
+            if axis not in names and not (axis.isdecimal() and int(axis) < len(names)):
+                return f"the mesh has no axis {quoted(axis)}"
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _window(value: str) -> str | None:
+    fields = {key: field.split("x") for key, field in _WINDOW.findall(value)}
+    for key, field in fields.items():
+        if len(field) != len(fields.get("size", ())):
+            return f"a window has {len(field)} dimensions in {key}=, expected as many as in size="
+        form = r"-?\d+_-?\d+" if key == "pad" else r"-?\d+"
+        for number in field:
+            if not re.fullmatch(form, number):
+                return f"a window has {key}={shorten(number)}, expected a number" + (
+                    " below and one above, such as 1_1" if key == "pad" else ""
+                )
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _labels(value: str) -> str | None:
+    for part in re.split("_|->", value):
+        for label in part:
+            if label.isdigit() and int(label) >= len(part) - 2:
+                return f"found {label} in {quoted(value)}, expected spatial dimensions from 0 on"
+    return None
+
+
+# Attributes whose numbers have to fit each other.
+_NUMBERED: dict[str, Callable[[str], str | None]] = {
+    "dim_labels": _labels,
+    "replica_groups": _groups,
+    "sharding": _sharding,
+    "window": _window,
+}
+
+
+def _one_dimension(instruction: Instruction) -> str | None:
+    dimensions = instruction.attribute("dimensions")
+    if isinstance(dimensions, tuple) and len(dimensions) != 1:
+        return f"{instruction.name} has {len(dimensions)} dimensions, expected 1"
+    return None
+
+
+def _several(instruction: Instruction) -> str | None:
+    if instruction.shape.is_tuple and instruction.shape.elements:
+        return None
+    return f"{instruction.name} is {instruction.shape}, expected a tuple that is not empty"
+
+
+def _conditional(instruction: Instruction) -> str | None:
+    selector = instruction.operands[0].shape
+    if selector.dimensions or selector.element_type not in ("pred", "s32"):
+        return f"{instruction.name} branches on {selector}, expected pred[] or s32[]"
+    key = "true_computation" if selector.element_type == "pred" else "branch_computations"
+    if key not in instruction.attributes:
+        return f"{instruction.name} branches on {selector}, expected {key}="
+    if len(instruction.operands) != 1 + len(instruction.called):
+        return (
+            f"{instruction.name} has {len(instruction.operands) - 1} operands for "
+            f"{len(instruction.called)} branches, expected as many"
+        )
+    return None
+
+
+def _broadcast(instruction: Instruction) -> str | None:
+    operand = instruction.operands[0].shape
+    if operand.dimensions and "dimensions" not in instruction.attributes:
+        return f"{instruction.name} broadcasts {operand}, expected dimensions="
+    return None
+
+
+def _indexed(instruction: Instruction) -> str | None:
+    """A dynamic slice or update takes an index for each dimension, or one array of them."""
+    others = instruction.operands[2 if instruction.opcode == "dynamic-update-slice" else 1 :]
+    rank = instruction.operands[0].shape.rank
+    if len(others) == rank or (len(others) == 1 and others[0].shape.rank == 1):
+        return None
+    return f"{instruction.name} has {len(others)} indices, expected {rank}"
+
+
+def _reshape(instruction: Instruction) -> str | None:
+    operand, shape = instruction.operands[0].shape, instruction.shape
+    if not operand.is_array or not shape.is_array or None in operand.dimensions:
+        return None
+    if operand.element_count != shape.element_count:
+        return (
+            f"{instruction.name} is {shape}, expected as many elements as its operand has, "
+            f"{operand}"
+        )
+    if instruction.opcode == "dynamic-reshape" and len(instruction.operands) - 1 != shape.rank:
+        return (
+            f"{instruction.name} has {len(instruction.operands) - 1} sizes, expected {shape.rank}"
+        )
+    return None
+
+
+def _grouped(instruction: Instruction) -> str | None:
+    global_ids = instruction.attribute("use_global_device_ids") is True
+    if global_ids and instruction.attribute("channel_id") is None:
+        return f"{instruction.name} has use_global_device_ids=true, expected a channel_id="
+    if instruction.opcode in _ONE_DIMENSION:
+        return _one_dimension(instruction)
+    return None
+
+
+def _constrained(instruction: Instruction) -> str | None:
+    written = instruction.attributes.get("operand_layout_constraints")
+    if written is None:
+        return None
+    shapes = instruction.computation.body.shapes[f"({written.strip()[1:-1]})"].elements
+    if len(shapes) != len(instruction.operands):
+        return (
+            f"{instruction.name} constrains the layouts of {len(shapes)} operands, expected "
+            f"{len(instruction.operands)}"
+        )
+    for shape, operand in zip(shapes, instruction.operands, strict=True):
+        if not shape.compatible(operand.shape):
+            return (
+                f"{instruction.name} constrains its operand {operand.name} to {shape}, but that is "
+                f"{operand.shape}"
+            )
+    return None
+
+
+def _asynchronous(instruction: Instruction) -> str | None:
+    shape = instruction.shape
+    if instruction.opcode != "async-done" and (
+        len(shape.elements) < 2 or not shape.elements[0].is_tuple
+    ):
+        return (
+            f"{instruction.name} is {shape}, expected a tuple of its operands' shapes, its "
+            "result, and what it needs meanwhile"
+        )
+    if instruction.opcode == "async-start":
+        return None
+    start = instruction.operands[0]
+    if start.opcode == "async-done":
+        return f"{instruction.name} goes on with {start.name}, which is done"
+    while start.opcode == "async-update":
+        start = start.operands[0]
+    for key in ("calls", "async_execution_thread"):
+        if start.opcode == "async-start" and key in instruction.attributes:
+            own, begun = (each.attributes.get(key, '"main"') for each in (instruction, start))
+            if own.lstrip("%") != begun.lstrip("%"):
+                return f"{instruction.name} has {key}={own}, but {start.name} has {begun}"
+    return None
+
+
+_RULES: dict[str, Callable[[Instruction], str | None]] = {
+    **dict.fromkeys(_ONE_DIMENSION, _one_dimension),
+    **dict.fromkeys(("async-start", "async-update", "async-done"), _asynchronous),
+    **dict.fromkeys(("all-gather", "all-reduce", "all-reduce-start", "reduce-scatter"), _grouped),
+    **dict.fromkeys(("dynamic-slice", "dynamic-update-slice"), _indexed),
+    **dict.fromkeys(("dynamic-reshape", "reshape"), _reshape),
+    **dict.fromkeys(("infeed", "recv"), _several),
+    "broadcast": _broadcast,
+    "conditional": _conditional,
+    "custom-call": _constrained,
+}
