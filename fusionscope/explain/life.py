@@ -277,6 +277,9 @@ def _why_gone(lineage: Lineage, index: int, instruction: Instruction) -> str:
             return f"removed{along}: {_first(reasons)}"
         gone += [user for user in each.users if user not in known]
         known.update(each.users)
+    unread = [each.name for each in gone if not each.users and not each.is_root]
+    if unread:
+        return f"removed together with {_first(unread)}: nothing read it any more"
     return f"removed together with what read it: {_first([each.name for each in gone[1:]])}"
 
 

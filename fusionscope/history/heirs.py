@@ -27,6 +27,7 @@ def find_heirs(matching: Matching) -> dict[Instruction, tuple[Instruction, ...]]
 
     - the same number, if it is a parameter of the program;
     - sends the same operand, alone or with others, if it is a collective;
+    - is read in the same place, if it is a call;
     - reads the same, or is read in the same place, whatever views lie between: those with the same
       metadata (the framework's name and line) go first; or
     - has the same metadata, where as many have it on both sides, or one on either of them.
@@ -128,6 +129,7 @@ class _Heirs:
     def find(self) -> dict[Instruction, tuple[Instruction, ...]]:
         self._parameters()
         self._collectives()
+        self._calls()
         if self._removed and self._inserted:
             self._structure(_same_metadata)
             while self._metadata() and self._structure(_same_metadata):
@@ -166,6 +168,26 @@ class _Heirs:
                 ]
                 if heirs:
                     self._found[before] = tuple(dict.fromkeys(heirs))
+
+    def _calls(self) -> None:
+        """Values flow through calls, so they are looked for among the instructions that read one.
+        Each gets a copy of a computation that several called."""
+        matching = self._matching
+        for before in matching.modules[0].walk():
+            if before.opcode != "call" or before in matching.after or before in matching.merged:
+                continue
+            heirs: dict[Instruction, None] = {}
+            for user in before.users:
+                later = matching.after.get(user)
+                if later is not None and len(later.operands) == len(user.operands):
+                    for old, new in zip(user.operands, later.operands, strict=True):
+                        if old is before and new.opcode == "call" and new not in matching.before:
+                            heirs[new] = None
+            counterpart = matching.computations.get(before.computation)
+            if before.is_root and counterpart is not None and counterpart.root.opcode == "call":
+                heirs[counterpart.root] = None
+            if len(heirs) == 1:
+                self._found[before] = tuple(heirs)
 
     def _read_later(self, before: Instruction) -> list[set[Instruction]]:
         """What the operands of an instruction are in the second module, views aside."""

@@ -149,6 +149,37 @@ def test_as_many_of_the_same_metadata(count, later, expected):
     assert {before.name: [h.name for h in own] for before, own in heirs.items()} == expected
 
 
+CALLED = """%{name} (p.{name}: s32[]) -> s32[] {{
+  %p.{name} = s32[] parameter(0)
+  %c.{name} = s32[] constant(3)
+  ROOT %r.{name} = s32[] remainder(%p.{name}, %c.{name})
+}}
+
+"""
+CALLS = """ENTRY %main (x: s32[], y: s32[]) -> (s32[], s32[]) {{
+  %x = s32[] parameter(0)
+  %y = s32[] parameter(1)
+  %one = s32[] call(%x), to_apply=%{one}
+  %negated = s32[] negate(%one)
+  %other = s32[] call(%y), to_apply=%{other}
+  %absolute = s32[] abs(%other)
+  ROOT %results = (s32[], s32[]) tuple(%negated, %absolute)
+}}
+"""
+
+
+def test_calls_of_a_shared_computation_that_get_one_each():
+    texts = [
+        "HloModule m\n\n" + "".join(CALLED.format(name=name) for name in names)
+        + CALLS.format(one=names[0], other=names[-1])
+        for names in (["shared"], ["shared", "clone"])
+    ]  # fmt: skip
+    matching = match(*map(parse, texts))
+    later = matching.after | {one: own[0] for one, own in find_heirs(matching).items()}
+    names = {before.name: after.name for before, after in later.items() if before.opcode == "call"}
+    assert names == {"one": "one", "other": "other"}
+
+
 HEAD = "HloModule m\n\n"
 FUSED = """%fused{n} (p{n}: f32[8]) -> f32[8] {{
   %p{n} = f32[8]{{0}} parameter(0)
