@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,8 @@ from fusionscope.history.changes import updates
 from fusionscope.history.kernels import NOT_LAUNCHED, kind_and_emitter, operations_in
 from fusionscope.history.lineage import Lineage
 from fusionscope.history.matching import match
-from fusionscope.hlo import Instruction, Module
+from fusionscope.history.operations import CONTROL, TRANSPARENT
+from fusionscope.hlo import Computation, Instruction, Module
 
 
 class UnknownName(UnusableInput):
@@ -95,7 +97,7 @@ def follow(lineage: Lineage, name: str, steps: dict[str, tuple[FusionStep, ...]]
         operation_of(origin),
         tuple(str(place) for place in _own_lines(origin)),
         tuple(events),
-        tuple(_ending(lineage, instruction) for instruction in current),
+        tuple(ending for instruction in current for ending in _endings(lineage, instruction)),
     )
 
 
@@ -308,9 +310,30 @@ def _instead(lineage: Lineage, index: int, instruction: Instruction) -> Iterator
             yield f"{counterpart.name} gives {root.name} ({root.opcode}) instead"
 
 
-def _ending(lineage: Lineage, instruction: Instruction) -> Ending:
-    kernel = _home(instruction) or instruction
-    if kernel.opcode in NOT_LAUNCHED:
-        return Ending(instruction.name, None, None, None, ())
-    kind, emitter = kind_and_emitter(kernel, lineage.dumped.backend)
-    return Ending(instruction.name, kernel.name, kind, emitter, operations_in(kernel))
+def _endings(lineage: Lineage, instruction: Instruction) -> Iterator[Ending]:
+    """The kernels that compute an instruction of the last stage."""
+    for kernel in _kernels(instruction):
+        if kernel.opcode in NOT_LAUNCHED:
+            yield Ending(instruction.name, None, None, None, ())
+        else:
+            kind, emitter = kind_and_emitter(kernel, lineage.dumped.backend)
+            yield Ending(instruction.name, kernel.name, kind, emitter, operations_in(kernel))
+
+
+def _kernels(instruction: Instruction) -> tuple[Instruction, ...]:
+    """What is launched for an instruction: the fusion that it is in, or itself. What a reduction, a
+    sort or a scatter applies is a part of that one."""
+    applied: dict[Computation, list[Instruction]] = defaultdict(list)
+    for computation in instruction.computation.module.reachable():
+        for caller in computation.instructions:
+            if caller.opcode not in CONTROL | TRANSPARENT:
+                for called in caller.called:
+                    applied[called].append(caller)
+    pending, found = [instruction], dict[Instruction, None]()
+    for each in pending:  # grows on the way
+        callers = applied.get(each.computation)
+        if callers:
+            pending += [caller for caller in callers if caller not in pending]
+        else:
+            found[_home(each) or each] = None
+    return tuple(found)

@@ -17,7 +17,7 @@ from fusionscope.hlo import Computation, Instruction
 
 # They give the elements of their operand in another arrangement or type.
 _VIEWS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
-_MOST_USERS = 256  # that something is read by so many tells nothing of one of them
+_MOST_USERS = 64  # that something is read by so many tells nothing of one of them
 
 
 def find_heirs(matching: Matching) -> dict[Instruction, tuple[Instruction, ...]]:
@@ -51,6 +51,7 @@ class _Flow:
     def __init__(self, regions: Iterable[Region]) -> None:
         self.regions = tuple(regions)
         self._places: dict[Instruction, tuple[Region, int]] = {}
+        self._results: dict[Computation, dict[int, Instruction]] = {}
         for region in self.regions:
             for index, operation in enumerate(region.operations):
                 self._places.setdefault(operation, (region, index))
@@ -70,13 +71,17 @@ class _Flow:
         return region.computation, region.outputs.get(index, set())
 
     def results(self, computation: Computation) -> dict[int, Instruction]:
-        return {
-            slot: self._seen_through(region.operations[index])
-            for region in self.regions
-            if region.computation is computation
-            for index, slots in region.outputs.items()
-            for slot in slots
-        }
+        """What gives the results of a region, by their numbers."""
+        known = self._results.get(computation)
+        if known is None:
+            known = self._results[computation] = {
+                slot: self._seen_through(region.operations[index])
+                for region in self.regions
+                if region.computation is computation
+                for index, slots in region.outputs.items()
+                for slot in slots
+            }
+        return known
 
     def _seen_through(self, operation: Instruction) -> Instruction:
         """The collective that an element is of."""
@@ -221,18 +226,21 @@ class _Heirs:
         flow = self._flows[1]
         if not read or not all(read):
             return
-        for source in read[0]:
-            for after in self._readers[source][:_MOST_USERS]:
-                sources = flow.sources(after)
-                if (
-                    after in self._inserted
-                    and len(sources) == len(read)
-                    and all(
-                        flow.viewed(own) in expected
-                        for own, expected in zip(sources, read, strict=True)
-                    )
-                ):
-                    yield after
+        counts = [sum(len(self._readers[source]) for source in own) for own in read]
+        if min(counts) > _MOST_USERS:
+            return
+        least_read = read[counts.index(min(counts))]
+        for after in (reader for source in least_read for reader in self._readers[source]):
+            sources = flow.sources(after)
+            if (
+                after in self._inserted
+                and len(sources) == len(read)
+                and all(
+                    flow.viewed(own) in expected
+                    for own, expected in zip(sources, read, strict=True)
+                )
+            ):
+                yield after
 
     def _by_place(self, before: Instruction) -> Iterator[Instruction]:
         """What is read in the place of an instruction."""
@@ -263,7 +271,7 @@ class _Heirs:
                 yield after
                 return
             sources = self._flows[1].sources(after)
-            if after.opcode not in _VIEWS or not sources:
+            if after.opcode not in _VIEWS | {"slice"} or not sources:  # of what was merged
                 return
             after = sources[0]
 

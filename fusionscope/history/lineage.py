@@ -38,6 +38,9 @@ class Lineage:
     _copies: dict[int, dict[Instruction, list[Instruction]]] = field(
         default_factory=dict, repr=False
     )
+    _stands_for: dict[int, dict[Instruction, list[Instruction]]] = field(
+        default_factory=dict, repr=False
+    )
     _called: dict[int, frozenset[Computation]] = field(default_factory=dict, repr=False)
     _heirs: dict[int, dict[Instruction, tuple[Instruction, ...]]] = field(
         default_factory=dict, repr=False
@@ -91,7 +94,7 @@ class Lineage:
         return (
             matching.before.get(instruction)
             or matching.copies.get(instruction)
-            or next((o for o, heirs in self.heirs(index).items() if instruction in heirs), None)
+            or next(iter(self._forebears(index, instruction)), None)
         )
 
     def heirs(self, index: int) -> dict[Instruction, tuple[Instruction, ...]]:
@@ -148,9 +151,18 @@ class Lineage:
         """The other collectives of stage ``index`` that ``later`` sends as well."""
         if not sends_alike(instruction, later):
             return ()
-        sent = [self.matching(index).before.get(later)]
-        sent += [before for before, heirs in self.heirs(index).items() if later in heirs]
+        sent = (self.matching(index).before.get(later), *self._forebears(index, later))
         return tuple(each for each in sent if each is not None and each is not instruction)
+
+    def _forebears(self, index: int, heir: Instruction) -> list[Instruction]:
+        """What an instruction of stage ``index + 1`` stands for."""
+        if index not in self._stands_for:
+            stands_for: dict[Instruction, list[Instruction]] = defaultdict(list)
+            for before, heirs in self.heirs(index).items():
+                for each in heirs:
+                    stands_for[each].append(before)
+            self._stands_for[index] = stands_for
+        return self._stands_for[index].get(heir, [])
 
     def is_called(self, index: int, computation: Computation) -> bool:
         """Whether the entry of stage ``index`` leads to a computation."""

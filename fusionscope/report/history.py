@@ -223,7 +223,7 @@ def print_history(history: History, console: Console, *, top: int | None) -> Non
         if story.life is not None:
             _print_life(story.life, console, top)
         else:
-            console.print(f"  {_summary(story)}")
+            console.print(Padding(Text(_summary(story)), (0, 0, 0, 2)))
             for each in story.passes:
                 _print_pass(each, console, top)
         console.print()
