@@ -224,9 +224,9 @@ def disguised(injected: Injected, random: Random) -> Injected:
     written = ((s for body in parse(t).bodies for s in body.written) for t in (injected.text, text))
     names = {one.name: other.name for one, other in zip(*written, strict=True)}
     text = mutations.stripped(mutations.shuffled(text, random))
-    return Injected(
-        text, injected.what, injected.before, tuple(names[name] for name in injected.after)
-    )
+    parts = [name.partition("#") for name in injected.after]
+    after = tuple(names[name] + mark + index for name, mark, index in parts)
+    return Injected(text, injected.what, injected.before, after)
 
 
 def check_injected(

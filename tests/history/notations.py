@@ -325,7 +325,7 @@ def element_changed(text: str, random: Random) -> Injected | None:
     else:
         draft.replace(chosen, chosen.statement._replace(attributes=attributes))
     what = f"{chosen.name} of {chosen.computation.name} is element {index}"
-    names = tuple(each.name for each in _readers(module, [chosen]) if "#" not in each.name)
+    names = tuple(each.name for each in _readers(module, [chosen]))
     return Injected(draft.text(), what, names, names)
 
 
@@ -369,7 +369,7 @@ def root_changed(text: str, random: Random) -> Injected | None:
     what = f"{chosen.name} is the root of {computation.name}, was {computation.root.name}"
     told = dict.fromkeys((computation.root, chosen))
     told |= _readers(module, [each for each in module.walk() if computation in each.called])
-    names = tuple(dict.fromkeys(i.name for i in told if "#" not in i.name))
+    names = tuple(each.name for each in told)
     return Injected(draft.text(), what, names, names)
 
 
