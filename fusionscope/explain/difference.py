@@ -142,12 +142,6 @@ class ModuleDifference:
     notes: tuple[str, ...]
 
     @property
-    def is_same(self) -> bool:
-        """Whether nothing changed but names, metadata, notation, the order of the text, and the
-        order of operands that may be swapped."""
-        return not (self.header or self.outcomes or self.fusions or self.edits)
-
-    @property
     def weight(self) -> tuple[int, int, int, int]:
         """Sorts what is worst first: bytes that need to move again, fusions, edits."""
         lost = sum(change.before.bytes_saved for change in self.outcomes if change.is_lost)
@@ -157,7 +151,9 @@ class ModuleDifference:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """A module that does not differ; ``flags`` and ``swapped`` as in ``ModuleDifference``."""
+    """A module in which nothing changed but names, metadata, notation, the order of the text, and
+    the order of operands that may be swapped. ``flags`` and ``swapped`` as in
+    ``ModuleDifference``."""
 
     module: str
     flags: tuple[tuple[str, str, str], ...]
@@ -210,7 +206,7 @@ def compare(
     sides = _open(before), _open(after)
     found = [pick_modules(side.dump, module) for side in sides]
     pairs, left = _pair_modules(*found)
-    differences: list[ModuleDifference] = []
+    differences: list[ModuleDifference | Unchanged] = []
     problems: list[str] = []
     for one, other in pairs:
         try:
@@ -230,17 +226,13 @@ def compare(
             f"{', '.join(each.name for each in left[0][:5])} against "
             f"{', '.join(each.name for each in left[1][:5])}"
         )
-    differing = [each for each in differences if not each.is_same]
+    differing = [each for each in differences if isinstance(each, ModuleDifference)]
     told = [*problems, *(note for each in differing for note in each.notes)]
     return Difference(
         str(before),
         str(after),
         tuple(sorted(differing, key=lambda each: each.weight, reverse=True)),
-        tuple(
-            Unchanged(each.before.module, each.flags, each.swapped)
-            for each in differences
-            if each.is_same
-        ),
+        tuple(each for each in differences if isinstance(each, Unchanged)),
         tuple(each.name for each in left[0]),
         tuple(each.name for each in left[1]),
         tuple(problems),
@@ -305,19 +297,20 @@ def _compare(
     one: DumpedModule,
     other: DumpedModule,
     progress: Callable[[Iterable[Stage]], Iterable[Stage]],
-) -> ModuleDifference:
+) -> ModuleDifference | Unchanged:
     stages = sides[0].chosen(one), sides[1].chosen(other)
     modules = one.read(stages[0]), other.read(stages[1])
     backend = one.backend or other.backend
-    matching = match(*modules)
-    changes, edits, swapped = find_changes(matching, backend)
-    shown = [edit for edit in edits if not is_incidental(edit)]
+    found = find_changes(*modules, backend)
+    shown = [edit for edit in found.edits if not is_incidental(edit)]
+    header, flags = compare_headers(*modules), tuple(_flags(one, other))
+    swapped = tuple(edit.instruction.name for edit in found.swapped)
     notes: list[str] = []
     outcomes: tuple[OutcomeChange, ...] = ()
     parting: Parting | None = None
     decision: DecisionChange | None = None
     told = sorted(
-        (change for change in changes if change.kind is not ChangeKind.RENAMED),
+        (change for change in found.fusions if change.kind is not ChangeKind.RENAMED),
         key=lambda change: _WORST_FIRST.index(change.kind),
     )
     fusions = tuple(FusionDifference(facts, (), ()) for facts in fusion_facts(told, backend))
@@ -337,23 +330,26 @@ def _compare(
             parting = find_parting(lineages, progress)
             fusions = _with_passes(told, lineages, backend, progress)
             decision = first_decision(one, other, notes)
+    if not (header or outcomes or told or shown):
+        return Unchanged(one.name, flags, swapped)
+    matching = found.matching or match(*modules)
     counts = Counter(step.value for step in matching.steps.values())
     certain = sum(2 for step in matching.steps.values() if step in CERTAIN)
     total = sum(module.instruction_count for module in modules)
     return ModuleDifference(
         _side_facts(sides[0].path, one, stages[0], modules[0], backend, rules[0]),
         _side_facts(sides[1].path, other, stages[1], modules[1], backend, rules[1]),
-        compare_headers(*modules),
-        tuple(_flags(one, other)),
-        tuple(edit.instruction.name for edit in swapped),
+        header,
+        flags,
+        swapped,
         outcomes,
         fusions,
         tuple(_alone(matching, 0)),
         tuple(_alone(matching, 1)),
         len({each for change in told for each in change.after if each in matching.before}),
-        len(changes) - len(told),
+        len(found.fusions) - len(told),
         _edit_facts(shown),
-        len(edits) - len(shown),
+        len(found.edits) - len(shown),
         parting,
         decision,
         dict(counts),

@@ -15,7 +15,7 @@ from fusionscope.history.kernels import (
     kind_and_emitter,
     operations_in,
 )
-from fusionscope.history.matching import PLACES, Matching
+from fusionscope.history.matching import PLACES, Matching, match
 from fusionscope.history.meaning import (
     ATTRIBUTES,
     Says,
@@ -27,7 +27,7 @@ from fusionscope.history.meaning import (
 )
 from fusionscope.history.operations import TRANSPARENT, Operations, flatten, plain_shape
 from fusionscope.history.pairing import Step
-from fusionscope.history.sameness import differing
+from fusionscope.history.sameness import Sameness, check_sameness
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.attributes import read_names, read_value
 
@@ -141,26 +141,41 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
     return tuple(edits)
 
 
-def find_changes(
-    matching: Matching, backend: str | None
-) -> tuple[tuple[FusionChange, ...], tuple[Edit, ...], tuple[Edit, ...]]:
-    """What differs between two modules: changes of fusions, edits, and, apart, operations that read
-    swapped operands and compute the same.
+@dataclass(frozen=True, slots=True, eq=False)
+class Changes:
+    """What differs between two modules. ``matching`` is None where nothing does, not even the order
+    of operands. ``swapped`` are edits of operations that read swapped operands and compute the
+    same; they are no difference."""
 
-    Nothing differs where ``differing`` finds nothing; where it does, something is told.
-    """
+    matching: Matching | None
+    fusions: tuple[FusionChange, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    swapped: tuple[Edit, ...] = ()
+
+
+def find_changes(before: Module, after: Module, backend: str | None) -> Changes:
+    """What differs between two modules: nothing where ``check_sameness`` finds nothing, and
+    something where it does. Raises ``UnusableInput`` as ``Module.check``."""
+    before.check()
+    after.check()
+    sameness: Sameness | None = None
+    if before.opcode_histogram() == after.opcode_histogram():  # else they are not the same
+        sameness = check_sameness(before, after)
+        if sameness.is_same and not sameness.is_swapped:
+            return Changes(None)
+    matching = match(before, after)
     edits = find_edits(matching)
     swapped = tuple(edit for edit in edits if edit.kind is EditKind.SWAPPED)
-    begins = differing(*matching.modules)
-    if not any(begins):
-        return (), (), swapped
-    changes = find_fusion_changes(matching, backend)
+    if sameness is not None and sameness.is_same:
+        return Changes(matching, swapped=swapped)
+    fusions = find_fusion_changes(matching, backend)
     edits = tuple(edit for edit in edits if edit.kind is not EditKind.SWAPPED)
-    if all(change.kind is ChangeKind.RENAMED for change in changes) and all(
+    if all(change.kind is ChangeKind.RENAMED for change in fusions) and all(
         map(is_incidental, edits)
     ):
-        edits += _unexplained(matching, begins)
-    return changes, edits, swapped
+        sameness = sameness or check_sameness(before, after)
+        edits += _unexplained(matching, sameness.begins)
+    return Changes(matching, fusions, edits, swapped)
 
 
 def _unexplained(
@@ -213,8 +228,10 @@ def _is_told(
 
 def _is_swapped(matching: Matching, before: Instruction, after: Instruction) -> bool:
     """Whether a commutative operation reads its two operands the other way round."""
+    if not (is_commutative(before.statement) and is_commutative(after.statement)):
+        return False
     read = before.operands, after.operands
-    if len(read[0]) != 2 or len(read[1]) != 2 or not is_commutative(after.statement):
+    if len(read[0]) != 2 or len(read[1]) != 2:
         return False
     one, other = ([matching.values.get(each) for each in side] for side in read)
     return one != other and one == other[::-1]
@@ -272,10 +289,12 @@ def updates(
         for a, b in zip(*read, strict=True)
     )
     # An element of a tuple is read on its own.
+    if agree:
+        return
     leaves = [tuple(flatten(tuple([values[each] for each in operands]))) for operands in read]
     if is_commutative(one) and is_commutative(other):
         leaves = [tuple(sorted(each)) for each in leaves]
-    if not agree and leaves[0] != leaves[1]:
+    if leaves[0] != leaves[1]:
         names = [", ".join(operand.name for operand in operands) for operands in read]
         if names[0] == names[1]:  # parameters of these names stand for other values now
             names = [

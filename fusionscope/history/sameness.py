@@ -9,7 +9,8 @@ users on. The modules are the same where each pair of numbers occurs as often in
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 
 from fusionscope.history.meaning import (
     Says,
@@ -24,25 +25,35 @@ from fusionscope.hlo.attributes import read_names
 from fusionscope.hlo.model import Statement
 
 
-def differing(before: Module, after: Module) -> tuple[list[Instruction], list[Instruction]]:
-    """The instructions of each module with which a difference begins: two empty lists where both
-    say the same. What reads them differs as well, and is not among them.
+@dataclass(frozen=True, slots=True)
+class Sameness:
+    """``begins`` are the instructions of each module with which a difference begins; what reads
+    them differs as well, and is not among them. ``is_swapped`` is whether any operation of two
+    modules that are the same reads its operands the other way round."""
 
-    Headers are not compared. Raises ``UnusableInput`` as ``Module.check``.
-    """
-    before.check()
-    after.check()
+    begins: tuple[list[Instruction], list[Instruction]]
+    is_swapped: bool
+
+    @property
+    def is_same(self) -> bool:
+        return not any(self.begins)
+
+
+def check_sameness(before: Module, after: Module) -> Sameness:
+    """Holds two modules, which must be without contradictions (``Module.check``), against each
+    other, but for their headers."""
     numbers = _Numbers(_unprinted(before) == _unprinted(after))
-    sides = numbers.module(before), numbers.module(after)
-    if sides[0].whole == sides[1].whole:
-        return [], []
-    one, other = sides[0].begin(sides[1]), sides[1].begin(sides[0])
-    if one or other:
-        return one, other
-    roots = before.entry.root, after.entry.root
-    if sides[0].computed[roots[0]] == sides[1].computed[roots[1]]:
-        one, other = sides[0].more_often(sides[1]), sides[1].more_often(sides[0])
-    return (one, other) if one or other else ([roots[0]], [roots[1]])
+    one, other = numbers.module(before), numbers.module(after)
+    if one.whole == other.whole:
+        return Sameness(([], []), one.ordered != other.ordered)
+    begins = one.begin(other), other.begin(one)
+    if not any(begins):
+        roots = before.entry.root, after.entry.root
+        if one.computed(roots[0]) == other.computed(roots[1]):
+            begins = one.more_often(other), other.more_often(one)
+        if not any(begins):
+            begins = [roots[0]], [roots[1]]
+    return Sameness(begins, is_swapped=False)
 
 
 def _is_unprinted(statement: Statement) -> bool:
@@ -59,31 +70,64 @@ def _unprinted(module: Module) -> Counter[tuple[str, str]]:
     )
 
 
-class _Side:
-    """One module: its instructions with their numbers, and those of its computations."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Body:
+    """The numbers of one computation: of itself, and of each instruction what it computes and what
+    is made of it.
 
-    def __init__(self) -> None:
-        self.computed: dict[Instruction, int] = {}
-        self.numbers: dict[Instruction, tuple[int, int]] = {}
-        self.computations: dict[str, int] = {}
-        self.whole: Hashable = None
+    ``ordered`` holds the operands of commutative operations in the order of the text; ``channels``
+    the positions of instructions by the channel that they use.
+    """
+
+    number: int
+    computed: list[int]
+    made: list[int]
+    ordered: list[tuple[int, ...]]
+    channels: list[tuple[str, int]]
+
+
+@dataclass(slots=True, eq=False)
+class _Side:
+    """One module with its numbers."""
+
+    bodies: dict[Computation, _Body] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+    whole: Hashable = None
+
+    @property
+    def ordered(self) -> Counter[tuple[int, ...]]:
+        return Counter(each for body in self.bodies.values() for each in body.ordered)
+
+    def computed(self, instruction: Instruction) -> int:
+        return self.bodies[instruction.computation].computed[instruction.index]
 
     def begin(self, other: _Side) -> list[Instruction]:
         """What the other module does not have, though it has all that this reads and calls."""
-        known, computations = {*other.computed.values()}, {*other.computations.values()}
+        known = {number for body in other.bodies.values() for number in body.computed}
+        called = {*other.names.values()}
         return [
-            instruction
-            for instruction, number in self.computed.items()
+            computation.instructions[index]
+            for computation, body in self.bodies.items()
+            for index, number in enumerate(body.computed)
             if number not in known
-            and all(self.computed[operand] in known for operand in instruction.operands)
-            and all(self.computations[each.name] in computations for each in instruction.called)
+            and all(body.computed[o] in known for o in computation.graph.operands[index])
+            and all(
+                self.names[each.name] in called for each in computation.instructions[index].called
+            )
         ]
 
     def more_often(self, other: _Side) -> list[Instruction]:
         """What the other module does not compute as often for the same."""
-        counts = Counter(self.numbers.values())
-        counts.subtract(Counter(other.numbers.values()))
-        return [i for i, number in self.numbers.items() if counts[number] > 0][:_MOST]
+        counts = Counter(number for number, _ in self._numbers())
+        counts.subtract(number for number, _ in other._numbers())
+        return [instruction for number, instruction in self._numbers() if counts[number] > 0][
+            :_MOST
+        ]
+
+    def _numbers(self) -> Iterator[tuple[tuple[int, int], Instruction]]:
+        for computation, body in self.bodies.items():
+            numbers = zip(body.computed, body.made, strict=True)
+            yield from zip(numbers, computation.instructions, strict=True)
 
 
 _MOST = 10
@@ -95,7 +139,8 @@ class _Numbers:
     def __init__(self, named: bool) -> None:
         self._named = named
         self._numbers: dict[Hashable, int] = {}
-        self._attributes: dict[str, tuple[Hashable, dict[str, str]]] = {}
+        self._bodies: dict[Hashable, _Body] = {}
+        self._attributes: dict[str, tuple[int, dict[str, str]]] = {}
         self._shapes: dict[str, str] = {}
 
     def _number(self, key: Hashable) -> int:
@@ -103,50 +148,49 @@ class _Numbers:
 
     def module(self, module: Module) -> _Side:
         side = _Side()
-        channels: dict[str, list[tuple[int, Instruction]]] = defaultdict(list)
+        channels: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for computation in module.computations:  # what is called stands above its callers
-            self._computation(computation, side, channels)
+            body = computation.body
+            called = tuple([side.names[name] for name in body.calls])
+            key = body.written, body.footer, called
+            known = self._bodies.get(key)
+            if known is None:
+                known = self._bodies[key] = self._body(computation, side.names)
+            side.bodies[computation] = known
+            side.names[computation.name] = known.number
+            for channel, index in known.channels:
+                channels[channel].append((known.computed[index], known.made[index]))
         side.whole = (
-            side.computations[module.entry.name],
-            self._number(tuple(sorted(side.computations.values()))),
-            self._number(
-                tuple(
-                    sorted(
-                        self._number(tuple(sorted(side.numbers[i] for _, i in users)))
-                        for users in channels.values()
-                    )
-                )
-            ),
+            side.names[module.entry.name],
+            tuple(sorted(side.names.values())),
+            sorted(sorted(users) for users in channels.values()),
         )
         return side
 
-    def _computation(
-        self,
-        computation: Computation,
-        side: _Side,
-        channels: dict[str, list[tuple[int, Instruction]]],
-    ) -> None:
-        graph, instructions = computation.graph, computation.instructions
+    def _body(self, computation: Computation, names: dict[str, int]) -> _Body:
+        graph = computation.graph
         computed: list[int] = []
+        ordered: list[tuple[int, ...]] = []
+        channels: list[tuple[str, int]] = []
         places: dict[str, int] = {}
-        users: list[list[tuple[int, int]]] = [[] for _ in instructions]
+        users: list[list[tuple[int, int]]] = [[] for _ in graph.statements]
         for index, (statement, operands) in enumerate(
             zip(graph.statements, graph.operands, strict=True)
         ):
             said, named = self._said(statement[5])
             read = [computed[operand] for operand in operands]
-            slots = [*range(len(read))]
-            if len(read) == 2 and is_commutative(statement):
+            slots: tuple[int, ...] | range = range(len(read))
+            if is_commutative(statement) and len(read) == 2:
+                ordered.append(tuple(read))
                 read.sort()
-                slots = [0, 0]
+                slots = (0, 0)
             more: list[Hashable] = []
             for key, value in named.items():
                 if says(key) is Says.CALLS:
-                    called = (side.computations[name] for name in read_names(value))
-                    more.append((key, tuple(called)))
+                    more.append((key, tuple([names[name] for name in read_names(value)])))
                 elif says(key) is Says.CHANNEL:
                     more.append(key)
-                    channels[value].append((index, instructions[index]))
+                    channels.append((value, index))
                 else:
                     before = [places[name] for name in read_names(value)]
                     more.append((key, tuple(sorted(computed[each] for each in before))))
@@ -154,20 +198,17 @@ class _Numbers:
                         users[each].append((index, -1))
             number = self._number((self._own(statement), said, tuple(read), tuple(more)))
             computed.append(number)
-            side.computed[instructions[index]] = number
             places[statement[1]] = index
             for operand, slot in zip(operands, slots, strict=True):
                 users[operand].append((index, slot))
         made = [0] * len(computed)
         for index in range(len(computed) - 1, -1, -1):
-            uses = sorted((computed[user], slot, made[user]) for user, slot in users[index])
+            uses = sorted([(computed[user], slot, made[user]) for user, slot in users[index]])
             made[index] = self._number((index == graph.root, tuple(uses)))
-        pairs = [*zip(computed, made, strict=True)]
-        side.numbers.update(zip(instructions, pairs, strict=True))
+        pairs = sorted(zip(computed, made, strict=True))
         footer, _ = self._said(computation.body.footer)
-        side.computations[computation.name] = self._number(
-            (computed[graph.root], tuple(sorted(pairs)), footer)
-        )
+        number = self._number((computed[graph.root], tuple(pairs), footer))
+        return _Body(number, computed, made, ordered, channels)
 
     def _own(self, statement: Statement) -> Hashable:
         """What an instruction says, but for operands and attributes."""

@@ -49,7 +49,7 @@ from fusionscope.history.changes import (
 )
 from fusionscope.history.matching import Matching, match
 from fusionscope.history.pairing import CERTAIN
-from fusionscope.history.sameness import differing
+from fusionscope.history.sameness import check_sameness
 from fusionscope.hlo import Instruction, Module, parse, to_text
 
 # They compute nothing: what becomes of them follows from what stands around them.
@@ -207,8 +207,9 @@ def check_same(module: Module, text: str, backend: str | None, *, same_names: bo
     after = parse(text)
     compared = Compared(module, after, backend)
     problem = next(compared.faults(), None)
-    if any(differing(module, after)) or compare_headers(module, after):
-        problem = f"both are told to differ: {differing(module, after)}"
+    sameness = check_sameness(module, after)
+    if not sameness.is_same or compare_headers(module, after):
+        problem = f"both are told to differ: {sameness.begins}"
     if problem is None and (compared.edits or compared.not_renamed):
         edits = "; ".join(map(describe_edit, compared.edits[:3]))
         problem = f"{len(compared.edits)} edits and {len(compared.not_renamed)} changes: {edits}"
@@ -366,10 +367,9 @@ _EXPECTED = {
 def check_found(module: Module, injected: Injected, backend: str | None) -> str | None:
     """Whether `diff` tells of a change that is known, and of the instructions concerned; what is
     wrong where it does not."""
-    matching = match(module, parse(injected.text))
-    changes, edits, _ = find_changes(matching, backend)
-    shown = [edit for edit in edits if not is_incidental(edit)]
-    changes = tuple(change for change in changes if change.kind is not ChangeKind.RENAMED)
+    found = find_changes(module, parse(injected.text), backend)
+    shown = [edit for edit in found.edits if not is_incidental(edit)]
+    changes = tuple(change for change in found.fusions if change.kind is not ChangeKind.RENAMED)
     if not shown and not changes:
         return f"nothing is told of it: {injected.what}"
     concerned = {*injected.before, *injected.after}

@@ -14,9 +14,8 @@ from matching import check_notations
 from fusionscope.dump import open_dump
 from fusionscope.explain.difference import compare
 from fusionscope.history.changes import EditKind, find_changes
-from fusionscope.history.matching import match
 from fusionscope.history.meaning import ATTRIBUTES, Says
-from fusionscope.history.sameness import differing
+from fusionscope.history.sameness import check_sameness
 from fusionscope.hlo import parse, to_text
 from fusionscope.hlo.devices import explicit_groups, explicit_sharding
 
@@ -109,17 +108,17 @@ def test_every_key_of_the_grammar(terminal, key):
     """Another value is told with its key, unless it says nothing."""
     values = ("{%x}", "{%y}") if key == "control-predecessors" else VALUES[terminal]
     modules = [parse(CALLING.format(attribute=f"{key}={value}")) for value in values]
-    _, edits, _ = find_changes(match(*modules), None)
+    edits = find_changes(*modules, None).edits
     told = [(e.before.name, name) for e in edits for name, _, _ in e.fields if e.before]
     if ATTRIBUTES.get(key) in (Says.NOTHING, Says.CHANNEL):
         assert told == []
     else:
         assert told == [("z", key)]
     # The same value once more, and the value beside none.
-    assert not any(differing(modules[0], parse(to_text(modules[0]))))
+    assert check_sameness(modules[0], parse(to_text(modules[0]))).is_same
     without = parse(CALLING.format(attribute="metadata={}"))
     is_silent = ATTRIBUTES.get(key) is Says.NOTHING
-    assert any(differing(modules[0], without)) is not is_silent
+    assert check_sameness(modules[0], without).is_same is is_silent
 
 
 def test_channels():
@@ -137,9 +136,9 @@ ENTRY %main {{
     first = parse(text.format(1, 2))
     for numbers, expected in (((7, 9), []), ((2, 1), []), ((3, 3), ["y"])):
         module = parse(text.format(*numbers))
-        _, edits, _ = find_changes(match(first, module), None)
+        edits = find_changes(first, module, None).edits
         assert [edit.before.name for edit in edits if edit.before] == expected
-        assert any(differing(first, module)) is bool(expected)
+        assert check_sameness(first, module).is_same is not bool(expected)
 
 
 TWO = """HloModule m
@@ -155,7 +154,7 @@ ENTRY %main {{
 
 def test_a_parameter_of_another_type_is_the_same_parameter():
     modules = [parse(TWO.format(size=size, operation="add(%x, %q)")) for size in (16, 32)]
-    _, (edit,), _ = find_changes(match(*modules), None)
+    (edit,) = find_changes(*modules, None).edits
     assert (edit.kind, edit.before.name, edit.after.name) == (EditKind.UPDATED, "p", "p")
     assert [name for name, _, _ in edit.fields] == ["shape"]
 
@@ -181,9 +180,10 @@ def test_swapped_where_the_order_counts(operation):
         ))
         for operands in ("%x, %q", "%q, %x")
     ]  # fmt: skip
-    _, (edit,), swapped = find_changes(match(*modules), None)
+    found = find_changes(*modules, None)
+    (edit,) = found.edits
     assert (edit.before.name, [name for name, _, _ in edit.fields]) == ("z", ["operands"])
-    assert swapped == ()
+    assert found.swapped == ()
 
 
 PERMUTED = """HloModule m
@@ -209,7 +209,7 @@ def test_what_no_other_edit_tells_of():
         parse(PERMUTED.format(0, 1, "%p, %q")),
         parse(PERMUTED.format(1, 0, "%q, %p")),
     ]
-    _, edits, _ = find_changes(match(*modules), None)
+    edits = find_changes(*modules, None).edits
     assert {edit.kind for edit in edits} == {EditKind.DIFFERENT}
     assert {edit.instruction.name for edit in edits} == {"c"}
 
