@@ -15,6 +15,7 @@ from random import Random
 import mutations
 from mutations import Injected
 
+from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Instruction, Module, parse
 from fusionscope.hlo.attributes import CALLS
 from fusionscope.hlo.grammar import grammar_file
@@ -427,12 +428,19 @@ def attribute_changed(text: str, random: Random, key: str) -> Injected | None:
             value = pieces[key].partition("=")[2].strip()
             others = [o for o in _other_values(key, value, instruction) if o != value]
             places += [(instruction, pieces, other) for other in others]
-    if not places:
-        return None
-    chosen, pieces, other = random.choice(places)
-    return _attribute_injected(
-        module, chosen, key, {**pieces, key: f", {key}={other}" if other else ""}
-    )
+    random.shuffle(places)
+    for chosen, pieces, other in places[:_MOST_TRIED]:
+        changed = {**pieces, key: f", {key}={other}" if other else ""}
+        injected = _attribute_injected(module, chosen, key, changed)
+        try:
+            parse(injected.text)
+        except UnusableInput:  # no value that it could have
+            continue
+        return injected
+    return None
+
+
+_MOST_TRIED = 10
 
 
 _WORDS = {
