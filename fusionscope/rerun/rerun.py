@@ -134,7 +134,7 @@ def rerun(
 
 def _requests(plan: Plan, made: DumpedModule, ends: Module, is_same: bool) -> tuple[Request, ...]:
     if plan.is_own:
-        return (Request(plan.words, "" if is_same else "makes other kernels than the dump has"),)
+        return () if is_same else (Request(plan.words, "it makes other kernels than the dump has"),)
     return look_up(plan, made, ends)
 
 

@@ -101,7 +101,8 @@ def tune(
 
     candidates = list(dict.fromkeys(find_candidates(module, own)))
     attempts: list[Attempt] = []
-    while len(attempts) < len(candidates) and time.monotonic() < end:
+    # What is compiled first may take all of a short time: some are tried all the same.
+    while len(attempts) < len(candidates) and (not attempts or time.monotonic() < end):
         progress(f"{len(attempts)} of {len(candidates)} changes tried")
         some = candidates[len(attempts) : len(attempts) + _AT_ONCE]
         attempts += attempt(some, _SECONDS)
