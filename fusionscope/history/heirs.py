@@ -302,4 +302,7 @@ def _same_metadata(one: Instruction, other: Instruction) -> bool:
 
 
 def _same_opcode(one: Instruction, other: Instruction) -> bool:
-    return _base_opcode(one) == _base_opcode(other)
+    opcode = _base_opcode(one)
+    if opcode != _base_opcode(other):
+        return False
+    return opcode != "convert" or one.shape.element_type == other.shape.element_type

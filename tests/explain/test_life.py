@@ -99,6 +99,17 @@ def test_what_reads_a_reshape_that_moved(lineages):
     assert ends_of(life) == set(stated(text_of("reshaped", "gpu_after_opt"), "exponential"))
 
 
+def test_what_a_reduction_applies_ends_in_its_kernel(lineages):
+    first = text_of("partitioned", "before_optimizations")
+    (applied,) = re.findall(r"ROOT %(\S+) = f32\[\] add\(", first)
+    last = text_of("partitioned", "gpu_after_optimizations")
+    (body,) = re.findall(r"^%(\S+) \([^\n]*\{\n(?:  .*\n)*?  .* reduce\(", last, re.MULTILINE)
+    (kernel,) = re.findall(rf"%(\S+) = .* fusion\(.*calls=%{re.escape(body)}\b", last)
+    (ending,) = follow(lineages["partitioned"], applied, {}).endings
+    assert ending.kernel == kernel
+    assert "reduce" in ending.members
+
+
 @pytest.mark.parametrize("name", ["gathered", "partitioned", "reshaped"])
 def test_nothing_is_gone_without_a_cause(lineages, name):
     """What was there instead, who merged it, or that nothing read it."""
