@@ -63,8 +63,8 @@ class _Stage:
 
     def __init__(self, numbered: NumberedModule) -> None:
         self.kernels: dict[int, list[Instruction]] = defaultdict(list)
-        self.joined: dict[tuple[int, int], list[Instruction]] = defaultdict(list)
-        self.reading: dict[tuple[int, int], list[Instruction]] = defaultdict(list)
+        self.joined: dict[tuple[int, int], dict[Instruction, None]] = defaultdict(dict)
+        self.reading: dict[tuple[int, int], set[Instruction]] = defaultdict(set)
         self.by_name: dict[str, Instruction] = {}
         self.results: dict[Instruction, set[int]] = defaultdict(set)
         self.parts = numbered.parts
@@ -73,7 +73,7 @@ class _Stage:
         self._following: dict[Instruction, dict[int, list[int]]] = {}
         self._readers: dict[Instruction, set[Instruction]] = {}
         self._sources: dict[Instruction, dict[int, set[str]]] = {}
-        self._all_sources: dict[int, set[str]] = {}
+        self._by_source: dict[int, dict[str, list[Instruction]]] = {}
         self._by_name: dict[int, dict[str, Instruction]] = {}
         for execution in numbered.executions:
             for kernel, numbers in execution.computed.items():
@@ -81,9 +81,9 @@ class _Stage:
                 for number in numbers:
                     self.kernels[number].append(kernel)
                 for edge in execution.edges.get(kernel, ()):
-                    self.reading[edge].append(kernel)
+                    self.reading[edge].add(kernel)
                 for edge in execution.joined.get(kernel, ()):
-                    self.joined[edge].append(kernel)
+                    self.joined[edge][kernel] = None
             for block in execution.blocks:
                 if block.inside is not None:
                     self._blocks[block.inside].append(block)
@@ -110,13 +110,8 @@ class _Stage:
             self._following[kernel] = found
         return self._following[kernel].get(number, [])
 
-    def sources(self, number: int, kernel: Instruction | None = None) -> set[str]:
-        """The framework's names of the operations by which ``kernel``, or any, computes a value."""
-        if kernel is None:
-            if number not in self._all_sources:
-                each = (self.sources(number, kernel) for kernel in self.kernels[number])
-                self._all_sources[number] = set().union(*each)
-            return self._all_sources[number]
+    def sources(self, number: int, kernel: Instruction) -> set[str]:
+        """The framework's names of the operations by which ``kernel`` computes a value."""
         if kernel not in self._sources:
             found: dict[int, set[str]] = defaultdict(set)
             inside = [
@@ -133,6 +128,16 @@ class _Stage:
                         found[part].add(name)
             self._sources[kernel] = found
         return self._sources[kernel].get(number, set())
+
+    def by_source(self, number: int) -> dict[str, list[Instruction]]:
+        """The kernels that compute a value, by the framework's names; under "" those without."""
+        if number not in self._by_source:
+            found: dict[str, list[Instruction]] = defaultdict(list)
+            for kernel in self.kernels.get(number, ()):
+                for name in self.sources(number, kernel) or ("",):
+                    found[name].append(kernel)
+            self._by_source[number] = found
+        return self._by_source[number]
 
     def named(self, number: int, name: str) -> Instruction | None:
         """The kernel of that name, if it computes a value."""
@@ -154,7 +159,6 @@ class _Stage:
         return self._readers[kernel]
 
 
-@dataclass(frozen=True, slots=True)
 class _Copies:
     """Tells apart the instructions of the stage before fusion that compute one value.
 
@@ -163,39 +167,53 @@ class _Copies:
     instruction is.
     """
 
-    before: _Stage
+    def __init__(self, before: _Stage) -> None:
+        self._before = before
+        self._unknown: dict[tuple[_Stage, int], list[Instruction]] = {}
 
-    def is_one(self, number: int, own: Instruction, kernel: Instruction, stage: _Stage) -> bool:
-        """Whether ``kernel`` of ``stage`` computes ``number`` where ``own`` did before.
+    def find(self, number: int, own: Instruction, stage: _Stage) -> Iterator[Instruction]:
+        """The kernels of ``stage`` that compute ``number`` where ``own`` did before."""
+        if len(self._before.kernels.get(number, ())) < 2:
+            yield from stage.kernels.get(number, ())
+            return
+        for kernel in self._of_source(number, own, stage):
+            if self._before.named(number, kernel.name) in (own, None) and self._is_used_alike(
+                number, own, kernel, stage
+            ):
+                yield kernel
 
-        It does not where it stood there before and computed the value itself, or where the value
-        has the source of another instruction while another kernel has that of ``own``. Else it does
-        where one way from the value to a result of ``kernel`` is a way from ``own``, too.
-        """
-        if len(self.before.kernels.get(number, ())) < 2:
-            return True
-        if self.before.named(number, kernel.name) not in (own, None):
-            return False
-        wanted, found = self.before.sources(number, own), stage.sources(number, kernel)
-        if (
-            not wanted & found
-            and wanted & stage.sources(number)
-            and found & self.before.sources(number)
-        ):
-            return False
+    def _of_source(self, number: int, own: Instruction, stage: _Stage) -> Sequence[Instruction]:
+        """Those that have the source of ``own``, or one that was not there before. All if no kernel
+        has the source of ``own``: instructions may have been merged."""
+        found = stage.by_source(number)
+        wanted = self._before.sources(number, own) & found.keys()
+        if not wanted:
+            return stage.kernels.get(number, ())
+        if (stage, number) not in self._unknown:
+            before = self._before.by_source(number)
+            new = (found[name] for name in found if not name or name not in before)
+            self._unknown[stage, number] = [kernel for kernels in new for kernel in kernels]
+        known = [kernel for name in wanted for kernel in found[name]]
+        return list(dict.fromkeys([*known, *self._unknown[stage, number]]))
+
+    def _is_used_alike(
+        self, number: int, own: Instruction, kernel: Instruction, stage: _Stage
+    ) -> bool:
+        """Whether one way from the value to a result of ``kernel`` is a way from ``own``, too."""
+        before = self._before
         pending = [(number, own)]
         seen = set(pending)
         while pending:
             value, holder = pending.pop()
-            if value in stage.results[kernel] and value in self.before.results[holder]:
+            if value in stage.results[kernel] and value in before.results[holder]:
                 return True
             for reader in stage.following(kernel, value):
-                if reader not in self.before.kernels:
+                if reader not in before.kernels:
                     return True  # of a later pass
-                for user in self.before.reading.get((value, reader), ()):
-                    if (reader, user) not in seen and user in self.before.readers(holder):
-                        seen.add((reader, user))
-                        pending.append((reader, user))
+                users = before.readers(holder) & before.reading.get((value, reader), set())
+                fresh = {(reader, user) for user in users} - seen
+                seen |= fresh
+                pending += fresh
         return False
 
 
@@ -322,7 +340,8 @@ def _pair(
         ):
             outcome = Outcome.GONE  # both are there, but the one no longer reads the other
         if kernel is not None:
-            elsewhere = _is_kept(final, number, producers, producer, copies)
+            own = copies.find(number, producer, final) if number in final.kernels else producers
+            elsewhere = any(each is not kernel or number in final.results[each] for each in own)
             outcome = Outcome.DUPLICATED if elsewhere else Outcome.FUSED
             stage = next(
                 (
@@ -333,23 +352,6 @@ def _pair(
                 placed[-1][0],
             )
     return Pair(producer, consumer, outcome, kernel, stage, chain, readers, execution.path, between)
-
-
-def _is_kept(
-    stage: _Stage,
-    number: int,
-    kernels: Sequence[Instruction],
-    producer: Instruction,
-    copies: _Copies,
-) -> bool:
-    """Whether the producer's value is written, or computed in more than one of ``kernels``."""
-    seen: set[Instruction] = set()
-    for kernel in kernels:
-        if kernel not in seen and copies.is_one(number, producer, kernel, stage):
-            seen.add(kernel)
-            if len(seen) > 1 or number in stage.results[kernel]:
-                return True
-    return False
 
 
 def _joined(
@@ -367,8 +369,9 @@ def _joined(
         (
             kernel
             for part in with_parts(readers, stage.parts)
-            for kernel in stage.joined.get((number, part), ())
-            if copies.is_one(part, consumer, kernel, stage)
+            if (joined := stage.joined.get((number, part)))
+            for kernel in copies.find(part, consumer, stage)
+            if kernel in joined
         ),
         None,
     )
