@@ -92,7 +92,10 @@ def check_known(module: Module, forms: Iterable[str], header: int) -> None:
         for index, statement in enumerate(graph.statements):
             problem = None
             if statement.opcode not in OPCODES:
-                problem = f"{statement.name} is an unknown operation, {quoted(statement.opcode)}"
+                problem = (
+                    f"{statement.name} is an unknown operation, {quoted(statement.opcode)} (of a "
+                    "newer compiler? explain reads the folder of a dump with such operations)"
+                )
             elif doubted or any(f"{key}=" in statement.attributes for key in numbered):
                 problem = _unknown_value(statement)
             rule = _RULES.get(statement.opcode)

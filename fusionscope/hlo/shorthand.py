@@ -101,11 +101,13 @@ def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str],
 class _Wrapped:
     """The computation of an asynchronous operation that is written as ``opcode-start``.
 
-    ``parameters`` and ``result`` are shapes. Operands may come as late as with an update.
+    ``parameters`` and ``result`` are shapes, ``declared`` those of the operands that the start
+    names. Operands may come as late as with an update.
     """
 
     name: str
     opcode: str
+    declared: tuple[str, ...]
     parameters: list[str]
     result: str
     attributes: dict[str, str]
@@ -165,23 +167,26 @@ def _written_out(
                 raise UnusableInput(
                     f"{statement.name} goes on with {opcode}, but what it reads is {started.opcode}"
                 )
-            inner, result = shape.elements[:2] if step == "update" else (None, shape)
-            started.update(map(str, inner.elements if inner else ()), str(result))
+            if step == "update":
+                inner, result = shape.elements[:2]
+                started.update(map(str, inner.elements), str(result))
+            else:
+                started.update(started.declared, str(shape))
         return plain
     elements = shape.elements
     attributes = split_attributes(statement.attributes)
     outside = _OUTSIDE
     if opcode in _ALIASED_INSIDE:
         outside = outside - {"output_to_operand_aliasing"}
-    parameters = [str(element) for element in elements[0].elements]
+    declared = tuple(str(element) for element in elements[0].elements)
     least = OPERAND_COUNT.get(opcode, LEAST_OPERANDS.get(opcode, 0))
-    parameters += ["f32[1]"] * (least - len(parameters))
     inside = {key: value for key, value in attributes.items() if key not in outside}
     kept = {key: value for key, value in attributes.items() if key in outside | _BOTH}
     wrapped[statement.name] = made = _Wrapped(
         next(names),
         opcode,
-        parameters,
+        declared,
+        [*declared, *["f32[1]"] * (least - len(declared))],
         str(elements[1]),
         inside,
         attributes.get("async_execution_thread"),

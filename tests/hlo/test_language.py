@@ -411,6 +411,29 @@ ENTRY e {
         "c = async-start(x d), *g = async-done(c)",
     ),
     Case(
+        "asynchronous, with operands that come late",
+        """HloModule m
+f { p = f32[2] parameter(0) q = f32[2] parameter(1) ROOT x = f32[2] add(p, q) }
+ENTRY e {
+  x = f32[2] parameter(0)
+  s = ((f32[2]), (), s32[]) call-start(x), to_apply=f
+  u = ((f32[2], f32[2]), f32[2], s32[]) call-update(s, x)
+  d = f32[2] call-done(u)
+  t = ((), (), s32[]) add-start()
+  v = ((f32[2]), (), s32[]) add-update(t, x)
+  w = ((f32[2], f32[2]), f32[2], s32[]) add-update(v, d)
+  ROOT r = f32[2] add-done(w)
+}
+""",
+        "f: p = parameter(), q = parameter(), *x = add(p q)\n"
+        "async_wrapped: async_param = parameter(), async_param.1 = parameter(), "
+        "*call = call(async_param async_param.1)\n"
+        "async_wrapped.1: async_param = parameter(), async_param.1 = parameter(), "
+        "*add = add(async_param async_param.1)\n"
+        "*e: x = parameter(), s = async-start(x), u = async-update(s x), d = async-done(u), "
+        "t = async-start(), v = async-update(t x), w = async-update(v d), *r = async-done(w)",
+    ),
+    Case(
         "collectives that start and end",
         """HloModule m
 add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
