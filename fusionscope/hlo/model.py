@@ -27,6 +27,7 @@ from fusionscope.hlo.opcodes import LEAST_OPERANDS, OPCODES, OPERAND_COUNT
 from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
 from fusionscope.hlo.text import NAME, SHAPE, strip_comments
+from fusionscope.hlo.wellformed import CHECKED, find_problem
 
 _OPERAND = re.compile(
     rf"\s*(?:({SHAPE})(?:[\s,]+|(?=%)))?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,|$)"
@@ -173,6 +174,15 @@ def _graph(body: Body) -> Graph:
             raise UnusableInput(
                 f"{opcode} {name} has {len(edge)} operands, expected {count}", line=offset
             )
+        if opcode in CHECKED:
+            operands = [body.shapes[statements[each].shape] for each in edge]
+            problem = find_problem(opcode, operands, body.shapes[statement.shape], statement[5])
+            if problem is not None:
+                raise UnusableInput(f"{opcode} {name} {problem}", line=offset)
+            if opcode == "broadcast" and "dimensions=" not in statement.attributes:
+                # Of a scalar they may be left out; the compiler prints them all the same.
+                whole = f", dimensions={{}}{statement.attributes}"
+                statement = statement._replace(attributes=whole)
         if root:
             roots.append(len(edges))
         position["%" + name] = len(edges)

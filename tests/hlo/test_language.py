@@ -893,9 +893,9 @@ READ_BY_FUSIONSCOPE_ALONE = [
         "*e: p = parameter(), *a = add(p p)",
     ),
     Case(
-        "an attribute that is missing, and one of another operation",
+        "an attribute of another operation",
         of_one(
-            "  p = f32[2,3] parameter(0)\n  t = f32[3,2] transpose(p)\n"
+            "  p = f32[2,3] parameter(0)\n  t = f32[3,2] transpose(p), dimensions={1,0}\n"
             "  ROOT n = f32[3,2] negate(t), dimensions={0}"
         ),
         "*e: p = parameter(), t = transpose(p), *n = negate(t)",

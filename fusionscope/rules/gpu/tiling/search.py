@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from fusionscope.dump.device import Device
+from fusionscope.errors import UnusableInput
 from fusionscope.rules.gpu.body import FusionBody
 from fusionscope.rules.gpu.cost.duration import INFINITE
 from fusionscope.rules.gpu.tiling.indexing import IndexPropagation
@@ -95,14 +97,29 @@ class BlockLevelConfig:
 
 
 def block_level_config(fusion: MutableInstruction) -> BlockLevelConfig | None:
-    """Of the first root, where a fusion has one."""
+    """Of the first root, where a fusion has one. Raises ``UnusableInput`` where that is damaged."""
     config = fusion.attribute("backend_config")
     for key in ("fusion_config", "fusion_backend_config"):
         if isinstance(config, dict) and isinstance(config.get(key), dict):
             found = config[key].get("block_level_fusion_config")
             if isinstance(found, dict) and found.get("output_tiles"):
-                tile_sizes = found["output_tiles"][0].get("sizes", ())
-                return BlockLevelConfig(
-                    tuple(int(size) for size in tile_sizes), int(found.get("num_warps", 0))
-                )
+                read = _read_config(found)
+                root = fusion.shape.elements[0] if fusion.shape.elements else fusion.shape
+                if (
+                    read is None
+                    or len(read.tile_sizes) != root.rank
+                    or min(read.tile_sizes, default=1) < 1
+                ):
+                    raise UnusableInput(
+                        f"the block_level_fusion_config of {fusion.name} is damaged"
+                    )
+                return read
     return None
+
+
+def _read_config(found: dict[str, Any]) -> BlockLevelConfig | None:
+    try:
+        tile_sizes = tuple(map(int, found["output_tiles"][0].get("sizes", ())))
+        return BlockLevelConfig(tile_sizes, int(found.get("num_warps", 0)))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None

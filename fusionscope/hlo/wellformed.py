@@ -1,0 +1,230 @@
+"""What everything behind the parser takes for granted of an instruction.
+
+Attributes that an operation cannot be without, their form, and that they fit the shapes of operands
+and result. The compiler's parser and verifier hold to far more; here is what fusionscope computes
+with. Shapes that are no arrays, and operations of which nothing is listed, are not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from fusionscope.hlo.attributes import called_names, read_value, split_attributes
+from fusionscope.hlo.shape import Shape
+
+# How many computations they call at least.
+_CALLS = {
+    "call": 1,
+    "fusion": 1,
+    "map": 1,
+    "reduce": 1,
+    "reduce-window": 1,
+    "scatter": 1,
+    "select-and-scatter": 2,
+    "sort": 1,
+    "while": 2,
+}
+# How many operands they have at least.
+_OPERANDS = {
+    "concatenate": 1,
+    "convolution": 2,
+    "dot": 2,
+    "dynamic-slice": 2,
+    "dynamic-update-slice": 3,
+    "gather": 2,
+    "reduce": 2,
+    "reduce-window": 2,
+    "scatter": 3,
+}
+_CUT = re.compile(r"\s*\[\s*\d{1,18}\s*:\s*\d{1,18}\s*(?::\s*[1-9]\d{0,17}\s*)?\]\s*")
+_PADDING = re.compile(r"-?\d{1,18}_-?\d{1,18}(?:_\d{1,18})?")
+_WINDOW = re.compile(r"(\w+)=([^\s}]*)")
+_SIZES = {"pad": re.compile(r"-?\d{1,18}_-?\d{1,18}")}
+_SIZE = re.compile(r"\d{1,18}")
+
+
+class _Written(NamedTuple):
+    opcode: str
+    operands: Sequence[Shape]
+    shape: Shape
+    attributes: dict[str, Any]
+
+    @property
+    def rank(self) -> int:
+        return self.operands[0].rank
+
+    def numbers(self, key: str) -> tuple[int, ...] | None:
+        """The value of ``key`` where it is a list of numbers, each once; None otherwise."""
+        value = self.attributes.get(key)
+        if not isinstance(value, tuple) or not all(isinstance(each, int) for each in value):
+            return None
+        return value if len({*value}) == len(value) else None
+
+
+def find_problem(
+    opcode: str, operands: Sequence[Shape], shape: Shape, attributes: str
+) -> str | None:
+    """What is wrong with an instruction of these operands, result and attributes, in words."""
+    needed = _CALLS.get(opcode, 0)
+    if needed and (called := len(called_names(attributes))) < needed:
+        return f"calls {called} computations, expected {needed}"
+    if len(operands) < _OPERANDS.get(opcode, 0):
+        return f"has {len(operands)} operands, expected {_OPERANDS[opcode]} or more"
+    check = _CHECKS.get(opcode)
+    if check is None or not operands or not all(each.is_array for each in operands):
+        return None
+    # What compilers print has metadata at the end, and without them few texts are different.
+    own, metadata, _ = attributes.partition(", metadata=")
+    problem = check(_Written(opcode, operands, shape, _read(own)))
+    if problem is None or not metadata:
+        return problem
+    return check(_Written(opcode, operands, shape, _read(attributes)))
+
+
+@lru_cache(maxsize=4096)
+def _read(attributes: str) -> dict[str, Any]:
+    return {key: read_value(key, value) for key, value in split_attributes(attributes).items()}
+
+
+def _dimensions(written: _Written, rank: int, key: str = "dimensions") -> str | None:
+    """Each once and below ``rank``."""
+    found = written.numbers(key)
+    if found is None:
+        return f"has no {key}= that names each of its dimensions once"
+    if any(not 0 <= each < rank for each in found):
+        return f"has {key}={{{','.join(map(str, found))}}}, which an array of rank {rank} has not"
+    return None
+
+
+def _of_operand(written: _Written) -> str | None:
+    return _dimensions(written, written.rank)
+
+
+def _transpose(written: _Written) -> str | None:
+    problem = _dimensions(written, written.rank)
+    found = written.numbers("dimensions") or ()
+    return problem or _counted("dimensions", len(found), written.rank) or _ranked(written)
+
+
+def _broadcast(written: _Written) -> str | None:
+    if written.rank == 0 and not written.attributes.get("dimensions"):
+        return None
+    problem = _dimensions(written, written.shape.rank)
+    return problem or _counted("dimensions", len(written.numbers("dimensions") or ()), written.rank)
+
+
+def _reduce(written: _Written) -> str | None:
+    if problem := _dimensions(written, written.rank):
+        return problem
+    kept = written.rank - len(written.numbers("dimensions") or ())
+    results = written.shape.elements if written.shape.is_tuple else (written.shape,)
+    if len(results) != len(written.operands) // 2:
+        return f"has {len(results)} results, expected {len(written.operands) // 2}"
+    ranks = {each.rank for each in written.operands[: len(results)]}
+    if ranks != {written.rank}:
+        return "reduces arrays of different ranks"
+    return next((p for each in results if (p := _counted("sizes", each.rank, kept))), None)
+
+
+def _concatenate(written: _Written) -> str | None:
+    if problem := _dimensions(written, written.shape.rank):
+        return problem
+    if len(written.numbers("dimensions") or ()) != 1:
+        return "concatenates along several dimensions, expected one"
+    ranks = (each.rank for each in written.operands)
+    return next((p for rank in ranks if (p := _counted("sizes", rank, written.shape.rank))), None)
+
+
+def _slice(written: _Written) -> str | None:
+    value = written.attributes.get("slice")
+    cuts = value[1:-1].split(",") if isinstance(value, str) and value.strip("{} ") else []
+    if not all(map(_CUT.fullmatch, cuts)):
+        return "has no slice= of entries such as [0:8:2]"
+    return _counted("cuts", len(cuts), written.rank) or _ranked(written)
+
+
+def _pad(written: _Written) -> str | None:
+    value = written.attributes.get("padding")
+    pads = value.split("x") if isinstance(value, str) else []
+    if not all(map(_PADDING.fullmatch, pads)):
+        return "has no padding= of entries such as 1_1 or 1_1_0"
+    return _counted("paddings", len(pads), written.rank) or _ranked(written)
+
+
+def _dynamic(written: _Written) -> str | None:
+    """An index for each dimension or, as older compilers have it, one array of them."""
+    others = written.operands[2 if written.opcode == "dynamic-update-slice" else 1 :]
+    one = len(others) == 1 and others[0].rank == 1
+    problem = None if one else _counted("indices", len(others), written.rank)
+    if problem is None and written.opcode == "dynamic-update-slice":
+        problem = _counted("sizes of its update", written.operands[1].rank, written.rank)
+    return problem or _ranked(written)
+
+
+def _gather(written: _Written) -> str | None:
+    sizes = written.attributes.get("slice_sizes")
+    found = len(sizes) if isinstance(sizes, tuple) else 0
+    return _counted("slice sizes", found, written.rank)
+
+
+def _dot(written: _Written) -> str | None:
+    for side, operand in zip(("lhs", "rhs"), written.operands, strict=False):
+        for key in (f"{side}_batch_dims", f"{side}_contracting_dims"):
+            if key in written.attributes and (p := _dimensions(written, operand.rank, key)):
+                return p
+    return None
+
+
+def _window(written: _Written) -> str | None:
+    value = written.attributes.get("window", "{}")
+    fields = {key: field.split("x") for key, field in _WINDOW.findall(str(value))}
+    counts = {len(field) for field in fields.values()}
+    form_fits = all(
+        all(map(_SIZES.get(key, _SIZE).fullmatch, field)) for key, field in fields.items()
+    )
+    if not form_fits or len(counts) > 1:
+        return "has no window= of as many sizes, strides and paddings"
+    if written.opcode == "reduce-window":
+        found = len(fields.get("size", ()))
+        return _counted("sizes of its window", found, written.rank) or _ranked(written)
+    return None
+
+
+def _same(written: _Written) -> str | None:
+    """Elementwise: all arrays are of one rank, but scalars."""
+    ranks = {each.rank for each in written.operands} - {0}
+    ranks |= {written.shape.rank} if written.shape.is_array else set()
+    return "has operands and a result of different ranks" if len(ranks) > 1 else None
+
+
+def _counted(what: str, found: int, expected: int) -> str | None:
+    return None if found == expected else f"has {found} {what}, expected {expected}"
+
+
+def _ranked(written: _Written) -> str | None:
+    if not written.shape.is_array:
+        return None
+    return _counted("sizes", written.shape.rank, written.rank)
+
+
+_CHECKS: dict[str, Callable[[_Written], str | None]] = {
+    "broadcast": _broadcast,
+    "concatenate": _concatenate,
+    "convolution": _window,
+    "dot": _dot,
+    "dynamic-slice": _dynamic,
+    "dynamic-update-slice": _dynamic,
+    "gather": _gather,
+    "pad": _pad,
+    "reduce": _reduce,
+    "reduce-window": _window,
+    "reverse": _of_operand,
+    "slice": _slice,
+    "sort": _of_operand,
+    "transpose": _transpose,
+}
+# The operations of which something is checked.
+CHECKED = frozenset(_CHECKS) | frozenset(_CALLS) | frozenset(_OPERANDS)
