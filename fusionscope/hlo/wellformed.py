@@ -81,7 +81,7 @@ def _dimensions(written: _Written, rank: int, key: str = "dimensions") -> str | 
     """Each once and below ``rank``."""
     found = written.numbers(key)
     if found is None:
-        return f"has no {key}= that names each of its dimensions once"
+        return f"names no dimensions, or one twice, expected {key}="
     if any(not 0 <= each < rank for each in found):
         return f"has {key}={{{','.join(map(str, found))}}}, which an array of rank {rank} has not"
     return None
@@ -169,15 +169,12 @@ def _dot(written: _Written) -> str | None:
 def _window(written: _Written) -> str | None:
     value = written.attributes.get("window", "{}")
     fields = {key: field.split("x") for key, field in _WINDOW.findall(str(value))}
-    counts = {len(field) for field in fields.values()}
-    form_fits = all(
-        all(map(_SIZES.get(key, _SIZE).fullmatch, field)) for key, field in fields.items()
-    )
-    if not form_fits or len(counts) > 1:
-        return "has no window= of as many sizes, strides and paddings"
+    rank = len(fields.get("size", ()))
+    for key, field in fields.items():
+        if len(field) != rank or not all(map(_SIZES.get(key, _SIZE).fullmatch, field)):
+            return f"has a window with {key}={'x'.join(field)}, expected {rank} numbers"
     if written.opcode == "reduce-window":
-        found = len(fields.get("size", ()))
-        return _counted("sizes of its window", found, written.rank) or _ranked(written)
+        return _counted("sizes of its window", rank, written.rank) or _ranked(written)
     return None
 
 

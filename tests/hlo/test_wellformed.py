@@ -52,7 +52,7 @@ def test_what_fits_is_read(line):
         ("f32[2,4] slice(p), slice={[0:8:], [0:4]}", "entries such as [0:8:2]"),
         ("f32[2,4] slice(p), slice={[0:8:0], [0:4]}", "entries such as [0:8:2]"),
         ("f32[2] slice(p), slice={[0:2], [0:1]}", "has 1 sizes, expected 2"),
-        ("f32[4,8] transpose(p), dimensions={1,1}", "names each of its dimensions once"),
+        ("f32[4,8] transpose(p), dimensions={1,1}", "names no dimensions, or one twice"),
         ("f32[4,8] transpose(p), dimensions={1,2}", "which an array of rank 2 has not"),
         ("f32[4] transpose(p), dimensions={1}", "has 1 dimensions, expected 2"),
         ("f32[9,8,4] broadcast(p), dimensions={1}", "has 1 dimensions, expected 2"),
