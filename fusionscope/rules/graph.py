@@ -451,7 +451,8 @@ def replace_operand(
         old.users.drop(user)
         new.users.add(user)
     if user.places:
-        user.places[new] = sorted((*user.places.pop(old), *user.places.get(new, ())))
+        user.places.pop(old, None)
+        user.places[new] = sorted((*slots, *user.places.get(new, ())))
 
 
 def _slots_of(user: MutableInstruction, operand: MutableInstruction) -> list[int]:

@@ -1,0 +1,30 @@
+"""The graph that replays work on."""
+
+from fusionscope.hlo import parse
+from fusionscope.rules.graph import MutableModule, replace_operand
+
+WIDTH = 12
+
+
+def test_operands_are_replaced_in_what_was_wide_and_is_not_any_more():
+    """The slots of a wide tuple are remembered, and what is remembered may have gone since."""
+    names = [f"n{number}" for number in range(WIDTH)]
+    lines = "".join(f"  %{name} = f32[] negate(%x)\n" for name in names)
+    shape = ", ".join("f32[]" for _ in names)
+    module = parse(
+        f"HloModule m\n\nENTRY %e (x: f32[]) -> ({shape}) {{\n  %x = f32[] parameter(0)\n{lines}"
+        f"  ROOT %t = ({shape}) tuple({', '.join(f'%{name}' for name in names)})\n}}\n"
+    )
+    graph = MutableModule(module)
+    found = {each.name: each for each in graph.walk()}
+    wide, source = found["t"], found["x"]
+    replace_operand(wide, found["n0"], source)  # remembers
+    while len(wide.operands) > 2:
+        wide.operands.pop().users.drop(wide)
+    wide.operands.append(found["n5"])
+    found["n5"].users.add(wide)
+    wide.places.pop(found["n5"], None)
+    replace_operand(wide, found["n5"], source)
+    assert [each.name for each in wide.operands] == ["x", "n1", "x"]
+    assert source.users.slots(wide) == 2
+    assert wide not in found["n5"].users
