@@ -37,9 +37,9 @@ class Pair:
     stage in which they first stand in one kernel; both are None unless fused or duplicated.
     ``chain`` are the value that passes between them and what bitcasts on the way make of it, and
     ``readers`` what the consumer computes directly from the last of these; ``path`` is the
-    execution they are in. ``bytes_between`` need not
-    pass through memory where both are in one kernel: what the consumer reads of the value, and
-    where no one else reads it, what the producer writes.
+    execution they are in. ``bytes_between`` need not pass through memory where both are in one
+    kernel: what the consumer reads of the value, and what the producer writes, where no one else
+    reads it and the consumer does not hand it on, updated in place.
     """
 
     producer: Instruction
