@@ -86,17 +86,20 @@ def check_known(module: Module, forms: Iterable[str], header: int) -> None:
             raise UnusableInput(problem, file=module.file, line=header, column=1)
     texts = list(forms)
     doubted = any(_misfit(key, value) for text in texts for key, value in _split(text))
-    numbered = [key for key in _NUMBERED if any(f"{key}=" in text for text in texts)]
+    numbered = [f"{key}=" for key in _NUMBERED if any(f"{key}=" in text for text in texts)]
+    values = doubted or bool(numbered)
     for computation in module.computations:
         graph = computation.graph
         for index, statement in enumerate(graph.statements):
+            if not values and statement[3] in _PLAIN:
+                continue
             problem = None
             if statement.opcode not in OPCODES:
                 problem = (
                     f"{statement.name} is an unknown operation, {quoted(statement.opcode)} (of a "
                     "newer compiler? explain reads the folder of a dump with such operations)"
                 )
-            elif doubted or any(f"{key}=" in statement.attributes for key in numbered):
+            elif doubted or any(key in statement.attributes for key in numbered):
                 problem = _unknown_value(statement)
             rule = _RULES.get(statement.opcode)
             if rule is not None and problem is None:
@@ -308,3 +311,5 @@ _RULES: dict[str, Callable[[Instruction], str | None]] = {
     "conditional": _conditional,
     "custom-call": _constrained,
 }
+# Most instructions: nothing has to be looked at.
+_PLAIN = OPCODES - _RULES.keys()
