@@ -80,9 +80,9 @@ class MutableInstruction:
 
     ``attributes_text`` is what stands behind the operands, verbatim; ``inside`` the literal of a
     constant or the number of a parameter. A fusion made by a replay has a ``fusion_kind`` of its
-    own, and ``backend_kind`` where it belongs to a library. ``places`` are the slots of its operands
-    as ``replace_operand`` last saw them, where they are many. ``origin`` is the name that it, or what
-    it is a clone of, had at the beginning; empty where a replay made it.
+    own, and ``backend_kind`` where it belongs to a library. ``places`` are the slots of its
+    operands as ``replace_operand`` last saw them, where they are many. ``origin`` is the name that
+    it, or what it is a clone of, had at the beginning; empty where a replay made it.
     """
 
     __slots__ = (

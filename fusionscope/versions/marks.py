@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The releases of jaxlib that were looked at, the oldest first, and XLA of early 2023. Those that no
-# mark tells apart are one (0.8.0 and 0.8.3, 0.12.0 and 0.12.0.1); those between two that were looked
-# at are taken for one of the two. Behind each what the rules are called that were checked against
-# its dumps; None where there are none.
+# The releases of jaxlib that were looked at, the oldest first, and XLA of early 2023. Those that
+# no mark tells apart are one (0.8.0 and 0.8.3, 0.12.0 and 0.12.0.1); those between two that were
+# looked at are taken for one of the two. Behind each what the rules are called that were checked
+# against its dumps; None where there are none.
 RULES: dict[str, str | None] = {
     "2023": "2023",
     "0.4.34": "0.4.34",
@@ -79,7 +79,8 @@ MARKS: dict[str, tuple[Mark, ...]] = {
         Mark("dot-library-passes", "dot-library-rewriter", "pipeline-end", since="0.9.2"),
         Mark("pre-spmd-partitioner", _START, "strip-memory-placement-annotations",
              since="0.10.2", is_always=True),
-        Mark("async-collective", _START, "async-collective-replacer", since="0.10.0", until="0.11.0"),
+        Mark("async-collective", _START, "async-collective-replacer",
+             since="0.10.0", until="0.11.0"),
         Mark(_AFTER_SCHEDULING, _START, "apply-xla-transforms", since="0.10.2", until="0.11.0"),
         Mark(_THROUGH_LAYOUT, "cse", "cse_barrier_expander", until="0.11.0"),
         Mark("async-collective", _START, "async-collective-custom-call-rewriter",
