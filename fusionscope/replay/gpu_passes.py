@@ -121,6 +121,7 @@ def read_target(
         ids,
         recorded_users(record.steps) if record is not None else {},
         undecided_order(record.steps) if record is not None else None,
+        record is not None,
     )
 
 
@@ -233,7 +234,9 @@ def replay_gpu(pass_name: str, graph: MutableModule, target: GpuTarget, books: B
             return CopyFusion(graph, book, state).run()
         case "fusion-block-level-rewriter":
             return FusionBlockLevelRewriter(graph, book, state).run()
-    return PriorityFusion(graph, book, state, target.ids, target.users, target.recorded).run()
+    return PriorityFusion(
+        graph, book, state, target.ids, target.users, target.recorded, target.has_record
+    ).run()
 
 
 def _kind_of(instruction: MutableInstruction, target: GpuTarget) -> str:

@@ -40,13 +40,14 @@ class GpuTarget:
     """What the passes compiled for, and by which flags. ``ids`` are the unique ids of instructions
     before priority fusion, by computation and name, ``users`` those of instructions in their order
     by name, both as far as the dump has them; ``recorded`` is as much of the order of a record as
-    is to be followed."""
+    is to be followed, ``has_record`` whether there is one to compare with."""
 
     device: Device
     settings: GpuSettings = field(default_factory=GpuSettings)
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     users: Mapping[str, Sequence[str]] = field(default_factory=dict)
     recorded: RecordedOrder | None = None
+    has_record: bool = False
 
 
 def read_device(module: DumpedModule, device: Device | None = None) -> Device:

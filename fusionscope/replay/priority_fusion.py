@@ -92,6 +92,11 @@ class GpuJudge:
         refusal = self._refusal(Stage.EMITTER, pair, legal_only=is_wished)
         return refusal or check_in_place(self._in_place, pair) or NO_OBJECTION
 
+    @property
+    def has_wishes(self) -> bool:
+        """Whether a user wants any two fused."""
+        return bool(self._allowed)
+
     def is_wished(self, producer: MutableInstruction, consumer: MutableInstruction) -> bool:
         """Whether a user wants the two fused, whatever it costs."""
         if not self._allowed:
@@ -152,7 +157,8 @@ class PriorityFusion:
     ``ids`` are the unique ids of instructions by computation and name, which break ties; where
     there are none, their places in the text do. ``users`` are those of instructions by name in
     their order, as far as it is known: no text shows it. Where ``recorded`` is given, it says what
-    comes first of what is equal.
+    comes first of what is equal. The plan has events only where it ``tells_events``: each names all
+    users of a producer, every time that one of them changes.
     """
 
     graph: MutableModule
@@ -161,6 +167,7 @@ class PriorityFusion:
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     users: Mapping[str, Sequence[str]] = field(default_factory=dict)
     recorded: RecordedOrder | None = None
+    tells_events: bool = True
 
     def run(self) -> FusionPlan:
         decisions: list[Considered] = []
@@ -188,12 +195,19 @@ class _Run:
         self._computation = computation
         self._ids = _Ids(computation, parent.ids.get(computation.name, {}), parent.recorded)
         self._queue = _Queue(self._ids)
+        self._tells_events = parent.tells_events
         self._asks_all_users = parent.book.find(AllUsers.id) is not None
         negative = parent.book.find(NegativeBenefit.id)
         self._negative = negative if isinstance(negative, NegativeBenefit) else None
         self._decisions: dict[MutableInstruction, dict[MutableInstruction, Decision]] = {}
         # Those of them that the compiler has asked for, too.
         self._decided: dict[MutableInstruction, set[MutableInstruction]] = {}
+        # Producers that all their consumers could take when they were last asked.
+        self._taken: set[MutableInstruction] = set()
+        # What each consumer adds to the times of those of them that are estimated with all.
+        self._shares: dict[MutableInstruction, _Shares] = {}
+        # The consumers that the last fusion changed or removed, and its producer.
+        self._changed: tuple[MutableInstruction, ...] = ()
         # Of the producers that are to be scored again: the fusions that they now go into, and the
         # times of those consumers that are no more.
         self._new_consumers: dict[MutableInstruction, list[MutableInstruction]] = {}
@@ -267,23 +281,32 @@ class _Run:
             return INFINITE
         if producer.opcode == "constant":
             return None
-        refusal = self._refusal(producer)
+        refusal = None if self._is_still_taken(producer) else self._refusal(producer)
         if refusal is not None:
-            self.events.append(refusal)
+            self._tell(refusal)
             return self._priority_for_some(producer)
         gone = self._gone.get(producer)
-        consumers = self._new_consumers[producer] if gone is not None else list(producer.users)
-        unfused, fused = self._model.estimate(producer, consumers)
+        if gone is not None:
+            unfused, fused = self._model.estimate(producer, self._new_consumers[producer])
+        else:
+            unfused, fused = self._estimate_all(producer)
         before: Duration = 0
         if gone is not None:
             unfused, fused = unfused - gone.unfused, fused - gone.fused
             before = self._queue.priority(producer)
-        names = tuple(user.name for user in producer.users)
-        self.events.append(Scored(producer.name, names, fused, unfused))
+        if self._tells_events:
+            names = tuple(user.name for user in producer.users)
+            self._tell(Scored(producer.name, names, fused, unfused))
         benefit = before + unfused - fused
-        if any(self._judge.is_wished(producer, consumer) for consumer in producer.users):
+        if self._judge.has_wishes and any(
+            self._judge.is_wished(producer, consumer) for consumer in producer.users
+        ):
             return max(benefit, 0)
         return benefit
+
+    def _tell(self, event: Event) -> None:
+        if self._tells_events:
+            self.events.append(event)
 
     def _priority_for_some(self, producer: MutableInstruction) -> Duration | None:
         """That of fusing ``producer`` into some of its consumers only, which takes rules that a
@@ -305,8 +328,40 @@ class _Run:
         unfused, fused = self._model.estimate(producer, some)
         return unfused - fused - KERNEL_LAUNCH - self._model.time(producer).total
 
+    def _estimate_all(self, producer: MutableInstruction) -> Estimate:
+        """Of ``producer`` and all its consumers, from what is known of each of them."""
+        shares = self._shares.get(producer)
+        if shares is None:
+            shares = self._shares[producer] = _Shares()
+            for consumer in producer.users:
+                shares.add(consumer, self._model.share(producer, consumer))
+        unfused, fused = shares.total
+        return Estimate(KERNEL_LAUNCH + self._model.time(producer).total + unfused, fused)
+
+    def _is_still_taken(self, producer: MutableInstruction) -> bool:
+        """Whether all consumers can take ``producer``, where only those that changed must be asked:
+        a value with many users is scored again with each of them."""
+        new = self._new_consumers.get(producer)
+        if (
+            new is None
+            or producer not in self._taken
+            or any(
+                is_fusible_bitcast(each) or not self._decide(producer, each).allow for each in new
+            )
+        ):
+            return False
+        shares = self._shares.get(producer)
+        if shares is not None:
+            for each in self._changed:
+                shares.remove(each)
+            for each in new:
+                shares.add(each, self._model.share(producer, each))
+        return True
+
     def _refusal(self, producer: MutableInstruction) -> Refused | None:
         """Source: CanFuseWithAllNonBitcastUsers."""
+        self._taken.discard(producer)
+        self._shares.pop(producer, None)
         consumers = [user for user in producer.users if not is_fusible_bitcast(user)]
         for index, consumer in enumerate(consumers):
             decision = self._decide(producer, consumer)
@@ -315,6 +370,7 @@ class _Run:
                 others = tuple(each.message for each in later if not each.allow)
                 return Refused(producer.name, consumer.name, decision, others)
         if consumers:
+            self._taken.add(producer)
             return None
         message = AllUsers.only_bitcasts if producer.users else AllUsers.no_users
         return Refused(producer.name, "", AllUsers().refuse(message))
@@ -337,7 +393,7 @@ class _Run:
             triton.fused(fusion, identities[consumer], tiling)
             if tiling is not None:
                 give_to_triton(fusion, tiling)
-            self.events.append(Merged(fusion.name, producer.name, before))
+            self._tell(Merged(fusion.name, producer.name, before))
             self.decisions.append(
                 Considered(self._computation.name, producer.name, before, NO_OBJECTION, fusion.name)
             )
@@ -362,6 +418,7 @@ class _Run:
             self._invalidate(consumer)
         for each in to_score:
             self._estimate(each)
+        self._changed = (*consumers, producer)
         self._score(list(to_score))
         self._new_consumers.clear()
         self._gone.clear()
@@ -403,6 +460,8 @@ class _Run:
         """Source: InvalidateCaches."""
         self._decisions.pop(instruction, None)
         self._decided.pop(instruction, None)
+        self._taken.discard(instruction)
+        self._shares.pop(instruction, None)
         for operand in instruction.operands:
             if operand in self._decisions:
                 self._decisions[operand].pop(instruction, None)
@@ -422,22 +481,25 @@ class _Run:
             if not is_fusible_bitcast(producer):
                 others = [each for each in consumers if not is_fusible_bitcast(each)]
                 consumers = others or consumers
+            told = _Told(producer)
             for consumer in consumers:
-                self.decisions.append(self._considered(producer, consumer))
+                self.decisions.append(self._considered(told, consumer))
 
-    def _considered(self, producer: MutableInstruction, consumer: MutableInstruction) -> Considered:
+    def _considered(self, told: _Told, consumer: MutableInstruction) -> Considered:
+        producer = told.producer
         decision = self._decision(producer, consumer)
         cost: PairCost | None = None
         score = self._scores.get(producer)
         if is_fusible_bitcast(consumer) and not is_fusible_bitcast(producer):
             decision = AllUsers().refuse(AllUsers.only_bitcasts)
         elif decision.allow and score is not None:
-            cost = self._model.pair_cost(producer, consumer, score)
+            told.estimate = told.estimate or self._model.estimate(producer, producer.users)
+            cost = self._model.pair_cost(producer, consumer, score, told.estimate)
             decision = NegativeBenefit().refuse_by(cost)
         elif decision.allow:
-            refused = self._refusal(producer)
-            assert refused is not None, f"{producer.name} can be fused, but has no priority"
-            decision = AllUsers().refuse_because(refused.consumer, refused.decision)
+            told.refused = told.refused or self._refusal(producer)
+            assert told.refused is not None, f"{producer.name} can be fused, but has no priority"
+            decision = AllUsers().refuse_because(told.refused.consumer, told.refused.decision)
         return Considered(self._computation.name, producer.name, consumer.name, decision, cost=cost)
 
     def _fuse_constants(self) -> None:
@@ -462,6 +524,55 @@ class _Run:
                         is_recorded=False,
                     )
                 )
+
+
+class _Shares:
+    """What each consumer of a producer adds to the times of both, launches included. Durations that
+    are not infinite are whole numbers, so their sum does not depend on its order."""
+
+    def __init__(self) -> None:
+        self._known: dict[MutableInstruction, Estimate] = {}
+        self._infinite: set[MutableInstruction] = set()
+        self._unfused: Duration = 0
+        self._fused: Duration = 0
+
+    @property
+    def total(self) -> Estimate:
+        if not self._infinite:
+            return Estimate(self._unfused, self._fused)
+        own = [self._known[each] for each in self._infinite]
+        return Estimate(
+            self._unfused + sum(each.unfused for each in own),
+            self._fused + sum(each.fused for each in own),
+        )
+
+    def add(self, consumer: MutableInstruction, share: Estimate) -> None:
+        self.remove(consumer)
+        self._known[consumer] = share
+        if INFINITE in share:
+            self._infinite.add(consumer)
+        else:
+            self._unfused += share.unfused
+            self._fused += share.fused
+
+    def remove(self, consumer: MutableInstruction) -> None:
+        share = self._known.pop(consumer, None)
+        if share is None:
+            return
+        if consumer in self._infinite:
+            self._infinite.remove(consumer)
+        else:
+            self._unfused -= share.unfused
+            self._fused -= share.fused
+
+
+@dataclass(slots=True)
+class _Told:
+    """A producer that was not fused, with what there is to say of all its consumers at once."""
+
+    producer: MutableInstruction
+    estimate: Estimate | None = None
+    refused: Refused | None = None
 
 
 class _Ids:

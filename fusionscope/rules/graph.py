@@ -7,7 +7,7 @@ parameters of a fusion, of instructions in a computation, and of what is printed
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -171,6 +171,13 @@ class MutableInstruction:
         """The computation inside a fusion."""
         return self.called[0]
 
+    def holds(self, *opcodes: str) -> bool:
+        """Whether it is, or holds as a fusion, an instruction of one of ``opcodes``."""
+        if self.opcode != "fusion":
+            return self.opcode in opcodes
+        inside = self.fused.opcodes
+        return any(inside[opcode] for opcode in opcodes)
+
     @property
     def is_multi_output(self) -> bool:
         return self.opcode == "fusion" and self.fused.root.opcode == "tuple"
@@ -187,7 +194,9 @@ class MutableInstruction:
 
 class MutableComputation:
     """One computation; ``instructions`` in the order in which they were added, ``parameters`` in
-    that of their numbers. ``nesting`` is how deep fusions stood in fusions inside it at first."""
+    that of their numbers. ``opcodes`` counts instructions by opcode, so that no rule looks through
+    a large fusion for what is not in it. ``nesting`` is how deep fusions stood in fusions inside it
+    at first."""
 
     __slots__ = (
         "callers",
@@ -196,6 +205,7 @@ class MutableComputation:
         "module",
         "name",
         "nesting",
+        "opcodes",
         "parameters",
         "root",
     )
@@ -205,6 +215,7 @@ class MutableComputation:
         self.module = module
         self.footer = footer
         self.instructions: dict[MutableInstruction, None] = {}
+        self.opcodes: Counter[str] = Counter()
         self.parameters: list[MutableInstruction] = []
         self.root: MutableInstruction
         self.callers: dict[MutableInstruction, None] = {}
@@ -222,6 +233,7 @@ class MutableComputation:
         """Puts an instruction behind all others and makes it a user of its operands."""
         instruction.parent = self
         self.instructions[instruction] = None
+        self.opcodes[instruction.opcode] += 1
         if instruction.opcode == "parameter":
             self.parameters.append(instruction)
         for operand in instruction.operands:
@@ -268,6 +280,7 @@ class MutableComputation:
         instruction.predecessors, instruction.successors = [], []
         instruction.operands = []
         del self.instructions[instruction]
+        self.opcodes[instruction.opcode] -= 1
         if instruction.opcode == "parameter":
             self.parameters.remove(instruction)
         instruction.parent = None

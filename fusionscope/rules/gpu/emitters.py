@@ -107,6 +107,8 @@ def find_hero(body: FusionBody, root: MutableInstruction, emitters: Emitters) ->
     is none. Source: xla/service/gpu/ir_emission_utils.cc, FindNonTrivialHero."""
     if emitters is Emitters.V2023:
         return climb(root)
+    if not any(part.holds("concatenate", "reduce", "transpose") for part in body.parts):
+        return root
     hero = root
     while is_intermediate(hero, 1):
         above = body.resolve(hero.operands[0])

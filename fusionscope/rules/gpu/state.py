@@ -121,16 +121,22 @@ class Facts:
     @cached_property
     def shared_memory(self) -> int:
         """Bytes that its kernel takes. Source: SharedMemoryUsageNoCache."""
+        if not self._emitters.is_older and not self._instruction.holds("reduce", "transpose"):
+            return 0
         return sum(_shared_memory(each, self._device, self._emitters) for each in self._inside)
 
     @cached_property
     def reductions(self) -> int:
         """Reductions with an emitter of their own. Source: NumUnnestedReductionsNoCache."""
+        if not self._instruction.holds("reduce"):
+            return 0
         return sum(has_reduction_emitter(each, self._device) for each in self._inside)
 
     @cached_property
     def largest_reduction(self) -> int:
         """The most elements that a reduction of one array in it makes one of, 0 without one."""
+        if not self._instruction.holds("reduce"):
+            return 0
         return max((_reduced_elements(each) for each in self._inside), default=0)
 
 

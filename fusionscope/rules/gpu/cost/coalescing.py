@@ -13,6 +13,8 @@ from fusionscope.rules.properties import is_elementwise
 
 def spoils_coalescing(instruction: MutableInstruction) -> bool:
     """Whether it, or anything in it, transposes the minor dimension of more than a broadcast."""
+    if not instruction.holds("copy", "transpose"):
+        return False
     inside = instruction.fused.instructions if instruction.opcode == "fusion" else [instruction]
     return any(
         transposes_minor_dimension(each) and not _is_broadcast(each.operands[0]) for each in inside

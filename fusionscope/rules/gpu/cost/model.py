@@ -187,9 +187,15 @@ class CostModel:
         unfused = KERNEL_LAUNCH + self.time(producer).total
         fused: Duration = 0
         for consumer in consumers:
-            unfused += KERNEL_LAUNCH + self.time(consumer).total
-            fused += KERNEL_LAUNCH + self._pair(producer, consumer)
+            share = self.share(producer, consumer)
+            unfused += share.unfused
+            fused += share.fused
         return Estimate(unfused, fused)
+
+    def share(self, producer: MutableInstruction, consumer: MutableInstruction) -> Estimate:
+        """What one consumer adds to the times of a producer and its consumers."""
+        time = self.time(consumer).total
+        return Estimate(KERNEL_LAUNCH + time, KERNEL_LAUNCH + self._pair(producer, consumer))
 
     def estimate_multi_output(
         self, producer: MutableInstruction, consumer: MutableInstruction
@@ -280,15 +286,20 @@ class CostModel:
         return self._run_time(flops, bytes_read, written, read, write, launch)
 
     def pair_cost(
-        self, producer: MutableInstruction, consumer: MutableInstruction, benefit: Duration
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        benefit: Duration,
+        estimate: Estimate,
     ) -> PairCost:
-        """``benefit`` is what was expected of fusing ``producer`` into all of its consumers."""
+        """``benefit`` is what was expected of fusing ``producer`` into all of its consumers,
+        ``estimate`` what would be expected now."""
         pair = self._triton.identity(producer, consumer)
         tiling = self._triton.known_tiling(pair)
         return PairCost(
             benefit,
             len(producer.users),
-            self.estimate(producer, producer.users),
+            estimate,
             self.time(producer),
             self.time(consumer),
             self.pair_time(producer, consumer) if tiling is None else _of_tiling(tiling),
