@@ -33,7 +33,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = (1000, 2000, 4000, 8000, 16000, 32000)
-_SMALL = 50
+SMALL = 50
 COMMANDS = ("explain", "verify", "history", "diff")
 DEVICE = ROOT / "samples" / "devices" / "h100.txtpb"
 
@@ -415,7 +415,7 @@ def rows(options: argparse.Namespace, directory: Path) -> Iterator[str]:
     gc.disable()  # as the command line does
     for backend in options.backend or tuple(_STAGES):
         for command in COMMANDS:  # so that everything is imported
-            paths = dumps(directory, "optimizer", backend, _SMALL)
+            paths = dumps(directory, "optimizer", backend, SMALL)
             run(command, paths[: 1 + (command == "diff")])
         for shape in options.shape or tuple(SHAPES):
             for command in options.command or COMMANDS:

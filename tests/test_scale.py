@@ -1,0 +1,66 @@
+"""No command takes more than linear time, counted in the lines that Python executes."""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+PATH = Path(__file__).parent.parent / "benchmarks" / "scale.py"
+SIZES = (150, 300)
+MOST = 2.07  # times as many lines for twice as many instructions; the square would be 4
+
+spec = importlib.util.spec_from_file_location("benchmarks_scale", PATH)
+assert spec is not None and spec.loader is not None
+scale = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = scale  # where its dataclasses look for their module
+spec.loader.exec_module(scale)
+
+
+def count_lines(work: Callable[[], Any]) -> int:
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize(
+    ("shape", "backend", "command"),
+    [
+        ("fan-out", "cpu", "explain"),
+        ("equal readers", "cpu", "explain"),
+        ("shared constant", "cpu", "verify"),
+        ("wide loop", "cpu", "explain"),
+        ("wide fusion", "cpu", "explain"),
+        ("gradient", "cpu", "verify"),
+        ("fan-out", "cpu", "history"),
+        ("fan-out", "cpu", "diff"),
+        ("fan-out", "gpu", "verify"),
+    ],
+)
+def test_twice_the_instructions_take_twice_the_lines(
+    shape: str, backend: str, command: str, tmp_path: Path
+) -> None:
+    counts = []
+    for size in (scale.SMALL, *SIZES):  # the first one imports what the others only call
+        paths = []
+        for is_changed in (False, True)[: 1 + (command == "diff")]:
+            path = tmp_path / f"{size}-{is_changed}"
+            scale.write_dump(path, backend, scale.write_module(shape, size, is_changed=is_changed))
+            paths.append(path)
+        counts.append(count_lines(partial(scale.run, command, paths)))
+    assert counts[2] / counts[1] < MOST, counts
