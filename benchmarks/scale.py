@@ -317,7 +317,8 @@ def write_dump(directory: Path, backend: str, text: str) -> None:
     from fusionscope.dump import open_dump
     from fusionscope.hlo import parse
     from fusionscope.hlo.printer import to_text
-    from fusionscope.replay.passes import pick_books, read_settings, replay
+    from fusionscope.replay.chosen_rules import choose_rules
+    from fusionscope.replay.passes import read_settings, replay
 
     directory.mkdir(parents=True)
     start = directory / "module_0001.jit_scale"
@@ -331,7 +332,7 @@ def write_dump(directory: Path, backend: str, text: str) -> None:
     for label, _ in stages[:3]:
         write(label)
     (dumped,) = open_dump(directory).modules
-    settings, books = read_settings(dumped), pick_books(dumped)
+    settings, books = read_settings(dumped), choose_rules(dumped).books
     for label, pass_name in stages[3:]:
         if pass_name is not None:
             after = to_text(replay(pass_name, parse(text), settings, books).module)

@@ -63,4 +63,4 @@ def test_twice_the_instructions_take_twice_the_lines(
             scale.write_dump(path, backend, scale.write_module(shape, size, is_changed=is_changed))
             paths.append(path)
         counts.append(count_lines(partial(scale.run, command, paths)))
-    assert counts[2] / counts[1] < MOST, counts
+    assert counts[2] / counts[1] < MOST, (counts, counts[2] / counts[1])
