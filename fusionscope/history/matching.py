@@ -166,6 +166,11 @@ class _Matcher:
         # its workspace.
         self._packed: set[int] = set()
 
+    def _side(self, region: Region) -> Side:
+        laid_out = self._table.operations.laid_out
+        shapes = [laid_out(operation.statement.shape) for operation in region.operations]
+        return Side(region, self._table.kinds(region), shapes)
+
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
 
@@ -250,7 +255,7 @@ class _Matcher:
 
     def _evaluate_alone(self, region: Region) -> None:
         """Numbers the values of a region that has no counterpart."""
-        side = Side(region, self._table.kinds(region))
+        side = self._side(region)
         self._evaluate(side, {}, {}, is_second=False, apart=("alone", id(region)))
         self._keep_values(side)
 
@@ -258,7 +263,7 @@ class _Matcher:
         """As ``_match_region`` for two regions with the same text: of most stages, nearly all are.
         None for others."""
         regions = self._result.regions[0][one], self._result.regions[1][other]
-        sides = [Side(region, self._table.kinds(region)) for region in regions]
+        sides = [self._side(region) for region in regions]
         if sides[0].kinds != sides[1].kinds or any(
             a.body is not b.body and a.body.written != b.body.written
             for a, b in zip(regions[0].computations, regions[1].computations, strict=False)
@@ -286,7 +291,7 @@ class _Matcher:
         numbers of the first region's loop variables by those of the second's."""
         result = self._result
         a, b = (
-            Side(regions[computation], self._table.kinds(regions[computation]))
+            self._side(regions[computation])
             for regions, computation in zip(result.regions, (one, other), strict=True)
         )
         given = self._parameters(one, other, elements)

@@ -78,7 +78,7 @@ class Operations:
             # The same elements: a plain reshape, or another order in memory.
             if opcode == "reshape" or (opcode == "bitcast" and _moves_nothing(instruction)):
                 return "reshape", shape, operands
-            shape = self._laid_out(statement.shape)
+            shape = self.laid_out(statement.shape)
         return opcode, shape, operands, *self.details(instruction)
 
     def details(self, instruction: Instruction) -> tuple[Hashable, tuple[int, ...]]:
@@ -113,7 +113,7 @@ class Operations:
             plain = self._shapes[text] = plain_shape(text)
         return plain
 
-    def _laid_out(self, text: str) -> str:
+    def laid_out(self, text: str) -> str:
         """A shape with layouts, wherever it is in memory."""
         shape = self._layouts.get(text)
         if shape is None:

@@ -34,18 +34,18 @@ CERTAIN = frozenset({Step.VALUE, Step.USE, Step.PLACE})
 class Side:
     """One of the two regions, with what is known of each of its operations.
 
-    ``kinds`` say what is computed apart from operands, ``values`` what comes out, ``signatures``
-    what the operation itself gives where it only passes a value on, ``uses`` what is made of it,
-    ``unused`` being the use of what nothing is made of. ``unprinted`` are the names of constants
-    whose values the compiler left out.
+    ``kinds`` say what is computed apart from operands, ``shapes`` with which layouts, ``values``
+    what comes out, ``signatures`` what the operation itself gives where it only passes a value on,
+    ``uses`` what is made of it, ``unused`` being the use of what nothing is made of. ``unprinted``
+    are the names of constants whose values the compiler left out.
     """
 
     __slots__ = (
         "commutative", "idle", "kinds", "opcodes", "operations", "outputs", "passed_on", "region",
-        "signatures", "sources", "unprinted", "unused", "users", "uses", "values",
+        "shapes", "signatures", "sources", "unprinted", "unused", "users", "uses", "values",
     )  # fmt: skip
 
-    def __init__(self, region: Region, kinds: list[int]) -> None:
+    def __init__(self, region: Region, kinds: list[int], shapes: list[str]) -> None:
         self.region = region
         self.operations = region.operations
         self.opcodes = region.opcodes
@@ -56,6 +56,7 @@ class Side:
         self.passed_on = region.passed_on
         self.idle = region.idle
         self.kinds = kinds
+        self.shapes = shapes
         self.signatures: list[int] = []
         self.values: list[int] = []
         self.uses: list[int] = []
@@ -129,6 +130,7 @@ class Pairs:
 
     def match_values(self) -> None:
         """Pairs what computes the same; of more on one side, the rest stays free."""
+        self._pair_values(lambda s, i: (s.signatures[i], s.uses[i], s.idle[i], s.shapes[i]))
         self._pair_values(lambda s, i: (s.signatures[i], s.uses[i], s.idle[i]))
         self._pair_values(lambda s, i: (s.signatures[i], s.operations[i].name, s.idle[i]))
         self._pair_values(lambda s, i: (s.signatures[i], s.idle[i]))
@@ -343,6 +345,9 @@ class Pairs:
                 return own if side is b and own is not b.region.computation else None
             return computations.get(own, own)
 
+        self._pair_values(
+            lambda s, i: (s.signatures[i], home(s, i), s.uses[i], s.idle[i], s.shapes[i])
+        )
         self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.uses[i], s.idle[i]))
         self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.idle[i]))
         self.match_values()

@@ -369,6 +369,9 @@ def root_changed(text: str, random: Random) -> Injected | None:
     draft.bodies[computation.name].root = chosen.name
     what = f"{chosen.name} is the root of {computation.name}, was {computation.root.name}"
     told = dict.fromkeys((computation.root, chosen))
+    for each in (computation.root, chosen):  # what gives the elements of a tuple
+        gives = [*each.operands, *(called.root for called in each.called)]
+        told.update((element, None) for made in gives for element in (made, *made.operands))
     told |= _readers(module, [each for each in module.walk() if computation in each.called])
     names = tuple(each.name for each in told)
     return Injected(draft.text(), what, names, names)
