@@ -225,7 +225,7 @@ def read_baseline(path: Path, tolerance: Tolerance) -> Baseline:
     try:
         modules = tuple((_read_key(module), _read(module)) for module in content["modules"])
         return Baseline(modules, tolerance)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise UnusableInput(
             f"no baseline: something is missing or of another type ({error})",
             file=str(path),

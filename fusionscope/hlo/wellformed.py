@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from fusionscope.hlo.attributes import called_names, read_value, split_attributes
+from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.hlo.shape import Shape
 
 # How many computations they call at least.
@@ -196,6 +197,8 @@ def _ranked(written: _Written) -> str | None:
 
 
 _CHECKS: dict[str, Callable[[_Written], str | None]] = {
+    # A bitcast-convert to another width has another rank.
+    **dict.fromkeys((UNARY | BINARY) - {"bitcast-convert"}, _same),
     "broadcast": _broadcast,
     "concatenate": _concatenate,
     "convolution": _window,

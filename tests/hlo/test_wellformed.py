@@ -62,6 +62,7 @@ def test_what_fits_is_read(line):
         ("f32[8] reduce(p, z), dimensions={1}", "calls 0 computations, expected 1"),
         ("f32[16,4] concatenate(p, p), dimensions={7}", "which an array of rank 2 has not"),
         ("f32[16,4] concatenate(p, z), dimensions={0}", "has 0 sizes, expected 2"),
+        ("f32[32] negate(p)", "has operands and a result of different ranks"),
         ("f32[9,5] pad(p, z)", "has 0 paddings, expected 2"),
         ("f32[9,5] pad(p, z), padding=0_1x0", "entries such as 1_1"),
         ("f32[9,5] pad(p, z), padding=0_1", "has 1 paddings, expected 2"),
