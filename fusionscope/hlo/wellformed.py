@@ -130,7 +130,7 @@ def _concatenate(written: _Written) -> str | None:
 def _slice(written: _Written) -> str | None:
     value = written.attributes.get("slice")
     cuts = value[1:-1].split(",") if isinstance(value, str) and value.strip("{} ") else []
-    if not all(map(_CUT.fullmatch, cuts)):
+    if _lacks(written, "slice") or not all(map(_CUT.fullmatch, cuts)):
         return "has no slice= of entries such as [0:8:2]"
     return _counted("cuts", len(cuts), written.rank) or _ranked(written)
 
@@ -138,7 +138,7 @@ def _slice(written: _Written) -> str | None:
 def _pad(written: _Written) -> str | None:
     value = written.attributes.get("padding")
     pads = value.split("x") if isinstance(value, str) else []
-    if not all(map(_PADDING.fullmatch, pads)):
+    if _lacks(written, "padding") or not all(map(_PADDING.fullmatch, pads)):
         return "has no padding= of entries such as 1_1 or 1_1_0"
     return _counted("paddings", len(pads), written.rank) or _ranked(written)
 
@@ -184,6 +184,11 @@ def _same(written: _Written) -> str | None:
     ranks = {each.rank for each in written.operands} - {0}
     ranks |= {written.shape.rank} if written.shape.is_array else set()
     return "has operands and a result of different ranks" if len(ranks) > 1 else None
+
+
+def _lacks(written: _Written, key: str) -> bool:
+    """Whether an attribute is missing that only an operation on scalars can do without."""
+    return written.rank > 0 and key not in written.attributes
 
 
 def _counted(what: str, found: int, expected: int) -> str | None:

@@ -186,12 +186,12 @@ def test_shared_computations_are_looked_into_once():
     ("line", "told"),
     [
         ("y = f32[8] slice(x)", "no slice="),
-        ("y = f32[8] slice(x), slice={}", "does not slice each"),
+        ("y = f32[8] slice(x), slice={}", "0 cuts, expected 1"),
         ("y = f32[8] dynamic-update-slice(x)", "has 1 operands"),
         ("y = f32[16] concatenate(x, x), dimensions={7}", "dimensions={7}"),
         (
             "y = f32[] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={9}",
-            "rhs_contracting_dims that x has not",
+            "rhs_contracting_dims={9}, which an array of rank 1 has not",
         ),
     ],
 )
