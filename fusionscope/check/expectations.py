@@ -21,7 +21,7 @@ from fusionscope.history.outcomes import TOGETHER, Outcome
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _MOST = 4  # names in one line
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?b?)", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmg]?b?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

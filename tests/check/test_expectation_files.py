@@ -58,6 +58,7 @@ def test_a_table_of_a_pyproject(tmp_path: Path) -> None:
         (GOOD.replace("kernels = 3", "kernels = -1"), 8, "expected a whole number"),
         (GOOD.replace("kernels = 3", "kernels = true"), 8, "expected a whole number"),
         (GOOD.replace("kernels = 3", "bytes = '12 apples'"), 8, "expected a number of bytes"),
+        (GOOD.replace("kernels = 3", f"bytes = '{'9' * 400} GB'"), 8, "expected a number of bytes"),
         (GOOD.replace("kernels = 3", "fused = 'a, b'"), 8, "expected 'PRODUCER -> CONSUMER'"),
         (GOOD.replace("kernels = 3", "fused = 'a ->'"), 8, "expected 'PRODUCER -> CONSUMER'"),
         (GOOD.replace("kernels = 3", "one_kernel = []"), 8, "a list of operations"),
