@@ -216,22 +216,6 @@ def _conditional(instruction: Instruction) -> str | None:
     return None
 
 
-def _broadcast(instruction: Instruction) -> str | None:
-    operand = instruction.operands[0].shape
-    if operand.dimensions and "dimensions" not in instruction.attributes:
-        return f"{instruction.name} broadcasts {operand}, expected dimensions="
-    return None
-
-
-def _indexed(instruction: Instruction) -> str | None:
-    """A dynamic slice or update takes an index for each dimension, or one array of them."""
-    others = instruction.operands[2 if instruction.opcode == "dynamic-update-slice" else 1 :]
-    rank = instruction.operands[0].shape.rank
-    if len(others) == rank or (len(others) == 1 and others[0].shape.rank == 1):
-        return None
-    return f"{instruction.name} has {len(others)} indices, expected {rank}"
-
-
 def _reshape(instruction: Instruction) -> str | None:
     operand, shape = instruction.operands[0].shape, instruction.shape
     if not operand.is_array or not shape.is_array or None in operand.dimensions:
@@ -304,10 +288,8 @@ _RULES: dict[str, Callable[[Instruction], str | None]] = {
     **dict.fromkeys(_ONE_DIMENSION, _one_dimension),
     **dict.fromkeys(("async-start", "async-update", "async-done"), _asynchronous),
     **dict.fromkeys(("all-gather", "all-reduce", "all-reduce-start", "reduce-scatter"), _grouped),
-    **dict.fromkeys(("dynamic-slice", "dynamic-update-slice"), _indexed),
     **dict.fromkeys(("dynamic-reshape", "reshape"), _reshape),
     **dict.fromkeys(("infeed", "recv"), _several),
-    "broadcast": _broadcast,
     "conditional": _conditional,
     "custom-call": _constrained,
 }
