@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,11 @@ def test_nothing_stays_behind(tmp_path, end):
     command += ["--limit", "3" if end == "--limit" else "100"]
     names = {"TOLD": str(told), "TMPDIR": str(scratch)}
     with subprocess.Popen(
-        command, env=os.environ | names, stderr=subprocess.PIPE, text=True
+        command,
+        env=os.environ | names,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_DFL),  # nohup ignores it
     ) as process:
         while not told.exists():
             assert process.poll() is None

@@ -733,8 +733,9 @@ def _badly_formed(arguments: list[str], out: str) -> Iterator[tuple[str, str]]:
         if wanted == "sarif":
             for result in content["runs"][0]["results"]:
                 for place in result.get("locations", ()):
-                    uri = unquote(place["physicalLocation"]["artifactLocation"]["uri"])
-                    if uri.startswith(("/", "\\")) or ".." in uri.split("/") or ":" in uri:
+                    uri = place["physicalLocation"]["artifactLocation"]["uri"]
+                    named = unquote(uri)
+                    if named.startswith(("/", "\\")) or ".." in named.split("/") or ":" in uri:
                         yield "path outside", uri
     elif wanted == "junit":
         try:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,7 @@ def test_signals_end_all_and_leave_no_folder(tmp_path: Path, number: int) -> Non
         [sys.executable, "-c", code],
         env=os.environ | {"TMPDIR": str(scratch)},
         stderr=subprocess.DEVNULL,
+        preexec_fn=partial(signal.signal, number, signal.SIG_DFL),  # nohup ignores some
     )
     while not told.exists():
         assert process.poll() is None
