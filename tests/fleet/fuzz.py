@@ -815,7 +815,8 @@ def _meaning(module: Module) -> Counter[str]:
             )
             operands = [f"{operand.opcode} {operand.shape}" for operand in each.operands]
             root = "ROOT " if each is computation.root else ""
-            found[f"{root}{each.shape} {each.opcode} {operands} {attributes} {each.literal}"] += 1
+            literal = "".join((each.literal or "").split())
+            found[f"{root}{each.shape} {each.opcode} {operands} {attributes} {literal}"] += 1
     return found
 
 
