@@ -60,17 +60,28 @@ def find_problem(
     needed = _CALLS.get(opcode, 0)
     if needed and (called := len(called_names(attributes))) < needed:
         return f"calls {called} computations, expected {needed}"
+    # What compilers print has metadata at the end, and without them few texts are different.
+    own, metadata, _ = attributes.partition(", metadata=")
+    if opcode == "get-tuple-element" and operands:
+        return _element(operands[0], own) and _element(operands[0], attributes)
     check = _CHECKS.get(opcode)
     if check is None or not all(each.is_array for each in operands):
         return None
     if not operands:
         return "has no operands"
-    # What compilers print has metadata at the end, and without them few texts are different.
-    own, metadata, _ = attributes.partition(", metadata=")
     problem = check(_Written(opcode, operands, shape, _read(own)))
     if problem is None or not metadata:
         return problem
     return check(_Written(opcode, operands, shape, _read(attributes)))
+
+
+def _element(read: Shape, attributes: str) -> str | None:
+    index = split_attributes(attributes).get("index", "")
+    if not _SIZE.fullmatch(index):
+        return "has no index= of an element"
+    if read.is_tuple and int(index) >= len(read.elements):
+        return f"has index={index}, which a tuple of {len(read.elements)} has not"
+    return None
 
 
 @lru_cache(maxsize=4096)
@@ -220,4 +231,4 @@ _CHECKS: dict[str, Callable[[_Written], str | None]] = {
     "transpose": _transpose,
 }
 # The operations of which something is checked.
-CHECKED = frozenset(_CHECKS) | frozenset(_CALLS)
+CHECKED = frozenset(_CHECKS) | frozenset(_CALLS) | {"get-tuple-element"}

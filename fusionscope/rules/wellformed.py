@@ -14,8 +14,6 @@ _DEEPEST = 8
 def find_problem(instruction: MutableInstruction) -> str | None:
     """What an instruction lacks that its opcode cannot be without, in words."""
     opcode, operands = instruction.opcode, instruction.operands
-    if opcode == "get-tuple-element" and "index=" not in instruction.attributes_text:
-        return "has no index="
     if opcode == "fusion":
         count = len(instruction.fused.parameters)
         if count != len(operands):

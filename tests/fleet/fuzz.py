@@ -828,12 +828,17 @@ def _untold(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
     """``history`` and ``verify`` read every stage."""
     if case.arguments[0] != "history" or answer.code == 2 or len(open_modules(case)) > 1:
         return  # of several modules it reads the costliest
-    said = re.sub(r"\s", "", answer.out + answer.errors)
+    said = _plain(answer.out + answer.errors)
     for file in case.damaged:
         if not re.search(r"\.\d{4}\..*after_.*\.txt$", file.name) or not file.is_file():
             continue
-        if _module(file.read_bytes()) is None and file.name not in said:
+        if _module(file.read_bytes()) is None and _plain(file.name) not in said:
             yield "unreadable stage untold", file.name
+
+
+def _plain(text: str) -> str:
+    """Without what is wrapped or replaced on a screen."""
+    return re.sub(r"[^!-~]", "", text)
 
 
 # ---------------------------------------------------------------------------------------- main

@@ -78,3 +78,20 @@ def test_what_does_not_fit_is_refused_in_its_line(line, words):
         parse(TEXT.format(line), file="f.hlo").check()
     assert str(error.value).startswith("f.hlo:13:")
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ("", "has no index= of an element"),
+        (", indgx=0", "has no index= of an element"),
+        (", index=2", "has index=2, which a tuple of 2 has not"),
+    ],
+)
+def test_an_element_that_a_tuple_has_not_is_refused_in_its_line(attributes, words):
+    text = (
+        "HloModule m\n\nENTRY e {\n  t = (f32[2], f32[3]) parameter(0)\n"
+        f"  ROOT g = f32[2] get-tuple-element(t){attributes}\n}}\n"
+    )
+    with pytest.raises(UnusableInput, match=f"5:3: get-tuple-element g {words}"):
+        parse(text)
