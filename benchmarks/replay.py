@@ -25,12 +25,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from timing import least  # noqa: E402
 
 from fusionscope.dump import open_dump  # noqa: E402
-from fusionscope.replay.passes import (  # noqa: E402
-    find_runs,
-    pick_books,
-    read_settings,
-    replay,
-)
+from fusionscope.replay.chosen_rules import choose_rules  # noqa: E402
+from fusionscope.replay.passes import find_runs, read_settings, replay  # noqa: E402
 
 PROGRAMS = [f"benchmarks/layers.py:{layers}" for layers in (9, 17, 34, 68)]
 PROGRAMS += [f"samples/programs/{name}.py" for name in ("attention", "cartpole", "reductions")]
@@ -77,7 +73,7 @@ def dump(program: str, directory: Path, target: str, python: str) -> None:
 def replay_all(directory: Path) -> int:
     """The number of instructions before the first fusion pass."""
     (module,) = [each for each in open_dump(directory).modules if find_runs(each)]
-    runs, settings, books = find_runs(module), read_settings(module), pick_books(module)
+    runs, settings, books = find_runs(module), read_settings(module), choose_rules(module).books
     for run in runs:
         replay(run.pass_name, module.read(run.before), settings, books)
     return module.read(runs[0].before).instruction_count
