@@ -5,8 +5,8 @@
 Needs a Python with jax. Compiles a transformer of 9, 17 and 34 layers for CPU, with and without the
 library rewriter, and holds the diff of both final modules against the compiler's parser reading
 them, and its time for an instruction against that of the smaller ones. ``history`` of each
-DIRECTORY is held against the SECONDS that its compile took (tests/fleet/make.py notes them in
-manifest.json). Figures are processor time, the least of all rounds. Prints Markdown tables.
+DIRECTORY is held against the SECONDS that its compile took (tools/conformance/make_fleet.py notes
+them in manifest.json). Figures are processor time, the least of all rounds. Prints Markdown tables.
 """
 
 import argparse

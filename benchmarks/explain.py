@@ -3,7 +3,7 @@
     python benchmarks/explain.py [--rounds N] [--dump DIRECTORY --seconds SECONDS]...
 
 Start-up and a small explanation are held against a Python that does nothing; ``explain`` of each
-DIRECTORY against the SECONDS that its compile took (tests/fleet/make.py notes them in
+DIRECTORY against the SECONDS that its compile took (tools/conformance/make_fleet.py notes them in
 manifest.json). For each, also the memory that it takes to hold every stage at once, with all
 operands resolved. All of it is run in turn, round after round; the figures are medians. Prints a
 Markdown table.

@@ -3,7 +3,7 @@
 A dump does not name its compiler. Its file names tell which pass follows which, and every pipeline
 leaves a stage before its first pass, whatever the program. A version of XLA that moves a pass or
 begins a pipeline with another one thus leaves a mark. Those below were found by compiling the same
-programs with each of the versions; `tests/versions/find_marks.py` does so again.
+programs with each of the versions; `tools/conformance/find_marks.py` does so again.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """What differs between two modules: one known change at a time, by hand and in the samples."""
 
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fleet"))
-
 from matching import INJECTIONS, check_injected, check_mutants, check_same, faults
 
 from fusionscope.dump import open_dump
@@ -31,7 +27,7 @@ SAMPLES = sorted(DUMPS.glob("*/*"))
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
 def test_exactly_what_was_changed(dump):
     """First, pre-fusion and final stage, with other texts made of them; see
-    tests/fleet/matching.py for what must be told of each."""
+    tools/conformance/matching.py for what must be told of each."""
     (module,) = open_dump(dump).modules
     counts: Counter[str] = Counter()
     for seed in (1, 2):

@@ -1,13 +1,9 @@
 """Which instruction is which: small modules by hand, and every stage of the sample dumps."""
 
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fleet"))
-
 from matching import check_stages, faults
 
 from fusionscope.dump import open_dump
@@ -602,7 +598,7 @@ def test_what_is_still_there_is_read_in_the_place_of_another():
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
 def test_every_stage_of_the_samples(dump):
-    """The checks of tests/fleet/matching.py, each true of any two modules."""
+    """The checks of tools/conformance/matching.py, each true of any two modules."""
     (dumped,) = open_dump(dump).modules
     counts: Counter[str] = Counter()
     assert list(check_stages(dumped, counts)) == []

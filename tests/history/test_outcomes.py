@@ -1,14 +1,10 @@
 """Whether pairs were fused, held against the compiler's records, against names, and by hand."""
 
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fleet"))
-
 from outcomes import check_explorer, check_names, check_record
 
 from fusionscope.dump import open_dump
@@ -25,7 +21,7 @@ def identifier(path: Path) -> str:
 
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
 def test_no_record_and_no_name_says_otherwise(dump):
-    """The three checks of tests/fleet/outcomes.py, each independent of how values are numbered."""
+    """The three checks of outcomes.py, each independent of how values are numbered."""
     (module,) = open_dump(dump).modules
     counts: Counter[str] = Counter()
     for check in (check_record, check_explorer, check_names):

@@ -1,14 +1,10 @@
 """Whether two modules say the same: pairs of small modules, and the check that backs `diff`."""
 
-import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fleet"))
-
 import notations
+import pytest
 from matching import check_notations
 
 from fusionscope.dump import open_dump
@@ -254,7 +250,7 @@ def test_sharding(text, expected):
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
 def test_notations_and_changes(dump):
     """The final stage in other notations, and with an attribute, a root, an element of a tuple or
-    a sharding changed; renamed and in another order. See tests/fleet/matching.py."""
+    a sharding changed; renamed and in another order. See tools/conformance/matching.py."""
     (module,) = open_dump(dump).modules
     counts: Counter[str] = Counter()
     assert list(check_notations(module, 1, counts, plain=False)) == []

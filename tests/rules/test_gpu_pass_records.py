@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpu_pass_records import DIRECTORY, Record, read_records
-
-RECORDS = {
-    f"{file.stem}.{index}": record
-    for file in sorted(DIRECTORY.glob("*.hlo"))
-    for index, record in enumerate(read_records(file))
-}
+from gpu_pass_records import RECORDS, Record
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-from functools import lru_cache
-
 import pytest
-from gpu_records import Programs, all_programs, read_steps
-from test_gpu_examples import read_card
+from gpu_records import DIFFERENT, Programs, all_programs, card, settings_of, steps_of
 
 from fusionscope.dump.device import Device
 from fusionscope.dump.priority_fusion import Step
@@ -17,7 +12,7 @@ from fusionscope.replay.priority_fusion import PriorityFusion
 from fusionscope.replay.priority_record import compare_with_record, recorded_order
 from fusionscope.rules.gpu.emitters import is_generic_triton
 from fusionscope.rules.gpu.fusion import GPU_FUSION
-from fusionscope.rules.gpu.state import GPU_SETTINGS, GpuSettings, GpuState
+from fusionscope.rules.gpu.state import GpuSettings, GpuState
 from fusionscope.rules.graph import MutableModule
 from fusionscope.rules.rule import Rule, RuleBook
 
@@ -27,23 +22,6 @@ RECORDS = [
     for target in programs.targets
     for name in programs.texts
 ]
-# What the replay does otherwise than the compiler, by the file.
-DIFFERENT = {
-    "complex_logarithms": "the table of cycles has none of them, as passes before write them anew",
-    "scales": "Triton moves elements of f8e8m0fnu since 0.12",
-    "infinite_times": "a priority that was infinite becomes none, when it should stay what it is",
-}
-card = lru_cache(read_card)
-steps_of = lru_cache(read_steps)
-
-
-def settings_of(programs: Programs) -> GpuSettings:
-    unroll = re.search(r"max_unroll_factor=(\d+)", programs.flags)
-    return replace(
-        GPU_SETTINGS[f"gpu-{programs.version}"],
-        max_unroll=int(unroll[1]) if unroll else 32,
-        has_heroless_triton="heroless_priority_fusion=true" in programs.flags,
-    )
 
 
 def difference(

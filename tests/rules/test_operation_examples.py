@@ -1,89 +1,14 @@
-"""The rules about operations and siblings decide what their examples say, and leave the rest.
-
-What a rule decides is allowed or refused: that word comes first in the reason of an example. Some
-rules of these passes are about what happens, not asked about each operation; an example of theirs
-says what the module looks like afterwards. Types of library fusions that are not the usual ones
-stand in an example as ``// types: DOT, ELTWISE``.
-"""
-
-import re
-from collections.abc import Iterator
-from typing import Any
+"""The rules about operations and siblings decide what their examples say, and leave the rest."""
 
 import pytest
+from operation_examples import BOOKS, EXAMPLES, Book, check, library_fusions
 
 from fusionscope.hlo import parse
 from fusionscope.replay.passes import Settings, replay
-from fusionscope.replay.plan import FusionPlan
-from fusionscope.rules.cpu.multi_output import CPU_MULTI_OUTPUT
-from fusionscope.rules.cpu.wrapper import CPU_WRAPPER
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.rules.graph import MutableInstruction, MutableModule
 from fusionscope.rules.library.ynn import YNN, YNN_0_10, YNN_0_11
-from fusionscope.rules.rule import RuleBook
 
-Book = RuleBook[Any]
-
-_NUMBER = re.compile(r"\.\d+$")
-
-BOOKS: tuple[Book, ...] = (YNN, CPU_WRAPPER, CPU_MULTI_OUTPUT)
-EXAMPLES = [
-    (book, rule.id, example)
-    for book in BOOKS
-    for rule in book
-    for example in read_examples(rule.id)
-]
 NAMES = [f"{id}: {example.why}" for _, id, example in EXAMPLES]
-# Rules whose examples say whether two operations (or one) end in a library fusion: what it is that
-# the rule decides.
-ENDS_INSIDE = {
-    "lib-starters": True,
-    "lib-individual": False,
-    "lib-grow": True,
-    "lib-trailing-moves": False,
-}
-# Rules because of which the pass never comes to two siblings.
-NEVER_MEET = {"cpu-mof-worklist", "cpu-mof-fusible"}
-
-
-def run(example: Example, book: Book) -> FusionPlan:
-    types = re.search(r"^// types: (.+)$", example.text, re.MULTILINE)
-    settings = Settings(frozenset(types[1].split(", "))) if types else Settings()
-    return replay(book.pass_name, parse(example.text), settings, (book,))
-
-
-def library_fusions(plan: FusionPlan) -> Iterator[MutableInstruction]:
-    for computation in MutableModule(plan.module).post_order():
-        for instruction in computation.post_order():
-            if instruction.is_custom_fusion:
-                yield instruction
-
-
-def check(id: str, example: Example, book: Book) -> None:
-    plan = run(example, book)
-    pair = example.producer, example.consumer or example.producer
-    if id in ENDS_INSIDE:
-        held = [
-            {_NUMBER.sub("", each.name) for each in fusion.fused.instructions}
-            for fusion in library_fusions(plan)
-        ]
-        inside = any(set(pair) <= names for names in held)
-        assert inside == (example.is_decided == ENDS_INSIDE[id])
-        return
-    found = {
-        (each.decision.rule, each.decision.allow, each.fusion is not None)
-        for each in plan.decisions
-        if (each.producer, each.consumer) == pair
-    }
-    if id in NEVER_MEET and example.is_decided:
-        assert not found and pair[::-1] not in {(e.producer, e.consumer) for e in plan.decisions}
-    elif example.is_decided:
-        is_allowed = example.why.startswith("allowed, ")
-        assert (id, is_allowed, is_allowed) in found
-    else:
-        rules = {rule for rule, *_ in found}
-        assert id not in rules
-        assert example.instead in rules
 
 
 @pytest.mark.parametrize(("book", "id", "example"), EXAMPLES, ids=NAMES)

@@ -10,9 +10,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from gpu_examples import read_card
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_gpu_examples import read_card
 from tile_records import given_tiles, read_modules, read_tiles
 
 from fusionscope.dump import DumpedModule, open_dump

@@ -1,6 +1,6 @@
 """Finds out how many clock cycles the GPU cost model counts for each elementwise operation.
 
-    PYTHONPATH=. python tests/rules/cycles_probe.py --cuda PATH ... [--rocm PATH ...] [--check]
+    python tools/conformance/cycles_probe.py --cuda PATH ... [--rocm PATH ...] [--check]
 
 ``PATH`` is a Python that has jax and its plugin for that platform; no GPU is needed, only the
 libraries that the plugin is linked with. The figures are written to
@@ -34,7 +34,7 @@ from fusionscope.rules.gpu.cost.cycles import cycles_of
 # Opcode and element type of the result.
 Key = tuple[str, str]
 
-TABLE = Path(__file__).parents[2] / "fusionscope/rules/gpu/cost/cycles.toml"
+TABLE = Path(__file__).resolve().parents[2] / "fusionscope/rules/gpu/cost/cycles.toml"
 
 # What a device can be, by platform, and first what no device is. All that the compiler has no
 # profile of count as that one does, and need none in the table.
@@ -119,7 +119,7 @@ _HEADER = """\
 # The clock cycles that XLA's GPU cost model counts for an element of the result of an operation, by
 # architecture, element type of the result and opcode. The source is what compilers recorded:
 # {compilers}.
-# Written by tests/rules/cycles_probe.py, which measures each of them.
+# Written by tools/conformance/cycles_probe.py, which measures each of them.
 #
 # absent: for an operation that is not listed. unknown: for an architecture that is not listed."""
 

@@ -1,8 +1,8 @@
 """Collects the names of all passes and flags of the known versions, for fusionscope/versions.
 
-    python tests/versions/collect_names.py --source XLA_CHECKOUT --dumps DIR --logs DIR > names.toml
+    python tools/conformance/collect_names.py --source XLA --dumps DIR --logs DIR > names.toml
 
-XLA_CHECKOUT is a git repository of XLA of about the newest version; its classes say what they are
+XLA is a git repository of XLA of about the newest version; its classes say what they are
 called. DIR of `--dumps` holds dumps of all versions (CPU and GPU, with config.pbtxt), that of
 `--logs` what compilers print with TF_CPP_VMODULE=hlo_pass_pipeline=2, TF_CPP_MAX_LOG_LEVEL=0 and
 TF_CPP_MIN_LOG_LEVEL=0: each pass that ran, whether it changed anything or not.

@@ -1,6 +1,6 @@
 """Compares fusionscope's parser with the compiler's own on the HLO texts of XLA's test sources.
 
-    python tests/fleet/conformance.py XLA
+    python tools/conformance/conformance.py XLA
 
 Needs a Python with jaxlib 0.12. XLA is a checkout of XLA's sources. It is searched for, each text
 once:

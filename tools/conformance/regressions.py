@@ -1,6 +1,6 @@
 """Changes that make a program worse, and changes that do not: a baseline has to tell them apart.
 
-    python tests/fleet/regressions.py OUT --python 0.12=PATH [--python 0.10=PATH]
+    python tools/conformance/regressions.py OUT --python 0.12=PATH [--python 0.10=PATH]
         [--python 0.10.1=PATH] [--only GLOB]
 
 Every program is compiled as it is and as changed, and the second dump is checked against a baseline

@@ -1,6 +1,6 @@
 """Keeps the tiles that the real compiler logs of the kernels in ``tile_records/``, for the tests.
 
-    PYTHONPATH=. python tests/rules/tile_records.py --python PATH [--check]
+    python tools/conformance/tile_records.py --python PATH [--check]
 
 ``PATH`` is a Python that has jax 0.12 and its plugin for CUDA; no GPU is needed. Each module of
 ``kernels.hlo`` ends in a kernel for Triton that was given its tiles. ``kernels.txt`` has, for each
@@ -18,7 +18,7 @@ from collections import defaultdict
 from pathlib import Path
 from unittest import mock
 
-DIRECTORY = Path(__file__).parent / "tile_records"
+DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "rules" / "tile_records"
 _MODULE = re.compile(r"^HloModule ([\w.\-]+)", re.MULTILINE)
 _GIVEN = re.compile(r'"output_tiles":\[\{"sizes":\[([^\]]*)\]')
 _ROOT = re.compile(r"^  ROOT ([\w.]+) = ", re.MULTILINE)

@@ -1,6 +1,6 @@
 """Makes the rules of priority fusion, and all that they are made of, wrong in turn.
 
-    PYTHONPATH=. python tests/rules/gpu_mutants.py [--only MODULE | book]
+    python tools/conformance/gpu_mutants.py [--only MODULE | book]
 
 A rule is removed, inverted, or swapped with the next one; a threshold, or another number, is one
 more or less; a function has an operator, a comparison, a condition or a message turned round or
@@ -27,11 +27,10 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 from unittest import mock
 
-import mutants
-import test_gpu_examples as examples
-import test_tiling
-from gpu_records import all_programs
-from test_gpu_records import DIFFERENT, card, settings_of, steps_of
+import cpu_mutants as mutants
+import gpu_examples as examples
+from gpu_records import DIFFERENT, all_programs, card, settings_of, steps_of
+from loading import load
 
 from fusionscope.dump import open_dump
 from fusionscope.dump.priority_fusion import Step
@@ -51,7 +50,9 @@ from fusionscope.rules.rule import Rule, RuleBook
 
 Book = RuleBook[Rule]
 
-SAMPLES = Path(__file__).parents[2] / "samples" / "dumps"
+_ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = _ROOT / "samples" / "dumps"
+TILING = _ROOT / "tests" / "rules" / "test_tiling.py"
 _GPU = "fusionscope.rules.gpu."
 MODULES = tuple(
     _GPU + name
@@ -235,7 +236,7 @@ def judges() -> Iterator[Judge]:
     own += [(examples.ONLY_HERE, each) for each in read_examples(f"{examples.ONLY_HERE}-gpu")]
     for id, example in own:
         yield Judge(f"{id}: {example.why}", partial(_as_it_says, id, example))
-    yield from _tests_of(test_tiling)
+    yield from _tests_of(load(TILING))
     for programs in all_programs():
         if programs.name in DIFFERENT:
             continue

@@ -1,6 +1,6 @@
 """Holds the bytes of each launch against the compiler's own count.
 
-    python tests/fleet/bytes.py DUMPS... [--show CAUSE]
+    python tools/conformance/bytes.py DUMPS... [--show CAUSE]
 
 Each of DUMPS is a dump, or a directory with dumps in it. Each launch of a final module is cut out
 into a module of its own, which ``hlo_module_cost_analysis`` of jaxlib counts.
@@ -18,8 +18,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import jax
 from jaxlib import _hlo, _jax

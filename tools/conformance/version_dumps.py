@@ -1,18 +1,18 @@
 """Makes the dumps of a version without rules, and the names of the stages of all versions.
 
-python tests/versions/make_dumps.py dumps --python PATH     (jax 0.7.2 with the CUDA plugin)
-python tests/versions/make_dumps.py stages --dumps DIR      (DIR/VERSION/TARGET/PROGRAM)
+python tools/conformance/version_dumps.py dumps --python PATH     (jax 0.7.2 with the CUDA plugin)
+python tools/conformance/version_dumps.py stages --dumps DIR      (DIR/VERSION/TARGET/PROGRAM)
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "samples"))
+from loading import load
 
-import make as samples  # noqa: E402
-
+ROOT = Path(__file__).resolve().parents[2]
+VERSIONS = ROOT / "tests" / "versions"
+samples = load(ROOT / "samples" / "make.py")
 samples.LARGE = 1024  # bytes; small dumps are enough here
 
 BATCHES = (
@@ -32,14 +32,14 @@ def main() -> None:
     if options.what == "dumps":
         for batch in BATCHES:
             for program in batch.programs:
-                samples.make(batch, program, options.python, HERE / "dumps")
+                samples.make(batch, program, options.python, VERSIONS / "dumps")
         return
     for folder in sorted(options.dumps.glob(f"*/*/{PROGRAM}")):
         target, version = folder.parent.name, folder.parent.parent.name
         found = sorted(folder.glob("module_*.jit_program.*.txt"))
         labels = [each.name.partition(".jit_program.")[2] for each in found]
         stages = [each for each in labels if ".after_" in each or each.endswith(ENDS)]
-        (HERE / "stages" / f"{target}-{version}.txt").write_text("\n".join(stages) + "\n")
+        (VERSIONS / "stages" / f"{target}-{version}.txt").write_text("\n".join(stages) + "\n")
 
 
 if __name__ == "__main__":

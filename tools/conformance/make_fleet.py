@@ -1,8 +1,9 @@
 """Compiles a fleet of real dumps, for tests that need hundreds of modules of every kind.
 
-    python tests/fleet/make.py OUT --python 0.12=PATH [--python 0.11=PATH] [--python 0.10=PATH]
-        [--only GLOB] [--targets NAME,NAME] [--held-out | --large]
-    python tests/fleet/make.py OUT --python 0.4.35=PATH --python 0.4.34=PATH --older-passes
+    python tools/conformance/make_fleet.py OUT --python 0.12=PATH [--python 0.11=PATH]
+        [--python 0.10=PATH] [--only GLOB] [--targets NAME,NAME] [--held-out | --large]
+    python tools/conformance/make_fleet.py OUT --older-passes --python 0.4.35=PATH
+        --python 0.4.34=PATH
 
 Each dump goes to OUT/<target>/<program>[+<variant>]/, and OUT/manifest.json says what each is. The
 programs are those of samples/ and of programs/ here; some need flax, equinox, optax, gymnax or

@@ -1,7 +1,8 @@
 """Runs every command on damaged and hostile inputs, and holds what it answers against what must
 always be true.
 
-    python tests/fleet/fuzz.py [--count 1000] [--start 0] [--seed 0] [--processes] [--keep DIR]
+    python tools/conformance/fuzz.py [--count 1000] [--start 0] [--seed 0] [--processes]
+        [--keep DIR]
 
 Each case is a dump, a text, a plan, expectations, a baseline, a description of a GPU or a study,
 damaged in one to three places, and a command that reads it. A case is made of the seed and its
@@ -52,7 +53,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, ParseTable, parse, read, to_text
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
-RECORDS = Path(__file__).resolve().parents[1] / "rules"
+RECORDS = Path(__file__).resolve().parents[2] / "tests" / "rules"
 LIMIT_CPU_S = 20.0
 LARGEST_BYTES = 4 << 30  # of memory
 SMALL_BYTES = 9_000  # of texts that are damaged alone

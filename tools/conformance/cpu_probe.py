@@ -1,6 +1,6 @@
 """Holds the replays of three CPU passes against the compiler itself, on many small modules.
 
-    python tests/rules/probe.py --python PATH [--python PATH ...] [--only PASS]
+    python tools/conformance/cpu_probe.py --python PATH [--python PATH ...] [--only PASS]
 
 ``PATH`` is a Python that has jax. It compiles each module with all passes left out but the one in
 question (for multi-output fusion also those that make fusions), and the replay of the module that
@@ -21,7 +21,7 @@ from itertools import chain, groupby, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from compiling import books_of, compile_all, version_of
+from cpu_compiling import books_of, compile_all, version_of
 
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput

@@ -1,6 +1,6 @@
 """Finds which pass follows which in the dumps of some versions only.
 
-    python tests/versions/find_marks.py DIR TARGET      (DIR/VERSION/TARGET/PROGRAM)
+    python tools/conformance/find_marks.py DIR TARGET      (DIR/VERSION/TARGET/PROGRAM)
 
 Prints a line for each place: under each version `A` where all programs show it, `s` where some do.
 """

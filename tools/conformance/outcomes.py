@@ -1,6 +1,6 @@
 """Holds outcomes against what the compiler recorded, and against names.
 
-    python tests/fleet/outcomes.py DUMPS...
+    python tools/conformance/outcomes.py DUMPS...
 
 Each of DUMPS is a dump, or a directory with dumps in it. Three checks, each independent of how
 values are numbered:
@@ -9,7 +9,7 @@ values are numbered:
   where the record has a step for it, and only there. Constants of one element are fused without a
   step, and bitcasts are no ends of pairs.
 - Fusion Explorer records (all backends). The same, for each pass that makes such a record.
-- Names and metadata (``tests/history/by_names.py``), between the stage before fusion and the final
+- Names and metadata (``by_names.py``), between the stage before fusion and the final
   one.
 
 Prints every disagreement, then counts for each of DUMPS. Exits with 1 where there is one that is
@@ -22,9 +22,6 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "history"))
 
 from by_names import Judge
 

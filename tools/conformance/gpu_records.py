@@ -1,6 +1,6 @@
 """Keeps what the real compiler recorded of the modules in ``gpu_records/``, for the tests.
 
-    PYTHONPATH=. python tests/rules/gpu_records.py --python 0.12=PATH --python 0.11=PATH [--check]
+    python tools/conformance/gpu_records.py --python 0.12=PATH --python 0.11=PATH [--check]
 
 Each ``PATH`` is a Python that has that jax and its plugin for CUDA; no GPU is needed. Each file
 ``NAME.hlo`` holds modules; a first line ``// targets: h100 b200`` says for which devices of
@@ -16,15 +16,25 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+
+from gpu_examples import read_card
 
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Step
 from fusionscope.rules.examples import read_examples
 from fusionscope.rules.gpu.fusion import GPU_FUSION
+from fusionscope.rules.gpu.state import GPU_SETTINGS, GpuSettings
 
-DIRECTORY = Path(__file__).parent / "gpu_records"
+DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "rules" / "gpu_records"
 EXAMPLES = "examples"
+# What the replay does otherwise than the compiler, by the file.
+DIFFERENT = {
+    "complex_logarithms": "the table of cycles has none of them, as passes before write them anew",
+    "scales": "Triton moves elements of f8e8m0fnu since 0.12",
+    "infinite_times": "a priority that was infinite becomes none, when it should stay what it is",
+}
 _NEWEST = "0.12"
 _MORE_TRIES = 3  # jaxlib 0.11 crashes at times, where it scores several producers at once
 _HEADING = re.compile(r"^// (\w+): (.+)$", re.MULTILINE)
@@ -101,6 +111,19 @@ def read_steps(file: Path) -> dict[str, tuple[Step, ...]]:
         name, *lines = part.strip().splitlines()
         found[name] = tuple(map(read_step, lines))
     return found
+
+
+card = lru_cache(read_card)
+steps_of = lru_cache(read_steps)
+
+
+def settings_of(programs: Programs) -> GpuSettings:
+    unroll = re.search(r"max_unroll_factor=(\d+)", programs.flags)
+    return replace(
+        GPU_SETTINGS[f"gpu-{programs.version}"],
+        max_unroll=int(unroll[1]) if unroll else 32,
+        has_heroless_triton="heroless_priority_fusion=true" in programs.flags,
+    )
 
 
 def main() -> None:

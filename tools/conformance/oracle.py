@@ -1,6 +1,6 @@
 """Compares fusionscope's reading of HLO text with that of the compiler's own parser.
 
-    python tests/fleet/oracle.py DUMPS...
+    python tools/conformance/oracle.py DUMPS...
 
 Needs a Python with jaxlib 0.12. Each of DUMPS is a file or a directory that is searched for HLO
 text (`.txt`, `.txt.gz`); equal texts of one directory are compared once. For every text:
@@ -23,8 +23,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Computation, Module, parse, to_text

@@ -1,6 +1,6 @@
 """Holds the replay of the passes around priority fusion against the compiler, on random modules.
 
-    PYTHONPATH=. python tests/rules/gpu_pass_probe.py --python PATH [--only PASS] [--count N]
+    python tools/conformance/gpu_pass_probe.py --python PATH [--only PASS] [--count N]
         [--seed N] [--keep DIRECTORY]
 
 ``PATH`` is a Python that has jax and its plugin for CUDA; no GPU is needed. Each pass runs alone on
@@ -18,7 +18,7 @@ from math import prod
 from pathlib import Path
 from random import Random
 
-from compiling import version_of
+from cpu_compiling import version_of
 from gpu_compiling import run_all
 from gpu_pass_records import difference, replay
 

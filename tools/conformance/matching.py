@@ -1,14 +1,14 @@
 """Holds matched stages against what must be true of them, whatever the compiler did.
 
-    python tests/fleet/matching.py [--mutants | --final-mutants] DUMPS...
+    python tools/conformance/matching.py [--mutants | --final-mutants] DUMPS...
 
 Each of DUMPS is a dump, or a directory with dumps in it. Every stage is matched with the next one:
 each instruction of both must have exactly one fate, each opcode that changed and each fusion that
 came or went must be told. With ``--mutants``, the first, the pre-fusion and the final stage of each
-module are also matched with other texts made of them (``tests/history/mutations.py``): those that
+module are also matched with other texts made of them (``mutations.py``): those that
 say the same must show no difference, those with one known change exactly that one. So is the final
 stage with other notations, and with other attributes, roots and elements of tuples
-(``tests/history/notations.py``): whatever is another notation must show no difference, and for all
+(``notations.py``): whatever is another notation must show no difference, and for all
 else something must be told of the instructions concerned. ``--final-mutants`` does the latter, and
 no stages.
 
@@ -24,9 +24,6 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 from time import process_time
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "history"))
 
 import mutations
 import notations

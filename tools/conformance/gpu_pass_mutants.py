@@ -1,6 +1,6 @@
 """Makes the rules of the passes around priority fusion wrong in turn.
 
-    PYTHONPATH=. python tests/rules/gpu_pass_mutants.py [--only MODULE | book]
+    python tools/conformance/gpu_pass_mutants.py [--only MODULE | book]
 
 As ``gpu_mutants.py`` does for priority fusion; here the examples of the rules
 have to notice, or what the compiler made of the modules in ``gpu_pass_records/``.
@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any
 
 from gpu_mutants import Judge, Mutant, of_book, read_only, try_all
-from gpu_pass_records import Record
-from test_gpu_pass_examples import CASES, ELSEWHERE, RULES, check
-from test_gpu_pass_records import RECORDS
+from gpu_pass_examples import CASES, ELSEWHERE, RULES, check
+from gpu_pass_records import RECORDS, Record
 
 from fusionscope.rules.examples import Example
 from fusionscope.rules.rule import RuleBook

@@ -1,6 +1,6 @@
 """Holds the rules of the passes around priority fusion, and their examples, against the compiler.
 
-    PYTHONPATH=. python tests/rules/gpu_pass_oracle.py --python PATH [--only PASS]
+    python tools/conformance/gpu_pass_oracle.py --python PATH [--only PASS]
 
 ``PATH`` is a Python that has jax and its plugin for CUDA; no GPU is needed. Each pass that the
 rules of its version are about runs on their examples alone, for an H100, and what it makes of them
@@ -16,11 +16,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from compiling import version_of
+from cpu_compiling import version_of
 from gpu_compiling import Ran, run_all
 from gpu_oracle import plain
+from gpu_pass_examples import CASES, RULES
 from gpu_pass_records import difference, replay
-from test_gpu_pass_examples import CASES, RULES
 
 from fusionscope.hlo import Module, parse
 from fusionscope.replay.plan import FusionPlan

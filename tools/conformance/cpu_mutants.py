@@ -1,6 +1,6 @@
 """Makes each rule of CPU fusion wrong in turn, and says whether an example notices.
 
-    PYTHONPATH=. python tests/rules/mutants.py
+    python tools/conformance/cpu_mutants.py
 
 A rule is removed, inverted, or swapped with the next one; a threshold is one more or less; a
 function that rules are made of has a comparison or a condition turned round or left out; a list of
@@ -24,8 +24,8 @@ from types import CodeType, ModuleType
 from typing import Any
 from unittest import mock
 
-import test_operation_examples as operations
-from test_examples import EXAMPLES, Book, check
+import operation_examples as operations
+from cpu_examples import EXAMPLES, Book, check
 
 from fusionscope.replay import cpu as replay
 from fusionscope.replay import instruction_fusion

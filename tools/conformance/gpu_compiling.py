@@ -21,13 +21,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from compiling import version_of
+from cpu_compiling import version_of
 
 from fusionscope.dump.fusion_explorer import read_fusion_explorer
 from fusionscope.dump.priority_fusion import PriorityFusionRecord, read_priority_fusion
 from fusionscope.hlo import parse
 
-DEVICES = Path(__file__).parents[2] / "samples" / "devices"
+DEVICES = Path(__file__).resolve().parents[2] / "samples" / "devices"
 # Fields of a device description that jaxlib before 0.11 refuses to read.
 _NEWER_FIELDS = re.compile(
     r"^ *(collective_memory_granularity|max_blocks_per_multiprocessor|mem_clock_ghz"

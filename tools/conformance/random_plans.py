@@ -1,6 +1,6 @@
 """Lets the CPU compiler take random plans and compares the numbers with those of its own.
 
-    python tests/fleet/random_plans.py DUMP... [--count N] [--seed N] [--python PATH]
+    python tools/conformance/random_plans.py DUMP... [--count N] [--seed N] [--python PATH]
 
 A plan is a handful of random kernels: operations that read each other, some in several kernels, and
 the rest by the rules, as the compiler likes, or not fused. A plan that cannot be is refused before

@@ -1,6 +1,6 @@
 """Keeps the orders of users that the real compiler recorded behind passes, for the tests.
 
-    PYTHONPATH=.:tests/rules python tests/replay/user_records.py --python PATH
+    python tools/conformance/user_records.py --python PATH
 
 ``PATH`` is a Python that has jax 0.12 and its plugin for CUDA; no GPU is needed. Each file
 ``users/NAME.hlo`` is a module, of which a first line ``// passes: a b`` says what runs on it before
@@ -24,7 +24,7 @@ from fusionscope.dump.priority_fusion import read_priority_fusion
 from fusionscope.hlo import parse
 from fusionscope.replay.priority_record import recorded_users
 
-DIRECTORY = Path(__file__).parent / "users"
+DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "replay" / "users"
 
 
 def main() -> None:

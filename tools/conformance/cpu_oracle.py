@@ -1,6 +1,6 @@
 """Holds the rules of CPU fusion, and their examples, against the compiler itself.
 
-    PYTHONPATH=. python tests/rules/oracle.py --python PATH
+    python tools/conformance/cpu_oracle.py --python PATH
 
 ``PATH`` is a Python that has jax. It compiles each example with all passes left out but the fusion
 pass, whose own record says what it decided of every pair, in order. The replay of the module that
@@ -18,8 +18,8 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from compiling import books_of, compile_all, version_of
-from test_examples import EXAMPLES, Book, replay
+from cpu_compiling import books_of, compile_all, version_of
+from cpu_examples import EXAMPLES, Book, replay
 
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.fusion_explorer import Kind, with_fused

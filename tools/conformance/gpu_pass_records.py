@@ -1,6 +1,6 @@
 """Keeps what the passes around priority fusion made of the modules in ``gpu_pass_records/``.
 
-    PYTHONPATH=. python tests/rules/gpu_pass_records.py --python PATH [--check] [--add FILE ...]
+    python tools/conformance/gpu_pass_records.py --python PATH [--check] [--add FILE ...]
 
 ``PATH`` is a Python that has jax and its plugin for CUDA; no GPU is needed. ``PASS.VERSION.hlo``
 holds pairs of modules: what a pass of that version found, and what it made of it for an H100. The
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compiling import version_of
+from cpu_compiling import version_of
 from gpu_compiling import run_all
-from test_gpu_examples import H100
+from gpu_examples import H100
 
 from fusionscope.hlo import Module, parse
 from fusionscope.replay.comparison import find_divergence
@@ -33,7 +33,7 @@ from fusionscope.rules.gpu.tiling.search import BlockLevelConfig, block_level_co
 from fusionscope.rules.graph import MutableModule
 from fusionscope.rules.rule import RuleBook
 
-DIRECTORY = Path(__file__).parent / "gpu_pass_records"
+DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "rules" / "gpu_pass_records"
 _START = re.compile(r"^(?=HloModule )", re.MULTILINE)
 
 
@@ -58,6 +58,13 @@ def read_records(file: Path) -> list[Record]:
     modules = _START.split(file.read_text(encoding="utf-8"))[1:]
     pairs = zip(modules[::2], modules[1::2], strict=True)
     return [Record(book, version, *pair) for pair in pairs]
+
+
+RECORDS = {
+    f"{file.stem}.{index}": record
+    for file in sorted(DIRECTORY.glob("*.hlo"))
+    for index, record in enumerate(read_records(file))
+}
 
 
 def replay(book: RuleBook[Any], version: str, before: Module) -> FusionPlan:

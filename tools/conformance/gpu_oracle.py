@@ -1,6 +1,6 @@
 """Holds the rules of priority fusion, and their examples, against the compiler itself.
 
-    PYTHONPATH=. python tests/rules/gpu_oracle.py --python PATH
+    python tools/conformance/gpu_oracle.py --python PATH
 
 ``PATH`` is a Python that has jax and its plugin for CUDA; no GPU is needed. It runs the pass on
 each example for an H100, and the record and the module afterwards have to be those of the replay.
@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 
 from gpu_compiling import Recorded, record_all
-from test_gpu_examples import EXAMPLES, ONLY_HERE, is_constant, reads, replay
+from gpu_examples import EXAMPLES, ONLY_HERE, is_constant, reads, replay
 
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority
 from fusionscope.hlo import Module, parse

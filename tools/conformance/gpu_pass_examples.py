@@ -1,0 +1,53 @@
+"""The examples of the rules of the passes around priority fusion, and whether a book decides them
+so on an H100."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_examples import EXAMPLES as OF_PRIORITY_FUSION
+from gpu_examples import H100
+
+from fusionscope.hlo import parse
+from fusionscope.replay.gpu_passes import replay_gpu
+from fusionscope.replay.gpu_target import GpuTarget
+from fusionscope.replay.plan import FusionPlan
+from fusionscope.rules.books import GPU_BOOKS
+from fusionscope.rules.examples import Example, read_examples
+from fusionscope.rules.gpu.state import GPU_SETTINGS
+from fusionscope.rules.graph import MutableModule
+from fusionscope.rules.rule import RuleBook
+
+# Each rule with the book that it is in, by the newest version that has it.
+RULES: dict[str, tuple[str, RuleBook[Any]]] = {}
+for version, books in GPU_BOOKS.items():
+    for book in books:
+        for rule in book:
+            RULES.setdefault(rule.id, (version, book))
+ELSEWHERE = {id for id, _ in OF_PRIORITY_FUSION} | {
+    id for id, (_, book) in RULES.items() if id.startswith(("inplace-", "budget-", "base-"))
+}
+CASES = [(id, example) for id in RULES if id not in ELSEWHERE for example in read_examples(id)]
+# By them the pass never comes to the pair.
+SILENT = ("mof-order", "mof-parent", "mof-sibling-cand")
+
+
+def plan_of(id: str, example: Example, changed: RuleBook[Any] | None = None) -> FusionPlan:
+    version, own = RULES[id]
+    book = changed or own
+    graph = MutableModule(parse(example.text))
+    target = GpuTarget(H100, GPU_SETTINGS[version])
+    return replay_gpu(book.pass_name, graph, target, (book,))
+
+
+def check(id: str, example: Example, changed: RuleBook[Any] | None = None) -> None:
+    """By a ``changed`` book, where one is given."""
+    pair = (example.producer, example.consumer or example.producer)
+    decisions = plan_of(id, example, changed).decisions
+    found = {each.decision.rule for each in decisions if (each.producer, each.consumer) == pair}
+    if id in SILENT and example.is_decided:
+        assert not found
+        return
+    assert found, "the pass never came to the pair"
+    assert (id in found) == example.is_decided
+    assert example.instead is None or example.instead in found
