@@ -44,7 +44,7 @@ _NEEDED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
     """A dump in ``directory``.
 
@@ -128,15 +128,15 @@ def capture(
     if problem and not module:
         raise _mistake(problem, told, target)
     captured = Captured(
-        directory,
-        _words(program),
-        target.name,
-        tuple(flags),
-        tuple(told.get("arguments", ())),
-        told.get("python", ""),
-        told.get("versions", {}),
-        _with_hint(problem, target),
-        told.get("compile_s"),
+        directory=directory,
+        program=_words(program),
+        target=target.name,
+        flags=tuple(flags),
+        arguments=tuple(told.get("arguments", ())),
+        python=told.get("python", ""),
+        versions=told.get("versions", {}),
+        problem=_with_hint(problem, target),
+        compile_s=told.get("compile_s"),
     )
     _write_manifest(captured)
     return captured

@@ -46,7 +46,7 @@ class Argument:
     dimensions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """``name`` is that of a function in ``module`` or in ``file``; other kinds are files.
 
@@ -86,9 +86,17 @@ def read_program(words: str, arguments: Sequence[str] = ()) -> Program:
     if found := _FUNCTION.fullmatch(words):
         place, name = found.groups()
         if place.endswith(".py"):
-            return Program(ProgramKind.FUNCTION, _existing(place), None, name, given)
+            return Program(
+                kind=ProgramKind.FUNCTION,
+                file=_existing(place),
+                module=None,
+                name=name,
+                arguments=given,
+            )
         if _MODULE.fullmatch(place):
-            return Program(ProgramKind.FUNCTION, None, place, name, given)
+            return Program(
+                kind=ProgramKind.FUNCTION, file=None, module=place, name=name, arguments=given
+            )
     path = Path(words)
     kind = _SUFFIXES.get(path.suffix)
     if kind is None:
@@ -100,7 +108,7 @@ def read_program(words: str, arguments: Sequence[str] = ()) -> Program:
         raise UnusableInput(f"{path.name} has arguments of its own, --arg is for functions")
     head = read_file(_existing(words))[:10_000]
     partitions = _PARTITIONS.search(head)
-    return Program(kind, path, partitions=int(partitions[1]) if partitions else 1)
+    return Program(kind=kind, file=path, partitions=int(partitions[1]) if partitions else 1)
 
 
 def _existing(name: str) -> Path:

@@ -65,7 +65,7 @@ def key_of(facts: ModuleFacts) -> ModuleKey:
     return ModuleKey(facts.name, facts.arguments, facts.device or facts.backend or "unknown")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
     """A module as it was. ``pairs`` counts outcomes by pair, ``passes`` are those that fused most
     of a pair, ``libraries`` counts calls by function."""
@@ -100,12 +100,12 @@ def describe_module(facts: ModuleFacts) -> Before:
         if kernel.kind in (KernelKind.LIBRARY, KernelKind.CUSTOM_CALL)
     )
     return Before(
-        facts.totals.launches,
-        facts.totals.bytes_moved,
-        dict(sorted(kernels.items())),
-        dict(sorted(libraries.items())),
-        {key: dict(sorted(pairs[key].items())) for key in sorted(pairs)},
-        {key: passes[key].most_common(1)[0][0] for key in sorted(passes)},
+        launches=facts.totals.launches,
+        bytes_moved=facts.totals.bytes_moved,
+        kernels=dict(sorted(kernels.items())),
+        libraries=dict(sorted(libraries.items())),
+        pairs={key: dict(sorted(pairs[key].items())) for key in sorted(pairs)},
+        passes={key: passes[key].most_common(1)[0][0] for key in sorted(passes)},
     )
 
 
@@ -240,15 +240,15 @@ def _read_key(module: dict[str, Any]) -> ModuleKey:
 
 def _read(module: dict[str, Any]) -> Before:
     return Before(
-        int(module["launches"]),
-        int(module["bytes_moved"]),
-        {str(key): int(count) for key, count in module["kernels"].items()},
-        {str(key): int(count) for key, count in module["libraries"].items()},
-        {
+        launches=int(module["launches"]),
+        bytes_moved=int(module["bytes_moved"]),
+        kernels={str(key): int(count) for key, count in module["kernels"].items()},
+        libraries={str(key): int(count) for key, count in module["libraries"].items()},
+        pairs={
             str(key): {str(outcome): int(count) for outcome, count in outcomes.items()}
             for key, outcomes in module["pairs"].items()
         },
-        {str(key): str(name) for key, name in module["passes"].items()},
+        passes={str(key): str(name) for key, name in module["passes"].items()},
     )
 
 
@@ -296,7 +296,9 @@ class AsBefore(Expectation):
 
     def missing(self) -> Violation:
         """What is not so where no dump has the module."""
-        return Violation(self, "", f"no dump has this module{self._nearest}")
+        return Violation(
+            expectation=self, module="", what=f"no dump has this module{self._nearest}"
+        )
 
     @property
     def _nearest(self) -> str:

@@ -92,4 +92,6 @@ def _ask(expectation: Expectation, explanations: Sequence[Explanation]) -> Verdi
 def _nowhere(expectation: Expectation, explanations: Sequence[Explanation]) -> Iterator[Violation]:
     names = sorted({facts.name for each in explanations for facts in each.modules})
     there = f", there are {', '.join(names[:8])}" if names else ""
-    yield Violation(expectation, "", f"no module is where {expectation.where}{there}")
+    yield Violation(
+        expectation=expectation, module="", what=f"no module is where {expectation.where}{there}"
+    )

@@ -86,7 +86,7 @@ def _cut(place: str) -> tuple[str, str]:
     return (file, line) if line.isdecimal() else (place, "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
     """``what`` is not as expected, in words; ``about`` names the pair or kernel. ``reason`` is the
     rule that refused it, ``because`` what that says, ``evidence`` who says so, as in ``PairFacts``,
@@ -148,7 +148,7 @@ class Expectation:
         yield from ()
 
     def violation(self, facts: ModuleFacts, what: str, **more: Any) -> Violation:
-        return Violation(self, facts.name, what, **more)
+        return Violation(expectation=self, module=facts.name, what=what, **more)
 
 
 def _arrow(pair: PairFacts) -> str:

@@ -100,7 +100,7 @@ class UnitRate:
     ops_per_clock: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """A GPU as the compiler sees it.
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,11 +31,9 @@ HOW_TO_DUMP = (
 )
 
 Content = TypeVar("Content")
-# What the modules of a dump share: how they are read, and what could not be.
-_Readers = tuple[ParseTable, ProtoPrinter, dict[str, None]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DumpedModule:
     """One module of a dump: its stages in order, and what lies beside them.
 
@@ -221,7 +220,10 @@ def open_dump(path: Path | str) -> Dump:
     found = find_files(path)
     files = found.files
     problems = dict.fromkeys(found.problems)
-    read_with = ParseTable(), ProtoPrinter(), problems
+    # What its modules share: how they are read, and what could not be.
+    make_module = partial(
+        DumpedModule, table=ParseTable(), protos=ProtoPrinter(), _problems=problems
+    )
     groups: dict[tuple[Path, int], list[tuple[FileName, DumpFile]]] = defaultdict(list)
     for file in files:
         name = read_name(file.name)
@@ -234,13 +236,13 @@ def open_dump(path: Path | str) -> Dump:
             (
                 module
                 for (directory, number), members in groups.items()
-                for module in _modules(directory, number, members, read_with)
+                for module in _modules(directory, number, members, make_module)
             ),
             key=lambda module: (str(module.directory), module.number),
         )
     )
     if not modules and not is_directory(path) and files[0].end is None:
-        modules = (_single(files[0], read_with),)
+        modules = (_single(files[0], make_module),)
     if not modules:
         shown = ", ".join(file.name for file in files[:3])
         raise UnusableInput(
@@ -253,7 +255,10 @@ def open_dump(path: Path | str) -> Dump:
 
 
 def _modules(
-    directory: Path, number: int, members: list[tuple[FileName, DumpFile]], read_with: _Readers
+    directory: Path,
+    number: int,
+    members: list[tuple[FileName, DumpFile]],
+    make_module: Callable[..., DumpedModule],
 ) -> Iterator[DumpedModule]:
     """Usually one: several where processes wrote their dumps into one directory."""
     by_name: dict[str, list[tuple[FileName, DumpFile]]] = defaultdict(list)
@@ -287,26 +292,31 @@ def _modules(
             key=lambda stage: stage.order,
         )
         if stages:
-            yield DumpedModule(
-                number,
-                module_name,
-                directory,
-                tuple(stages),
-                {role: tuple(files) for role, files in sides.items()},
-                *read_with,
+            yield make_module(
+                number=number,
+                name=module_name,
+                directory=directory,
+                stages=tuple(stages),
+                files={role: tuple(files) for role, files in sides.items()},
             )
 
 
-def _single(file: DumpFile, read_with: _Readers) -> DumpedModule:
+def _single(file: DumpFile, make_module: Callable[..., DumpedModule]) -> DumpedModule:
     """One file, whatever its name, as a dump of one stage."""
     start = file.read()[:4096]
     if not start.strip():
         raise UnusableInput("empty, expected HLO text", file=str(file), hint=HOW_TO_DUMP)
-    name = FileName(Role.STAGE, 0, file.name, file.name)
+    name = FileName(role=Role.STAGE, module_id=0, module=file.name, label=file.name)
     stage = Stage(name, None, file) if file.name.endswith(".pb") else Stage(name, file)
     if stage.text is not None and b"\0" in start:
         raise UnusableInput(
             "binary, expected HLO text or a directory of dumps", file=str(file), hint=HOW_TO_DUMP
         )
-    module = DumpedModule(0, file.name, file.path.parent, (stage,), {}, *read_with)
+    module = make_module(
+        number=0,
+        name=file.name,
+        directory=file.path.parent,
+        stages=(stage,),
+        files={},
+    )
     return replace(module, name=module.read(stage).name)

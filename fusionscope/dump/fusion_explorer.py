@@ -40,7 +40,7 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What the label of the frame with the same index says.
 
@@ -188,14 +188,21 @@ def decision_of(label: str) -> Decision:
             found = match.groupdict()
             may_duplicate = found.get("may_duplicate")
             return Decision(
-                kind,
-                found.get("pass") or pass_name,
-                found.get("producer"),
-                found.get("consumer"),
-                found.get("reason") or "",
-                None if may_duplicate is None else may_duplicate == "1",
+                kind=kind,
+                pass_name=found.get("pass") or pass_name,
+                producer=found.get("producer"),
+                consumer=found.get("consumer"),
+                reason=found.get("reason") or "",
+                may_duplicate=None if may_duplicate is None else may_duplicate == "1",
             )
-    return Decision(Kind.OTHER, None, None, None, label, None)
+    return Decision(
+        kind=Kind.OTHER,
+        pass_name=None,
+        producer=None,
+        consumer=None,
+        reason=label,
+        may_duplicate=None,
+    )
 
 
 def _frames_of_page(data: bytes, file: str) -> tuple[Frame, ...]:

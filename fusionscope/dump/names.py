@@ -25,7 +25,7 @@ class Role(Enum):
     PASS_TIMES = "pass times"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileName:
     """A name, taken apart. ``counter`` orders stages; fixed stages have none.
 
@@ -74,30 +74,40 @@ def read_name(name: str) -> FileName | None:
     """Takes a file name apart (without ``.gz``); None where fusionscope has no use for the file."""
     if found := _EXPLORER.fullmatch(name):
         return FileName(
-            Role.FUSION_EXPLORER, int(found["id"]), found["module"], found["computation"]
+            role=Role.FUSION_EXPLORER,
+            module_id=int(found["id"]),
+            module=found["module"],
+            label=found["computation"],
         )
     found = _MODULE.fullmatch(name)
     if found is None:
         return None
     number, rest = int(found["id"]), found["rest"]
     if rest == "metadata.textproto":
-        return FileName(Role.PASS_TIMES, number, None, rest)
+        return FileName(role=Role.PASS_TIMES, module_id=number, module=None, label=rest)
     for ending, role in _SIDE.items():
         if rest.endswith(f".{ending}"):
-            return FileName(role, number, rest[: -len(ending) - 1], ending)
+            return FileName(
+                role=role, module_id=number, module=rest[: -len(ending) - 1], label=ending
+            )
     # The names that --xla_dump_to=- prints have spaces where files have underscores.
     rest = rest.replace(" ", "_")
     if found := _FIXED.fullmatch(rest):
-        return FileName(_KINDS[found["kind"]], number, found["module"], found["label"])
+        return FileName(
+            role=_KINDS[found["kind"]],
+            module_id=number,
+            module=found["module"],
+            label=found["label"],
+        )
     if (found := _PASS.fullmatch(rest)) and (found["after"] or found["before"]):
         return FileName(
-            _KINDS[found["kind"]],
-            number,
-            found["module"],
-            rest[len(found["module"]) + len(found["counter"]) + 2 : -len(found["kind"]) - 1],
-            int(found["counter"]),
-            found["pipeline"],
-            found["after"] or "",
-            found["before"] or "",
+            role=_KINDS[found["kind"]],
+            module_id=number,
+            module=found["module"],
+            label=rest[len(found["module"]) + len(found["counter"]) + 2 : -len(found["kind"]) - 1],
+            counter=int(found["counter"]),
+            pipeline=found["pipeline"],
+            after=found["after"] or "",
+            before=found["before"] or "",
         )
     return None

@@ -13,7 +13,7 @@ from fusionscope.dump.text_proto import parse
 from fusionscope.errors import UnusableInput
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PassTime:
     """One run of one pass. ``start_us`` and ``end_us`` are microseconds since 1970.
 
@@ -34,13 +34,13 @@ def read_pass_times(data: bytes, file: str) -> tuple[PassTime, ...]:
     """Every pass in order. Raises UnusableInput where it is no text proto or lists no pass."""
     passes = tuple(
         PassTime(
-            entry.integer("pass_id"),
-            entry.string("pipeline_name"),
-            entry.string("pass_name"),
-            entry.integer("start_timestamp_usec"),
-            entry.integer("end_timestamp_usec"),
-            entry.boolean("module_changed"),
-            tuple(PurePath(name).name for name in entry.strings("dump_filenames")),
+            pass_id=entry.integer("pass_id"),
+            pipeline=entry.string("pipeline_name"),
+            name=entry.string("pass_name"),
+            start_us=entry.integer("start_timestamp_usec"),
+            end_us=entry.integer("end_timestamp_usec"),
+            module_changed=entry.boolean("module_changed"),
+            dump_files=tuple(PurePath(name).name for name in entry.strings("dump_filenames")),
         )
         for entry in parse(data, file).messages("pass_metadata")
     )

@@ -167,12 +167,12 @@ def _boundary(
     )
     readings = [reading for result in results for reading in result.readings]
     around = Surroundings(
-        hero,
-        frozenset(operand.maker for operand in operands),
-        frozenset(reading.reader for reading in readings),
-        frozenset(user for reading in readings for user, _ in reading.users),
-        all(result.is_read_once for result in results),
-        flags,
+        hero=hero,
+        makers=frozenset(operand.maker for operand in operands),
+        readers=frozenset(reading.reader for reading in readings),
+        reading=frozenset(user for reading in readings for user, _ in reading.users),
+        is_sole=all(result.is_read_once for result in results),
+        flags=flags,
     )
     return replace(found, advice=levers_for(found, around))
 

@@ -11,7 +11,7 @@ from fusionscope.rules.gpu.cost.model import PairCost, RunTime
 _NEAR = 0.05  # of the time as it is: a difference below this is a near tie
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCost:
     """One kernel by the compiler's estimate: microseconds, bytes, and how it is launched. ``total``
     is less than the sum of its parts, as computing and memory access overlap."""
@@ -27,7 +27,7 @@ class KernelCost:
     threads: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CostFacts:
     """What a producer and all its ``consumers`` take unfused and fused, and one pair of them.
 
@@ -47,13 +47,13 @@ class CostFacts:
 def cost_facts(cost: PairCost, producer: str, consumer: str) -> CostFacts:
     """``producer`` and ``consumer`` are what to call the two."""
     return CostFacts(
-        cost.consumers,
-        _microseconds(cost.estimate.unfused),
-        _microseconds(cost.estimate.fused),
-        _microseconds(cost.benefit),
-        _microseconds(KERNEL_LAUNCH),
-        abs(cost.benefit) < _NEAR * cost.estimate.unfused,
-        (
+        consumers=cost.consumers,
+        unfused=_microseconds(cost.estimate.unfused),
+        fused=_microseconds(cost.estimate.fused),
+        benefit=_microseconds(cost.benefit),
+        launch=_microseconds(KERNEL_LAUNCH),
+        is_near_tie=abs(cost.benefit) < _NEAR * cost.estimate.unfused,
+        kernels=(
             _kernel(producer, cost.producer),
             _kernel(consumer, cost.consumer),
             _kernel("both in one", cost.together),
@@ -62,15 +62,17 @@ def cost_facts(cost: PairCost, producer: str, consumer: str) -> CostFacts:
 
 
 def _kernel(name: str, time: RunTime) -> KernelCost:
+    blocks, threads = time.launch
     return KernelCost(
-        name,
-        _microseconds(time.total),
-        _microseconds(time.compute),
-        _microseconds(time.read),
-        _microseconds(time.write),
-        time.bytes_read,
-        time.bytes_written,
-        *time.launch,
+        name=name,
+        total=_microseconds(time.total),
+        compute=_microseconds(time.compute),
+        read=_microseconds(time.read),
+        write=_microseconds(time.write),
+        bytes_read=time.bytes_read,
+        bytes_written=time.bytes_written,
+        blocks=blocks,
+        threads=threads,
     )
 
 

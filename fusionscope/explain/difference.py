@@ -49,7 +49,7 @@ from fusionscope.replay.verification import RulesUsed
 from fusionscope.system.files import is_there
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SideFacts:
     """One of the two modules: launches and bytes of a whole run, launches by kind of kernel.
 
@@ -95,7 +95,7 @@ class FusionDifference:
     passes_after: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EditFacts:
     """A plain edit, and how many look just like it. ``fields`` are names with both texts."""
 
@@ -107,7 +107,7 @@ class EditFacts:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleDifference:
     """What differs between two modules.
 
@@ -160,7 +160,7 @@ class Unchanged:
     swapped: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """``modules`` differ, the worst first; ``same`` do not.
     ``only_before`` and ``only_after`` have no counterpart; ``problems`` are one line for each that
@@ -229,14 +229,14 @@ def compare(
     differing = [each for each in differences if isinstance(each, ModuleDifference)]
     told = [*problems, *(note for each in differing for note in each.notes)]
     return Difference(
-        str(before),
-        str(after),
-        tuple(sorted(differing, key=lambda each: each.weight, reverse=True)),
-        tuple(each for each in differences if isinstance(each, Unchanged)),
-        tuple(each.name for each in left[0]),
-        tuple(each.name for each in left[1]),
-        tuple(problems),
-        tuple(dict.fromkeys(each for side in sides for each in side.dump.untold(told))),
+        before=str(before),
+        after=str(after),
+        modules=tuple(sorted(differing, key=lambda each: each.weight, reverse=True)),
+        same=tuple(each for each in differences if isinstance(each, Unchanged)),
+        only_before=tuple(each.name for each in left[0]),
+        only_after=tuple(each.name for each in left[1]),
+        problems=tuple(problems),
+        unread=tuple(dict.fromkeys(each for side in sides for each in side.dump.untold(told))),
     )
 
 
@@ -337,24 +337,24 @@ def _compare(
     certain = sum(2 for step in matching.steps.values() if step in CERTAIN)
     total = sum(module.instruction_count for module in modules)
     return ModuleDifference(
-        _side_facts(sides[0].path, one, stages[0], modules[0], backend, rules[0]),
-        _side_facts(sides[1].path, other, stages[1], modules[1], backend, rules[1]),
-        header,
-        flags,
-        swapped,
-        outcomes,
-        fusions,
-        tuple(_alone(matching, 0)),
-        tuple(_alone(matching, 1)),
-        len({each for change in told for each in change.after if each in matching.before}),
-        len(found.fusions) - len(told),
-        _edit_facts(shown),
-        len(found.edits) - len(shown),
-        parting,
-        decision,
-        dict(counts),
-        certain / max(total, 1),
-        tuple(dict.fromkeys(notes)),
+        before=_side_facts(sides[0].path, one, stages[0], modules[0], backend, rules[0]),
+        after=_side_facts(sides[1].path, other, stages[1], modules[1], backend, rules[1]),
+        header=header,
+        flags=flags,
+        swapped=swapped,
+        outcomes=outcomes,
+        fusions=fusions,
+        lost=tuple(_alone(matching, 0)),
+        gained=tuple(_alone(matching, 1)),
+        changed=len({each for change in told for each in change.after if each in matching.before}),
+        renamed=len(found.fusions) - len(told),
+        edits=_edit_facts(shown),
+        incidental=len(found.edits) - len(shown),
+        parting=parting,
+        decision=decision,
+        steps=dict(counts),
+        certain=certain / max(total, 1),
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 
@@ -424,17 +424,17 @@ def _side_facts(
         dumped.note(problem)
         device = flags = None
     return SideFacts(
-        path,
-        dumped.name,
-        stage.label,
-        describe_device(device) if device else None,
-        flag_texts(flags),
-        module.instruction_count,
-        sum(kernel.runs for kernel in kernels),
-        sum(kernel.bytes_moved for kernel in kernels),
-        numbered.is_whole and all(kernel.runs_known for kernel in kernels),
-        dict(kinds),
-        rules,
+        path=path,
+        module=dumped.name,
+        stage=stage.label,
+        device=describe_device(device) if device else None,
+        flags=flag_texts(flags),
+        instructions=module.instruction_count,
+        launches=sum(kernel.runs for kernel in kernels),
+        bytes_moved=sum(kernel.bytes_moved for kernel in kernels),
+        exact=numbered.is_whole and all(kernel.runs_known for kernel in kernels),
+        kinds=dict(kinds),
+        rules=rules,
     )
 
 
@@ -468,12 +468,12 @@ def _edit_facts(edits: Iterable[Edit]) -> tuple[EditFacts, ...]:
 
     return tuple(
         EditFacts(
-            own[0].kind,
-            operation_of(own[0].before) if own[0].before is not None else None,
-            operation_of(own[0].after) if own[0].after is not None else None,
-            own[0].fields,
-            own[0].step,
-            len(own),
+            kind=own[0].kind,
+            before=operation_of(own[0].before) if own[0].before is not None else None,
+            after=operation_of(own[0].after) if own[0].after is not None else None,
+            fields=own[0].fields,
+            step=own[0].step,
+            count=len(own),
         )
         for own in sorted(groups.values(), key=lambda own: (rank(own[0]), -len(own)))
     )

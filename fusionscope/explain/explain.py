@@ -82,7 +82,7 @@ _OVERRULING = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """What of a dump is asked for; None asks for everything. Globs are those of the shell.
 
@@ -293,33 +293,33 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     counted = Counter(fact.outcome for fact in facts)
     program = _read(lambda: module.read(module.stages[0]), notes) or module.read(final)
     return ModuleFacts(
-        module.number,
-        module.name,
-        module.backend,
-        describe(device) if device else None,
-        flag_texts(flags),
-        before.label if before else None,
-        final.label,
-        Totals(
+        number=module.number,
+        name=module.name,
+        backend=module.backend,
+        device=describe(device) if device else None,
+        flags=flag_texts(flags),
+        pre_fusion=before.label if before else None,
+        final=final.label,
+        totals=Totals(
             sum(kernel.runs for kernel in kernels_before),
             sum(kernel.runs for kernel in kernels),
             sum(kernel.bytes_moved for kernel in kernels_before),
             sum(kernel.bytes_moved for kernel in kernels),
             all(kernel.runs_known for kernel in kernels),
         ),
-        _kinds(kernel_facts),
-        _heaviest(kernel_facts),
-        tuple(sorted(kernel_facts, key=lambda kernel: -kernel.bytes_moved)),
-        tuple(sorted(selected, key=lambda pair: -pair.bytes_saved)),
-        {outcome.value: counted[outcome] for outcome in Outcome},
-        _reasons(facts),
-        _refusals(facts, lambda fact: fact.reason),
-        _refusals(facts, lambda fact: fact.overruled.reason if fact.overruled else None),
-        tuple(notes),
-        tried,
-        boundaries,
-        tuple(_arguments(program)),
-        replayed.rules if replayed is not None else None,
+        kinds=_kinds(kernel_facts),
+        heaviest=_heaviest(kernel_facts),
+        kernels=tuple(sorted(kernel_facts, key=lambda kernel: -kernel.bytes_moved)),
+        pairs=tuple(sorted(selected, key=lambda pair: -pair.bytes_saved)),
+        outcomes={outcome.value: counted[outcome] for outcome in Outcome},
+        reasons=_reasons(facts),
+        refusals=_refusals(facts, lambda fact: fact.reason),
+        overruled=_refusals(facts, lambda fact: fact.overruled.reason if fact.overruled else None),
+        notes=tuple(notes),
+        what_if=tried,
+        boundaries=boundaries,
+        arguments=tuple(_arguments(program)),
+        rules=replayed.rules if replayed is not None else None,
     )
 
 
@@ -612,39 +612,39 @@ def _pair_facts(
         why = _Why(Reason(UNKNOWN, ""), None) if reasons is None else reasons.find(pair)
         text = RULE_TEXTS.get(why.reason.rule)
         return PairFacts(
-            operation_of(pair.producer),
-            operation_of(pair.consumer),
-            pair.producer.computation.name,
-            pair.outcome,
-            None,
-            None,
-            why.reason.rule,
-            why.reason.message or None,
-            why.evidence,
-            pair.bytes_between * runs,
-            text.title if text else None,
-            advice_for(
+            producer=operation_of(pair.producer),
+            consumer=operation_of(pair.consumer),
+            computation=pair.producer.computation.name,
+            outcome=pair.outcome,
+            kernel=None,
+            stage=None,
+            reason=why.reason.rule,
+            message=why.reason.message or None,
+            evidence=why.evidence,
+            bytes_saved=pair.bytes_between * runs,
+            title=text.title if text else None,
+            advice=advice_for(
                 why.reason.rule,
                 tuple(map(_boundary, (pair.producer, pair.consumer))),
                 shared=pair.producer.user_count > 1,
             ),
-            why.reason.numbers,
-            why.otherwise.rule if why.otherwise else None,
-            cost_facts(why.reason.cost, pair.producer.name, pair.consumer.name)
+            numbers=why.reason.numbers,
+            otherwise=why.otherwise.rule if why.otherwise else None,
+            cost=cost_facts(why.reason.cost, pair.producer.name, pair.consumer.name)
             if why.reason.cost is not None
             else None,
         )
     return PairFacts(
-        operation_of(pair.producer),
-        operation_of(pair.consumer),
-        pair.producer.computation.name,
-        pair.outcome,
-        pair.kernel.name if pair.kernel else None,
-        pair.stage,
-        None,
-        None,
-        None,
-        0 if pair.outcome is Outcome.GONE else pair.bytes_between * runs,
+        producer=operation_of(pair.producer),
+        consumer=operation_of(pair.consumer),
+        computation=pair.producer.computation.name,
+        outcome=pair.outcome,
+        kernel=pair.kernel.name if pair.kernel else None,
+        stage=pair.stage,
+        reason=None,
+        message=None,
+        evidence=None,
+        bytes_saved=0 if pair.outcome is Outcome.GONE else pair.bytes_between * runs,
         overruled=_overruled(pair, reasons, overruling.get(pair.stage or "")),
     )
 
@@ -657,12 +657,12 @@ def _overruled(pair: Pair, reasons: _Reasons | None, by: str | None) -> Overrule
         return None
     text = RULE_TEXTS.get(why.reason.rule)
     return Overruled(
-        why.reason.rule,
-        why.reason.message or None,
-        why.evidence,
-        by,
-        text.title if text else None,
-        why.reason.numbers,
+        reason=why.reason.rule,
+        message=why.reason.message or None,
+        evidence=why.evidence,
+        by=by,
+        title=text.title if text else None,
+        numbers=why.reason.numbers,
     )
 
 
@@ -705,17 +705,17 @@ def user_line(stack: tuple[SourceLocation, ...]) -> SourceLocation | None:
 def _kernel_facts(kernel: Kernel) -> KernelFacts:
     place = user_line(kernel.instruction.stack)
     return KernelFacts(
-        kernel.name,
-        kernel.kind,
-        kernel.emitter,
-        kernel.computation,
-        kernel.operations,
-        kernel.bytes_read,
-        kernel.bytes_written,
-        kernel.runs,
-        kernel.runs_known,
-        str(place) if place else None,
-        kernel.instruction.op_name,
+        name=kernel.name,
+        kind=kernel.kind,
+        emitter=kernel.emitter,
+        computation=kernel.computation,
+        members=kernel.operations,
+        bytes_read=kernel.bytes_read,
+        bytes_written=kernel.bytes_written,
+        runs=kernel.runs,
+        runs_known=kernel.runs_known,
+        source=str(place) if place else None,
+        op_name=kernel.instruction.op_name,
     )
 
 

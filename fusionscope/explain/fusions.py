@@ -11,7 +11,7 @@ from fusionscope.history.changes import ChangeKind, FusionChange, alike
 from fusionscope.history.kernels import kind_and_emitter
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FusionFacts:
     """One change of fusions and how many look just like it.
 
@@ -38,13 +38,13 @@ def fusion_facts(changes: Iterable[FusionChange], backend: str | None) -> tuple[
     """Changes as plain data, those that look alike once."""
     return tuple(
         FusionFacts(
-            change.kind,
-            tuple(map(operation_of, change.before)),
-            tuple(map(operation_of, change.after)),
-            tuple(map(operation_of, change.gained)),
-            tuple(map(operation_of, change.lost)),
-            _emitters(change, backend),
-            count,
+            kind=change.kind,
+            before=tuple(map(operation_of, change.before)),
+            after=tuple(map(operation_of, change.after)),
+            gained=tuple(map(operation_of, change.gained)),
+            lost=tuple(map(operation_of, change.lost)),
+            emitters=_emitters(change, backend),
+            count=count,
         )
         for change, count in alike(changes)
     )

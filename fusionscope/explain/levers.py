@@ -15,7 +15,7 @@ from fusionscope.hlo import Instruction
 from fusionscope.hlo.opcodes import BINARY, UNARY
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What a lever depends on beside what is told of a boundary.
 

@@ -51,7 +51,7 @@ class Ending:
     members: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
     """One instruction from the first stage that has it to the last."""
 
@@ -92,12 +92,14 @@ def follow(lineage: Lineage, name: str, steps: dict[str, tuple[FusionStep, ...]]
         if not current:
             break
     return Life(
-        name,
-        found_in,
-        operation_of(origin),
-        tuple(str(place) for place in _own_lines(origin)),
-        tuple(events),
-        tuple(ending for instruction in current for ending in _endings(lineage, instruction)),
+        asked=name,
+        found_in=found_in,
+        origin=operation_of(origin),
+        stack=tuple(str(place) for place in _own_lines(origin)),
+        events=tuple(events),
+        endings=tuple(
+            ending for instruction in current for ending in _endings(lineage, instruction)
+        ),
     )
 
 

@@ -19,7 +19,7 @@ class Operation:
     source: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
     """One launch of the final module; bytes of one launch, ``runs`` launches in a run.
 
@@ -54,7 +54,7 @@ class AlikeKernels:
     bytes_moved: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overruled:
     """Why one pass refused a pair that a later one, ``by``, fused. The rest as in ``PairFacts``."""
 
@@ -66,7 +66,7 @@ class Overruled:
     numbers: tuple[tuple[str, int | str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairFacts:
     """A producer and one of its consumers before fusion, and what became of them.
 
@@ -142,7 +142,7 @@ class Totals:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedPair:
     """A pair that changed rules fuse or keep apart, and the rule that refuses it in the one of the
     two cases (None where that is not known). ``bytes_between`` is as in ``history.Pair``."""
@@ -155,7 +155,7 @@ class ChangedPair:
     bytes_between: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
     """What ``changes`` of the rules, or another GPU, change: launches and bytes of a run of the
     module right after the fusion passes, as it is and as changed, both replayed. ``is_guess`` tells
@@ -187,7 +187,7 @@ class Neighbour:
     serves: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
     """A library call, or a fusion that an emitter of its own makes: nothing is fused across it.
 
@@ -221,7 +221,7 @@ class Boundary:
     advice: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFacts:
     """Everything that ``explain`` knows of one module.
 

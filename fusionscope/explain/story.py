@@ -19,7 +19,7 @@ from fusionscope.history.lineage import Lineage, read_lineage
 from fusionscope.hlo import Instruction, Module
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PassFacts:
     """What one pass did to fusions. ``fusions`` counts those that there are after it, ``kinds``
     the changes of each kind; ``steps`` are the single fusions in the order of the compiler's
@@ -33,7 +33,7 @@ class PassFacts:
     steps: tuple[FusionStep, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
     """``passes`` changed fusions, in order; ``quiet`` counts the stages of those that did not.
     Where an instruction was asked for, its ``life`` stands for both."""
@@ -140,16 +140,16 @@ def tell(
     else:
         life = follow(lineage, name, steps)
     return Story(
-        dumped.number,
-        dumped.name,
-        dumped.backend,
-        lineage.stages[0].label,
-        lineage.stages[-1].label,
-        _count_fusions(lineage.modules[-1]),
-        tuple(passes),
-        len(lineage.stages) - 1 - len(passes) if name is None else None,
-        life,
-        tuple(notes),
+        number=dumped.number,
+        module=dumped.name,
+        backend=dumped.backend,
+        first=lineage.stages[0].label,
+        last=lineage.stages[-1].label,
+        fusions=_count_fusions(lineage.modules[-1]),
+        passes=tuple(passes),
+        quiet=len(lineage.stages) - 1 - len(passes) if name is None else None,
+        life=life,
+        notes=tuple(notes),
     )
 
 
@@ -181,10 +181,10 @@ def _pass_facts(
 ) -> PassFacts:
     stage = lineage.stages[index + 1]
     return PassFacts(
-        stage.label,
-        stage.name.after or stage.label,
-        _count_fusions(lineage.modules[index + 1]),
-        dict(Counter(change.kind.value for change in changes)),
-        fusion_facts(changes, lineage.dumped.backend),
-        steps.get(stage.name.after, ()),
+        stage=stage.label,
+        pass_name=stage.name.after or stage.label,
+        fusions=_count_fusions(lineage.modules[index + 1]),
+        kinds=dict(Counter(change.kind.value for change in changes)),
+        changes=fusion_facts(changes, lineage.dumped.backend),
+        steps=steps.get(stage.name.after, ()),
     )

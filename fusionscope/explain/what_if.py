@@ -107,28 +107,32 @@ def what_if(
         Replayed({name: (plan,) for name, plan in plans.items()}, runs[-1].pass_name)
         for plans in (old, new)
     ]
-    totals = [total_kernels(each.module, module.backend) for each in (as_is, plan)]
+    as_is_total, changed_total = (
+        total_kernels(each.module, module.backend) for each in (as_is, plan)
+    )
     words = [str(changes)] if changes else []
     if other is not None:
         words.append(f"for {describe(other)}")
     return WhatIf(
-        ", ".join(words),
-        *totals[0],
-        *totals[1],
-        tuple(
+        changes=", ".join(words),
+        launches=as_is_total.launches,
+        bytes_moved=as_is_total.bytes_moved,
+        launches_after=changed_total.launches,
+        bytes_moved_after=changed_total.bytes_moved,
+        pairs=tuple(
             ChangedPair(
-                before.producer.name,
-                before.consumer.name,
-                before.outcome,
-                after.outcome,
-                _refusal(refused[after.outcome not in TOGETHER], before),
-                before.bytes_between,
+                producer=old_pair.producer.name,
+                consumer=old_pair.consumer.name,
+                before=old_pair.outcome,
+                after=new_pair.outcome,
+                rule=_refusal(refused[new_pair.outcome not in TOGETHER], old_pair),
+                bytes_between=old_pair.bytes_between,
             )
-            for before, after in zip(*pairs, strict=True)
-            if (before.outcome in TOGETHER) != (after.outcome in TOGETHER)
+            for old_pair, new_pair in zip(*pairs, strict=True)
+            if (old_pair.outcome in TOGETHER) != (new_pair.outcome in TOGETHER)
         ),
-        tuple(dict.fromkeys(notes)),
-        is_guess,
+        notes=tuple(dict.fromkeys(notes)),
+        is_guess=is_guess,
     )
 
 

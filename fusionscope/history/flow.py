@@ -16,7 +16,7 @@ from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Region:
     """A computation that is executed instruction by instruction, with the fusions in it.
 
@@ -139,7 +139,7 @@ class _Frame:
 
 
 def _flow(computation: Computation, inlined: set[str], shared: set[str]) -> Region:
-    region = Region(computation)
+    region = Region(computation=computation)
     carried = region.carried
     frames = [_Frame(computation, None, None)]
     while frames:

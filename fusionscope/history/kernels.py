@@ -23,7 +23,7 @@ class KernelKind(StrEnum):
     OPERATION = "operation"  # stands alone
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Kernel:
     """One launch. Bytes are those of one launch; ``runs`` is how often the program launches it.
 
@@ -128,16 +128,16 @@ def _kernel(
     kind, emitter = kind_and_emitter(instruction, backend)
     moved = traffic(instruction)
     return Kernel(
-        instruction,
-        kind,
-        emitter,
-        operations,
-        moved.read,
-        moved.written,
-        runs,
-        known,
-        execution.path,
-        frozenset(execution.computed.get(instruction, ()))
+        instruction=instruction,
+        kind=kind,
+        emitter=emitter,
+        operations=operations,
+        bytes_read=moved.read,
+        bytes_written=moved.written,
+        runs=runs,
+        runs_known=known,
+        path=execution.path,
+        values=frozenset(execution.computed.get(instruction, ()))
         | frozenset(flatten(execution.values.get(instruction, ()))),
     )
 

@@ -18,7 +18,7 @@ from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Lineage:
     """``modules[i]`` is the module as ``stages[i]`` shows it; what links two stages is worked out
     when it is asked for. ``notes`` name stages that cannot be read."""
@@ -196,7 +196,7 @@ def read_lineage(
         modules.append(module)
     if not stages:
         raise UnusableInput(notes[0] if len(notes) == 1 else f"no stage can be read: {notes[0]}")
-    return Lineage(dumped, tuple(stages), tuple(modules), tuple(notes))
+    return Lineage(dumped=dumped, stages=tuple(stages), modules=tuple(modules), notes=tuple(notes))
 
 
 def _trace(module: Module, contents: dict[int, Hashable]) -> Hashable:

@@ -38,7 +38,7 @@ _Pending: TypeAlias = "list[tuple[Computation, Computation, dict[int, int]]]"
 PLACES = TRANSPARENT | {"get-tuple-element", "parameter", "tuple"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Matching:
     """What became of each instruction.
 
@@ -153,7 +153,7 @@ def match(before: Module, after: Module, table: MatchTable | None = None) -> Mat
 class _Matcher:
     def __init__(self, before: Module, after: Module, table: MatchTable) -> None:
         regions = table.regions(before), table.regions(after)
-        self._result = Matching((before, after), regions=regions)
+        self._result = Matching(modules=(before, after), regions=regions)
         self._table = table
         self._numbers: dict[Hashable, int] = {}
         # Keys of the second module that turned out to be a number of the first.

@@ -27,7 +27,7 @@ class Outcome(StrEnum):
 TOGETHER = (Outcome.FUSED, Outcome.DUPLICATED)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Pair:
     """A producer and one consumer that reads it, in the stage before fusion.
 
@@ -351,7 +351,17 @@ def _pair(
                 ),
                 placed[-1][0],
             )
-    return Pair(producer, consumer, outcome, kernel, stage, chain, readers, execution.path, between)
+    return Pair(
+        producer=producer,
+        consumer=consumer,
+        outcome=outcome,
+        kernel=kernel,
+        stage=stage,
+        chain=chain,
+        readers=readers,
+        path=execution.path,
+        bytes_between=between,
+    )
 
 
 def _joined(

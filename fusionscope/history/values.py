@@ -63,7 +63,7 @@ class Block(NamedTuple):
     inside: Instruction | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Execution:
     """One computation that runs instruction by instruction: the entry, or the body of a loop.
 
@@ -190,7 +190,7 @@ class Numbering:
         seen: set[Hashable] = {"entry"}
         while pending:
             path, computation = pending.pop()
-            execution = Execution(path, computation)
+            execution = Execution(path=path, computation=computation)
             executions.append(execution)
             for inner, called in self._run(execution):
                 if inner not in seen:

@@ -80,7 +80,7 @@ def _inject_cpu(module: DumpedModule, plan: Plan, python: str, limit_s: float) -
         file = Path(scratch) / "program.hlo"
         write_file(file, to_text(carrier))
         captured = capture(
-            Program(ProgramKind.HLO, file),
+            Program(kind=ProgramKind.HLO, file=file),
             find_target(module),
             Path(scratch) / "dump",
             flags=[*own_flags(module), *disabling(module, *disabled)],

@@ -54,7 +54,7 @@ class Rest(StrEnum):
     OFF = "off"  # no one: it is not fused
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """``before`` is the module on which the first pass that fuses works, ``after`` what it shall be
     behind the last one; where ``rest`` is the compiler's, ``after`` is what it shall work on.
@@ -74,7 +74,7 @@ def own_plan(module: DumpedModule) -> Plan:
     """What the compiler itself made. Raises ``UnusableInput`` where the dump does not show it."""
     start, end = _ends(module)
     before, after = module.read(start), module.read(end)
-    return Plan("the compiler's own plan", before, after, is_own=True)
+    return Plan(words="the compiler's own plan", before=before, after=after, is_own=True)
 
 
 def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -> Plan:
@@ -104,7 +104,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
         assign_tasks(graph, _threads())
     after = to_module(graph)
     require_legal(after, module.read(end), before, module.backend)
-    return Plan(words, before, after, rest, changes, steps)
+    return Plan(words=words, before=before, after=after, rest=rest, changes=changes, steps=steps)
 
 
 def require_start(module: DumpedModule) -> Module:

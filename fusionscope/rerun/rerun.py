@@ -40,7 +40,7 @@ class RerunPair:
     after: Outcome
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
     """What came of ``plan``, in words; ``has_plan`` is false where that is flags alone.
 
@@ -59,13 +59,13 @@ class Rerun:
     captured: Captured | None
     problem: str
     baseline: Totals
-    variant: Totals | None
-    changed: tuple[RerunPair, ...]
-    unplanned: tuple[RerunPair, ...]
-    requests: tuple[Request, ...]
-    divergence: Divergence | None
-    is_same: bool
-    estimates: tuple[TimeEstimate, TimeEstimate] | None
+    variant: Totals | None = None
+    changed: tuple[RerunPair, ...] = ()
+    unplanned: tuple[RerunPair, ...] = ()
+    requests: tuple[Request, ...] = ()
+    divergence: Divergence | None = None
+    is_same: bool = False
+    estimates: tuple[TimeEstimate, TimeEstimate] | None = None
     injection: Injection
 
     @property
@@ -105,8 +105,15 @@ def rerun(
         made = _made(captured)
     problem = captured.problem if captured is not None else injection.problem
     if made is None or made.final is None:
-        found = problem, baseline, None, (), (), (), None, False, None, injection
-        return Rerun(module.name, words, plan is not None, captured, *found)
+        return Rerun(
+            module=module.name,
+            plan=words,
+            has_plan=plan is not None,
+            captured=captured,
+            problem=problem,
+            baseline=baseline,
+            injection=injection,
+        )
     divergence = None
     taken = find_hook(made)
     if taken is not None and injection.module is not None:
@@ -115,20 +122,20 @@ def rerun(
     before = plan.before if plan is not None else require_start(module)
     is_same = has_equal_kernels(final, ends)
     return Rerun(
-        module.name,
-        words,
-        plan is not None,
-        captured,
-        problem,
-        baseline,
-        total_kernels(ends, module.backend),
-        tuple(_differing(before, final, ends)),
-        tuple(_unplanned(plan, ends)) if plan is not None else (),
-        _requests(plan, made, ends, is_same) if plan is not None else (),
-        divergence,
-        is_same,
-        _estimates(module, final, ends),
-        injection,
+        module=module.name,
+        plan=words,
+        has_plan=plan is not None,
+        captured=captured,
+        problem=problem,
+        baseline=baseline,
+        variant=total_kernels(ends, module.backend),
+        changed=tuple(_differing(before, final, ends)),
+        unplanned=tuple(_unplanned(plan, ends)) if plan is not None else (),
+        requests=_requests(plan, made, ends, is_same) if plan is not None else (),
+        divergence=divergence,
+        is_same=is_same,
+        estimates=_estimates(module, final, ends),
+        injection=injection,
     )
 
 
@@ -158,7 +165,7 @@ def compile_again(
         file = Path(scratch) / "program.hlo"
         write_file(file, to_text(find_program(module)))
         return capture(
-            Program(ProgramKind.HLO, file),
+            Program(kind=ProgramKind.HLO, file=file),
             find_target(module),
             directory,
             flags=[*own_flags(module), *injection.flags],

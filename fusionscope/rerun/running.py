@@ -47,7 +47,7 @@ class Speed(StrEnum):
     SAME = "no difference beyond noise"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultDifference:
     """One result of a program against the baseline.
 
@@ -88,7 +88,7 @@ class Ratio:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Nanoseconds of one run: medians and quartiles of many. ``ratio`` is that of the variant to
     the baseline run beside it, ``noise`` that of the baseline, compiled twice, to itself; ``runs``
@@ -255,13 +255,13 @@ def _read(told: dict[str, Any]) -> list[Measurement]:
 
 def _timing(baseline: list[float], variant: list[float], again: list[float]) -> Timing:
     return Timing(
-        statistics.median(baseline),
-        statistics.median(variant),
-        _quartiles(baseline),
-        _quartiles(variant),
-        ratio_of(variant, baseline),
-        ratio_of(again, baseline),
-        len(variant),
+        baseline_ns=statistics.median(baseline),
+        variant_ns=statistics.median(variant),
+        baseline_quartiles=_quartiles(baseline),
+        variant_quartiles=_quartiles(variant),
+        ratio=ratio_of(variant, baseline),
+        noise=ratio_of(again, baseline),
+        runs=len(variant),
     )
 
 

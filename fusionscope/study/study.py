@@ -36,7 +36,7 @@ class Refusal:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """What came of one step for one target and size. ``dump`` is where its explanation comes from.
 
@@ -123,7 +123,7 @@ def run_study(
         try:
             made.append(_make(study, step, size, target, folder, made, python, limit_s))
         except UnusableInput as error:
-            made.append(_Made(Row(step.name, size, folder, problem=str(error))))
+            made.append(_Made(Row(step=step.name, size=size, dump=folder, problem=str(error))))
     tables = []
     for target in targets:
         for size in sizes:
@@ -170,9 +170,9 @@ def _make(
     module = _largest(folder)
     facts = explain_module(module, Selection())
     row = Row(
-        step.name,
-        size,
-        folder,
+        step=step.name,
+        size=size,
+        dump=folder,
         kernels=len(facts.kernels),
         launches=facts.totals.launches,
         bytes_moved=facts.totals.bytes_moved,

@@ -20,7 +20,7 @@ _STUDY = {"title", "sizes", "work", "paper", "steps"}
 _CHANGES = ("set", "disable", "allow", "forbid")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One version: ``program`` is a function as ``capture`` takes it, ``arguments`` its shapes,
     with ``{n}`` in the place of the size. Where ``of`` is given, it is that step's program fused
@@ -35,7 +35,7 @@ class Step:
     changes: Changes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """The first of ``steps`` is what the others are compared with. ``work`` is how often one run
     does what is counted, ``paper`` are further ones of its figures, to print below.
@@ -79,12 +79,14 @@ def _study(folder: Path, content: dict[str, Any]) -> Study:
         if step.of is not None and step.of not in names[:place]:
             raise _Wrong(f"step {step.name} is of {shorten(step.of)}, expected a step before it")
     return Study(
-        folder,
-        _of_type(content.get("title", folder.name), str, "title"),
-        tuple(_number(size, "sizes") for size in _list(content.get("sizes", [1]), "sizes")),
-        _number(content.get("work", 1), "work"),
-        tuple(_of_type(each, str, "paper") for each in _list(content.get("paper", []), "paper")),
-        tuple(read),
+        folder=folder,
+        title=_of_type(content.get("title", folder.name), str, "title"),
+        sizes=tuple(_number(size, "sizes") for size in _list(content.get("sizes", [1]), "sizes")),
+        work=_number(content.get("work", 1), "work"),
+        paper=tuple(
+            _of_type(each, str, "paper") for each in _list(content.get("paper", []), "paper")
+        ),
+        steps=tuple(read),
     )
 
 
@@ -110,15 +112,15 @@ def _step(entry: Any, number: int) -> Step:
     if bool(changes) != (of is not None):
         raise _Wrong(f"step {name}: rules are changed where it is of another step, and only there")
     return Step(
-        name,
-        _of_type(entry.get("what", ""), str, f"what of step {name}"),
-        _of_type(entry.get("program", ""), str, f"program of step {name}"),
-        tuple(
+        name=name,
+        what=_of_type(entry.get("what", ""), str, f"what of step {name}"),
+        program=_of_type(entry.get("program", ""), str, f"program of step {name}"),
+        arguments=tuple(
             _of_type(e, str, "arguments") for e in _list(entry.get("arguments", []), "arguments")
         ),
-        _of_type(entry.get("paper", ""), str, f"paper of step {name}"),
-        None if of is None else _of_type(of, str, f"of in step {name}"),
-        changes,
+        paper=_of_type(entry.get("paper", ""), str, f"paper of step {name}"),
+        of=None if of is None else _of_type(of, str, f"of in step {name}"),
+        changes=changes,
     )
 
 

@@ -42,9 +42,21 @@ TABLE = (
     "CREATE TABLE frames (id INTEGER PRIMARY KEY, label TEXT, graph_id INTEGER, to_highlight TEXT)"
 )
 
+
+def label_of(kind, pass_name, producer, consumer, reason, may_duplicate):
+    return Decision(
+        kind=kind,
+        pass_name=pass_name,
+        producer=producer,
+        consumer=consumer,
+        reason=reason,
+        may_duplicate=may_duplicate,
+    )
+
+
 LABELS = {
     "Not fusing |exp.1| into |broadcast_maximum_fusion| as expensive producer would be duplicated"
-    " ; multi-output fusion not supported by this pass": Decision(
+    " ; multi-output fusion not supported by this pass": label_of(
         Kind.REFUSED,
         "InstructionFusion",
         "exp.1",
@@ -52,20 +64,20 @@ LABELS = {
         "expensive producer would be duplicated ; multi-output fusion not supported by this pass",
         None,
     ),
-    "About to fuse |mul.2| into |mul.3| inside InstructionFusion with may_duplicate=1": Decision(
+    "About to fuse |mul.2| into |mul.3| inside InstructionFusion with may_duplicate=1": label_of(
         Kind.ABOUT_TO_FUSE, "InstructionFusion", "mul.2", "mul.3", "", True
     ),
-    "Fused |mul.2| into |fusion.1| inside InstructionFusion with may_duplicate=0": Decision(
+    "Fused |mul.2| into |fusion.1| inside InstructionFusion with may_duplicate=0": label_of(
         Kind.FUSED, "InstructionFusion", "mul.2", "fusion.1", "", False
     ),
-    "About to MOF-fuse |a| into |b| inside InstructionFusion with may_duplicate=1": Decision(
+    "About to MOF-fuse |a| into |b| inside InstructionFusion with may_duplicate=1": label_of(
         Kind.ABOUT_TO_FUSE_MULTI_OUTPUT, "InstructionFusion", "a", "b", "", True
     ),
-    "Cannot fuse producer |a.0| with consumer |tuple|: the consumer is not fusible": Decision(
+    "Cannot fuse producer |a.0| with consumer |tuple|: the consumer is not fusible": label_of(
         Kind.REFUSED, "PriorityFusion", "a.0", "tuple", "the consumer is not fusible", None
     ),
     "Cannot fuse producer |a| with consumer |b| using Triton (will try fallback): "
-    "triton heroless fusion is not enabled": Decision(
+    "triton heroless fusion is not enabled": label_of(
         Kind.REFUSED_TRITON,
         "PriorityFusion",
         "a",
@@ -73,16 +85,16 @@ LABELS = {
         "triton heroless fusion is not enabled",
         None,
     ),
-    "Ineligible |a|: the consumer is not fusible": Decision(
+    "Ineligible |a|: the consumer is not fusible": label_of(
         Kind.INELIGIBLE, "PriorityFusion", "a", None, "the consumer is not fusible", None
     ),
-    "Rejected |tanh.1.0|: Negative benefit (-16.61125us)": Decision(
+    "Rejected |tanh.1.0|: Negative benefit (-16.61125us)": label_of(
         Kind.REJECTED, "PriorityFusion", "tanh.1.0", None, "Negative benefit (-16.61125us)", None
     ),
-    "About to fuse |a| into |b| inside PriorityFusion": Decision(
+    "About to fuse |a| into |b| inside PriorityFusion": label_of(
         Kind.ABOUT_TO_FUSE, "PriorityFusion", "a", "b", "", None
     ),
-    "Not fusing siblings |a| and |b| due to: fusion.11 and fusion.9 are connected": Decision(
+    "Not fusing siblings |a| and |b| due to: fusion.11 and fusion.9 are connected": label_of(
         Kind.REFUSED_SIBLINGS,
         "multi-output fusion",
         "a",
@@ -91,7 +103,7 @@ LABELS = {
         None,
     ),
     "Not considering fusion of producer |a| into consumer |b| due to: different loop shapes": (
-        Decision(
+        label_of(
             Kind.REFUSED_MULTI_OUTPUT,
             "multi-output fusion",
             "a",
@@ -100,23 +112,23 @@ LABELS = {
             None,
         )
     ),
-    "About to fuse sibling |a| into sibling |b| inside multi-output fusion": Decision(
+    "About to fuse sibling |a| into sibling |b| inside multi-output fusion": label_of(
         Kind.ABOUT_TO_FUSE_SIBLINGS, "multi-output fusion", "a", "b", "", None
     ),
-    "About to fuse producer |a| into consumer |b| inside multi-output fusion": Decision(
+    "About to fuse producer |a| into consumer |b| inside multi-output fusion": label_of(
         Kind.ABOUT_TO_FUSE_MULTI_OUTPUT, "multi-output fusion", "a", "b", "", None
     ),
-    "Fused into |b| inside multi-output fusion": Decision(
+    "Fused into |b| inside multi-output fusion": label_of(
         Kind.FUSED, "multi-output fusion", None, "b", "", None
     ),
-    "Not fusing fusion |a| into all of its users due to: not a loop fusion": Decision(
+    "Not fusing fusion |a| into all of its users due to: not a loop fusion": label_of(
         Kind.INELIGIBLE, "FusionMerger", "a", None, "not a loop fusion", None
     ),
     # 0.4.23 wrote two bars before the producer.
-    "About to fuse producer ||fusion.2| into consumer |b| inside multi-output fusion": Decision(
+    "About to fuse producer ||fusion.2| into consumer |b| inside multi-output fusion": label_of(
         Kind.ABOUT_TO_FUSE_MULTI_OUTPUT, "multi-output fusion", "fusion.2", "b", "", None
     ),
-    "Something new about |a| and |b|": Decision(
+    "Something new about |a| and |b|": label_of(
         Kind.OTHER, None, None, None, "Something new about |a| and |b|", None
     ),
 }

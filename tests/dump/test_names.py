@@ -17,7 +17,20 @@ def stage(module_id, module, counter, pipeline, after, before, role=Role.STAGE):
             *([f"before_{before}"] if before else []),
         ]
     )
-    return FileName(role, module_id, module, label, counter, pipeline, after, before)
+    return FileName(
+        role=role,
+        module_id=module_id,
+        module=module,
+        label=label,
+        counter=counter,
+        pipeline=pipeline,
+        after=after,
+        before=before,
+    )
+
+
+def file(role, module, label):
+    return FileName(role=role, module_id=1, module=module, label=label)
 
 
 @pytest.mark.parametrize(
@@ -58,55 +71,55 @@ def stage(module_id, module, counter, pipeline, after, before, role=Role.STAGE):
         ),
         (
             "module_0001.jit_f.before_optimizations.txt",
-            FileName(Role.STAGE, 1, "jit_f", "before_optimizations"),
+            file(Role.STAGE, "jit_f", "before_optimizations"),
         ),
         (
             "module_0001.jit_f.sm_9.0a_gpu_after_optimizations.txt",
-            FileName(Role.STAGE, 1, "jit_f", "sm_9.0a_gpu_after_optimizations"),
+            file(Role.STAGE, "jit_f", "sm_9.0a_gpu_after_optimizations"),
         ),
         (
             "module_0001.jit_f.gfx950_gpu_after_optimizations.txt",
-            FileName(Role.STAGE, 1, "jit_f", "gfx950_gpu_after_optimizations"),
+            file(Role.STAGE, "jit_f", "gfx950_gpu_after_optimizations"),
         ),
         (
             "module_0001.jit_f.cpu_after_optimizations.txt",
-            FileName(Role.STAGE, 1, "jit_f", "cpu_after_optimizations"),
+            file(Role.STAGE, "jit_f", "cpu_after_optimizations"),
         ),
         (
             "module_0001.jit_f.after_optimizations.txt",
-            FileName(Role.STAGE, 1, "jit_f", "after_optimizations"),
+            file(Role.STAGE, "jit_f", "after_optimizations"),
         ),
         (
             "module_0001.jit_f.after_codegen.txt",
-            FileName(Role.STAGE, 1, "jit_f", "after_codegen"),
+            file(Role.STAGE, "jit_f", "after_codegen"),
         ),
         (
             "module_0001.jit_f.priority_fusion_dump.txt",
-            FileName(Role.PRIORITY_FUSION, 1, "jit_f", "priority_fusion_dump.txt"),
+            file(Role.PRIORITY_FUSION, "jit_f", "priority_fusion_dump.txt"),
         ),
         (
             "module_0001.jit_f.gpu_target_config.pbtxt",
-            FileName(Role.DEVICE, 1, "jit_f", "gpu_target_config.pbtxt"),
+            file(Role.DEVICE, "jit_f", "gpu_target_config.pbtxt"),
         ),
         (
             "module_0001.jit_f.config.pbtxt",
-            FileName(Role.CONFIG, 1, "jit_f", "config.pbtxt"),
+            file(Role.CONFIG, "jit_f", "config.pbtxt"),
         ),
         (
             "module_0001.jit_f.debug_options",
-            FileName(Role.FLAGS, 1, "jit_f", "debug_options"),
+            file(Role.FLAGS, "jit_f", "debug_options"),
         ),
         (
             "module_0001.metadata.textproto",
-            FileName(Role.PASS_TIMES, 1, None, "metadata.textproto"),
+            file(Role.PASS_TIMES, None, "metadata.textproto"),
         ),
         (
             "main.5.module_0001.jit_f._fusion.pyz",
-            FileName(Role.FUSION_EXPLORER, 1, "jit_f", "main.5"),
+            file(Role.FUSION_EXPLORER, "jit_f", "main.5"),
         ),
         (
             "region_0.3.clone.module_0001.jit_f._fusion.html",
-            FileName(Role.FUSION_EXPLORER, 1, "jit_f", "region_0.3.clone"),
+            file(Role.FUSION_EXPLORER, "jit_f", "region_0.3.clone"),
         ),
     ],
 )  # fmt: skip

@@ -43,7 +43,17 @@ def test_dump_files_are_named_after_the_pass(content):
 
 def test_fields_that_are_absent():
     passes = read_pass_times(b'pass_metadata { pass_name: "x" new_field { a: 1 } }', "f")
-    assert passes == (PassTime(0, "", "x", 0, 0, False, ()),)
+    assert passes == (
+        PassTime(
+            pass_id=0,
+            pipeline="",
+            name="x",
+            start_us=0,
+            end_us=0,
+            module_changed=False,
+            dump_files=(),
+        ),
+    )
 
 
 @pytest.mark.parametrize("text", [b"", b"xla_a: 1", b"pass_metadata {", b"pass_metadata: 1"])

@@ -52,7 +52,7 @@ def test_code_ends_where_it_should():
 
 def at(source: str | None) -> Violation:
     expectation = EXPECTATIONS["kernels"]("kernels", 2, line=5)
-    return Violation(expectation, "jit_f", "has 3 kernels", source=source)
+    return Violation(expectation=expectation, module="jit_f", what="has 3 kernels", source=source)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,15 @@ def test_the_worst_result_counts() -> None:
 
 def timing(variant: list[float], baseline: list[float], again: list[float]) -> Speed:
     ratio, noise = ratio_of(variant, baseline), ratio_of(again, baseline)
-    return Timing(1.0, 1.0, (1.0, 1.0), (1.0, 1.0), ratio, noise, len(variant)).verdict
+    return Timing(
+        baseline_ns=1.0,
+        variant_ns=1.0,
+        baseline_quartiles=(1.0, 1.0),
+        variant_quartiles=(1.0, 1.0),
+        ratio=ratio,
+        noise=noise,
+        runs=len(variant),
+    ).verdict
 
 
 def test_a_verdict_is_only_what_noise_does_not_explain() -> None:
