@@ -133,7 +133,7 @@ def command(
     ]
     if update and baseline is not None:
         write_text(write_baseline(explanations), baseline)
-        click.echo(f"written: {baseline}")
+        write_text(f"written: {baseline}\n", None)
         return 0
     found = check(explanations, expectations, before)
     place, repository = str(path or baseline), find_repository()

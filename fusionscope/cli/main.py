@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import os
 import sys
 import traceback
 from contextlib import suppress
@@ -12,7 +11,7 @@ from contextlib import suppress
 import click
 
 from fusionscope import __version__
-from fusionscope.cli.output import show_problem
+from fusionscope.cli.output import discard_output, show_problem
 from fusionscope.errors import UnusableInput
 from fusionscope.system.processes import end_in_order
 
@@ -73,7 +72,8 @@ def cli(debug: bool) -> None:
 
 
 def main() -> None:
-    """The console script. Exit codes: 0 done, 1 the answer is no, 2 unusable input or options."""
+    """Runs the command that the command line names, and exits: with 0 where it is done, 1 where
+    the answer is no, 2 on unusable input or options."""
     gc.disable()  # a command ends soon, and a quarter of its time would go into looking for garbage
     end_in_order()
     code = _run()
@@ -87,15 +87,13 @@ def main() -> None:
 
 def _tell(error: OSError) -> int:
     """Says what the system refused, and returns the exit code."""
-    if isinstance(error, BrokenPipeError):  # head, or a pager, has seen enough
+    if isinstance(error, BrokenPipeError):  # the reader of a help text has seen enough
         code = 0
     else:
         show_problem(f"{error.filename or 'standard output'}: {error.strerror or error}")
         code = 2
-    # What is left to be written cannot be, and Python would try once more at its end.
-    if sys.stdout is not None and error.filename is None:
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.filename is None:
+        discard_output()
     return code
 
 
@@ -124,10 +122,16 @@ def _run() -> int:
         show_problem("not enough memory for this input")
         return 2
     except Exception as error:
-        if "--debug" in sys.argv:
+        if "--debug" in sys.argv or _is_of_another_package(error):
             raise
         show_problem(
             f"this is a mistake of fusionscope's own ({type(error).__name__}: {error}); "
             "please report it with what fusionscope --debug shows"
         )
         return 2
+
+
+def _is_of_another_package(error: Exception) -> bool:
+    """Whether a package is not installed, which ``fusionscope/__main__.py`` reports."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return name is not None and name.partition(".")[0] != "fusionscope"

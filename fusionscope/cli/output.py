@@ -200,8 +200,12 @@ def show_elapsed(items: Iterable[Item], words: Callable[[Item], str]) -> Iterato
 
 
 def write_text(text: str, output: Path | None) -> None:
-    """Raises ``UnusableInput`` where ``output`` cannot be written, and ``OSError`` where that is
-    the standard output."""
+    """Writes ``text`` to the file ``output``, or to the standard output where that is None.
+
+    A reader that closes the pipe early, such as ``head``, is no error: the command goes on to its
+    exit code. Raises ``UnusableInput`` where ``output`` cannot be written, and ``OSError`` where
+    the standard output cannot.
+    """
     if output is not None:
         write_file(output, text)
         return
@@ -211,7 +215,18 @@ def write_text(text: str, output: Path | None) -> None:
         text = safe_lines(text)
     # Names from foreign files may hold what the terminal's encoding lacks.
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    click.echo(text, nl=False)
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        discard_output()
+
+
+def discard_output() -> None:
+    """Sends what is left of the standard output to nowhere: Python would try to write it at exit,
+    and fail again."""
+    if sys.stdout is not None:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_json(content: dict[str, Any], output: Path | None) -> None:

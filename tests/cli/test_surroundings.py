@@ -60,6 +60,30 @@ def test_a_reader_that_has_seen_enough():
     assert (done.stdout, done.stderr) == ("{\n0\n", "")
 
 
+@pytest.mark.parametrize("format_name", ["text", "json", "junit"])
+@pytest.mark.parametrize("reader", ["head -1", "true"])
+def test_the_exit_code_is_the_answer_whoever_reads_it(tmp_path, format_name, reader):
+    expectations = tmp_path / "fusions.toml"
+    expectations.write_text("[[expect]]\nkernels = 0\n")
+    command = f"check $CPU --expect {expectations} --format {format_name}"
+    done = shell(f"$FUSIONSCOPE {command} | {reader} >&2; exit ${{PIPESTATUS[0]}}")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == (reader == "head -1")
+
+
+@pytest.mark.parametrize("package", ["click", "lark", "rich"])
+def test_a_package_that_is_not_installed(tmp_path, package):
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from fusionscope.__main__ import main; main()\n"
+    )
+    done = shell(f"{sys.executable} {program} explain $CPU", XDG_CACHE_HOME=str(tmp_path))
+    install = f"{sys.executable} -m pip install {package}"
+    problem = f"fusionscope: the package {package} is not installed; {install}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", problem)
+
+
 def test_errors_that_nobody_can_be_told():
     assert shell("$FUSIONSCOPE explain nowhere 2>&-").returncode == 2
     if FULL.exists():
