@@ -61,7 +61,7 @@ def command(
     write_report(
         format_name,
         output,
-        (*difference.problems, *difference.unread),
+        (*difference.problems, *difference.notes),
         json=lambda: to_json(difference),
         markdown=lambda: to_markdown(difference, top=limit),
         text=lambda console: print_difference(difference, console, top=limit),

@@ -73,7 +73,7 @@ def command(
     write_report(
         format_name,
         output,
-        verification.problems,
+        (*verification.problems, *verification.notes),
         json=lambda: to_json(verification),
         markdown=lambda: to_markdown(verification),
         text=lambda console: print_verification(verification, console),

@@ -22,6 +22,7 @@ from fusionscope.dump.protos import ProtoPrinter
 from fusionscope.dump.stage import FUSION_PASSES, Stage, backend_of
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, ParseTable, read
+from fusionscope.hlo.grammar import shorten
 from fusionscope.system.files import is_directory, is_there
 
 HOW_TO_DUMP = (
@@ -31,6 +32,7 @@ HOW_TO_DUMP = (
 )
 
 Content = TypeVar("Content")
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -201,12 +203,27 @@ class Dump:
 
     path: Path
     modules: tuple[DumpedModule, ...]
+    _table: ParseTable = field(repr=False)
     _problems: dict[str, None] = field(repr=False)
 
-    def untold(self, told: Iterable[str] = ()) -> list[str]:
+    def unread(self, told: Iterable[str] = ()) -> list[str]:
         """One line for each file that could not be read so far, but those among ``told``."""
         known = set(told)
         return [problem for problem in self._problems if problem not in known]
+
+    @property
+    def notes(self) -> list[str]:
+        """One line on the operations that no rule knows, where stages read so far have any."""
+        names = sorted(self._table.unknown_opcodes)
+        if not names:
+            return []
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        shown = ", ".join(map(shorten, names[:_MOST_NAMED]))
+        return [f"{self.path}: operations of a newer compiler, which no rule knows: {shown}{more}"]
+
+    def untold(self, told: Iterable[str] = ()) -> list[str]:
+        """Everything about what was read so far that ``told`` does not say, a line each."""
+        return [*self.unread(told), *self.notes]
 
 
 def open_dump(path: Path | str) -> Dump:
@@ -221,9 +238,8 @@ def open_dump(path: Path | str) -> Dump:
     files = found.files
     problems = dict.fromkeys(found.problems)
     # What its modules share: how they are read, and what could not be.
-    make_module = partial(
-        DumpedModule, table=ParseTable(), protos=ProtoPrinter(), _problems=problems
-    )
+    table = ParseTable()
+    make_module = partial(DumpedModule, table=table, protos=ProtoPrinter(), _problems=problems)
     groups: dict[tuple[Path, int], list[tuple[FileName, DumpFile]]] = defaultdict(list)
     for file in files:
         name = read_name(file.name)
@@ -251,7 +267,7 @@ def open_dump(path: Path | str) -> Dump:
             file=str(path),
             hint=HOW_TO_DUMP,
         )
-    return Dump(path, modules, problems)
+    return Dump(path, modules, table, problems)
 
 
 def _modules(

@@ -164,7 +164,8 @@ class Unchanged:
 class Difference:
     """``modules`` differ, the worst first; ``same`` do not.
     ``only_before`` and ``only_after`` have no counterpart; ``problems`` are one line for each that
-    could not be read, or not to its end, ``unread`` for each other file that could not be."""
+    could not be read, or not to its end, ``notes`` for each other file that could not be, and on
+    operations that no rule knows."""
 
     before: str
     after: str
@@ -173,7 +174,7 @@ class Difference:
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     problems: tuple[str, ...]
-    unread: tuple[str, ...]
+    notes: tuple[str, ...]
 
     @property
     def is_same(self) -> bool:
@@ -236,7 +237,7 @@ def compare(
         only_before=tuple(each.name for each in left[0]),
         only_after=tuple(each.name for each in left[1]),
         problems=tuple(problems),
-        unread=tuple(dict.fromkeys(each for side in sides for each in side.dump.untold(told))),
+        notes=tuple(dict.fromkeys(each for side in sides for each in side.dump.untold(told))),
     )
 
 

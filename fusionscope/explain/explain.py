@@ -57,8 +57,6 @@ NO_FINAL = "no after_optimizations stage (did the compiler die?): {stage} stands
 
 NOT_WHOLE = "calls repeat too often to follow them all: launches and bytes are too few"
 
-UNKNOWN_OPERATIONS = "operations of a newer compiler, which no rule here knows: {names}"
-
 _LAYOUT = re.compile(r"\{[^{}]*\}")
 
 # As many elements of a tuple are shown.
@@ -259,9 +257,6 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         pairs = find_pairs(first, stages)
     if not (first.is_whole and numbered.is_whole):
         notes.append(NOT_WHOLE)
-    unknown = {name for stage in (before, final) if stage for name in module.read(stage).unknown}
-    if unknown:
-        notes.append(UNKNOWN_OPERATIONS.format(names=", ".join(sorted(unknown))))
     kernels = find_kernels(numbered, module.backend)
     kernels_before = find_kernels(first, module.backend)
     runs = {kernel.path: kernel.runs for kernel in kernels_before}

@@ -23,7 +23,7 @@ from fusionscope.hlo.attributes import (
     split_attributes,
 )
 from fusionscope.hlo.grammar import quoted, shorten
-from fusionscope.hlo.opcodes import LEAST_OPERANDS, OPCODES, OPERAND_COUNT
+from fusionscope.hlo.opcodes import LEAST_OPERANDS, OPERAND_COUNT
 from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
 from fusionscope.hlo.text import NAME, SHAPE, strip_comments
@@ -593,11 +593,6 @@ class Module:
 
     def opcode_histogram(self) -> Counter[str]:
         return Counter(s.opcode for c in self.computations for s in c.graph.statements)
-
-    @property
-    def unknown(self) -> frozenset[str]:
-        """The operations that ``opcodes`` does not know: those of a newer compiler."""
-        return frozenset(s.opcode for c in self.computations for s in c.graph.statements) - OPCODES
 
     def walk(self) -> Iterator[Instruction]:
         """Every instruction of every computation."""

@@ -102,6 +102,8 @@ class ParseTable:
         self.headers: set[str] = set()
         self.skeletons: set[str] = set()
         self.forms: set[str] = set()
+        # Opcodes that ``opcodes`` does not list: those of a newer compiler.
+        self.unknown_opcodes: set[str] = set()
 
 
 def parse(text: str, *, file: str | None = None) -> Module:
@@ -457,7 +459,8 @@ class _Reader:
             raise self._diagnose("instruction", lines[0], offset)
         for shape in set(map(_shape_of, statements)).difference(self.table.shapes.known):
             self._shape(shape, lines[0], offset)
-        for opcode in set(map(_opcode_of, statements)).difference(OPCODES):
+        unknown = set(map(_opcode_of, statements)).difference(OPCODES)
+        for opcode in unknown:
             if is_async_shorthand(opcode):
                 raise self._error(f"{opcode} is not written out", offset)
         attributes = list(map(_attributes_of, statements))
@@ -483,6 +486,7 @@ class _Reader:
                     raise self._error(
                         error.problem, offset, lines[0].find(statement.opcode) + 1
                     ) from None
+        self.table.unknown_opcodes |= unknown
         return statements
 
     def _shape(self, text: str, line: str, offset: int) -> Shape:

@@ -142,11 +142,13 @@ class ModuleVerification:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """``problems`` are one line for each module, pass or record that could not be used."""
+    """``problems`` are one line for each module, pass or record that could not be used, ``notes``
+    are on operations that no rule knows."""
 
     path: str
     modules: tuple[ModuleVerification, ...]
     problems: tuple[str, ...]
+    notes: tuple[str, ...]
 
     @property
     def passes(self) -> tuple[PassVerification, ...]:
@@ -198,7 +200,7 @@ def verify(
                 )
         except UnusableInput as error:
             problems.append(str(error))
-    problems += dump.untold(problems)
+    problems += dump.unread(problems)
     if not verified:
         raise UnusableInput(
             f"no fusion pass can be replayed; {problems[0]}"
@@ -206,7 +208,9 @@ def verify(
             else "no fusion pass can be replayed",
             file=str(dump.path),
         )
-    return Verification(str(dump.path), tuple(verified), tuple(dict.fromkeys(problems)))
+    return Verification(
+        str(dump.path), tuple(verified), tuple(dict.fromkeys(problems)), tuple(dump.notes)
+    )
 
 
 class _Told(NamedTuple):

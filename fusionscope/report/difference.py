@@ -46,7 +46,7 @@ def to_json(difference: Difference) -> dict[str, Any]:
         ],
         "only_before": list(difference.only_before),
         "only_after": list(difference.only_after),
-        "problems": [*difference.problems, *difference.unread],
+        "problems": [*difference.problems, *difference.notes],
     }
 
 
@@ -363,7 +363,7 @@ def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
             yield f"{cell(line)}.\n"
     for line in _unpaired(difference):
         yield f"{cell(line)}.\n"
-    for problem in (*difference.problems, *difference.unread):
+    for problem in (*difference.problems, *difference.notes):
         yield f"> {cell(problem)}\n"
 
 

@@ -40,7 +40,7 @@ def to_json(verification: Verification) -> dict[str, Any]:
             }
             for module in verification.modules
         ],
-        "problems": list(verification.problems),
+        "problems": [*verification.problems, *verification.notes],
     }
 
 
@@ -173,7 +173,7 @@ def _markdown(verification: Verification) -> Iterator[str]:
                 yield f"{cell(_heading(module))}, {cell(steps)}\n"
             for line in _differences(found):
                 yield f"> {cell(_heading(module))}: {cell(line)}\n"
-    for problem in verification.problems:
+    for problem in (*verification.problems, *verification.notes):
         yield f"> {cell(problem)}\n"
 
 
