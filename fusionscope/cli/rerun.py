@@ -105,7 +105,7 @@ def command(
       fusionscope rerun dump_dir/ --no-fusion
     """
     from fusionscope.dump import open_dump
-    from fusionscope.explain.explain import pick_module
+    from fusionscope.explain.modules import pick_module
     from fusionscope.report.rerun import print_trial, to_json
     from fusionscope.rerun.plans import Rest, own_plan
     from fusionscope.rerun.trial import Variant, make_variant, try_variants

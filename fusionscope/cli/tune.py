@@ -68,7 +68,7 @@ def command(
       fusionscope rerun dump_dir/ --plan fusionscope-plan.toml
     """
     from fusionscope.dump import open_dump
-    from fusionscope.explain.explain import pick_module
+    from fusionscope.explain.modules import pick_module
     from fusionscope.report.tuning import print_tuning, to_json
     from fusionscope.rerun.tuning import tune
     from fusionscope.rules.plan_files import PlanFile, write_plan

@@ -57,7 +57,7 @@ def command(
         raise UnusableInput("--at-least nan: expected a number from 0 to 100")
     from fusionscope.dump import open_dump
     from fusionscope.dump.device import find_device
-    from fusionscope.explain.explain import pick_modules
+    from fusionscope.explain.modules import pick_modules
     from fusionscope.replay.verification import verify
     from fusionscope.report.verification import print_verification, to_json, to_markdown
     from fusionscope.rules.books import books_named

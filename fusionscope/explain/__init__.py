@@ -1,6 +1,7 @@
 """Everything becomes an explanation: outcomes, reasons, bytes, source lines and advice."""
 
-from fusionscope.explain.explain import Selection, explain
+from fusionscope.explain.explain import explain
 from fusionscope.explain.result import Explanation, ModuleFacts, PairFacts
+from fusionscope.explain.selection import Selection
 
 __all__ = ["Explanation", "ModuleFacts", "PairFacts", "Selection", "explain"]

@@ -13,13 +13,11 @@ from fusionscope.dump.device import describe as describe_device
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import (
     NO_FINAL,
-    Selection,
     explain_module,
     flag_texts,
-    operation_of,
-    pick_modules,
 )
 from fusionscope.explain.fusions import FusionFacts, fusion_facts
+from fusionscope.explain.modules import pick_modules
 from fusionscope.explain.parting import (
     DecisionChange,
     Parting,
@@ -28,6 +26,8 @@ from fusionscope.explain.parting import (
     first_decision,
 )
 from fusionscope.explain.result import ModuleFacts, Operation, PairFacts
+from fusionscope.explain.selection import Selection
+from fusionscope.explain.source_lines import operation_of
 from fusionscope.history.changes import (
     ChangeKind,
     Edit,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fusionscope.explain.explain import operation_of
 from fusionscope.explain.result import Operation
+from fusionscope.explain.source_lines import operation_of
 from fusionscope.history.changes import ChangeKind, FusionChange, alike
 from fusionscope.history.kernels import kind_and_emitter
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.explain import operation_of, user_line
 from fusionscope.explain.fusions import fusion_facts
 from fusionscope.explain.result import Operation
+from fusionscope.explain.source_lines import operation_of, user_line
 from fusionscope.explain.verdicts import FusionStep
 from fusionscope.history.changes import updates
 from fusionscope.history.kernels import NOT_LAUNCHED, kind_and_emitter, operations_in

@@ -9,9 +9,10 @@ from difflib import get_close_matches
 
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.explain import NO_FINAL, rank_modules
+from fusionscope.explain.explain import NO_FINAL
 from fusionscope.explain.fusions import FusionFacts, fusion_facts
 from fusionscope.explain.life import Life, UnknownName, follow
+from fusionscope.explain.modules import rank_modules
 from fusionscope.explain.verdicts import FusionStep, read_fusion_steps
 from fusionscope.history.changes import FusionChange
 from fusionscope.history.flow import ACTING

@@ -1,0 +1,82 @@
+"""What is told of each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusionscope.explain.advice import RULE_TEXTS, advice_for
+from fusionscope.explain.costs import cost_facts
+from fusionscope.explain.evidence import Reason
+from fusionscope.explain.reasons import Reasons, Why
+from fusionscope.explain.result import Overruled, PairFacts
+from fusionscope.explain.source_lines import operation_of
+from fusionscope.history.outcomes import Outcome, Pair
+from fusionscope.hlo import Instruction
+from fusionscope.rules.messages import UNKNOWN
+
+
+def pair_facts(
+    pair: Pair, runs: int, reasons: Reasons | None, overruling: Mapping[str, str]
+) -> PairFacts:
+    """``overruling`` are passes that fuse what one before them refused, by stage."""
+    if pair.outcome is Outcome.NOT_FUSED:
+        why = Why(Reason(UNKNOWN, ""), None) if reasons is None else reasons.find(pair)
+        text = RULE_TEXTS.get(why.reason.rule)
+        return PairFacts(
+            producer=operation_of(pair.producer),
+            consumer=operation_of(pair.consumer),
+            computation=pair.producer.computation.name,
+            outcome=pair.outcome,
+            kernel=None,
+            stage=None,
+            reason=why.reason.rule,
+            message=why.reason.message or None,
+            evidence=why.evidence,
+            bytes_saved=pair.bytes_between * runs,
+            title=text.title if text else None,
+            advice=advice_for(
+                why.reason.rule,
+                tuple(map(_boundary, (pair.producer, pair.consumer))),
+                shared=pair.producer.user_count > 1,
+            ),
+            numbers=why.reason.numbers,
+            otherwise=why.otherwise.rule if why.otherwise else None,
+            cost=cost_facts(why.reason.cost, pair.producer.name, pair.consumer.name)
+            if why.reason.cost is not None
+            else None,
+        )
+    return PairFacts(
+        producer=operation_of(pair.producer),
+        consumer=operation_of(pair.consumer),
+        computation=pair.producer.computation.name,
+        outcome=pair.outcome,
+        kernel=pair.kernel.name if pair.kernel else None,
+        stage=pair.stage,
+        reason=None,
+        message=None,
+        evidence=None,
+        bytes_saved=0 if pair.outcome is Outcome.GONE else pair.bytes_between * runs,
+        overruled=_overruled(pair, reasons, overruling.get(pair.stage or "")),
+    )
+
+
+def _overruled(pair: Pair, reasons: Reasons | None, by: str | None) -> Overruled | None:
+    if reasons is None or by is None:
+        return None
+    why = reasons.find(pair)
+    if why.reason.rule == UNKNOWN:
+        return None
+    text = RULE_TEXTS.get(why.reason.rule)
+    return Overruled(
+        reason=why.reason.rule,
+        message=why.reason.message or None,
+        evidence=why.evidence,
+        by=by,
+        title=text.title if text else None,
+        numbers=why.reason.numbers,
+    )
+
+
+def _boundary(instruction: Instruction) -> tuple[str, str]:
+    """Opcode, and what a custom call calls."""
+    return instruction.opcode, instruction.attributes.get("custom_call_target", "").strip('"')

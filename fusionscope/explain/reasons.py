@@ -1,0 +1,173 @@
+"""Why pairs were not fused: what the compiler recorded, and what a replay of its rules says."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TypeAlias
+
+from fusionscope.explain.carriers import Carriers, Step, Uses
+from fusionscope.explain.evidence import Evidence, Reason
+from fusionscope.explain.replayed import Replayed
+from fusionscope.history.outcomes import Pair
+from fusionscope.history.values import NumberedModule
+from fusionscope.rules.gpu.fusion import AllUsers
+from fusionscope.rules.messages import UNKNOWN, rule_of
+
+# What is recorded and what is replayed, and all rules that kept a producer out of consumers.
+_Answer: TypeAlias = "tuple[Reason | None, Reason | None, frozenset[str]]"
+
+# Reasons for which a library fusion stands on one side: then the library's own rule is told too.
+_AT_A_LIBRARY = ("cpu-skip-custom", "cpu-loop-fusible-producer")
+
+# Reasons for which a fusion of a dot, that another pass formed, stands on one side.
+_AT_A_DOT = ("pf-is-fusible",)
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The reason of a pair, who gives it, and what the replay says where that is another one."""
+
+    reason: Reason
+    evidence: str | None
+    otherwise: Reason | None = None
+
+
+class Reasons:
+    """Why pairs were not fused, by the compiler's record and by a replay of its rules.
+
+    ``base`` is the stage that the recorded pass worked on.
+    """
+
+    def __init__(
+        self, recorded: Evidence | None, replayed: Replayed | None, base: NumberedModule
+    ) -> None:
+        self._recorded = recorded
+        self._replayed = replayed
+        self._carriers = Carriers(base)
+        # What is said of the steps of a value that all its readers share.
+        self._said: dict[Uses, _Said] = {}
+        self._asked: dict[Hashable, _Answer] = {}
+
+    def find(self, pair: Pair) -> Why:
+        recorded, replayed, also = self._ask(pair)
+        if replayed is None:
+            return Why(Reason(UNKNOWN, ""), None) if recorded is None else Why(recorded, "recorded")
+        replayed = self._with_library(pair, replayed)
+        earlier = self._before_dot(pair, recorded, replayed)
+        if earlier is not None or recorded is None:
+            return _by_replay(earlier or replayed)
+        # Two rules can have one message: the replay knows which of them it was.
+        if recorded.rule in (replayed.rule, rule_of(replayed.message)):
+            return Why(replace(replayed, message=recorded.message), "agree")
+        # What is recorded is why another consumer was refused, as far as the replay can tell.
+        if recorded.rule in also and not replayed.is_guess:
+            return _by_replay(replayed)
+        return Why(recorded, "disagree", replayed)
+
+    def _with_library(self, pair: Pair, replayed: Reason) -> Reason:
+        """With the library's own rule, where its fusion stands on one side of the pair."""
+        if self._replayed is None or replayed.rule not in _AT_A_LIBRARY:
+            return replayed
+        library = self._replayed.reason(
+            "dot-library-rewriter", pair.producer.name, pair.consumer.name
+        )
+        if library is None or library.is_guess:
+            return replayed
+        return replace(replayed, numbers=(*replayed.numbers, ("library", library.rule)))
+
+    def _before_dot(self, pair: Pair, recorded: Reason | None, replayed: Reason) -> Reason | None:
+        """The reason of the pass that makes fusions of dots, where one stands on a side of the
+        pair: that pass came first, and could have fused it."""
+        if self._replayed is None or replayed.rule not in _AT_A_DOT:
+            return None
+        earlier = self._replayed.reason_around_dot(pair.producer.name, pair.consumer.name)
+        if earlier is None or (recorded is not None and earlier.is_guess):
+            return None
+        numbers = (*earlier.numbers, (self._replayed.main_pass, replayed.rule))
+        return replace(earlier, numbers=numbers)
+
+    def _ask(self, pair: Pair) -> _Answer:
+        key = pair.path, pair.chain, pair.readers  # those of one value often have the same readers
+        known = self._asked.get(key)
+        if known is not None:
+            return known
+        uses, steps = self._carriers.find(pair)
+        is_found = bool(uses.passed_on or steps)
+        if not is_found:
+            steps = [Step(0, pair.producer.name, pair.consumer.name)]
+        shared = self._said.get(uses)
+        if shared is None:
+            shared = self._said[uses] = self._hear(uses.passed_on)
+        answer = _first_of(shared, self._hear(steps))
+        if is_found:
+            self._asked[key] = answer
+        return answer
+
+    def _hear(self, steps: Iterable[Step]) -> _Said:
+        said = _Said()
+        for step in steps:
+            said.add(step, self._recorded, self._replayed)
+        return said
+
+
+def _first_of(shared: _Said, own: _Said) -> _Answer:
+    """What is said first, of the steps that all readers share and of a pair's own."""
+    both = (shared, own)
+    recorded = min((s.recorded for s in both if s.recorded), key=_place, default=None)
+    replayed = min((s.decided for s in both if s.decided), key=_place, default=None)
+    end = replayed[0] if replayed else inf
+    if replayed is None:
+        replayed = max((s.undecided for s in both if s.undecided), key=_place, default=None)
+    also = shared.rules_until(end) | own.rules_until(end)
+    return recorded[1] if recorded else None, replayed[1] if replayed else None, also
+
+
+def _by_replay(reason: Reason) -> Why:
+    return Why(reason, "guess" if reason.is_guess else "re-evaluated")
+
+
+class _Said:
+    """What record and replay say of some steps, in their order.
+
+    Of the recorded reasons the first one counts. Of the replayed ones the first one does that says
+    more than that bitcasts stand between, or else the last one.
+    """
+
+    __slots__ = ("decided", "recorded", "rules", "undecided")
+
+    def __init__(self) -> None:
+        self.recorded: tuple[int, Reason] | None = None
+        self.decided: tuple[int, Reason] | None = None
+        self.undecided: tuple[int, Reason] | None = None
+        # The rules by which the producers of all steps up to one were kept out of consumers.
+        self.rules: list[tuple[int, frozenset[str]]] = []
+
+    def add(self, step: Step, recorded: Evidence | None, replayed: Replayed | None) -> None:
+        if recorded is not None and self.recorded is None:
+            reason = recorded.reason(step.producer, step.consumer)
+            if reason is not None:
+                self.recorded = step.place, reason
+        if replayed is not None and self.decided is None:
+            reason = replayed.reason(replayed.main_pass, step.producer, step.consumer)
+            if reason is not None and _is_of_bitcasts(reason):
+                self.undecided = step.place, reason
+            elif reason is not None:
+                self.decided = step.place, reason
+            known = self.rules[-1][1] if self.rules else frozenset()
+            rules = replayed.rules_of(step.producer)
+            if not rules <= known:
+                self.rules.append((step.place, known | rules))
+
+    def rules_until(self, place: float) -> frozenset[str]:
+        return next((rules for at, rules in reversed(self.rules) if at <= place), frozenset())
+
+
+def _place(found: tuple[int, Reason]) -> int:
+    return found[0]
+
+
+def _is_of_bitcasts(reason: Reason) -> bool:
+    """Whether it says no more than that bitcasts stand between: what is behind them says more."""
+    return reason.message == AllUsers.only_bitcasts

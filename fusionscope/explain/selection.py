@@ -1,0 +1,80 @@
+"""Which pairs of a dump a command is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+
+from fusionscope.dump.device import Device
+from fusionscope.explain.result import PairFacts
+from fusionscope.history.outcomes import Pair
+from fusionscope.hlo import Instruction
+from fusionscope.rules.changes import NO_CHANGES, Changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What of a dump is asked for; None asks for everything. Globs are those of the shell.
+
+    ``changes`` are changes of the compiler's rules to be tried, ``rules`` the name of the rules to
+    go by, None for those of the version that made the dump. ``device`` is the GPU to take where the
+    dump does not tell its own, and to try where it does.
+    """
+
+    module: str | None = None
+    computation: str | None = None
+    producer: str | None = None
+    consumer: str | None = None
+    opcode: str | None = None
+    source: str | None = None
+    reason: str | None = None
+    all_modules: bool = False
+    changes: Changes = NO_CHANGES
+    rules: str | None = None
+    device: Device | None = None
+
+    @property
+    def picks_pairs(self) -> bool:
+        wanted = (
+            self.computation, self.producer, self.consumer, self.opcode, self.source, self.reason
+        )  # fmt: skip
+        return any(value is not None for value in wanted)
+
+
+EVERYTHING = Selection()
+
+
+def is_selected(pair: Pair, fact: PairFacts, wanted: Selection) -> bool:
+    """Whether a pair, with what is told of it, is one of those that are ``wanted``."""
+    ends = (pair.producer, pair.consumer)
+    return (
+        (wanted.computation is None or fnmatchcase(fact.computation, wanted.computation))
+        and (wanted.producer is None or _matches(pair.producer, wanted.producer))
+        and (wanted.consumer is None or _matches(pair.consumer, wanted.consumer))
+        and (wanted.opcode is None or wanted.opcode in (end.opcode for end in ends))
+        and (
+            wanted.reason is None
+            or wanted.reason == fact.reason
+            or (fact.overruled is not None and wanted.reason == fact.overruled.reason)
+        )
+        and (wanted.source is None or any(_comes_from(end, wanted.source) for end in ends))
+    )
+
+
+def _matches(instruction: Instruction, pattern: str) -> bool:
+    pattern = pattern.lstrip("%")
+    return fnmatchcase(instruction.name, pattern) or fnmatchcase(instruction.opcode, pattern)
+
+
+def _comes_from(instruction: Instruction, source: str) -> bool:
+    """``source`` is ``FILE`` or ``FILE:LINE``; the file may be the end of the path."""
+    file, _, line = source.rpartition(":")
+    if not line.isdecimal():
+        file, line = source, ""
+    wanted = PurePath(file).parts
+    return any(
+        PurePath(place.file).parts[-len(wanted) :] == wanted
+        and (not line or int(line) == place.line)
+        for place in instruction.stack
+    )
