@@ -25,8 +25,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from timing import least  # noqa: E402
 
 from fusionscope.dump import open_dump  # noqa: E402
-from fusionscope.replay.chosen_rules import choose_rules  # noqa: E402
-from fusionscope.replay.passes import find_runs, read_settings, replay  # noqa: E402
+from fusionscope.versions.chosen_rules import choose_rules  # noqa: E402
+from fusionscope.versions.passes import find_runs, read_settings, replay  # noqa: E402
 
 PROGRAMS = [f"benchmarks/layers.py:{layers}" for layers in (9, 17, 34, 68)]
 PROGRAMS += [f"samples/programs/{name}.py" for name in ("attention", "cartpole", "reductions")]

@@ -317,8 +317,8 @@ def write_dump(directory: Path, backend: str, text: str) -> None:
     from fusionscope.dump import open_dump
     from fusionscope.hlo import parse
     from fusionscope.hlo.printer import to_text
-    from fusionscope.replay.chosen_rules import choose_rules
-    from fusionscope.replay.passes import read_settings, replay
+    from fusionscope.versions.chosen_rules import choose_rules
+    from fusionscope.versions.passes import read_settings, replay
 
     directory.mkdir(parents=True)
     start = directory / "module_0001.jit_scale"

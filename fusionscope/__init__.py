@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from fusionscope.explain.difference import Difference, compare
     from fusionscope.explain.story import History, tell_history
     from fusionscope.hlo import Computation, Instruction, Module, Shape, parse, to_text
-    from fusionscope.replay.verification import Verification, verify
+    from fusionscope.passes.overrides import PairPattern
     from fusionscope.rerun.applying import Applied, apply
-    from fusionscope.rules.changes import Changes, PairPattern
+    from fusionscope.rules.changes import Changes
+    from fusionscope.verify.verification import Verification
+    from fusionscope.verify.verification import verify as verify_dump
 
 __version__ = "0.1.0"
 
@@ -55,7 +57,7 @@ __all__ = [
     "parse",
     "tell_history",
     "to_text",
-    "verify",
+    "verify_dump",
 ]
 
 # Where each name is defined.
@@ -67,14 +69,15 @@ _FOLDERS = {
     "fusionscope.explain": ("Explanation", "ModuleFacts", "PairFacts", "Selection", "explain_dump"),
     "fusionscope.explain.difference": ("Difference", "compare"),
     "fusionscope.explain.story": ("History", "tell_history"),
-    "fusionscope.replay.verification": ("Verification", "verify"),
+    "fusionscope.verify.verification": ("Verification", "verify_dump"),
     "fusionscope.rerun.applying": ("Applied", "apply"),
-    "fusionscope.rules.changes": ("Changes", "PairPattern"),
+    "fusionscope.passes.overrides": ("PairPattern",),
+    "fusionscope.rules.changes": ("Changes",),
     "fusionscope.hlo": ("Computation", "Instruction", "Module", "Shape", "parse", "to_text"),
 }
-# A plain ``explain`` would be hidden by the folder of that name, which becomes an attribute of the
-# package as soon as anything in it is imported.
-_RENAMED = {"explain_dump": "explain"}
+# A plain ``explain`` or ``verify`` would be hidden by the folder of that name, which becomes an
+# attribute of the package as soon as anything in it is imported.
+_RENAMED = {"explain_dump": "explain", "verify_dump": "verify"}
 
 
 def __getattr__(name: str) -> Any:

@@ -58,9 +58,9 @@ def command(
     from fusionscope.dump import open_dump
     from fusionscope.dump.device import find_device
     from fusionscope.explain.modules import pick_modules
-    from fusionscope.replay.verification import verify
     from fusionscope.report.verification import print_verification, to_json, to_markdown
-    from fusionscope.rules.books import books_named
+    from fusionscope.verify.verification import verify
+    from fusionscope.versions.books import books_named
 
     opened = open_dump(dump)
     verification = verify(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fusionscope.rules.books import RULES
-from fusionscope.rules.rule import Rule
+from fusionscope.passes.rule import Rule
+from fusionscope.versions.books import RULES
 
 
 class RuleText(NamedTuple):

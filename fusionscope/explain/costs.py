@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusionscope.rules.gpu.cost.duration import TICKS_PER_MICROSECOND, Duration
-from fusionscope.rules.gpu.cost.memory import KERNEL_LAUNCH
-from fusionscope.rules.gpu.cost.model import PairCost, RunTime
+from fusionscope.gpu.cost.duration import TICKS_PER_MICROSECOND, Duration
+from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
+from fusionscope.gpu.cost.model import PairCost, RunTime
 
 _NEAR = 0.05  # of the time as it is: a difference below this is a near tie
 

@@ -45,8 +45,8 @@ from fusionscope.history.operations import plain_shape
 from fusionscope.history.pairing import CERTAIN
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
-from fusionscope.replay.verification import RulesUsed
 from fusionscope.system.files import is_there
+from fusionscope.verify.verification import RulesUsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

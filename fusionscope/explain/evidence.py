@@ -10,10 +10,10 @@ from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_explorer import Decision, Kind, with_fused
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityFusionRecord
 from fusionscope.explain.estimates import Estimates
-from fusionscope.replay.plan import FusionPlan
-from fusionscope.rules.gpu.cost.model import PairCost
+from fusionscope.gpu.cost.model import PairCost
+from fusionscope.passes.plan import FusionPlan
+from fusionscope.passes.rule import Number
 from fusionscope.rules.messages import rule_of
-from fusionscope.rules.rule import Number
 
 _NEGATIVE = "pf-negative"
 _ANY = "*"  # no name of an instruction

@@ -34,10 +34,10 @@ from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
-from fusionscope.replay.passes import find_runs
-from fusionscope.rules.books import Books, books_named
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.rules.messages import RULE_IDS
+from fusionscope.versions.books import Books, books_named
+from fusionscope.versions.passes import find_runs
 
 Content = TypeVar("Content")
 

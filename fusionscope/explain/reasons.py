@@ -12,7 +12,7 @@ from fusionscope.explain.evidence import Evidence, Reason
 from fusionscope.explain.replayed import Replayed
 from fusionscope.history.outcomes import Pair
 from fusionscope.history.values import NumberedModule
-from fusionscope.rules.gpu.fusion import AllUsers
+from fusionscope.passes.gpu.priority_fusion.rules import AllUsers
 from fusionscope.rules.messages import UNKNOWN, rule_of
 
 # What is recorded and what is replayed, and all rules that kept a producer out of consumers.

@@ -8,15 +8,15 @@ from dataclasses import replace
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
 from fusionscope.explain.evidence import AroundDots, Evidence, Reason
-from fusionscope.replay.chosen_rules import choose_rules
-from fusionscope.replay.older_passes import has_older_passes
-from fusionscope.replay.passes import find_runs, read_settings
-from fusionscope.replay.plan import FusionPlan
-from fusionscope.replay.verification import RulesUsed, replay_one, sum_up
-from fusionscope.rules.books import Books
-from fusionscope.rules.graph import MutableModule
-from fusionscope.rules.legacy_gpu.fusion import DUPLICATING
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import DUPLICATING
+from fusionscope.passes.plan import FusionPlan
 from fusionscope.rules.messages import PASS_OFF
+from fusionscope.verify.verification import RulesUsed, replay_one, sum_up
+from fusionscope.versions.books import Books
+from fusionscope.versions.chosen_rules import choose_rules
+from fusionscope.versions.older_passes import has_older_passes
+from fusionscope.versions.passes import find_runs, read_settings
 
 _AROUND_DOTS = "triton-gemm-rewriter"
 # The passes that decide about pairs, the main one last, by backend.

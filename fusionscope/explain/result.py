@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusionscope.explain.costs import CostFacts
-from fusionscope.replay.verification import RulesUsed
+from fusionscope.verify.verification import RulesUsed
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,19 @@ from fusionscope.dump.device import Device, describe
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.replayed import Replayed
 from fusionscope.explain.result import ChangedPair, WhatIf
+from fusionscope.graph.comparison import find_divergence, is_same
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import TOGETHER, Pair, pairs_after
 from fusionscope.hlo import Module
-from fusionscope.replay.chosen_rules import choose_rules
-from fusionscope.replay.comparison import find_divergence, is_same
-from fusionscope.replay.older_passes import has_older_passes
-from fusionscope.replay.passes import find_runs, read_settings, replay
-from fusionscope.replay.plan import FusionPlan, PassRun
-from fusionscope.rules.books import Books
-from fusionscope.rules.changes import TAKING_WISHES, Changes, unfitting
-from fusionscope.rules.graph import MutableModule
-from fusionscope.rules.legacy_gpu.fusion import DUPLICATING
+from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import DUPLICATING
+from fusionscope.passes.overrides import unfitting
+from fusionscope.passes.plan import FusionPlan, PassRun
+from fusionscope.rules.changes import TAKING_WISHES, Changes
+from fusionscope.versions.books import Books
+from fusionscope.versions.chosen_rules import choose_rules
+from fusionscope.versions.older_passes import has_older_passes
+from fusionscope.versions.passes import find_runs, read_settings, replay
 
 # The passes of a GPU that run one upon the other: between these groups much else is done.
 _GPU_CHAINS = (

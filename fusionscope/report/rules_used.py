@@ -9,7 +9,7 @@ from fusionscope.report.text import plural, safe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.replay.verification import RulesUsed
+    from fusionscope.verify.verification import RulesUsed
 
 
 def to_json(rules: RulesUsed | None) -> dict[str, Any] | None:

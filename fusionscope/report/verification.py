@@ -12,8 +12,8 @@ from fusionscope.report.text import cell, plural, safe, shorten
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.replay.priority_record import Agreement, PriorityComparison
-    from fusionscope.replay.verification import (
+    from fusionscope.passes.gpu.priority_fusion.record import Agreement, PriorityComparison
+    from fusionscope.verify.verification import (
         ModuleVerification,
         PassVerification,
         Verification,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
+from fusionscope.graph.comparison import find_divergence
 from fusionscope.hlo import Module, parse, to_text
-from fusionscope.replay.comparison import find_divergence
 from fusionscope.rerun.injection import find_received, inject
 from fusionscope.rerun.plans import make_plan
 from fusionscope.rerun.running import why_not_run

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from fusionscope.graph.aliasing import InPlace, follow_tuples, leaf_indices, read_aliasing
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo.attributes import split_attributes
-from fusionscope.rules.aliasing import InPlace, follow_tuples, leaf_indices, read_aliasing
-from fusionscope.rules.graph import MutableComputation, MutableInstruction, MutableModule
-from fusionscope.rules.properties import is_elementwise
 
 CONTROL_FLOW = frozenset({"call", "conditional", "while"})
 

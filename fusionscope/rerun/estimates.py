@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusionscope.dump import DumpedModule
+from fusionscope.gpu.cost.duration import TICKS_PER_MICROSECOND
+from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
+from fusionscope.gpu.emitters import is_generic_triton
+from fusionscope.gpu.state import GpuState
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.history.kernels import Kernel, KernelKind, find_kernels
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
-from fusionscope.replay.gpu_target import GpuTarget
-from fusionscope.replay.passes import read_settings
-from fusionscope.rules.gpu.cost.duration import TICKS_PER_MICROSECOND
-from fusionscope.rules.gpu.cost.memory import KERNEL_LAUNCH
-from fusionscope.rules.gpu.emitters import is_generic_triton
-from fusionscope.rules.gpu.state import GpuState
-from fusionscope.rules.graph import MutableInstruction, MutableModule
+from fusionscope.versions.gpu_target import GpuTarget
+from fusionscope.versions.passes import read_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.hlo import Module, to_text
-from fusionscope.replay.loop_hoisting import hoist_loops
 from fusionscope.rerun.buffers import walk_control_flow
+from fusionscope.rerun.loop_hoisting import hoist_loops
 from fusionscope.rerun.placeholders import fill, hide, put_placeholders, replace_placeholders
 from fusionscope.rerun.plans import BARRIER, FUSING, SCHEDULED, Plan, Rest
 from fusionscope.rerun.programs import disabling, find_target, own_flags
-from fusionscope.rules.graph import MutableModule, to_module
 from fusionscope.system.files import write_file
 
 # What would change a module for GPUs between the place of the hook and fusion, by the names of

@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from fusionscope.errors import UnusableInput
-from fusionscope.hlo.grammar import shorten
-from fusionscope.replay.reachability import Reachability
-from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
-from fusionscope.rules.fusing import add_output, create_fusion, fuse_instruction
-from fusionscope.rules.graph import (
+from fusionscope.graph.fusing import add_output, create_fusion, fuse_instruction
+from fusionscope.graph.mutable import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
     remove_unused,
 )
+from fusionscope.graph.reachability import Reachability
+from fusionscope.hlo.grammar import shorten
+from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
 
 _NO_OPERATION = CONTROL_FLOW | {"get-tuple-element", "parameter", "tuple"}
 

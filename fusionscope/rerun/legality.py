@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusionscope.errors import UnusableInput
+from fusionscope.graph.aliasing import in_place_operands
+from fusionscope.graph.layouts import same_elements_in_memory
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo import Module
 from fusionscope.rerun.buffers import walk_control_flow
-from fusionscope.rules.aliasing import in_place_operands
-from fusionscope.rules.graph import MutableInstruction, MutableModule
-from fusionscope.rules.layouts import same_elements_in_memory
-from fusionscope.rules.properties import is_elementwise
 
 _FUSIBLE = frozenset(
     """bitcast broadcast concatenate constant dot dynamic-slice dynamic-update-slice gather

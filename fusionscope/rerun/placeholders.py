@@ -12,12 +12,8 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from fusionscope.hlo import Module
-from fusionscope.hlo.attributes import CALLS, read_metadata
-from fusionscope.hlo.text import NAME
-from fusionscope.rerun.buffers import CONTROL_FLOW, find_steps, walk_control_flow
-from fusionscope.rules.aliasing import InPlace, in_place_operands
-from fusionscope.rules.graph import (
+from fusionscope.graph.aliasing import InPlace, in_place_operands
+from fusionscope.graph.mutable import (
     CONTROL,
     MutableComputation,
     MutableInstruction,
@@ -25,7 +21,11 @@ from fusionscope.rules.graph import (
     remove_unused,
     to_module,
 )
-from fusionscope.rules.properties import has_side_effect
+from fusionscope.graph.properties import has_side_effect
+from fusionscope.hlo import Module
+from fusionscope.hlo.attributes import CALLS, read_metadata
+from fusionscope.hlo.text import NAME
+from fusionscope.rerun.buffers import CONTROL_FLOW, find_steps, walk_control_flow
 
 # What reads a value through a bitcast of the plan.
 _Views = dict[tuple[MutableInstruction, MutableInstruction], MutableInstruction]

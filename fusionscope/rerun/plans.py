@@ -13,28 +13,22 @@ from enum import StrEnum
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
+from fusionscope.gpu.kinds import choose_kind
+from fusionscope.graph.fusing import unpack
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand, to_module
 from fusionscope.hlo import Module
-from fusionscope.replay.chosen_rules import choose_rules
-from fusionscope.replay.parallel_tasks import assign_tasks
-from fusionscope.replay.passes import find_runs, read_settings, replay
-from fusionscope.replay.plan import FusionPlan, PassRun
-from fusionscope.replay.user_history import arrange, find_user_order
+from fusionscope.passes.overrides import Forbidden, PairPattern, unfitting
+from fusionscope.passes.plan import FusionPlan, PassRun
+from fusionscope.passes.state import FusionPair
 from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
 from fusionscope.rerun.kernels import place_kernels
 from fusionscope.rerun.legality import require_legal
+from fusionscope.rerun.parallel_tasks import assign_tasks
 from fusionscope.rerun.placeholders import NAMING, put_placeholders, replace_placeholders
-from fusionscope.rules.changes import (
-    NO_CHANGES,
-    TAKING_WISHES,
-    Changes,
-    Forbidden,
-    PairPattern,
-    unfitting,
-)
-from fusionscope.rules.fusing import unpack
-from fusionscope.rules.gpu.kinds import choose_kind
-from fusionscope.rules.graph import MutableInstruction, MutableModule, replace_operand, to_module
-from fusionscope.rules.state import FusionPair
+from fusionscope.rules.changes import NO_CHANGES, TAKING_WISHES, Changes
+from fusionscope.user_order.user_history import arrange, find_user_order
+from fusionscope.versions.chosen_rules import choose_rules
+from fusionscope.versions.passes import find_runs, read_settings, replay
 
 # The passes of GPUs that fuse, of the pipeline that is called like this; those between them clean
 # up.

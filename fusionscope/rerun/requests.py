@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.explain.replayed import Replayed
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.outcomes import TOGETHER, Outcome, Pair, find_pairs
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
+from fusionscope.passes.overrides import PairPattern
+from fusionscope.passes.state import FusionPair
 from fusionscope.rerun.plans import Plan
-from fusionscope.rules.changes import PairPattern
-from fusionscope.rules.graph import MutableModule
-from fusionscope.rules.state import FusionPair
 
 _HOOK = "apply-xla-"  # the pass that takes a plan
 _START = "pipeline-start"

@@ -11,11 +11,10 @@ from tempfile import TemporaryDirectory
 from fusionscope.capture.capture import Captured, capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.graph.comparison import Divergence, find_divergence, has_equal_kernels
 from fusionscope.history.kernels import Totals, total_kernels
 from fusionscope.history.outcomes import TOGETHER, Outcome, pairs_after
 from fusionscope.hlo import Module, to_text
-from fusionscope.replay.comparison import Divergence, find_divergence, has_equal_kernels
-from fusionscope.replay.passes import read_settings
 from fusionscope.rerun.estimates import TimeEstimate, estimate
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import BARRIER, Plan, Rest, require_start
@@ -28,6 +27,7 @@ from fusionscope.rerun.programs import (
 )
 from fusionscope.rerun.requests import Request, find_hook, look_up
 from fusionscope.system.files import write_file
+from fusionscope.versions.passes import read_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from fusionscope.dump import DumpedModule
 from fusionscope.explain.replayed import find_rules
-from fusionscope.replay.passes import find_runs
-from fusionscope.replay.verification import RulesUsed
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, find_fusing_runs, make_plan
 from fusionscope.rerun.programs import disabling
 from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rerun.running import Measurement, Numbers, measure, why_not_run
 from fusionscope.rules.changes import Changes
+from fusionscope.verify.verification import RulesUsed
+from fusionscope.versions.passes import find_runs
 
 
 @dataclass(frozen=True, slots=True)

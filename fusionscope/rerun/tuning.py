@@ -15,15 +15,16 @@ from pathlib import Path
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.replayed import find_rules
+from fusionscope.graph.comparison import has_equal_kernels
 from fusionscope.history.outcomes import Outcome, pairs_after
-from fusionscope.replay.chosen_rules import choose_rules
-from fusionscope.replay.comparison import has_equal_kernels
-from fusionscope.replay.passes import read_settings, replay
-from fusionscope.replay.verification import RulesUsed
+from fusionscope.passes.overrides import PairPattern
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import WRAPPER, Plan, find_fusing_runs, make_plan, own_plan
 from fusionscope.rerun.running import Measurement, Numbers, Speed, measure, why_not_run
-from fusionscope.rules.changes import Changes, PairPattern
+from fusionscope.rules.changes import Changes
+from fusionscope.verify.verification import RulesUsed
+from fusionscope.versions.chosen_rules import choose_rules
+from fusionscope.versions.passes import read_settings, replay
 
 _AT_ONCE = 6  # variants that are timed beside each other
 _SECONDS = 3.0  # of timing for these

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fusionscope.errors import UnusableInput
-from fusionscope.rules.books import BOOKS, RULES
-from fusionscope.rules.cpu.multi_output import MultiOutputLegal
-from fusionscope.rules.cpu.wrapper import CPU_WRAPPER
+from fusionscope.passes.cpu.fusion_wrapper.rules import CPU_WRAPPER
+from fusionscope.passes.cpu.multi_output_fusion.rules import MultiOutputLegal
+from fusionscope.passes.rule import Rule
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.rules.rule import Rule
+from fusionscope.versions.books import BOOKS, RULES
 
 
 @dataclass(frozen=True, slots=True)

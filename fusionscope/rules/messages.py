@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from fusionscope.rules.books import RULES
+from fusionscope.versions.books import RULES
 
 UNKNOWN = "unknown"
 PASS_OFF = "pass-off"  # a flag keeps the fusion pass from running

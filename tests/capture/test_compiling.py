@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope import UnusableInput, capture_dump, capturing, explain_dump, open_dump, verify
+from fusionscope import UnusableInput, capture_dump, capturing, explain_dump, open_dump, verify_dump
 from fusionscope.capture.capture import MANIFEST, Captured, capture
 from fusionscope.capture.targets import read_program, read_target
 
@@ -99,7 +99,7 @@ def test_a_card_that_is_not_here_is_compiled_for(model: Path, tmp_path: Path, de
     dump = open_dump(found.directory)
     (module,) = dump.modules
     assert module.priority_fusion is not None  # whatever becomes of the code behind it
-    assert verify(dump, dump.modules).is_identical
+    assert verify_dump(dump, dump.modules).is_identical
 
 
 @with_jax

@@ -7,7 +7,7 @@ import pytest
 from sample_dumps import documented, keys
 
 from fusionscope.hlo import parse
-from fusionscope.rules.books import BOOKS
+from fusionscope.versions.books import BOOKS
 
 
 def pages(run, *arguments):

@@ -1,6 +1,6 @@
 from fusionscope.explain.advice import RULE_TEXTS, advice_for
-from fusionscope.rules.books import RULES
 from fusionscope.rules.messages import RULE_IDS
+from fusionscope.versions.books import RULES
 
 
 def test_every_rule_that_gives_a_reason_has_a_text():

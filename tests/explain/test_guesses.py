@@ -12,8 +12,8 @@ from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain
 from fusionscope.explain.replayed import replay_passes
-from fusionscope.replay.verification import sum_up, verify
-from fusionscope.rules.books import BEFORE_PRIORITY_FUSION
+from fusionscope.verify.verification import sum_up, verify
+from fusionscope.versions.books import BEFORE_PRIORITY_FUSION
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLES = sorted((ROOT / "samples" / "dumps").glob("*/*"))

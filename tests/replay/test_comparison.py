@@ -2,12 +2,12 @@
 
 import pytest
 
-from fusionscope.hlo import parse
-from fusionscope.replay.comparison import (
+from fusionscope.graph.comparison import (
     find_divergence,
     has_equal_kernels,
     has_same_kernels,
 )
+from fusionscope.hlo import parse
 
 TEXT = """
 HloModule m

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.replay.chosen_rules import choose_rules
-from fusionscope.replay.gpu_passes import PRIORITY_FUSION
-from fusionscope.replay.gpu_target import read_gpu_settings
-from fusionscope.replay.passes import find_runs
-from fusionscope.replay.verification import verify
-from fusionscope.rules.books import GPU_BOOKS
-from fusionscope.rules.gpu.gemm_v1 import GPU_GEMM_V1
-from fusionscope.rules.gpu.state import GpuSettings
-from fusionscope.rules.gpu.triton_support import (
+from fusionscope.gpu.state import GpuSettings
+from fusionscope.gpu.triton_support import (
     TRITON_0_10,
     TRITON_0_11,
     TRITON_0_12,
     TritonVersion,
 )
+from fusionscope.passes.gpu.gemm_fusion.rules_v1 import GPU_GEMM_V1
+from fusionscope.verify.verification import verify
+from fusionscope.versions.books import GPU_BOOKS
+from fusionscope.versions.chosen_rules import choose_rules
+from fusionscope.versions.gpu_passes import PRIORITY_FUSION
+from fusionscope.versions.gpu_target import read_gpu_settings
+from fusionscope.versions.passes import find_runs
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 GEMM = "triton-gemm-rewriter"

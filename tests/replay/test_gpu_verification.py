@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import Dump, open_dump
-from fusionscope.replay.gpu_passes import PRIORITY_FUSION
-from fusionscope.replay.passes import find_runs, read_settings
-from fusionscope.replay.passes import replay as replay_pass
-from fusionscope.replay.priority_record import compare_with_record
-from fusionscope.replay.verification import PassVerification, Verification, verify
-from fusionscope.rules.books import GPU_BOOKS
+from fusionscope.passes.gpu.priority_fusion.record import compare_with_record
+from fusionscope.verify.verification import PassVerification, Verification, verify
+from fusionscope.versions.books import GPU_BOOKS
+from fusionscope.versions.gpu_passes import PRIORITY_FUSION
+from fusionscope.versions.passes import find_runs, read_settings
+from fusionscope.versions.passes import replay as replay_pass
 
 DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
 GPU = sorted(

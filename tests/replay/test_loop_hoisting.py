@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fusionscope import open_dump
-from fusionscope.replay.comparison import find_divergence
-from fusionscope.replay.loop_hoisting import hoist_loops
-from fusionscope.rules.graph import MutableModule, to_module
+from fusionscope.graph.comparison import find_divergence
+from fusionscope.graph.mutable import MutableModule, to_module
+from fusionscope.rerun.loop_hoisting import hoist_loops
 
 CPU = Path(__file__).parents[2] / "samples" / "dumps" / "cpu"
 

@@ -16,14 +16,15 @@ from fusionscope.explain import Selection
 from fusionscope.explain.explain import explain_module
 from fusionscope.explain.story import tell
 from fusionscope.explain.what_if import what_if
+from fusionscope.gpu.state import GpuState
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import TOGETHER
-from fusionscope.replay.chosen_rules import choose_rules
-from fusionscope.replay.passes import find_runs, read_settings
-from fusionscope.replay.verification import Verification, verify
-from fusionscope.rules.changes import Changes, PairPattern
-from fusionscope.rules.gpu.state import GpuState
-from fusionscope.rules.graph import MutableModule
+from fusionscope.passes.overrides import PairPattern
+from fusionscope.rules.changes import Changes
+from fusionscope.verify.verification import Verification, verify
+from fusionscope.versions.chosen_rules import choose_rules
+from fusionscope.versions.passes import find_runs, read_settings
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 DUMPS = sorted((SAMPLES / "dumps").glob("*jaxlib-0.4*/*"))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fusionscope import open_dump, parse
+from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.hlo import Module
-from fusionscope.replay.parallel_tasks import assign_tasks, find_parts
-from fusionscope.rules.graph import MutableModule, to_module
+from fusionscope.rerun.parallel_tasks import assign_tasks, find_parts
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 CPU = sorted(DUMPS.glob("cpu*/*"))

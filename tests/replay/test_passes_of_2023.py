@@ -14,11 +14,11 @@ from fusionscope.dump.device import CudaCapability
 from fusionscope.explain import Selection
 from fusionscope.explain.explain import explain_module
 from fusionscope.explain.story import tell
-from fusionscope.replay.chosen_rules import choose_rules
-from fusionscope.replay.layout_normalization import normalize_layouts_of_2023
-from fusionscope.replay.user_history import arrange, find_user_order
-from fusionscope.replay.verification import PassVerification, verify
-from fusionscope.rules.books import GPU_BOOKS
+from fusionscope.user_order.layout_normalization import normalize_layouts_of_2023
+from fusionscope.user_order.user_history import arrange, find_user_order
+from fusionscope.verify.verification import PassVerification, verify
+from fusionscope.versions.books import GPU_BOOKS
+from fusionscope.versions.chosen_rules import choose_rules
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps" / "a100-xla-2023"
 # Outputs in another order, from an order of users that is not found.

@@ -1,6 +1,6 @@
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority
 from fusionscope.hlo import parse
-from fusionscope.replay.priority_record import steps_within
+from fusionscope.passes.gpu.priority_fusion.record import steps_within
 
 # What a softmax that could not be tiled leaves behind stands after the entry.
 TEXT = """

@@ -10,10 +10,11 @@ import pytest
 from fusionscope.dump import open_dump
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import parse, to_text
-from fusionscope.replay.chosen_rules import choose_rules
-from fusionscope.replay.passes import find_runs, read_settings, replay
-from fusionscope.rules.books import RULES, Books
-from fusionscope.rules.changes import Changes, PairPattern
+from fusionscope.passes.overrides import PairPattern
+from fusionscope.rules.changes import Changes
+from fusionscope.versions.books import RULES, Books
+from fusionscope.versions.chosen_rules import choose_rules
+from fusionscope.versions.passes import find_runs, read_settings, replay
 
 DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
 PATHS = sorted(path for folder in DUMPS.glob("cpu*") for path in folder.iterdir())

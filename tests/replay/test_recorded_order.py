@@ -6,15 +6,15 @@ from pathlib import Path
 
 from fusionscope.dump.device import read_device
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority
+from fusionscope.gpu.cost.duration import Duration, microseconds
+from fusionscope.gpu.cost.numbers import f32
+from fusionscope.gpu.state import GpuSettings, GpuState
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
-from fusionscope.replay.plan import Scored
-from fusionscope.replay.priority_fusion import PriorityFusion, RecordedOrder
-from fusionscope.replay.priority_record import undecided_order
-from fusionscope.rules.gpu.cost.duration import Duration, microseconds
-from fusionscope.rules.gpu.cost.numbers import f32
-from fusionscope.rules.gpu.fusion import GPU_FUSION
-from fusionscope.rules.gpu.state import GpuSettings, GpuState
-from fusionscope.rules.graph import MutableModule
+from fusionscope.passes.gpu.priority_fusion.record import undecided_order
+from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
+from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion, RecordedOrder
+from fusionscope.passes.plan import Scored
 
 # Both products read a softmax first, and operands of the same shapes. The compiler holds the two
 # pairs for the same and finds tiles for one, but the square reads less.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from fusionscope.dump.device import read_device
+from fusionscope.gpu.state import GpuSettings
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
-from fusionscope.replay.gpu_passes import replay_gpu
-from fusionscope.replay.gpu_target import GpuTarget
-from fusionscope.rules.gpu.softmax import GPU_SOFTMAX
-from fusionscope.rules.gpu.state import GpuSettings
-from fusionscope.rules.graph import MutableModule
+from fusionscope.passes.gpu.softmax_fusion.rules import GPU_SOFTMAX
+from fusionscope.versions.gpu_passes import replay_gpu
+from fusionscope.versions.gpu_target import GpuTarget
 
 H100 = Path(__file__).parents[2] / "samples" / "devices" / "h100.txtpb"
 _TEXT = """

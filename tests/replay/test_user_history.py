@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.replay.user_history import find_ages, find_user_order
+from fusionscope.user_order.user_history import find_ages, find_user_order
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 START = """

@@ -8,17 +8,17 @@ import pytest
 
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
+from fusionscope.graph.comparison import find_divergence, find_names
 from fusionscope.hlo import parse, to_text
-from fusionscope.replay.chosen_rules import choose_rules
-from fusionscope.replay.comparison import find_divergence, find_names
-from fusionscope.replay.passes import (
+from fusionscope.verify.verification import verify
+from fusionscope.versions.books import CPU_BOOKS
+from fusionscope.versions.chosen_rules import choose_rules
+from fusionscope.versions.passes import (
     Settings,
     find_runs,
     read_settings,
     replay,
 )
-from fusionscope.replay.verification import verify
-from fusionscope.rules.books import CPU_BOOKS
 
 DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
 CPU = sorted(path for folder in DUMPS.glob("cpu*") for path in folder.iterdir())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from fusionscope import UnusableInput, parse
+from fusionscope.graph.comparison import find_divergence
+from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.outcomes import Outcome, pairs_after
 from fusionscope.hlo import Module
-from fusionscope.replay.comparison import find_divergence
 from fusionscope.rerun.kernels import place_kernels
 from fusionscope.rerun.legality import find_problems, require_legal
-from fusionscope.rules.graph import MutableModule, to_module
 
 CHAIN = parse("""
 HloModule chain

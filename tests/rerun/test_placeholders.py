@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from fusionscope import open_dump, parse
+from fusionscope.graph.comparison import find_divergence, has_same_kernels
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module
-from fusionscope.replay.comparison import find_divergence, has_same_kernels
 from fusionscope.rerun.buffers import find_steps, walk_control_flow
 from fusionscope.rerun.placeholders import TARGET, fill, hide
 from fusionscope.rerun.plans import own_plan
-from fusionscope.rules.graph import MutableModule
 
 DUMPS = sorted((Path(__file__).parents[2] / "samples" / "dumps" / "cpu").iterdir())
 

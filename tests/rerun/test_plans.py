@@ -11,8 +11,8 @@ import pytest
 from fusionscope import DumpedModule, UnusableInput, open_dump, parse
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
+from fusionscope.graph.comparison import find_divergence
 from fusionscope.history.outcomes import Outcome, pairs_after
-from fusionscope.replay.comparison import find_divergence
 from fusionscope.rerun.plans import Rest, make_plan, own_plan
 from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rerun.trial import make_variant

@@ -18,8 +18,8 @@ from fusionscope.dump.device import (
     read_device,
 )
 from fusionscope.dump.priority_fusion import Priority, PriorityFusionRecord, read_priority_fusion
+from fusionscope.gpu.cost.cycles import architecture_of, cycles_of
 from fusionscope.hlo import parse
-from fusionscope.rules.gpu.cost.cycles import architecture_of, cycles_of
 
 ROOT = Path(__file__).parents[2]
 

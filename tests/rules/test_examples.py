@@ -3,7 +3,11 @@
 import pytest
 from cpu_examples import EXAMPLES, check, deciders
 
-from fusionscope.rules.cpu.fusion import CPU_FUSION, CPU_FUSION_0_10, CPU_FUSION_0_11
+from fusionscope.passes.cpu.instruction_fusion.rules import (
+    CPU_FUSION,
+    CPU_FUSION_0_10,
+    CPU_FUSION_0_11,
+)
 from fusionscope.rules.examples import Example, read_examples
 
 # On a CPU other rules decide before it.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from gpu_examples import EXAMPLES, ONLY_HERE, check
 
+from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
+from fusionscope.passes.inplace import IN_PLACE_RULES
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.rules.gpu.fusion import GPU_FUSION
-from fusionscope.rules.inplace import IN_PLACE_RULES
 
 # What it refuses is asked again of the other emitters.
 NEVER_LAST = {"tri-heroless"}

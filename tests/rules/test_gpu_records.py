@@ -7,14 +7,14 @@ from gpu_records import DIFFERENT, Programs, all_programs, card, settings_of, st
 
 from fusionscope.dump.device import Device
 from fusionscope.dump.priority_fusion import Step
+from fusionscope.gpu.emitters import is_generic_triton
+from fusionscope.gpu.state import GpuSettings, GpuState
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
-from fusionscope.replay.priority_fusion import PriorityFusion
-from fusionscope.replay.priority_record import compare_with_record, recorded_order
-from fusionscope.rules.gpu.emitters import is_generic_triton
-from fusionscope.rules.gpu.fusion import GPU_FUSION
-from fusionscope.rules.gpu.state import GpuSettings, GpuState
-from fusionscope.rules.graph import MutableModule
-from fusionscope.rules.rule import Rule, RuleBook
+from fusionscope.passes.gpu.priority_fusion.record import compare_with_record, recorded_order
+from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
+from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion
+from fusionscope.passes.rule import Rule, RuleBook
 
 RECORDS = [
     (programs, target, name)

@@ -1,7 +1,7 @@
 """The graph that replays work on."""
 
+from fusionscope.graph.mutable import MutableModule, replace_operand
 from fusionscope.hlo import parse
-from fusionscope.rules.graph import MutableModule, replace_operand
 
 WIDTH = 12
 

@@ -4,9 +4,9 @@ import pytest
 from operation_examples import BOOKS, EXAMPLES, Book, check, library_fusions
 
 from fusionscope.hlo import parse
-from fusionscope.replay.passes import Settings, replay
+from fusionscope.passes.cpu.library_fusion.rules import YNN, YNN_0_10, YNN_0_11
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.rules.library.ynn import YNN, YNN_0_10, YNN_0_11
+from fusionscope.versions.passes import Settings, replay
 
 NAMES = [f"{id}: {example.why}" for _, id, example in EXAMPLES]
 

@@ -18,9 +18,8 @@ from tile_records import given_tiles, read_modules, read_tiles
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.dump.priority_fusion import Fused, Priority
-from fusionscope.hlo import parse
-from fusionscope.rules.gpu.body import FusionBody
-from fusionscope.rules.gpu.cost.duration import (
+from fusionscope.gpu.body import FusionBody
+from fusionscope.gpu.cost.duration import (
     INFINITE,
     Duration,
     f32,
@@ -29,16 +28,16 @@ from fusionscope.rules.gpu.cost.duration import (
     microseconds,
     scaled,
 )
-from fusionscope.rules.gpu.cost.memory import (
+from fusionscope.gpu.cost.memory import (
     KERNEL_LAUNCH,
     combine,
     compute_time,
     read_time,
     write_time,
 )
-from fusionscope.rules.gpu.emitters import is_generic_triton
-from fusionscope.rules.gpu.tiling.computation import TiledBody
-from fusionscope.rules.gpu.tiling.expression import (
+from fusionscope.gpu.emitters import is_generic_triton
+from fusionscope.gpu.tiling.computation import TiledBody
+from fusionscope.gpu.tiling.expression import (
     ADD,
     CONSTANT,
     DIVIDE,
@@ -61,25 +60,26 @@ from fusionscope.rules.gpu.tiling.expression import (
     subtract,
     variable,
 )
-from fusionscope.rules.gpu.tiling.kernel import Kernel, Tiling
-from fusionscope.rules.gpu.tiling.propagation import TilePropagation
-from fusionscope.rules.gpu.tiling.search import (
+from fusionscope.gpu.tiling.kernel import Kernel, Tiling
+from fusionscope.gpu.tiling.propagation import TilePropagation
+from fusionscope.gpu.tiling.search import (
     BlockLevelConfig,
     Untileable,
     block_level_config,
     estimate_run_time,
     find_best_tiling,
 )
-from fusionscope.rules.gpu.tiling.tile import Collapsed, DimensionTile, Expanded, Grid, OfRoot
-from fusionscope.rules.gpu.triton_support import (
+from fusionscope.gpu.tiling.tile import Collapsed, DimensionTile, Expanded, Grid, OfRoot
+from fusionscope.gpu.triton_support import (
     TRITON_0_10,
     TRITON_0_11,
     TRITON_0_12,
     TritonVersion,
     unsupported,
 )
-from fusionscope.rules.gpu.version import Emitters
-from fusionscope.rules.graph import MutableInstruction, MutableModule
+from fusionscope.gpu.version import Emitters
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.hlo import parse
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 H100 = read_card("h100")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fusionscope import PairPattern, parse
-from fusionscope.rules.graph import MutableModule
-from fusionscope.rules.state import FusionPair
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.passes.state import FusionPair
 
 MODULE = parse("""HloModule pairs
 

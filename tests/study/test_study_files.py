@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fusionscope import UnusableInput
-from fusionscope.rules.changes import PairPattern
+from fusionscope.passes.overrides import PairPattern
 from fusionscope.study.study_files import read_study
 
 CARTPOLE = Path(__file__).parents[2] / "samples" / "cartpole"

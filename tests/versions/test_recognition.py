@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.rules.books import BEFORE_PRIORITY_FUSION, BOOKS
 from fusionscope.versions import recognise
+from fusionscope.versions.books import BEFORE_PRIORITY_FUSION, BOOKS
 from fusionscope.versions.marks import RULES, VERSIONS
 
 HERE = Path(__file__).parent

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from fusionscope.rules.books import CPU_BOOKS, Books
+from fusionscope.versions.books import CPU_BOOKS, Books
 
 # Compiles the modules from a given one on, and prints after each what went wrong. The record is
 # written before the compiler finds that it cannot generate code for what it fused.

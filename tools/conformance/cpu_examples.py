@@ -1,16 +1,16 @@
 """The examples of the rules of CPU fusion, and whether a book decides them as they say."""
 
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
-from fusionscope.replay.cpu import CpuInstructionFusion, find_skipped
-from fusionscope.replay.plan import FusionPlan
-from fusionscope.rules.base import PairRule
-from fusionscope.rules.cpu.expense import is_expensive
-from fusionscope.rules.cpu.fusion import CPU_FUSION
+from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
+from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
+from fusionscope.passes.cpu.instruction_fusion.run import CpuInstructionFusion, find_skipped
+from fusionscope.passes.inplace import InPlaceRule
+from fusionscope.passes.pair_rules import PairRule
+from fusionscope.passes.plan import FusionPlan
+from fusionscope.passes.rule import RuleBook
+from fusionscope.passes.state import FusionState
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.rules.graph import MutableModule
-from fusionscope.rules.inplace import InPlaceRule
-from fusionscope.rules.rule import RuleBook
-from fusionscope.rules.state import FusionState
 
 EXAMPLES = [(rule.id, example) for rule in CPU_FUSION for example in read_examples(rule.id)]
 

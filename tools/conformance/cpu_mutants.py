@@ -27,15 +27,17 @@ from unittest import mock
 import operation_examples as operations
 from cpu_examples import EXAMPLES, Book, check
 
-from fusionscope.replay import cpu as replay
-from fusionscope.replay import instruction_fusion
-from fusionscope.rules import base, indexing, inplace, properties, state
-from fusionscope.rules import expense as common_expense
-from fusionscope.rules.base import PairRule
-from fusionscope.rules.cpu import expense, fusion
-from fusionscope.rules.cpu.fusion import CPU_FUSION, CPU_FUSION_0_11
+from fusionscope.graph import properties
+from fusionscope.passes import expense as common_expense
+from fusionscope.passes import indexing, inplace, instruction_fusion, state
+from fusionscope.passes import pair_rules as base
+from fusionscope.passes.cpu.instruction_fusion import expense
+from fusionscope.passes.cpu.instruction_fusion import rules as fusion
+from fusionscope.passes.cpu.instruction_fusion import run as replay
+from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION, CPU_FUSION_0_11
+from fusionscope.passes.inplace import InPlaceRule
+from fusionscope.passes.pair_rules import PairRule
 from fusionscope.rules.examples import read_examples
-from fusionscope.rules.inplace import InPlaceRule
 
 Mutant = tuple[str, Book, AbstractContextManager[Any]]
 
@@ -64,69 +66,78 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "inplace-extra-operand behind inplace-multi-nonelementwise",
         "inplace-multi-nonelementwise removed",
         "inplace-multi-nonelementwise behind inplace-elementwise-producer",
-        "inplace.MultipleShaping.check: found > 1, 2",
+        "passes.inplace.MultipleShaping.check: found > 1, 2",
     ),
     "the one conversion that is expensive makes its type narrower, and no broadcast is expensive": (
-        "base.ExpensiveDuplicate.check: without _is_always_duplicable(producer)",
-        "base._is_always_duplicable: instruction.operands[0].shape.byte_size < "
+        "passes.pair_rules.ExpensiveDuplicate.check: without _is_always_duplicable(producer)",
+        "passes.pair_rules._is_always_duplicable: instruction.operands[0].shape.byte_size < "
         "instruction.shape.byte_size, LtE",
     ),
     "the consumer is always one of the users": (
-        "base.ExpensiveDuplicate.check: without pair.consumer in producer.users",
+        "passes.pair_rules.ExpensiveDuplicate.check: without pair.consumer in producer.users",
     ),
     "rules before have seen to it": (
-        "inplace.SlicePair.check: without not slices",
-        "inplace.SlicePair.check: without not updates",
+        "passes.inplace.SlicePair.check: without not slices",
+        "passes.inplace.SlicePair.check: without not updates",
     ),
     "only a number in the answer": (
-        "fusion.LoopFusibleProducer.check: without pair.producer.backend_kind",
-        "fusion.LoopFusibleProducer.check: without pair.producer.opcode",
-        "inplace.SliceIndex.check_slice: at is None, IsNot",
+        "instruction_fusion.rules.LoopFusibleProducer.check: without pair.producer.backend_kind",
+        "instruction_fusion.rules.LoopFusibleProducer.check: without pair.producer.opcode",
+        "passes.inplace.SliceIndex.check_slice: at is None, IsNot",
     ),
     "nothing subtracts a maximum that is not there": (
-        "fusion.SoftmaxCoupling.keeps: without maximum is not None",
+        "instruction_fusion.rules.SoftmaxCoupling.keeps: without maximum is not None",
     ),
-    "asked again in what is called": ("fusion.DotAddBail.check: without producer.opcode == 'add'",),
+    "asked again in what is called": (
+        "instruction_fusion.rules.DotAddBail.check: without producer.opcode == 'add'",
+    ),
     "always so where nobody asks for a pass that may not duplicate, or without emitters": (
-        "fusion.CodeDuplication.check: without not state.may_duplicate",
-        "cpu.CpuInstructionFusion.find_kept_once: without self.state.may_duplicate",
-        "instruction_fusion.InstructionFusion.find_kept_once: without not self.state.may_duplicate",
-        "cpu.find_skipped: without emitters",
+        "instruction_fusion.rules.CodeDuplication.check: without not state.may_duplicate",
+        "instruction_fusion.run.CpuInstructionFusion.find_kept_once: without "
+        "self.state.may_duplicate",
+        "passes.instruction_fusion.InstructionFusion.find_kept_once: without not "
+        "self.state.may_duplicate",
+        "instruction_fusion.run.find_skipped: without emitters",
     ),
     "only for the type checker where the book has the rule": (
-        "cpu.CpuInstructionFusion.find_kept_once: without isinstance(rule, SoftmaxCoupling)",
-        "instruction_fusion.InstructionFusion.find_kept_once: without "
+        "instruction_fusion.run.CpuInstructionFusion.find_kept_once: without "
+        "isinstance(rule, SoftmaxCoupling)",
+        "passes.instruction_fusion.InstructionFusion.find_kept_once: without "
         "not isinstance(rule, GloballyUnfusible)",
     ),
     "a dot has two operands": (
-        "fusion.SmallMatrixVector.check: without pair.slot > 1",
-        "fusion.SmallMatrixVector.check: pair.slot > 1, 2",
-        "properties.operand_use: without other is not None",
+        "instruction_fusion.rules.SmallMatrixVector.check: without pair.slot > 1",
+        "instruction_fusion.rules.SmallMatrixVector.check: pair.slot > 1, 2",
+        "graph.properties.operand_use: without other is not None",
     ),
     "only saves time": (
-        "properties._parameter_use: without worst is not Use.REUSE",
-        "cpu.find_skipped: without instruction.called",
-        "instruction_fusion._Paths.obstacle: slot == 0, NotEq",
-        "instruction_fusion._Paths.obstacle: slot == 0, -1",
-        "instruction_fusion._Paths.obstacle: slot == 0, 1",
+        "graph.properties._parameter_use: without worst is not Use.REUSE",
+        "instruction_fusion.run.find_skipped: without instruction.called",
+        "passes.instruction_fusion._Paths.obstacle: slot == 0, NotEq",
+        "passes.instruction_fusion._Paths.obstacle: slot == 0, -1",
+        "passes.instruction_fusion._Paths.obstacle: slot == 0, 1",
     ),
     "asked all the same, as no fusion can be formed against it": ("cpu-mof-legal removed",),
-    "no constant here is a tuple": ("properties.is_effective_scalar: without shape.is_array",),
-    "base-globally-unfusible is asked before, and no producer is kept by both": (
-        "fusion.SoftmaxCoupling.check: without kept.rule == self.id",
+    "no constant here is a tuple": (
+        "graph.properties.is_effective_scalar: without shape.is_array",
     ),
-    "an add has two operands": ("fusion.can_be_output_fused: operand is producer, IsNot",),
+    "base-globally-unfusible is asked before, and no producer is kept by both": (
+        "instruction_fusion.rules.SoftmaxCoupling.check: without kept.rule == self.id",
+    ),
+    "an add has two operands": (
+        "instruction_fusion.rules.can_be_output_fused: operand is producer, IsNot",
+    ),
     "only for pairs that a user asks for": (
-        "instruction_fusion.Judge.decide: if not legal is not None and (not legal.allow)",
-        "instruction_fusion.Judge.decide: without legal is not None",
-        "instruction_fusion.Judge.decide: without not legal.allow",
-        "instruction_fusion.Judge.decide: legal is not None, Is",
+        "passes.instruction_fusion.Judge.decide: if not legal is not None and (not legal.allow)",
+        "passes.instruction_fusion.Judge.decide: without legal is not None",
+        "passes.instruction_fusion.Judge.decide: without not legal.allow",
+        "passes.instruction_fusion.Judge.decide: legal is not None, Is",
     ),
     "a CPU has its own rule for divisions": (
-        "rules.expense.is_expensive: opcode in ('divide', 'remainder'), NotIn",
-        "rules.expense.is_expensive: without element_type not in INTEGRAL",
-        "rules.expense.is_expensive: without not is_scalar_constant(instruction.operands[1])",
-        "rules.expense.is_expensive: element_type not in INTEGRAL, In",
+        "passes.expense.is_expensive: opcode in ('divide', 'remainder'), NotIn",
+        "passes.expense.is_expensive: without element_type not in INTEGRAL",
+        "passes.expense.is_expensive: without not is_scalar_constant(instruction.operands[1])",
+        "passes.expense.is_expensive: element_type not in INTEGRAL, In",
     ),
     "refused before, as it can be no part of a loop": (
         "EMITTED_ANEW without dot",
@@ -228,8 +239,7 @@ def functions() -> Iterator[Mutant]:
             original = vars(owner)[name]
             for what, wrong in _made_wrong(definition):
                 # That of every backend has a namesake of the CPU's.
-                within = 2 if module is common_expense else 1
-                place = ".".join(module.__name__.split(".")[-within:])
+                place = ".".join(module.__name__.split(".")[-2:])
                 where = f"{place}.{original.__qualname__}"
                 code = _code_of(wrong, module)
                 yield f"{where}: {what}", CPU_FUSION, _with_code(original, code)

@@ -24,7 +24,7 @@ from cpu_examples import EXAMPLES, Book, replay
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.fusion_explorer import Kind, with_fused
 from fusionscope.hlo import Module
-from fusionscope.rules.cpu.fusion import CPU_FUSION
+from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
 from fusionscope.rules.examples import Example
 
 _FLAGS = (

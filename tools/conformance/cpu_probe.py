@@ -25,10 +25,10 @@ from cpu_compiling import books_of, compile_all, version_of
 
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
-from fusionscope.replay.comparison import find_divergence
-from fusionscope.replay.passes import Settings, replay
-from fusionscope.rules.books import CPU_BOOKS, Books
+from fusionscope.graph.comparison import find_divergence
 from fusionscope.rules.examples import read_examples
+from fusionscope.versions.books import CPU_BOOKS, Books
+from fusionscope.versions.passes import Settings, replay
 
 _FLAGS = (
     "--xla_backend_optimization_level=0 --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.* "

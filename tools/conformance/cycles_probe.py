@@ -4,7 +4,7 @@
 
 ``PATH`` is a Python that has jax and its plugin for that platform; no GPU is needed, only the
 libraries that the plugin is linked with. The figures are written to
-``fusionscope/rules/gpu/cost/cycles.toml``; with ``--check`` they are compared with those that are
+``fusionscope/gpu/cost/cycles.toml``; with ``--check`` they are compared with those that are
 there instead. Prints for each compiler and architecture how many operations were measured, and
 which ones never come as far as priority fusion. Fails where compilers differ, where the table says
 something else, and where a figure is no whole number. Takes five seconds for each architecture.
@@ -28,13 +28,13 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from fusionscope.dump.priority_fusion import Priority, PriorityFusionRecord, read_priority_fusion
+from fusionscope.gpu.cost.cycles import cycles_of
 from fusionscope.hlo import Instruction, parse
-from fusionscope.rules.gpu.cost.cycles import cycles_of
 
 # Opcode and element type of the result.
 Key = tuple[str, str]
 
-TABLE = Path(__file__).resolve().parents[2] / "fusionscope/rules/gpu/cost/cycles.toml"
+TABLE = Path(__file__).resolve().parents[2] / "fusionscope/gpu/cost/cycles.toml"
 
 # What a device can be, by platform, and first what no device is. All that the compiler has no
 # profile of count as that one does, and need none in the table.

@@ -8,15 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from fusionscope.dump.device import Device, read_device
+from fusionscope.gpu.state import GpuSettings, GpuState
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
-from fusionscope.replay.plan import FusionPlan
-from fusionscope.replay.priority_fusion import PriorityFusion
+from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
+from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion
+from fusionscope.passes.inplace import IN_PLACE_RULES
+from fusionscope.passes.plan import FusionPlan
+from fusionscope.passes.rule import Rule, RuleBook
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.rules.gpu.fusion import GPU_FUSION
-from fusionscope.rules.gpu.state import GpuSettings, GpuState
-from fusionscope.rules.graph import MutableModule
-from fusionscope.rules.inplace import IN_PLACE_RULES
-from fusionscope.rules.rule import Rule, RuleBook
 
 EXAMPLES = [
     (rule.id, example)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import re
 import signal
 import sys
 import time
@@ -34,33 +35,37 @@ from loading import load
 
 from fusionscope.dump import open_dump
 from fusionscope.dump.priority_fusion import Step
+from fusionscope.gpu.emitters import is_generic_triton
+from fusionscope.gpu.state import GpuState
+from fusionscope.graph.comparison import find_divergence
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
-from fusionscope.replay.comparison import find_divergence
-from fusionscope.replay.gpu_passes import PRIORITY_FUSION, GpuTarget
-from fusionscope.replay.passes import find_runs, read_settings
-from fusionscope.replay.priority_fusion import PriorityFusion
-from fusionscope.replay.priority_record import compare_with_record, recorded_order
+from fusionscope.passes.gpu.priority_fusion.record import compare_with_record, recorded_order
+from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
+from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion
+from fusionscope.passes.inplace import IN_PLACE_RULES
+from fusionscope.passes.rule import Rule, RuleBook
 from fusionscope.rules.examples import read_examples
-from fusionscope.rules.gpu.emitters import is_generic_triton
-from fusionscope.rules.gpu.fusion import GPU_FUSION
-from fusionscope.rules.gpu.state import GpuState
-from fusionscope.rules.graph import MutableModule
-from fusionscope.rules.inplace import IN_PLACE_RULES
-from fusionscope.rules.rule import Rule, RuleBook
+from fusionscope.versions.gpu_passes import PRIORITY_FUSION, GpuTarget
+from fusionscope.versions.passes import find_runs, read_settings
 
 Book = RuleBook[Rule]
 
 _ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = _ROOT / "samples" / "dumps"
 TILING = _ROOT / "tests" / "rules" / "test_tiling.py"
-_GPU = "fusionscope.rules.gpu."
-MODULES = tuple(
-    _GPU + name
-    for name in """fusion state emitters body reductions transposes inplace_emitter identity triton
-    triton_support cost.model cost.coalescing cost.launch cost.memory cost.duration cost.numbers
-    cost.analysis cost.cycles tiling.search tiling.kernel tiling.computation tiling.tile
-    tiling.propagation tiling.indexing tiling.expression""".split()
+MODULES = (
+    "fusionscope.passes.gpu.priority_fusion.rules",
+    *(
+        f"fusionscope.gpu.{name}"
+        for name in """state emitters body reductions transposes inplace_emitter identity triton
+        triton_support cost.model cost.coalescing cost.launch cost.memory cost.duration cost.numbers
+        cost.analysis cost.cycles tiling.search tiling.kernel tiling.computation tiling.tile
+        tiling.propagation tiling.indexing tiling.expression""".split()
+    ),
 )
+
+_MUTATED = re.compile(r"/fusionscope/(passes/)?gpu/")
 
 # What is recorded for other devices than the H100 takes long, and is asked where it matters.
 ALSO = {
@@ -92,12 +97,14 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "pf-into-bitcast behind pf-scatter",
     ),
     "distinct operands are no more than all operands": (
-        "fusion.ParameterBudget.check_both: len(one.operands) + len(other.operands) - 1 + outputs "
+        "priority_fusion.rules.ParameterBudget.check_both: len(one.operands) + "
+        "len(other.operands) - 1 + outputs "
         "<= self.limit, Lt",
-        "fusion.ParameterBudget.check_both: len(one.operands) + len(other.operands) - 1, Add",
+        "priority_fusion.rules.ParameterBudget.check_both: len(one.operands) + "
+        "len(other.operands) - 1, Add",
     ),
     "only multi-output fusion asks so": (
-        "fusion.ParameterBudget.check_both: without grows_consumer",
+        "priority_fusion.rules.ParameterBudget.check_both: without grows_consumer",
         "cost.model.CostModel.estimate_multi_output: 2 * KERNEL_LAUNCH + "
         "self.time(producer).total + self.time(consumer).total, Sub",
         "cost.model.CostModel.estimate_multi_output: 2 * KERNEL_LAUNCH + "
@@ -107,14 +114,14 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "cost.model.CostModel.estimate_multi_output: known is None, IsNot",
     ),
     "the passes around ask so, and notice": (
-        "body.FusionBody.parameters: len(self.parts) == 1, 0",
-        "body.FusionBody.roots: len(self.parts) == 1, 0",
+        "gpu.body.FusionBody.parameters: len(self.parts) == 1, 0",
+        "gpu.body.FusionBody.roots: len(self.parts) == 1, 0",
         "cost.analysis._NOTHING without parameter",
     ),
     "refused before, as Triton knows no tuple": (
         "tiling.search.find_best_tiling: if not version.propagates_tiles",
         "tiling.search.find_best_tiling: len(body.roots) > 1, 2",
-        "triton.Triton.find_tiling_problem: _ERROR + found.message, Sub",
+        "gpu.triton.Triton.find_tiling_problem: _ERROR + found.message, Sub",
     ),
     "there are more blocks than run at once, and their number is only told": (
         "cost.launch._several_rows: largest >= 32, 33",
@@ -139,30 +146,31 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     ),
     "no compiler for ROCm can be asked": (
         "cost.launch._is_blackwell: without isinstance(capability, CudaCapability)",
-        "triton_support._Support.__init__: if not self._is_rocm",
-        "triton_support._Support._is_before_ada: without isinstance(capability, CudaCapability)",
+        "gpu.triton_support._Support.__init__: if not self._is_rocm",
+        "gpu.triton_support._Support._is_before_ada: without "
+        "isinstance(capability, CudaCapability)",
     ),
     "neither the compiler nor what reads its dumps has lengths that are not known": (
-        "triton_support._UNSUPPORTED without dynamic-reshape",
-        "triton_support._UNSUPPORTED without set-dimension-size",
+        "gpu.triton_support._UNSUPPORTED without dynamic-reshape",
+        "gpu.triton_support._UNSUPPORTED without set-dimension-size",
     ),
     "the tuple inside is refused before": (
-        "triton_support._Support._output_type: return 'Nested tuple or token shape is not "
+        "gpu.triton_support._Support._output_type: return 'Nested tuple or token shape is not "
         "supported.', another",
     ),
     "nothing else can be one": (
-        "emitters._kind: without not roots[0].shape.is_tuple",
-        "emitters.is_generic_triton: without instruction.is_custom_fusion",
-        "emitters.is_intermediate: without same_type",
-        "state.is_scatter: without is_fusion(instruction)",
+        "gpu.emitters._kind: without not roots[0].shape.is_tuple",
+        "gpu.emitters.is_generic_triton: without instruction.is_custom_fusion",
+        "gpu.emitters.is_intermediate: without same_type",
+        "gpu.state.is_scatter: without is_fusion(instruction)",
     ),
     "only saves time": (
         "cost.coalescing._minor_dimension: without order",
-        "reductions._is_faster_than_loop: reduction.minor >= warp, Gt",
+        "gpu.reductions._is_faster_than_loop: reduction.minor >= warp, Gt",
     ),
-    "no two numbers of 8 or more make 8191": ("transposes._SMALLEST_AREA -1",),
+    "no two numbers of 8 or more make 8191": ("gpu.transposes._SMALLEST_AREA -1",),
     "no element that is a power of two of bits makes 65 bits with others": (
-        "transposes._WIDEST_MINOR_BITS +1",
+        "gpu.transposes._WIDEST_MINOR_BITS +1",
     ),
     "rounds to the same": (
         "cost.launch._SCATTER_BITS +1",
@@ -172,9 +180,9 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "cost.numbers.saturated: _LIMIT - 1, Add",
     ),
     "passes before remove what has no elements, and the compiler divides by zero without them": (
-        "reductions._is_faster_than_loop: reduction.minor > 0, -1",
-        "reductions._is_faster_than_loop: reduction.minor > 0, GtE",
-        "reductions._is_faster_than_loop: without reduction.minor > 0",
+        "gpu.reductions._is_faster_than_loop: reduction.minor > 0, -1",
+        "gpu.reductions._is_faster_than_loop: reduction.minor > 0, GtE",
+        "gpu.reductions._is_faster_than_loop: without reduction.minor > 0",
     ),
     "the compiler ends where a fusion for Triton has no tiles, or several results": (
         "tiling.search.block_level_config: without found.get('output_tiles')",
@@ -346,8 +354,12 @@ def of_book(whole: Book, left_out: Collection[Rule]) -> Iterator[Mutant]:
             yield Mutant(f"{rule.id} behind {rules[index + 1].id}", book, nullcontext())
 
 
+def _short(name: str) -> str:
+    return ".".join(name.split(".")[-2:])
+
+
 def of_module(module: ModuleType) -> Iterator[Mutant]:
-    short = module.__name__.removeprefix(_GPU)
+    short = _short(module.__name__)
     for name, value in vars(module).items():
         if name.lstrip("_").isupper() and _is_own(module, name):
             for what, wrong in _other_values(value):
@@ -467,7 +479,7 @@ def _is_text(node: ast.BinOp) -> bool:
 def _forget() -> None:
     """What functions of the package remember."""
     for module in list(sys.modules.values()):
-        if module.__name__.startswith("fusionscope.rules"):
+        if module.__name__.startswith("fusionscope."):
             for value in vars(module).values():
                 if hasattr(value, "cache_clear"):
                     value.cache_clear()
@@ -477,7 +489,7 @@ def _learn(judge: Judge) -> None:
     """Which functions the judge comes through, and how long it takes."""
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and "/rules/gpu/" in frame.f_code.co_filename:
+        if event == "call" and _MUTATED.search(frame.f_code.co_filename):
             judge.functions.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
 
     _forget()
@@ -542,7 +554,7 @@ def try_all(
     survivors, names = set(), set()
     sources = [books] if only in (None, "book") else []
     for name in modules:
-        if only in (None, name.removeprefix(_GPU)):
+        if only in (None, _short(name)):
             sources.append(of_module(importlib.import_module(name)))
     for mutant in chain(*sources):
         function = mutant.name.partition(" ")[0]

@@ -19,13 +19,13 @@ from gpu_compiling import Recorded, record_all
 from gpu_examples import EXAMPLES, ONLY_HERE, is_constant, reads, replay
 
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority
+from fusionscope.gpu.emitters import is_generic_triton
+from fusionscope.graph.comparison import find_divergence
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
-from fusionscope.replay.comparison import find_divergence
-from fusionscope.replay.priority_record import compare_with_record
+from fusionscope.passes.gpu.priority_fusion.record import compare_with_record
+from fusionscope.passes.inplace import IN_PLACE_RULES
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.rules.gpu.emitters import is_generic_triton
-from fusionscope.rules.graph import MutableModule
-from fusionscope.rules.inplace import IN_PLACE_RULES
 from fusionscope.rules.messages import rule_of
 
 OWN = [*EXAMPLES, *((ONLY_HERE, example) for example in read_examples(f"{ONLY_HERE}-gpu"))]

@@ -8,15 +8,15 @@ from typing import Any
 from gpu_examples import EXAMPLES as OF_PRIORITY_FUSION
 from gpu_examples import H100
 
+from fusionscope.gpu.state import GPU_SETTINGS
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
-from fusionscope.replay.gpu_passes import replay_gpu
-from fusionscope.replay.gpu_target import GpuTarget
-from fusionscope.replay.plan import FusionPlan
-from fusionscope.rules.books import GPU_BOOKS
+from fusionscope.passes.plan import FusionPlan
+from fusionscope.passes.rule import RuleBook
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.rules.gpu.state import GPU_SETTINGS
-from fusionscope.rules.graph import MutableModule
-from fusionscope.rules.rule import RuleBook
+from fusionscope.versions.books import GPU_BOOKS
+from fusionscope.versions.gpu_passes import replay_gpu
+from fusionscope.versions.gpu_target import GpuTarget
 
 # Each rule with the book that it is in, by the newest version that has it.
 RULES: dict[str, tuple[str, RuleBook[Any]]] = {}

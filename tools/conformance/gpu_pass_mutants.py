@@ -17,48 +17,52 @@ from gpu_mutants import Judge, Mutant, of_book, read_only, try_all
 from gpu_pass_examples import CASES, ELSEWHERE, RULES, check
 from gpu_pass_records import RECORDS, Record
 
+from fusionscope.passes.rule import RuleBook
 from fusionscope.rules.examples import Example
-from fusionscope.rules.rule import RuleBook
 
 MODULES = tuple(
-    f"fusionscope.rules.gpu.{name}"
-    for name in """softmax copies block_level wrapper sorting splitting gemm gemm_v1 gemm_v2
-    multi_output""".split()
+    f"fusionscope.passes.gpu.{name}"
+    for name in """softmax_fusion.rules copy_fusion.rules block_level.rules fusion_wrapper.rules
+    sort_iota_fusion.rules variadic_op_splitter.rules gemm_fusion.rules gemm_fusion.rules_v1
+    gemm_fusion.rules_v2 multi_output_fusion.rules""".split()
 )
 
 # Mutants that behave as the original does, by the reason for it.
 EQUIVALENT: dict[str, tuple[str, ...]] = {
     "the pass asks about nothing else": (
-        "splitting.SplitConcatenate.check: without operation.opcode != 'concatenate'",
+        "variadic_op_splitter.rules.SplitConcatenate.check: without "
+        "operation.opcode != 'concatenate'",
     ),
     "a path ends at what is not trivial, or at what was looked for": (
-        "softmax.Diamond.is_closed: without end.opcode != self.producer.opcode",
+        "softmax_fusion.rules.Diamond.is_closed: without end.opcode != self.producer.opcode",
     ),
     "what is in the order has its operands there, but for the producer, which is never pending": (
-        "softmax.Diamond.body: without current not in order",
+        "softmax_fusion.rules.Diamond.body: without current not in order",
     ),
     "only a figure that is told of a pair": (
-        "gemm.GemmInputWorth.check: without added_bytes(original)",
-        "gemm.GemmInputWorth.check: without 0",
-        "gemm.GemmOutputWorth.check: without added",
-        "gemm.GemmOutputWorth.check: without 0",
+        "gemm_fusion.rules.GemmInputWorth.check: without added_bytes(original)",
+        "gemm_fusion.rules.GemmInputWorth.check: without 0",
+        "gemm_fusion.rules.GemmOutputWorth.check: without added",
+        "gemm_fusion.rules.GemmOutputWorth.check: without 0",
     ),
     "refused before, as neither is elementwise": (
-        "copies.CopiedRoot.check: all((each.opcode == 'slice' for each in root.operands)), any",
-        "copies.CopiedRoot.check: without end.opcode == 'scatter'",
+        "copy_fusion.rules.CopiedRoot.check: all((each.opcode == 'slice' for "
+        "each in root.operands)), any",
+        "copy_fusion.rules.CopiedRoot.check: without end.opcode == 'scatter'",
     ),
     "a reduction of one array has one type, and Triton knows none of several": (
-        "block_level.BlockLevelWorth.check: all((each.shape.element_type == 's32' for each in "
+        "block_level.rules.BlockLevelWorth.check: all((each.shape.element_type "
+        "== 's32' for each in "
         "(root, *root.operands))), any",
     ),
     "no transpose of one dimension swaps two": (
-        "block_level._is_slow_transpose: last < 0, LtE",
-        "block_level._is_slow_transpose: last < 0, 1",
+        "block_level.rules._is_slow_transpose: last < 0, LtE",
+        "block_level.rules._is_slow_transpose: last < 0, 1",
     ),
     "passes before remove what has no elements": (
-        "block_level._is_slow_transpose: without minor > 0",
-        "block_level._is_slow_transpose: minor > 0, GtE",
-        "block_level._is_slow_transpose: minor > 0, -1",
+        "block_level.rules._is_slow_transpose: without minor > 0",
+        "block_level.rules._is_slow_transpose: minor > 0, GtE",
+        "block_level.rules._is_slow_transpose: minor > 0, -1",
     ),
     "asked whatever the book has": (
         "mof-sibling-cand removed",
@@ -117,56 +121,65 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     ),
     "another rule refuses all of it before": ("sm-root-producer removed",),
     "mof-root refuses what is no fusion and makes several arrays in a loop": (
-        "multi_output._is_looped_reduce: without instruction.opcode == 'reduce'",
-        "multi_output._is_looped_reduce: instruction.opcode == 'reduce', NotEq",
+        "multi_output_fusion.rules._is_looped_reduce: without instruction.opcode == 'reduce'",
+        "multi_output_fusion.rules._is_looped_reduce: instruction.opcode == 'reduce', NotEq",
     ),
     "what reads several arrays as one is refused before, by gf-opcode or gf-triton-support": (
-        "gemm.GemmInputWorth.is_worth: return False, not",
-        "gemm.GemmOutputWorth.check: without added is not None",
+        "gemm_fusion.rules.GemmInputWorth.is_worth: return False, not",
+        "gemm_fusion.rules.GemmOutputWorth.check: without added is not None",
     ),
     "else only a concatenate has two operands, which writes all that it reads": (
-        "gemm.reads_broadcast: without is_elementwise(instruction)",
+        "gemm_fusion.rules.reads_broadcast: without is_elementwise(instruction)",
     ),
     "gf-transpose refuses before": (
-        "gemm_v2.GemmTransposeBefore.check: without before is None",
-        "gemm_v2.GemmTransposeBefore.check: without tracker is None",
+        "gemm_fusion.rules_v2.GemmTransposeBefore.check: without before is None",
+        "gemm_fusion.rules_v2.GemmTransposeBefore.check: without tracker is None",
     ),
     "gf-dimensions refuses before": (
-        "gemm_v1.OrderedCandidate.takes_broadcast: return False, not",
+        "gemm_fusion.rules_v1.OrderedCandidate.takes_broadcast: return False, not",
     ),
     "all examples and records are for an H100": (
-        "gemm_v2.GemmBlocks.check: without known is None",
-        "gemm_v1._is_known: without isinstance(capability, CudaCapability)",
-        "gemm_v1._is_known: without capability.major >= 9",
-        "gemm_v1._is_known: capability.major >= 9, 8",
+        "gemm_fusion.rules_v2.GemmBlocks.check: without known is None",
+        "gemm_fusion.rules_v1._is_known: without isinstance(capability, CudaCapability)",
+        "gemm_fusion.rules_v1._is_known: without capability.major >= 9",
+        "gemm_fusion.rules_v1._is_known: capability.major >= 9, 8",
     ),
     "a message, which gpu_pass_oracle.py compares with the compiler's": (
-        "gemm_v1.OrderedSupport._problem: return 'Unsupported elementwise operation.', another",
-        "gemm_v1.OrderedSupport._problem: return 'Unsupported output data type.', another",
-        "gemm_v1.OrderedSupport._problem: return 'Unsupported input data type.', another",
-        "gemm_v1._problem_of_dynamic_slice: return 'Dynamic slice is only supported with S8, S16, "
+        "gemm_fusion.rules_v1.OrderedSupport._problem: return 'Unsupported "
+        "elementwise operation.', another",
+        "gemm_fusion.rules_v1.OrderedSupport._problem: return 'Unsupported "
+        "output data type.', another",
+        "gemm_fusion.rules_v1.OrderedSupport._problem: return 'Unsupported input "
+        "data type.', another",
+        "gemm_fusion.rules_v1._problem_of_dynamic_slice: return 'Dynamic slice "
+        "is only supported with S8, S16, "
         "or S32 indices.', another",
-        "gemm_v1._problem_of_dynamic_slice: return 'Unsupported dynamic slice on non-major-most "
+        "gemm_fusion.rules_v1._problem_of_dynamic_slice: return 'Unsupported "
+        "dynamic slice on non-major-most "
         "dimension.', another",
     ),
     "a dynamic-slice starts at numbers of one type": (
-        "gemm_v1._problem_of_dynamic_slice: any((start.shape.element_type not in ('s8', 's16', "
+        "gemm_fusion.rules_v1._problem_of_dynamic_slice: "
+        "any((start.shape.element_type not in ('s8', 's16', "
         "'s32') for start in starts)), all",
     ),
     "only tells of more pairs, which tests/replay/test_softmax.py asks about": (
-        "softmax.Diamond.inside: for without each is not self.producer",
-        "softmax.Diamond.inside: for without operand is not self.producer and operand.opcode != "
+        "softmax_fusion.rules.Diamond.inside: for without each is not self.producer",
+        "softmax_fusion.rules.Diamond.inside: for without operand is not "
+        "self.producer and operand.opcode != "
         "'parameter'",
-        "softmax.Diamond.inside: without operand is not self.producer",
-        "softmax.Diamond.inside: without operand.opcode != 'parameter'",
+        "softmax_fusion.rules.Diamond.inside: without operand is not self.producer",
+        "softmax_fusion.rules.Diamond.inside: without operand.opcode != 'parameter'",
     ),
     "what takes a dimension apart changes places with the transpose, or has no tiles": (
-        "gemm_v2.GemmTranspose._reads_vectors: without dimensions is not None",
+        "gemm_fusion.rules_v2.GemmTranspose._reads_vectors: without dimensions is not None",
     ),
-    "siblings have a parent": ("multi_output.DisjointSlices.check: without parent is None",),
+    "siblings have a parent": (
+        "multi_output_fusion.rules.DisjointSlices.check: without parent is None",
+    ),
     "no two times that are equal to the tick are known": (
-        "multi_output.OutputCost.check: fused <= unfused, Lt",
-        "softmax.FasterUnfused.check: unfused >= fused, Gt",
+        "multi_output_fusion.rules.OutputCost.check: fused <= unfused, Lt",
+        "softmax_fusion.rules.FasterUnfused.check: unfused >= fused, Gt",
     ),
 }
 

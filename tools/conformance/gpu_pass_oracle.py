@@ -22,11 +22,11 @@ from gpu_oracle import plain
 from gpu_pass_examples import CASES, RULES
 from gpu_pass_records import difference, replay
 
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
-from fusionscope.replay.plan import FusionPlan
-from fusionscope.rules.books import GPU_BOOKS, find_book
+from fusionscope.passes.plan import FusionPlan
 from fusionscope.rules.examples import Example
-from fusionscope.rules.graph import MutableModule
+from fusionscope.versions.books import GPU_BOOKS, find_book
 
 
 def opcodes(module: Module) -> Counter[str]:

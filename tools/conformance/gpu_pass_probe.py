@@ -23,7 +23,7 @@ from gpu_compiling import run_all
 from gpu_pass_records import difference, replay
 
 from fusionscope.hlo import parse
-from fusionscope.rules.books import GPU_BOOKS, find_book
+from fusionscope.versions.books import GPU_BOOKS, find_book
 
 Sizes = Sequence[int]
 _LOOP_TEST = "test {\n  p = f32[8,8] parameter(0)\n  ROOT c = pred[] constant(true)\n}"

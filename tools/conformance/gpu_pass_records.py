@@ -22,16 +22,16 @@ from cpu_compiling import version_of
 from gpu_compiling import run_all
 from gpu_examples import H100
 
+from fusionscope.gpu.state import GPU_SETTINGS
+from fusionscope.gpu.tiling.search import BlockLevelConfig, block_level_config
+from fusionscope.graph.comparison import find_divergence
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
-from fusionscope.replay.comparison import find_divergence
-from fusionscope.replay.gpu_passes import replay_gpu
-from fusionscope.replay.gpu_target import GpuTarget
-from fusionscope.replay.plan import FusionPlan
-from fusionscope.rules.books import GPU_BOOKS, find_book
-from fusionscope.rules.gpu.state import GPU_SETTINGS
-from fusionscope.rules.gpu.tiling.search import BlockLevelConfig, block_level_config
-from fusionscope.rules.graph import MutableModule
-from fusionscope.rules.rule import RuleBook
+from fusionscope.passes.plan import FusionPlan
+from fusionscope.passes.rule import RuleBook
+from fusionscope.versions.books import GPU_BOOKS, find_book
+from fusionscope.versions.gpu_passes import replay_gpu
+from fusionscope.versions.gpu_target import GpuTarget
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "rules" / "gpu_pass_records"
 _START = re.compile(r"^(?=HloModule )", re.MULTILINE)

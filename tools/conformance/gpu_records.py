@@ -23,9 +23,9 @@ from pathlib import Path
 from gpu_examples import read_card
 
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Step
+from fusionscope.gpu.state import GPU_SETTINGS, GpuSettings
+from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.rules.examples import read_examples
-from fusionscope.rules.gpu.fusion import GPU_FUSION
-from fusionscope.rules.gpu.state import GPU_SETTINGS, GpuSettings
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "rules" / "gpu_records"
 EXAMPLES = "examples"

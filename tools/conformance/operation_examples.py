@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.hlo import parse
-from fusionscope.replay.passes import Settings, replay
-from fusionscope.replay.plan import FusionPlan
-from fusionscope.rules.cpu.multi_output import CPU_MULTI_OUTPUT
-from fusionscope.rules.cpu.wrapper import CPU_WRAPPER
+from fusionscope.passes.cpu.fusion_wrapper.rules import CPU_WRAPPER
+from fusionscope.passes.cpu.library_fusion.rules import YNN
+from fusionscope.passes.cpu.multi_output_fusion.rules import CPU_MULTI_OUTPUT
+from fusionscope.passes.plan import FusionPlan
+from fusionscope.passes.rule import RuleBook
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.rules.graph import MutableInstruction, MutableModule
-from fusionscope.rules.library.ynn import YNN
-from fusionscope.rules.rule import RuleBook
+from fusionscope.versions.passes import Settings, replay
 
 Book = RuleBook[Any]
 

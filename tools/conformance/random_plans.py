@@ -15,12 +15,12 @@ from pathlib import Path
 
 from fusionscope import UnusableInput, open_dump
 from fusionscope.dump import DumpedModule
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.rerun.buffers import walk_control_flow
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, make_plan, own_plan, require_start
 from fusionscope.rerun.running import Numbers, measure
 from fusionscope.rules.changes import Changes
-from fusionscope.rules.graph import MutableInstruction, MutableModule
 
 AT_ONCE = 10  # variants in one process
 LEFT_OUT = {"call", "conditional", "get-tuple-element", "parameter", "tuple", "while"}

@@ -22,7 +22,7 @@ from gpu_compiling import dump_stages
 
 from fusionscope.dump.priority_fusion import read_priority_fusion
 from fusionscope.hlo import parse
-from fusionscope.replay.priority_record import recorded_users
+from fusionscope.passes.gpu.priority_fusion.record import recorded_users
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "replay" / "users"
 

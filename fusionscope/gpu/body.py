@@ -1,0 +1,177 @@
+"""What would be computed by one kernel: the instructions of one fusion, or of two as one.
+
+Source: xla/hlo/utils/hlo_traversal.cc, HloFusionAdaptor.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+
+
+class FusionBody:
+    """One instruction, or a producer and its consumer as if they were fused already.
+
+    Parameters of fusions are looked through: ``operands`` of an instruction inside are what it
+    reads in the end, inside or outside of the body.
+    """
+
+    __slots__ = ("_fusions", "_single", "parts")
+
+    def __init__(self, *parts: MutableInstruction) -> None:
+        self.parts = parts
+        self._fusions: dict[MutableComputation, MutableInstruction] = {
+            part.fused: part for part in parts if part.opcode == "fusion"
+        }
+        self._single = {part for part in parts if part.opcode != "fusion"}
+
+    def __contains__(self, instruction: MutableInstruction) -> bool:
+        return instruction in self._single or instruction.parent in self._fusions
+
+    def instructions(self) -> Iterator[MutableInstruction]:
+        """All that compute something, in no order to rely on.
+
+        Source: HloFusionAdaptor::ForEach.
+        """
+        for part in self.parts:
+            if part.opcode == "fusion":
+                for inner in part.fused.instructions:
+                    if inner.opcode not in ("parameter", "tuple", "get-tuple-element"):
+                        yield inner
+            else:
+                yield part
+
+    @property
+    def roots(self) -> list[MutableInstruction]:
+        """What the kernel writes. Source: HloFusionAdaptor::GetRoots."""
+        consumer = self.parts[-1]
+        roots = part_roots(consumer)
+        if len(self.parts) == 1:
+            return roots
+        producer = self.parts[0]
+        for index, root in enumerate(roots):
+            if root.opcode == "parameter":
+                operand, element = consumer.operands[root.parameter_number], 0
+                if operand.opcode == "get-tuple-element":
+                    element = int(operand.attributes["index"])
+                    operand = operand.operands[0]
+                if operand is producer:
+                    roots[index] = part_roots(producer)[element]
+        return roots
+
+    def parameters(self) -> list[MutableInstruction]:
+        """What the kernel reads: operands of the consumer, then what only the producer reads.
+
+        Source: HloFusionAdaptor::GetParameters.
+        """
+        consumer = self.parts[-1]
+        if len(self.parts) == 1:
+            return list(consumer.operands)
+        producer = self.parts[0]
+        found = [each for each in consumer.operands if _through_element(each) is not producer]
+        known = set(found)
+        skipped = {
+            producer.operands[root.parameter_number]
+            for root in part_roots(producer)
+            if root.opcode == "parameter" and len(root.users) <= 1
+        }
+        for operand in producer.operands:
+            if operand not in skipped and operand not in known:
+                known.add(operand)
+                found.append(operand)
+        return found
+
+    def operands(self, instruction: MutableInstruction) -> list[MutableInstruction]:
+        """Source: HloInstructionAdaptor::GetOperands."""
+        if instruction.opcode == "parameter":
+            return [self.resolve(instruction)]
+        return [self.resolve(operand) for operand in instruction.operands]
+
+    def resolve(self, operand: MutableInstruction) -> MutableInstruction:
+        """What an operand is in the body, or outside of it. Source: ResolveOperand."""
+        while True:
+            if operand.opcode == "get-tuple-element" and operand.operands[0].opcode == "fusion":
+                root = operand.operands[0].fused.root
+                if root.opcode == "tuple" and root in self:
+                    return root.operands[int(operand.attributes["index"])]
+            if operand not in self:
+                if operand.opcode == "fusion" and operand.fused in self._fusions:
+                    return operand.fused.root
+                return operand
+            if operand.opcode != "parameter":
+                return operand
+            operand = self._fusions[operand.computation].operands[operand.parameter_number]
+
+    def users(self, instruction: MutableInstruction) -> list[MutableInstruction]:
+        """The users of an instruction inside, in the body.
+
+        Where it is one of several outputs of the producer, those of all outputs, as the compiler
+        has it. Source: HloInstructionAdaptor::GetUsers, ResolveUsers.
+        """
+        found: list[MutableInstruction] = []
+        readers: list[tuple[MutableInstruction, MutableInstruction]] = []
+        fusion = self._fusions.get(instruction.computation)
+        if fusion is not None and instruction.is_root:
+            readers = [(user, fusion) for user in fusion.users]
+        readers += [(user, instruction) for user in instruction.users]
+        while readers:
+            user, read = readers.pop(0)
+            outside = self._fusions.get(user.computation)
+            if user.opcode == "tuple" and user.is_root and outside is not None:
+                readers = [
+                    (reader, element)
+                    for element in outside.users
+                    if element.opcode == "get-tuple-element"
+                    for reader in element.users
+                ] + readers
+            elif user in self:
+                found.append(user)
+            elif user.opcode == "fusion" and user.fused in self._fusions:
+                found += user.fused.parameters[user.operands.index(read)].users
+        return found
+
+    def search(
+        self,
+        starts: Iterable[MutableInstruction],
+        visit: Callable[[MutableInstruction], bool | None],
+        *,
+        up: bool = True,
+    ) -> None:
+        """Breadth first from ``starts``, towards operands or, where not ``up``, users inside.
+
+        ``visit`` says whether to go on from an instruction; None ends the search.
+        Source: HloBfsTraversal.
+        """
+        queue = deque(dict.fromkeys(starts))
+        seen = set(queue)
+        while queue:
+            current = queue.popleft()
+            advance = visit(current)
+            if advance is None:
+                return
+            if advance:
+                for near in self.operands(current) if up else self.users(current):
+                    if near not in seen and near in self:
+                        seen.add(near)
+                        queue.append(near)
+
+
+def part_roots(part: MutableInstruction) -> list[MutableInstruction]:
+    """The outputs of an instruction, through nested tuples where it is a fusion."""
+    if part.opcode != "fusion":
+        return [part]
+    roots: list[MutableInstruction] = []
+    pending = [part.fused.root]
+    while pending:
+        current = pending.pop()
+        if current.opcode == "tuple":
+            pending.extend(reversed(current.operands))
+        else:
+            roots.append(current)
+    return roots
+
+
+def _through_element(operand: MutableInstruction) -> MutableInstruction:
+    return operand.operands[0] if operand.opcode == "get-tuple-element" else operand

@@ -1,0 +1,318 @@
+"""What each instruction and each fusion computes, reads and writes, as the GPU cost model counts.
+
+Source: xla/service/gpu/model/gpu_hlo_cost_analysis.cc on top of xla/service/hlo_cost_analysis.cc,
+with count_multiple_input_accesses. Its numbers are 32-bit floats, and rounded as such here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from fusionscope.gpu.cost.cycles import cycles_of
+from fusionscope.gpu.cost.numbers import (
+    add_product,
+    f32,
+    round_to_int64,
+    to_int64,
+    wrap_int64,
+)
+from fusionscope.gpu.version import Emitters
+from fusionscope.graph.layouts import sizes, transpose_is_bitcast
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+from fusionscope.graph.properties import is_elementwise, leaves, same_but_for_type
+from fusionscope.hlo.opcodes import BINARY, UNARY
+from fusionscope.hlo.shape import Shape
+from fusionscope.hlo.window import WindowDimension, read_window
+
+_COUNTED = (UNARY | BINARY | {"clamp", "select"}) - {"copy"}
+_NOTHING = frozenset({"bitcast", "parameter"})
+_POINTER = 8  # bytes
+
+# A branch for each element, and both branches where a warp crosses from one operand to the next.
+_CONCATENATE_CYCLES, _CROSSED_CONCATENATE_CYCLES = 6, 400
+
+
+@dataclass(slots=True, eq=False)
+class Costs:
+    """Of one instruction: flops, bytes written and, for each operand, bytes read and how much of it
+    is used (its elements read over its elements). ``ir_size`` is how many instructions are emitted.
+    """
+
+    flops: float
+    output_bytes: float
+    operand_bytes: list[float]
+    utilization: list[float]
+    ir_size: float = 1.0
+
+
+# The instructions from which on an instruction is read element by element.
+_Roots = dict[MutableInstruction, None]
+
+
+@dataclass(slots=True, eq=False)
+class FusionCosts(Costs):
+    """Of a fusion: for what is in it, how often it is emitted, and how it is read from below."""
+
+    emitted: dict[MutableInstruction, float] = field(default_factory=dict)
+    _roots: dict[MutableInstruction, _Roots] = field(default_factory=dict)
+    _root_utilization: dict[MutableInstruction, float] = field(default_factory=dict)
+
+    def common_utilization(self, one: MutableInstruction, other: MutableInstruction) -> float:
+        """How much of ``one`` is used together with ``other``, both inside.
+
+        Source: CommonElementwiseUtilization.
+        """
+        total = 0.0
+        for root in self._roots[one]:
+            if root in self._roots[other]:
+                total = f32(total + self._root_utilization[root])
+        return total
+
+
+class CostAnalysis:
+    """Costs of instructions, each computed once until it changes."""
+
+    def __init__(
+        self, architecture: str, emitters: Emitters, *, rounds_products: bool = False
+    ) -> None:
+        """``architecture`` is that whose cycles count, such as ``sm_90``."""
+        self._architecture = architecture
+        self._sees_through_bitcasts = not emitters.is_older
+        self._rounds_products = rounds_products
+        self._known: dict[MutableInstruction, Costs] = {}
+
+    def of(self, instruction: MutableInstruction) -> Costs:
+        found = self._known.get(instruction)
+        if found is None:
+            if instruction.opcode == "fusion":
+                found = self._fusion(instruction)
+            else:
+                found = self._single(instruction)
+            self._known[instruction] = found
+        return found
+
+    def of_fusion(self, fusion: MutableInstruction) -> FusionCosts:
+        costs = self.of(fusion)
+        assert isinstance(costs, FusionCosts), f"{fusion.name} is no fusion"
+        return costs
+
+    def forget(self, instruction: MutableInstruction) -> None:
+        """``instruction`` has changed."""
+        self._known.pop(instruction, None)
+
+    def _single(self, instruction: MutableInstruction) -> Costs:
+        shape, operands, opcode = instruction.shape, instruction.operands, instruction.opcode
+        costs = Costs(
+            0.0,
+            f32(sum(shape_bytes(leaf) for leaf in leaves(shape))),
+            [f32(shape_bytes(operand.shape)) for operand in operands],
+            [1.0] * len(operands),
+        )
+        if opcode in _COUNTED:
+            flops = self.flops_of_elementwise(opcode, shape.element_type)
+            costs.flops = f32(flops * shape.element_count)
+        elif opcode in _NOTHING or (
+            opcode == "transpose"
+            and transpose_is_bitcast(operands[0].shape, shape, instruction.attribute("dimensions"))
+        ):
+            costs.output_bytes = 0.0
+            costs.operand_bytes = [0.0] * len(operands)
+        elif opcode in ("slice", "dynamic-slice", "gather", "broadcast"):
+            costs.operand_bytes[0] = f32(shape_bytes(shape))
+            costs.utilization[0] = _ratio(shape.element_count, operands[0].shape.element_count)
+        elif opcode == "dynamic-update-slice":
+            update = f32(shape_bytes(operands[1].shape))
+            elements = shape.element_count
+            costs.output_bytes = costs.operand_bytes[1] = update
+            costs.operand_bytes[0] = 0.0
+            costs.utilization[0] = _ratio(elements - operands[1].shape.element_count, elements)
+        elif opcode == "concatenate":
+            costs.flops = f32(_concatenate_cycles(instruction) * shape.element_count)
+        elif opcode == "tuple":
+            costs.output_bytes = f32(shape_bytes(shape))
+            costs.operand_bytes = [0.0] * len(operands)
+        elif opcode == "sort":
+            elements = operands[0].shape.element_count
+            costs.flops = f32(elements * (elements - 1).bit_length())
+        elif opcode == "reduce":
+            self._reduce(instruction, costs)
+        elif opcode == "reduce-window":
+            self._reduce_window(instruction, costs)
+        elif opcode == "scatter":
+            self._scatter(instruction, costs)
+        elif opcode == "map":
+            costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(shape.element_count))
+        return costs
+
+    def flops_of_elementwise(self, opcode: str, element_type: str) -> int:
+        """For one element of the result."""
+        return cycles_of(self._architecture, opcode, element_type)
+
+    def _flops_inside(self, called: MutableComputation) -> float:
+        """Of a computation for single elements, such as a reducer."""
+        total = 0.0
+        for inner in called.post_order():
+            total = f32(total + self.of(inner).flops)
+        return total
+
+    def _reduce(self, instruction: MutableInstruction, costs: Costs) -> None:
+        inputs = len(instruction.operands) // 2
+        results = leaves(instruction.shape)[0].element_count
+        reductions = instruction.operands[0].shape.element_count - results
+        costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(reductions))
+        for slot in range(inputs, len(instruction.operands)):
+            size = shape_bytes(instruction.operands[slot].shape)
+            costs.operand_bytes[slot] = f32(results * size)
+            costs.utilization[slot] = f32(results)
+
+    def _reduce_window(self, instruction: MutableInstruction, costs: Costs) -> None:
+        window = read_window(instruction.attributes.get("window", "{}"))
+        results = leaves(instruction.shape)[0].element_count
+        source = instruction.operands[0].shape
+        elements = math.prod(dimension.size for dimension in window)
+        reductions = wrap_int64((elements - 1) * results)
+        whole = _whole_dimension(instruction, window)
+        if whole is not None:
+            elements = whole
+            reductions = results // elements + elements - 1
+        costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(reductions))
+        costs.utilization[0] = _ratio(results * elements, source.element_count)
+        costs.operand_bytes[0] = f32(wrap_int64(results * elements * -(-source.bits // 8)))
+
+    def _scatter(self, instruction: MutableInstruction, costs: Costs) -> None:
+        count = len(instruction.operands) // 2
+        total = 0
+        for slot in range(count):
+            size = shape_bytes(instruction.operands[count + 1 + slot].shape)
+            costs.operand_bytes[slot] = costs.operand_bytes[count + 1 + slot] = f32(size)
+            total += size
+        costs.output_bytes = f32(total)
+        updates = instruction.operands[count + 1].shape.element_count
+        costs.flops = f32(self._flops_inside(instruction.called[0]) * f32(updates))
+
+    def _fusion(self, fusion: MutableInstruction) -> FusionCosts:
+        """Source: HloCostAnalysis::HandleFusion and FusionCalculateUtilizations."""
+        fused = fusion.fused
+        outputs = fused.root.operands if fused.root.opcode == "tuple" else [fused.root]
+        in_place = {each for each in outputs if each.opcode == "dynamic-update-slice"}
+        costs = FusionCosts(0.0, 0.0, [], [], 0.0)
+        for output in outputs:
+            written = output.operands[1] if output in in_place else output
+            for leaf in leaves(written.shape):
+                costs.output_bytes = f32(costs.output_bytes + f32(shape_bytes(leaf)))
+        roots: dict[MutableInstruction, _Roots] = {fused.root: {fused.root: None}}
+        utilization: dict[MutableInstruction, float] = {fused.root: 1.0}
+        sizes: dict[MutableInstruction, int] = {fused.root: 1}
+        used: dict[MutableInstruction, float] = {}
+        nobody: _Roots = {}
+        for current in reversed(fused.post_order()):
+            own_roots = roots.setdefault(current, nobody)
+            share = emitted = 0.0
+            for root in own_roots:
+                share = f32(share + utilization[root])
+                emitted = f32(emitted + sizes[root])
+            used[current] = share
+            costs.emitted[current] = emitted
+            own = self.of(current)
+            costs.flops = add_product(
+                costs.flops, share, own.flops, rounds_product=self._rounds_products
+            )
+            costs.ir_size = f32(costs.ir_size + emitted)
+            if self._passes_elements_on(current):
+                for operand in current.operands:
+                    known = roots.get(operand)
+                    if known is None:
+                        roots[operand] = own_roots
+                    elif known is not own_roots:
+                        roots[operand] = known | own_roots
+            else:
+                for slot, operand in enumerate(current.operands):
+                    roots[operand] = roots.get(operand, nobody) | {operand: None}
+                    part = 0.0 if slot == 0 and current in in_place else own.utilization[slot]
+                    elements = operand.shape.element_count
+                    read = 0.0
+                    if elements:
+                        read = f32(f32(share * part) * f32(elements))
+                        if math.isfinite(read):
+                            read = f32(math.ceil(read) / elements)
+                    utilization[operand] = f32(utilization.get(operand, 0.0) + read)
+                    sizes[operand] = to_int64(f32(f32(sizes.get(operand, 0)) + emitted))
+        for parameter in fused.parameters:
+            share = used[parameter]
+            costs.utilization.append(share)
+            read = sum(self._bytes_inside(each, used[each]) for each in _elements_read(parameter))
+            costs.operand_bytes.append(f32(read))
+        costs._roots, costs._root_utilization = roots, utilization
+        return costs
+
+    def _bytes_inside(self, instruction: MutableInstruction, share: float) -> int:
+        """Source: GpuHloCostAnalysis::FusionParameterReadBytes."""
+        return round_to_int64(f32(f32(shape_bytes(instruction.shape)) * share))
+
+    def _passes_elements_on(self, instruction: MutableInstruction) -> bool:
+        if instruction.opcode in ("tuple", "get-tuple-element") or is_elementwise(instruction):
+            return True
+        return (
+            self._sees_through_bitcasts
+            and instruction.opcode == "bitcast"
+            and same_but_for_type(instruction.operands[0].shape, instruction.shape)
+        )
+
+
+def _elements_read(parameter: MutableInstruction) -> list[MutableInstruction]:
+    """What reads each array of a parameter of a fusion, the parameter where that is one array; of
+    an array that nobody reads, what reads the tuple that it is in.
+
+    Source: HloCostAnalysis::FusionProcessOperandBytesRead.
+    """
+    found: list[MutableInstruction] = []
+    pending = [(parameter, parameter.shape)]
+    while pending:
+        reader, shape = pending.pop()
+        if not shape.is_tuple:
+            found.append(reader)
+        for index, element in enumerate(shape.elements):
+            pending.append((_element_of(reader, index) or reader, element))
+    return found
+
+
+def _element_of(reader: MutableInstruction, index: int) -> MutableInstruction | None:
+    for user in reader.users:
+        if user.opcode == "get-tuple-element" and int(user.attributes["index"]) == index:
+            return user
+    return None
+
+
+@lru_cache(maxsize=4096)
+def shape_bytes(shape: Shape) -> int:
+    """Source: xla/service/gpu/gpu_compiler.h, ShapeSizeBytesFunction."""
+    if shape.is_tuple:
+        return _POINTER * len(shape.elements)
+    return shape.byte_size
+
+
+def _ratio(part: int, whole: int) -> float:
+    return f32(part / whole) if whole else 0.0
+
+
+def _concatenate_cycles(instruction: MutableInstruction) -> int:
+    """Source: GpuHloCostAnalysis::HandleConcatenate."""
+    dimension = instruction.attribute("dimensions")[0]
+    first = sizes(instruction.operands[0].shape)[dimension]
+    return _CROSSED_CONCATENATE_CYCLES if dimension > 0 and first & 31 else _CONCATENATE_CYCLES
+
+
+def _whole_dimension(
+    instruction: MutableInstruction, window: tuple[WindowDimension, ...]
+) -> int | None:
+    """The size of the dimension that a window reduces whole for each element of it, which is a
+    reduction and a broadcast; None where it is none of these."""
+    reduced = [index for index, each in enumerate(window) if each.size != 1]
+    padded = [each for each in window if each.low != 0 or each.high != 0]
+    if len(reduced) != 1 or len(padded) != 1 or not instruction.shape.is_array:
+        return None
+    one, size = window[reduced[0]], sizes(instruction.shape)[reduced[0]]
+    is_whole = one.low == one.high != 0 and one.size == 2 * one.low + 1
+    return size if is_whole and one.low == size - 1 else None

@@ -1,0 +1,54 @@
+"""Whether a kernel reads elements that lie beside each other.
+
+Source: xla/service/gpu/model/coalescing_analysis.cc, the heuristic; xla/service/gpu/gpu_fusible.cc.
+"""
+
+from __future__ import annotations
+
+from fusionscope.graph.layouts import minor_to_major, sizes
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_elementwise
+from fusionscope.hlo.shape import Shape
+
+
+def spoils_coalescing(instruction: MutableInstruction) -> bool:
+    """Whether it, or anything in it, transposes the minor dimension of more than a broadcast."""
+    if not instruction.holds("copy", "transpose"):
+        return False
+    inside = instruction.fused.instructions if instruction.opcode == "fusion" else [instruction]
+    return any(
+        transposes_minor_dimension(each) and not _is_broadcast(each.operands[0]) for each in inside
+    )
+
+
+def transposes_minor_dimension(instruction: MutableInstruction) -> bool:
+    """Whether another dimension is the contiguous one behind it than before it.
+
+    Source: TransposesMinorDimension.
+    """
+    if instruction.opcode == "copy":
+        source, result = instruction.operands[0].shape, instruction.shape
+        return _minor_dimension(source) != _minor_dimension(result)
+    if instruction.opcode != "transpose":
+        return False
+    source = instruction.operands[0].shape
+    order, extents = minor_to_major(source), sizes(instruction.shape)
+    permutation = instruction.attribute("dimensions")
+    minor = next((each for each in minor_to_major(instruction.shape) if extents[each] != 1), None)
+    return minor is not None and permutation[minor] != _minor_dimension(source, order)
+
+
+def _minor_dimension(shape: Shape, order: tuple[int, ...] | None = None) -> int | None:
+    """The contiguous dimension of more than one element."""
+    extents = sizes(shape)
+    return next((each for each in order or minor_to_major(shape) if extents[each] > 1), None)
+
+
+def _is_broadcast(instruction: MutableInstruction) -> bool:
+    while instruction.opcode not in ("broadcast", "iota"):
+        if len(instruction.operands) != 1 or not (
+            instruction.opcode == "bitcast" or is_elementwise(instruction)
+        ):
+            return False
+        instruction = instruction.operands[0]
+    return True

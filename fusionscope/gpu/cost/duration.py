@@ -1,0 +1,57 @@
+"""Times as the GPU cost model keeps them: whole ticks of 0.25 ns, or infinite.
+
+They round as absl::Duration does; sums and differences of ticks are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, TypeAlias
+
+from fusionscope.gpu.cost.numbers import f32, round_to_int64
+
+Duration: TypeAlias = float
+"""A whole number of ticks, an int, or INFINITE."""
+
+INFINITE: Final = math.inf
+TICKS_PER_NANOSECOND: Final = 4
+TICKS_PER_MICROSECOND: Final = 4_000
+TICKS_PER_SECOND: Final = 4_000_000_000
+_LONGEST = 2.0**63  # seconds from which on a time is infinite
+
+
+def from_seconds(seconds: float) -> Duration:
+    """Source: absl::Seconds of a floating point number."""
+    if seconds >= _LONGEST:
+        return INFINITE
+    whole = int(seconds)
+    return whole * TICKS_PER_SECOND + round_to_int64((seconds - whole) * TICKS_PER_SECOND)
+
+
+def from_nanoseconds(nanoseconds: float) -> Duration:
+    """Source: absl::Nanoseconds of a floating point number."""
+    return scaled(TICKS_PER_NANOSECOND, nanoseconds)
+
+
+def scaled(duration: Duration, factor: float) -> Duration:
+    """Source: absl::Duration times a floating point number.
+
+    Whole seconds and the ticks above them are scaled one by one, and what is left rounded once.
+    """
+    if duration == INFINITE or factor == math.inf:
+        return INFINITE
+    seconds, ticks = divmod(int(duration), TICKS_PER_SECOND)
+    rest, whole = math.modf(seconds * factor)
+    rest, more = math.modf(ticks * factor / TICKS_PER_SECOND + rest)
+    if whole + more >= _LONGEST:
+        return INFINITE
+    return int(whole + more) * TICKS_PER_SECOND + round_to_int64(rest * TICKS_PER_SECOND)
+
+
+def microseconds(duration: Duration) -> float:
+    """As the compiler's record prints it, which is a 32-bit float."""
+    return f32(duration / TICKS_PER_MICROSECOND)
+
+
+def written(duration: Duration) -> str:
+    return f"{microseconds(duration):.6g} us"

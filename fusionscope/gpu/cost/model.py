@@ -1,0 +1,447 @@
+"""How long kernels take by the compiler's cost model, with the caches that it keeps.
+
+Source: xla/service/gpu/model/combined_gpu_performance_model.cc, gpu_performance_model_base.cc.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fusionscope.dump.device import Device
+from fusionscope.gpu.body import FusionBody, part_roots
+from fusionscope.gpu.cost.analysis import CostAnalysis, shape_bytes
+from fusionscope.gpu.cost.coalescing import spoils_coalescing
+from fusionscope.gpu.cost.cycles import architecture_of
+from fusionscope.gpu.cost.duration import INFINITE, Duration
+from fusionscope.gpu.cost.early_analysis import EarlyCostAnalysis
+from fusionscope.gpu.cost.launch import Launch, launch_of
+from fusionscope.gpu.cost.memory import (
+    KERNEL_LAUNCH,
+    coalescing_utilization,
+    combine,
+    compute_time,
+    read_time,
+    write_time,
+)
+from fusionscope.gpu.cost.numbers import (
+    add_product,
+    f32,
+    round_to_int64,
+    saturated,
+    to_int64,
+    wrap_int64,
+)
+from fusionscope.gpu.cost.older_launch import older_launch_of
+from fusionscope.gpu.emitters import (
+    Emission,
+    EmitterKind,
+    configured_part,
+    emission_of,
+    find_hero,
+    is_generic_triton,
+)
+from fusionscope.gpu.reductions import has_reduction_emitter, is_reduction_hero
+from fusionscope.gpu.tiling.kernel import Tiling
+from fusionscope.gpu.triton import Triton
+from fusionscope.gpu.version import Emitters
+from fusionscope.graph.layouts import sizes
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_elementwise
+
+_OPAQUE_BITS = 32  # what the compiler takes for an element of a tuple or token
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """Of one kernel: flops, bytes, durations, and how it is launched."""
+
+    flops: int
+    bytes_read: int
+    bytes_written: int
+    read: Duration
+    write: Duration
+    compute: Duration
+    total: Duration
+    launch: Launch
+
+
+class Estimate(NamedTuple):
+    """Durations of a producer and its consumers, launches included: all as they are, and fused."""
+
+    unfused: Duration
+    fused: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class PairCost:
+    """What speaks against fusing a producer into all of its ``consumers`` (their number).
+
+    ``benefit`` is what the compiler expected of it, which may be out of date, ``estimate`` the
+    times behind it as they would be estimated now; the run times are those of the producer, of one
+    consumer, and of the two as one kernel.
+    """
+
+    benefit: Duration
+    consumers: int
+    estimate: Estimate
+    producer: RunTime
+    consumer: RunTime
+    together: RunTime
+
+
+class CostModel:
+    """Run times of kernels on ``device``.
+
+    What was estimated once is not estimated again until ``invalidate``; ``estimate`` takes such
+    times even where they are out of date, as the compiler does.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        max_unroll: int,
+        triton: Triton,
+        emitters: Emitters,
+        *,
+        rounds_products: bool = False,
+    ) -> None:
+        self.device = device
+        analysis = EarlyCostAnalysis if emitters is Emitters.V2023 else CostAnalysis
+        self.costs = analysis(architecture_of(device), emitters, rounds_products=rounds_products)
+        self._rounds_products = rounds_products
+        self._max_unroll = max_unroll
+        self._triton = triton
+        self._emitters = emitters
+        self._times: dict[MutableInstruction, RunTime] = {}
+        self._pairs: dict[MutableInstruction, dict[MutableInstruction, Duration]] = {}
+        self._emissions: dict[tuple[MutableInstruction, ...], Emission] = {}
+        self._emissions_with: dict[MutableInstruction, set[tuple[MutableInstruction, ...]]] = {}
+        self._spoiling: dict[MutableInstruction, bool] = {}
+        self._reads: dict[tuple[int, int, int, int], Duration] = {}
+
+    def emission(self, *parts: MutableInstruction) -> Emission:
+        """How an instruction, or a producer and a consumer together, would be emitted."""
+        found = self._emissions.get(parts)
+        if found is None:
+            found = self._emissions[parts] = emission_of(
+                FusionBody(*parts), self.device, self._emitters
+            )
+            for part in parts:
+                self._emissions_with.setdefault(part, set()).add(parts)
+        return found
+
+    def invalidate(self, instruction: MutableInstruction) -> None:
+        """Forgets all times with ``instruction`` in them, as it is about to change.
+
+        Of the pairs in which it is the consumer only those with its present operands are forgotten.
+        Source: GpuPerformanceModelCache::Invalidate.
+        """
+        self._times.pop(instruction, None)
+        self._pairs.pop(instruction, None)
+        for operand in instruction.operands:
+            if operand.opcode == "get-tuple-element":
+                operand = operand.operands[0]
+            if operand in self._pairs:
+                self._pairs[operand].pop(instruction, None)
+
+    def changed(self, instruction: MutableInstruction) -> None:
+        """``instruction`` is another than before: what it is made of is looked at anew."""
+        self.costs.forget(instruction)
+        self._spoiling.pop(instruction, None)
+        for parts in self._emissions_with.pop(instruction, ()):
+            self._emissions.pop(parts, None)
+
+    def known_time(self, instruction: MutableInstruction) -> Duration:
+        return self._times[instruction].total
+
+    def known_pairs(
+        self, producer: MutableInstruction
+    ) -> dict[MutableInstruction, Duration] | None:
+        """Times of ``producer`` in its consumers, as far as they are known; None where no time of
+        it ever was."""
+        return self._pairs.get(producer)
+
+    def set_pair(
+        self, producer: MutableInstruction, consumer: MutableInstruction, time: Duration
+    ) -> None:
+        self._pairs.setdefault(producer, {})[consumer] = time
+
+    def time(self, instruction: MutableInstruction) -> RunTime:
+        """Source: EstimateRunTimeForInstruction."""
+        found = self._times.get(instruction)
+        if found is None:
+            if is_generic_triton(instruction):
+                found = _of_tiling(self._triton.tiling(instruction))
+            else:
+                found = self._native(instruction)
+            self._times[instruction] = found
+        return found
+
+    def estimate(
+        self, producer: MutableInstruction, consumers: Iterable[MutableInstruction]
+    ) -> Estimate:
+        """Source: EstimateRunTimes."""
+        unfused = KERNEL_LAUNCH + self.time(producer).total
+        fused: Duration = 0
+        for consumer in consumers:
+            share = self.share(producer, consumer)
+            unfused += share.unfused
+            fused += share.fused
+        return Estimate(unfused, fused)
+
+    def share(self, producer: MutableInstruction, consumer: MutableInstruction) -> Estimate:
+        """What one consumer adds to the times of a producer and its consumers."""
+        time = self.time(consumer).total
+        return Estimate(KERNEL_LAUNCH + time, KERNEL_LAUNCH + self._pair(producer, consumer))
+
+    def estimate_multi_output(
+        self, producer: MutableInstruction, consumer: MutableInstruction
+    ) -> Estimate:
+        """Where the fusion also writes what the producer makes. Source:
+        EstimateRunTimesForMultiOutput."""
+        unfused = 2 * KERNEL_LAUNCH + self.time(producer).total + self.time(consumer).total
+        known = self._pairs.get(producer, {}).get(consumer)
+        if known is None:
+            known = self.pair_time(producer, consumer, writes_producer=True).total
+            self.set_pair(producer, consumer, known)
+        return Estimate(unfused, KERNEL_LAUNCH + known)
+
+    def _pair(self, producer: MutableInstruction, consumer: MutableInstruction) -> Duration:
+        known = self._pairs.get(producer, {}).get(consumer)
+        if known is None:
+            known = self.pair_time(producer, consumer).total
+            self.set_pair(producer, consumer, known)
+        return known
+
+    def _native(self, instruction: MutableInstruction) -> RunTime:
+        costs = self.costs.of(instruction)
+        emission = self.emission(instruction)
+        launch = self.launch(emission)
+        coalesced = self._is_coalesced(emission, instruction)
+        slots = _slots(instruction)
+        read: Duration = 0
+        bytes_read = 0
+        for operand in instruction.operands:
+            total = saturated(costs.operand_bytes[slots[operand]])
+            bytes_read += total
+            read += self._read(operand, total, launch, coalesced=coalesced)
+        written = saturated(costs.output_bytes)
+        write = write_time(self.device, written)
+        return self._run_time(saturated(costs.flops), bytes_read, written, read, write, launch)
+
+    def launch(self, emission: Emission) -> Launch:
+        """What is for Triton has a block for each of its tiles, also where they are not those of
+        what is computed now. Source: EstimateFusionLaunchDimensions, TritonFusion::GetLaunchConfig.
+        """
+        if emission.kind is EmitterKind.TRITON:
+            part = configured_part(emission.body)
+            config = self._triton.config(part) if part is not None else None
+            if config is not None:
+                extents = sizes(emission.roots[0].shape)
+                pairs = zip(extents, config.tile_sizes, strict=False)
+                counts = (-(-extent // size) for extent, size in pairs)
+                return Launch(math.prod(counts), config.warps * self.device.threads_per_warp)
+        if self._emitters.is_older:
+            return older_launch_of(emission, self.device)
+        return launch_of(emission, self.device, self._max_unroll)
+
+    def pair_time(
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        *,
+        writes_producer: bool = False,
+    ) -> RunTime:
+        """Of the two as one kernel. Source: EstimateRunTimeForFusionUncached."""
+        first, second = self.time(producer), self.time(consumer)
+        if INFINITE in (first.total, second.total):
+            return _ENDLESS
+        costs = self.costs.of(consumer)
+        used = 0.0
+        for slot, operand in enumerate(consumer.operands):
+            if operand is producer:
+                used = f32(used + costs.utilization[slot])
+        flops = to_int64(
+            add_product(
+                f32(second.flops), f32(first.flops), used, rounds_product=self._rounds_products
+            )
+        )
+        emission = self.emission(producer, consumer)
+        launch = self.launch(emission)
+        coalesced = self._is_coalesced(emission, producer, consumer)
+        shared = SharedReads(self.costs, producer, consumer)
+        read: Duration = 0
+        bytes_read = 0
+        for operand in emission.body.parameters():
+            total = shared.bytes_of(operand)
+            bytes_read += total
+            read += self._read(operand, total, launch, coalesced=coalesced)
+        written, write = second.bytes_written, second.write
+        if writes_producer:
+            written += first.bytes_written
+            write += first.write
+        return self._run_time(flops, bytes_read, written, read, write, launch)
+
+    def pair_cost(
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        benefit: Duration,
+        estimate: Estimate,
+    ) -> PairCost:
+        """``benefit`` is what was expected of fusing ``producer`` into all of its consumers,
+        ``estimate`` what would be expected now."""
+        pair = self._triton.identity(producer, consumer)
+        tiling = self._triton.known_tiling(pair)
+        return PairCost(
+            benefit,
+            len(producer.users),
+            estimate,
+            self.time(producer),
+            self.time(consumer),
+            self.pair_time(producer, consumer) if tiling is None else _of_tiling(tiling),
+        )
+
+    def _run_time(
+        self,
+        flops: int,
+        bytes_read: int,
+        written: int,
+        read: Duration,
+        write: Duration,
+        launch: Launch,
+    ) -> RunTime:
+        compute = compute_time(self.device, flops, launch.blocks, launch.threads, self._emitters)
+        total = combine(compute, read + write, self._emitters)
+        return RunTime(flops, bytes_read, written, read, write, compute, total, launch)
+
+    def _read(
+        self, operand: MutableInstruction, total: int, launch: Launch, *, coalesced: bool
+    ) -> Duration:
+        size = shape_bytes(operand.shape)
+        bits = operand.shape.bits if operand.shape.is_array else _OPAQUE_BITS
+        key = (min(size, total), total, launch.blocks, 0 if coalesced else bits)
+        found = self._reads.get(key)
+        if found is None:  # a module reads few sizes in few ways
+            utilization = coalescing_utilization(self.device, bits, coalesced=coalesced)
+            found = read_time(self.device, launch.blocks, key[0], total, utilization)
+            self._reads[key] = found
+        return found
+
+    def _is_coalesced(self, emission: Emission, *parts: MutableInstruction) -> bool:
+        """Source: coalescing_analysis.cc, IsReadCoalescedHeuristic."""
+        if emission.kind is not EmitterKind.TRANSPOSE:
+            for part in parts:
+                if part not in self._spoiling:
+                    self._spoiling[part] = spoils_coalescing(part)
+                if self._spoiling[part]:
+                    return False
+        return not (
+            emission.kind is EmitterKind.REDUCTION
+            and len(parts) == 2
+            and all(is_input_reduction(part, self.device, self._emitters) for part in parts)
+        )
+
+
+def _slots(instruction: MutableInstruction) -> dict[MutableInstruction, int]:
+    """The first slot in which each operand is read."""
+    slots: dict[MutableInstruction, int] = {}
+    for slot, operand in enumerate(instruction.operands):
+        slots.setdefault(operand, slot)
+    return slots
+
+
+class SharedReads:
+    """What a producer and its consumer read together (GetSharedOperandBytesAccessed)."""
+
+    def __init__(
+        self, costs: CostAnalysis, producer: MutableInstruction, consumer: MutableInstruction
+    ) -> None:
+        self._costs = costs
+        self._producer, self._consumer = producer, consumer
+        self._by_producer, self._by_consumer = _slots(producer), _slots(consumer)
+        self._own, self._other = costs.of(producer), costs.of(consumer)
+        # The slots of the consumer that count: of several results only their elements do, and no
+        # producer of these is fused, as their elements are not.
+        self._places = [] if producer.is_multi_output else [self._by_consumer[producer]]
+        self.used = 0.0  # how often the consumer reads each element of the producer
+        for place in self._places:
+            self.used = f32(self.used + self._other.utilization[place])
+        self._is_elementwise = is_elementwise(producer)
+
+    def bytes_of(self, operand: MutableInstruction) -> int:
+        slot, place = self._by_producer.get(operand), self._by_consumer.get(operand)
+        by_producer = common = 0
+        if slot is not None:
+            own = saturated(self._own.operand_bytes[slot])
+            by_producer = round_to_int64(f32(f32(own) * self.used))
+            if place is not None:
+                share = self._common_utilization(slot, place)
+                common = round_to_int64(f32(f32(shape_bytes(operand.shape)) * share))
+        by_consumer = saturated(self._other.operand_bytes[place]) if place is not None else 0
+        return wrap_int64(by_producer + by_consumer - common)
+
+    def common_utilization(self, slot: int) -> float:
+        """How much of what the producer reads in ``slot`` the consumer reads at once with it."""
+        place = self._by_consumer.get(self._producer.operands[slot])
+        return 0.0 if place is None else self._common_utilization(slot, place)
+
+    def _common_utilization(self, slot: int, place: int) -> float:
+        """How much of an operand of both, in these slots, is read by both at once.
+
+        Source: GetCommonUtilization.
+        """
+        producer, consumer = self._producer, self._consumer
+        if not self._is_elementwise:
+            if producer.opcode != "fusion":
+                return 0.0
+            fused, costs = producer.fused, self._costs.of_fusion(producer)
+            if costs.common_utilization(fused.parameters[slot], fused.root) != 1.0:
+                return 0.0
+        if consumer.opcode != "fusion":
+            return 1.0 if is_elementwise(consumer) else 0.0
+        parameters, costs = consumer.fused.parameters, self._costs.of_fusion(consumer)
+        total = 0.0
+        for other in self._places:
+            total = f32(total + costs.common_utilization(parameters[place], parameters[other]))
+        return total
+
+
+def is_input_reduction(instruction: MutableInstruction, device: Device, emitters: Emitters) -> bool:
+    """Whether it is a reduction with an emitter of its own, or a fusion that ends in one.
+
+    Source: xla/service/gpu/gpu_fusible.cc, IsInputFusibleReduction.
+    """
+    if instruction.opcode != "fusion":
+        return has_reduction_emitter(instruction, device)
+    body = FusionBody(instruction)
+    for root in part_roots(instruction):
+        if root.opcode == "get-tuple-element":  # of what reduces several arrays at once
+            root = root.operands[0]
+        hero = root if emitters is Emitters.V2023 else find_hero(body, root, emitters)
+        if is_reduction_hero(root, hero, device):
+            return True
+    return False
+
+
+def _of_tiling(tiling: Tiling | None) -> RunTime:
+    if tiling is None:
+        return _ENDLESS
+    return RunTime(
+        tiling.flops,
+        tiling.bytes_read,
+        tiling.bytes_written,
+        tiling.read,
+        tiling.write,
+        tiling.compute,
+        tiling.total,
+        Launch(tiling.blocks, tiling.threads),
+    )
+
+
+_ENDLESS = RunTime(
+    2**63 - 1, 2**63 - 1, 2**63 - 1, INFINITE, INFINITE, INFINITE, INFINITE, Launch(1, 1)
+)

@@ -1,0 +1,302 @@
+"""Which emitter writes a kernel, and for which of its instructions.
+
+Source: xla/service/gpu/hlo_fusion_analysis.cc; xla/codegen/ir_emission_utils.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from fusionscope.dump.device import Device
+from fusionscope.gpu.body import FusionBody
+from fusionscope.gpu.reductions import is_reduction_hero, normal_reduction
+from fusionscope.gpu.transposes import TiledTranspose, climb, tiled_transpose
+from fusionscope.gpu.version import Emitters
+from fusionscope.graph.layouts import (
+    reshape_is_bitcast,
+    same_elements_in_memory,
+    transpose_is_bitcast,
+)
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import (
+    is_elementwise,
+    leaves,
+    same_but_for_type,
+    slice_ranges,
+)
+
+TRITON = "__triton"
+_TRITON_KINDS = frozenset(
+    {TRITON, "__triton_gemm", "__triton_nested_gemm_fusion", "__triton_collective"}
+)
+_MOST_CONCATENATED = 4
+_UNKNOWN_BITS = 2**31 - 1
+_BYTE = 8
+
+
+class EmitterKind(Enum):
+    """Source: HloFusionAnalysis::EmitterFusionKind."""
+
+    LOOP = "loop"
+    REDUCTION = "reduction"
+    TRANSPOSE = "transpose"
+    CONCATENATE = "concatenate"
+    SCATTER = "scatter"
+    SLICES = "slices"  # several of one array; up to 0.4
+    SORT = "sort"
+    TRITON = "triton"
+    CUSTOM = "custom"
+    CUDNN = "cudnn"
+
+    @property
+    def fusion_kind(self) -> str:
+        """As a fusion of this kind is printed. Source: PriorityFusion::ChooseKind."""
+        if self is EmitterKind.LOOP:
+            return "kLoop"
+        is_input = self in (
+            EmitterKind.REDUCTION,
+            EmitterKind.TRANSPOSE,
+            EmitterKind.CONCATENATE,
+            EmitterKind.SCATTER,
+        )
+        return "kInput" if is_input else "kCustom"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Emission:
+    """How a body would be emitted. ``heroes`` are, for each root, the instruction that decides how
+    it is computed; ``input_bits`` and ``output_bits`` those of the narrowest element read and
+    written."""
+
+    body: FusionBody
+    kind: EmitterKind
+    roots: tuple[MutableInstruction, ...]
+    heroes: tuple[MutableInstruction, ...]
+    transpose: TiledTranspose | None
+    input_bits: int
+    output_bits: int
+
+
+def is_generic_triton(instruction: MutableInstruction) -> bool:
+    """Whether it is a fusion for Triton that others can be fused with (IsGenericTritonFusion)."""
+    return instruction.is_custom_fusion and instruction.backend_kind == TRITON
+
+
+def is_intermediate(instruction: MutableInstruction, operands: int) -> bool:
+    """Whether it changes elements one by one, or nothing, and has 1 to ``operands`` operands."""
+    if not 1 <= len(instruction.operands) <= operands:
+        return False
+    opcode = instruction.opcode
+    source = instruction.operands[0].shape
+    if is_elementwise(instruction):
+        return opcode != "copy" or instruction.shape == source
+    if opcode == "bitcast":
+        return True
+    if opcode == "reshape":
+        same_type = source.element_type == instruction.shape.element_type
+        return same_type and reshape_is_bitcast(source, instruction.shape)
+    if opcode == "transpose":
+        return transpose_is_bitcast(source, instruction.shape, instruction.attribute("dimensions"))
+    return False
+
+
+def find_hero(body: FusionBody, root: MutableInstruction, emitters: Emitters) -> MutableInstruction:
+    """The instruction above ``root`` that decides how it is computed, ``root`` itself where there
+    is none. Source: xla/service/gpu/ir_emission_utils.cc, FindNonTrivialHero."""
+    if emitters is Emitters.V2023:
+        return climb(root)
+    if not any(part.holds("concatenate", "reduce", "transpose") for part in body.parts):
+        return root
+    hero = root
+    while is_intermediate(hero, 1):
+        above = body.resolve(hero.operands[0])
+        if above not in body:
+            break
+        hero = above
+    found = _find_only(body, hero, lambda each: tiled_transpose(each, emitters) is not None)
+    found = found or _find_only(body, hero, lambda each: each.opcode == "concatenate")
+    if found is not None:
+        return found
+    return hero if hero.opcode == "reduce" else root
+
+
+def _find_only(
+    body: FusionBody,
+    start: MutableInstruction,
+    is_wanted: Callable[[MutableInstruction], bool],
+) -> MutableInstruction | None:
+    """The only wanted instruction above ``start``, from which only intermediate ones lead down.
+
+    Source: xla/codegen/ir_emission_utils.cc, FindHero.
+    """
+    found: list[MutableInstruction] = []
+
+    def look(current: MutableInstruction) -> bool:
+        if is_wanted(current):
+            found.append(current)
+            return False
+        return is_intermediate(current, 3)
+
+    body.search([start], look)
+    if len(found) != 1:
+        return None
+    hero = found[0]
+    below: list[MutableInstruction] = []
+
+    def check(current: MutableInstruction) -> bool | None:
+        if current.opcode not in ("tuple", "parameter") and not is_intermediate(current, 3):
+            below.append(current)
+            return None
+        return True
+
+    body.search(body.users(hero), check, up=False)
+    return None if below else hero
+
+
+def emission_of(body: FusionBody, device: Device, emitters: Emitters) -> Emission:
+    """Source: HloFusionAnalysis::Create."""
+    roots = body.roots
+    heroes = [find_hero(body, root, emitters) for root in roots]
+    transpose = _common_transpose(roots, heroes, emitters)
+    bits = _narrowest(body.parameters()), _narrowest(roots)
+    if emitters.is_older:
+        kind = _kind_in_0_4(body, roots, heroes, transpose, device, min(bits))
+    else:
+        kind = _kind(body, roots, heroes, transpose, device)
+    if kind is EmitterKind.LOOP:
+        heroes, transpose = roots, None
+    return Emission(
+        body,
+        kind,
+        tuple(roots),
+        tuple(heroes),
+        transpose,
+        *bits,
+    )
+
+
+def _narrowest(values: Iterable[MutableInstruction]) -> int:
+    bits = (value.shape.bits for value in values if value.shape.is_array)
+    return min(bits, default=_UNKNOWN_BITS)
+
+
+def _common_transpose(
+    roots: list[MutableInstruction], heroes: list[MutableInstruction], emitters: Emitters
+) -> TiledTranspose | None:
+    """The tiled transpose of all roots that have one, where all others can be computed along.
+
+    Source: FindConsistentTransposeHero.
+    """
+    found: TiledTranspose | None = None
+    source: MutableInstruction | None = None
+    others: list[MutableInstruction] = []
+    for root, hero in zip(roots, heroes, strict=True):
+        transpose = tiled_transpose(hero, emitters)
+        if transpose is None:
+            others.append(root)
+        elif found is None:
+            found, source = transpose, hero.operands[0]
+        elif not found.is_like(transpose, emitters):
+            return None
+    if source is not None and all(
+        same_elements_in_memory(root.shape, source.shape) for root in others
+    ):
+        return found
+    return None
+
+
+def configured_part(body: FusionBody) -> MutableInstruction | None:
+    """The one whose kind of the backend's own counts: the consumer, or, where that has none, the
+    producer."""
+    return next((part for part in reversed(body.parts) if part.backend_kind), None)
+
+
+def _kind(
+    body: FusionBody,
+    roots: list[MutableInstruction],
+    heroes: list[MutableInstruction],
+    transpose: TiledTranspose | None,
+    device: Device,
+) -> EmitterKind:
+    """Source: GetEmitterFusionKind."""
+    part = configured_part(body)
+    backend = part.backend_kind if part is not None else None
+    if backend == "__custom_fusion":
+        return EmitterKind.CUSTOM
+    if backend in _TRITON_KINDS:
+        return EmitterKind.TRITON
+    if backend == "__cudnn$fusion":
+        return EmitterKind.CUDNN
+    if _is_reduction(body, roots, heroes, device):
+        return EmitterKind.REDUCTION
+    if transpose is not None:
+        return EmitterKind.TRANSPOSE
+    if len(roots) > 1:
+        return EmitterKind.LOOP
+    if roots[0].opcode == "scatter":
+        return EmitterKind.SCATTER
+    if roots[0].opcode == "sort":
+        return EmitterKind.SORT
+    hero = heroes[0]
+    if (
+        hero.opcode == "concatenate"
+        and not roots[0].shape.is_tuple
+        and len(hero.operands) <= _MOST_CONCATENATED
+    ):
+        return EmitterKind.CONCATENATE
+    return EmitterKind.LOOP
+
+
+def _kind_in_0_4(
+    body: FusionBody,
+    roots: list[MutableInstruction],
+    heroes: list[MutableInstruction],
+    transpose: TiledTranspose | None,
+    device: Device,
+    narrowest_bits: int,
+) -> EmitterKind:
+    """Elements of less than a byte have no other emitters than loops, and several slices of one
+    array have their own. Source: GetEmitterFusionKind of October 2024."""
+    kind = _kind(body, roots, heroes, transpose, device)
+    if kind in (EmitterKind.TRITON, EmitterKind.CUSTOM, EmitterKind.CUDNN):
+        return kind
+    if narrowest_bits < _BYTE:
+        kind = EmitterKind.LOOP
+    if kind is EmitterKind.LOOP and len(roots) > 1 and _are_slices_of_one_shape(roots):
+        return EmitterKind.SLICES
+    return kind
+
+
+def _are_slices_of_one_shape(roots: list[MutableInstruction]) -> bool:
+    """Source: IsInputFusibleNonStridedSlices, AllSliceInputsAreCompatible."""
+    return all(
+        root.opcode == "slice"
+        and all(each.step == 1 for each in slice_ranges(root))
+        and same_but_for_type(root.operands[0].shape, roots[0].operands[0].shape)
+        for root in roots
+    )
+
+
+def _is_reduction(
+    body: FusionBody,
+    roots: list[MutableInstruction],
+    heroes: list[MutableInstruction],
+    device: Device,
+) -> bool:
+    """Whether there is a reduction, and all roots can be computed while its input is read."""
+    pairs = list(zip(roots, heroes, strict=True))
+    first = next((hero for root, hero in pairs if is_reduction_hero(root, hero, device)), None)
+    if first is None:
+        return False
+    elements = body.operands(first)[0].shape.element_count
+    for root, hero in pairs:
+        if root is first:
+            continue
+        if is_reduction_hero(root, hero, device):
+            if normal_reduction(hero) != normal_reduction(first):
+                return False
+        elif sum(leaf.element_count for leaf in leaves(root.shape)) != elements:
+            return False
+    return True

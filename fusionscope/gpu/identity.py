@@ -1,0 +1,67 @@
+"""Which pairs the compiler takes for the same when it asks for a tiling.
+
+Source: xla/service/gpu/fusion_deduplication_cache.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TypeAlias
+
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+
+PairIdentity: TypeAlias = tuple[int, int, int]
+
+# Attributes that do not make two instructions different: what they call is looked at on its own.
+_NO_DIFFERENCE = frozenset(
+    """calls control-predecessors frontend_attributes metadata origin sharding to_apply""".split()
+)
+
+
+class Identities:
+    """Instructions that do the same with operands of the same shapes have the same number, whether
+    or not they read the same operand twice. A fusion formed since has that of its parts."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[MutableInstruction, int] = {}
+
+    def of_pair(self, producer: MutableInstruction, consumer: MutableInstruction) -> PairIdentity:
+        slot = consumer.operands.index(producer)
+        return self._of(producer), self._of(consumer), slot
+
+    def fused(self, fusion: MutableInstruction, pair: PairIdentity) -> None:
+        """``pair`` became ``fusion``. Source: UpdateFusedInstructionId."""
+        self._known[fusion] = self._number(pair)
+
+    def _of(self, instruction: MutableInstruction) -> int:
+        if instruction not in self._known:
+            operands = tuple(operand.shape for operand in instruction.operands)
+            self._known[instruction] = self._number((*self._operation(instruction), operands))
+        return self._known[instruction]
+
+    def _number(self, content: Hashable) -> int:
+        return self._numbers.setdefault(content, len(self._numbers))
+
+    def _operation(self, instruction: MutableInstruction) -> tuple[Hashable, ...]:
+        """What an instruction does, whatever with."""
+        attributes = tuple(
+            (key, value)
+            for key, value in instruction.attributes.items()
+            if key not in _NO_DIFFERENCE
+        )
+        called = tuple(self._body(each) for each in instruction.called)
+        return instruction.opcode, instruction.shape, instruction.inside, attributes, called
+
+    def _body(self, computation: MutableComputation) -> Hashable:
+        """What a computation does: how its root is computed, and with how many instructions.
+
+        Which values are computed twice makes no other difference than their number.
+        Source: HloComputation::EqualInternal, HloFusionInstruction::HashAdditionalAttributes.
+        """
+        order = computation.post_order()
+        numbers: dict[MutableInstruction, int] = {}
+        for each in order:
+            operands = tuple(numbers[operand] for operand in each.operands)
+            numbers[each] = self._number((*self._operation(each), operands))
+        return numbers[computation.root], len(order), len(computation.parameters)

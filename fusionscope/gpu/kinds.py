@@ -1,0 +1,48 @@
+"""Whether a fusion is called one of loops, or one with an emitter for what it ends in.
+
+Source of all: xla/service/gpu/gpu_fusible.cc.
+"""
+
+from __future__ import annotations
+
+from fusionscope.dump.device import Device
+from fusionscope.gpu.body import FusionBody, part_roots
+from fusionscope.gpu.cost.model import is_input_reduction
+from fusionscope.gpu.emitters import find_hero
+from fusionscope.gpu.state import is_fusion, is_scatter
+from fusionscope.gpu.transposes import tiled_transpose
+from fusionscope.gpu.version import Emitters
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_fusible
+
+
+def choose_kind(
+    producer: MutableInstruction, consumer: MutableInstruction, device: Device, emitters: Emitters
+) -> str:
+    """Of a new fusion of the two, or of one where they are the same. Source: ChooseFusionKind."""
+    ends = (consumer,) if emitters is Emitters.V2023 else (consumer, producer)
+    is_input = any(is_input_fusible(end, device, emitters) for end in ends)
+    return "kInput" if is_input else "kLoop"
+
+
+def is_input_fusible(instruction: MutableInstruction, device: Device, emitters: Emitters) -> bool:
+    """Source: IsInputFusible."""
+    return is_fusible(instruction) and (
+        is_input_reduction(instruction, device, emitters)
+        or is_scatter(instruction)
+        or is_input_transpose(instruction, emitters)
+    )
+
+
+def is_input_transpose(instruction: MutableInstruction, emitters: Emitters) -> bool:
+    """Whether it is a tiled transpose, or a fusion of which an output is one.
+
+    Source: IsInputFusibleTranspose.
+    """
+    if not is_fusion(instruction):
+        return tiled_transpose(instruction, emitters) is not None
+    body = FusionBody(instruction)
+    return not instruction.is_custom_fusion and any(
+        tiled_transpose(find_hero(body, root, emitters), emitters)
+        for root in part_roots(instruction)
+    )

@@ -1,0 +1,198 @@
+"""What a run of a fusion pass for GPUs knows when a rule is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from fusionscope.dump.device import Device
+from fusionscope.gpu.cost.model import CostModel
+from fusionscope.gpu.emitters import is_generic_triton
+from fusionscope.gpu.reductions import has_reduction_emitter, normal_reduction
+from fusionscope.gpu.transposes import tiled_transpose
+from fusionscope.gpu.triton import Triton
+from fusionscope.gpu.triton_support import (
+    TRITON_0_10,
+    TRITON_0_11,
+    TRITON_0_12,
+    TritonVersion,
+)
+from fusionscope.gpu.version import Emitters
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_elementwise, is_fusible
+from fusionscope.hlo.shape import Shape
+
+_BANKS = 32
+_WIDEST_VECTOR = 4
+_WIDEST_STEP_2023 = 2  # tiles of a column side by side
+
+# Beside what is elementwise.
+_FUSIBLE = frozenset(
+    """broadcast concatenate dynamic-slice dynamic-update-slice gather iota pad reduce reduce-window
+    reshape reverse scatter slice transpose""".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSettings:
+    """The flags of the compiler that its rules for GPUs depend on, as they are by default, what its
+    version can do with Triton, and whether it rounds a product before it adds it to something:
+    since 0.12 it is built for processors that do both in one step; and its generation of emitters.
+
+    ``max_unroll`` is xla_gpu_experimental_max_unroll_factor, ``has_heroless_triton``
+    xla_gpu_experimental_enable_triton_heroless_priority_fusion, ``gemm_threshold``
+    xla_gpu_gemm_rewrite_size_threshold.
+    """
+
+    max_unroll: int = 32
+    has_heroless_triton: bool = False
+    gemm_threshold: int = 100
+    triton: TritonVersion = TRITON_0_12
+    rounds_products: bool = False
+    emitters: Emitters = Emitters.V0_10
+
+
+_BEFORE_PRIORITIES = GpuSettings(
+    triton=TRITON_0_10, rounds_products=True, max_unroll=4, emitters=Emitters.V0_4
+)
+# By the name of a version's books, with the flags as they are by default.
+GPU_SETTINGS = {
+    "gpu-0.12": GpuSettings(),
+    "gpu-0.11": GpuSettings(triton=TRITON_0_11, rounds_products=True),
+    "gpu-0.10": GpuSettings(triton=TRITON_0_10, rounds_products=True),
+    "gpu-0.4.35": _BEFORE_PRIORITIES,
+    "gpu-0.4.34": _BEFORE_PRIORITIES,
+    "gpu-2023": replace(_BEFORE_PRIORITIES, emitters=Emitters.V2023),
+}
+
+
+class GpuState:
+    """A run over a module, for a device: its cost model, and what is known of instructions."""
+
+    def __init__(self, device: Device, settings: GpuSettings) -> None:
+        self.device = device
+        self.settings = settings
+        self.emitters = settings.emitters
+        self.triton = Triton(device, settings.triton)
+        self.model = CostModel(
+            device,
+            settings.max_unroll,
+            self.triton,
+            settings.emitters,
+            rounds_products=settings.rounds_products,
+        )
+        self._facts: dict[MutableInstruction, Facts] = {}
+
+    def facts(self, instruction: MutableInstruction) -> Facts:
+        found = self._facts.get(instruction)
+        if found is None:
+            found = self._facts[instruction] = Facts(instruction, self.device, self.emitters)
+        return found
+
+    def changed(self, instruction: MutableInstruction) -> None:
+        """``instruction`` is another than before."""
+        self._facts.pop(instruction, None)
+        self.triton.changed(instruction)
+        self.model.changed(instruction)
+
+
+class Facts:
+    """What the rules ask of one instruction, found out when it is asked for."""
+
+    def __init__(self, instruction: MutableInstruction, device: Device, emitters: Emitters) -> None:
+        self._instruction = instruction
+        self._device = device
+        self._emitters = emitters
+
+    @property
+    def _inside(self) -> list[MutableInstruction]:
+        """Itself, or what is in a fusion."""
+        instruction = self._instruction
+        return list(instruction.fused.instructions) if is_fusion(instruction) else [instruction]
+
+    @cached_property
+    def is_fusible(self) -> bool:
+        return is_priority_fusible(self._instruction)
+
+    @cached_property
+    def is_fusible_bitcast(self) -> bool:
+        return is_fusible_bitcast(self._instruction)
+
+    @cached_property
+    def shared_memory(self) -> int:
+        """Bytes that its kernel takes. Source: SharedMemoryUsageNoCache."""
+        if not self._emitters.is_older and not self._instruction.holds("reduce", "transpose"):
+            return 0
+        return sum(_shared_memory(each, self._device, self._emitters) for each in self._inside)
+
+    @cached_property
+    def reductions(self) -> int:
+        """Reductions with an emitter of their own. Source: NumUnnestedReductionsNoCache."""
+        if not self._instruction.holds("reduce"):
+            return 0
+        return sum(has_reduction_emitter(each, self._device) for each in self._inside)
+
+    @cached_property
+    def largest_reduction(self) -> int:
+        """The most elements that a reduction of one array in it makes one of, 0 without one."""
+        if not self._instruction.holds("reduce"):
+            return 0
+        return max((_reduced_elements(each) for each in self._inside), default=0)
+
+
+def is_fusion(instruction: MutableInstruction) -> bool:
+    return instruction.opcode == "fusion"
+
+
+def is_priority_fusible(instruction: MutableInstruction) -> bool:
+    """Source: priority_fusion.cc, IsFusible."""
+    if not is_fusible(instruction):
+        return False
+    if is_elementwise(instruction) or is_fusible_bitcast(instruction):
+        return True
+    if is_fusion(instruction):
+        return instruction.fusion_kind != "kCustom" or is_generic_triton(instruction)
+    return instruction.opcode in _FUSIBLE
+
+
+def is_fusible_bitcast(instruction: MutableInstruction) -> bool:
+    """Whether it is a bitcast between elements of the same size (IsFusibleBitcast)."""
+    return instruction.opcode == "bitcast" and (
+        _bits(instruction.shape) == _bits(instruction.operands[0].shape)
+    )
+
+
+def _bits(shape: Shape) -> int:
+    """Truth values are elements of one bit here, whatever they take in memory."""
+    return 1 if shape.element_type == "pred" else shape.bits
+
+
+def is_scatter(instruction: MutableInstruction) -> bool:
+    """A scatter, or a fusion that ends in one (IsInputFusibleScatter)."""
+    if instruction.opcode == "scatter":
+        return True
+    return (
+        is_fusion(instruction)
+        and instruction.fusion_kind == "kInput"
+        and instruction.fused.root.opcode == "scatter"
+    )
+
+
+def _shared_memory(instruction: MutableInstruction, device: Device, emitters: Emitters) -> int:
+    if has_reduction_emitter(instruction, device):
+        inputs = instruction.operands[: len(instruction.operands) // 2]
+        size = sum(-(-each.shape.bits // 8) for each in inputs)
+        if normal_reduction(instruction).is_row:
+            return _BANKS * size
+        if emitters is Emitters.V2023:
+            return _WIDEST_STEP_2023 * _BANKS * (_BANKS + 1) * size
+        return _BANKS * (_WIDEST_VECTOR * _BANKS + 1) * size
+    transpose = tiled_transpose(instruction, emitters)
+    return transpose.shared_memory if transpose is not None else 0
+
+
+def _reduced_elements(instruction: MutableInstruction) -> int:
+    if instruction.opcode != "reduce" or not instruction.shape.is_array:
+        return 0
+    results = instruction.shape.element_count
+    return instruction.operands[0].shape.element_count // results if results else 0

@@ -1,0 +1,125 @@
+"""The tiling with which a fusion would be the fastest, and how long one with a tiling takes.
+
+Source: xla/service/gpu/model/gpu_indexing_performance_model.cc;
+xla/codegen/tiling/experimental/tiling_space.cc, tiling_space_utils.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from fusionscope.dump.device import Device
+from fusionscope.errors import UnusableInput
+from fusionscope.gpu.body import FusionBody
+from fusionscope.gpu.cost.duration import INFINITE
+from fusionscope.gpu.tiling.indexing import IndexPropagation
+from fusionscope.gpu.tiling.kernel import Kernel, Tiling
+from fusionscope.gpu.tiling.propagation import NONE_FOUND, Propagation, TilePropagation
+from fusionscope.gpu.triton_support import TRITON_0_12, TritonVersion
+from fusionscope.graph.mutable import MutableInstruction
+
+
+@dataclass(frozen=True, slots=True)
+class Untileable:
+    """Why there is no tiling: the compiler's message, and whether it is that of an error."""
+
+    message: str
+    is_error: bool = False
+
+
+_MANY_ROOTS = Untileable("TilingSpace does not support fusions with multiple roots.", True)
+_MANY_REAL_ROOTS = Untileable(
+    "Only simple multi-output fusions with one real root are supported but multiple roots were "
+    "found."
+)
+
+
+def find_best_tiling(
+    body: FusionBody, device: Device, version: TritonVersion = TRITON_0_12
+) -> Tiling | Untileable:
+    """The fastest of all tilings; of several that are equally fast, that with the smallest tiles.
+
+    Source: TryFindBestTilingForFusion.
+    """
+    if len(body.roots) > 1:
+        return _MANY_ROOTS if version.propagates_tiles else _MANY_REAL_ROOTS
+    propagation = _propagation(body, version)
+    kernel = Kernel(body, device, propagation, version)
+    if kernel.problem:
+        return Untileable(kernel.problem)
+    best, failed = None, None
+    # From large tiles to small ones, as what is slow is sooner known to be slow then.
+    for tile_sizes in product(*map(propagation.tile_sizes, kernel.extents)):
+        error = propagation.error(tile_sizes)
+        if error and kernel.has_tiles(tile_sizes):
+            failed = Untileable(error, True)  # the compiler goes from small ones to large ones
+        found = kernel.tiling(tile_sizes, limit=INFINITE if best is None else best.total)
+        if found is not None and (best is None or found.total <= best.total):
+            best = found
+    return failed or best or Untileable(NONE_FOUND)
+
+
+def estimate_run_time(
+    fusion: MutableInstruction,
+    device: Device,
+    config: BlockLevelConfig,
+    version: TritonVersion = TRITON_0_12,
+) -> Tiling | None:
+    """How long a fusion for Triton takes with the tiling that it was given.
+
+    None where a tile has more elements than a block has registers for, which the compiler takes
+    for an infinite time. Source: EstimateRunTimeForTriton.
+    """
+    body = FusionBody(fusion)
+    if len(body.roots) > 1:
+        return None
+    propagation = _propagation(body, version, is_given=True)
+    kernel = Kernel(body, device, propagation, version)
+    return kernel.tiling(propagation.given(config.tile_sizes), warps=config.warps)
+
+
+def _propagation(
+    body: FusionBody, version: TritonVersion, *, is_given: bool = False
+) -> Propagation:
+    if version.propagates_tiles:
+        return TilePropagation()
+    return IndexPropagation(body, is_given=is_given)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLevelConfig:
+    """What a fusion for Triton was given: elements per tile in each dimension, and warps."""
+
+    tile_sizes: tuple[int, ...]
+    warps: int
+
+
+def block_level_config(fusion: MutableInstruction) -> BlockLevelConfig | None:
+    """Of the first root, where a fusion has one. Raises ``UnusableInput`` where that is damaged."""
+    config = fusion.attribute("backend_config")
+    for key in ("fusion_config", "fusion_backend_config"):
+        if isinstance(config, dict) and isinstance(config.get(key), dict):
+            found = config[key].get("block_level_fusion_config")
+            if isinstance(found, dict) and found.get("output_tiles"):
+                read = _read_config(found)
+                root = fusion.shape.elements[0] if fusion.shape.elements else fusion.shape
+                if (
+                    read is None
+                    or len(read.tile_sizes) != root.rank
+                    or min(read.tile_sizes, default=1) < 1
+                ):
+                    raise UnusableInput(
+                        f"the block_level_fusion_config of {fusion.name} is damaged"
+                    )
+                return read
+    return None
+
+
+def _read_config(found: dict[str, Any]) -> BlockLevelConfig | None:
+    try:
+        tile_sizes = tuple(map(int, found["output_tiles"][0].get("sizes", ())))
+        return BlockLevelConfig(tile_sizes, int(found.get("num_warps", 0)))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None

@@ -1,0 +1,90 @@
+"""What Triton can compute, with which tiles and how fast: found out once for each instruction.
+
+Source: xla/backends/gpu/transforms/priority_fusion.cc, GetTiledRunTimeDataCached.
+"""
+
+from __future__ import annotations
+
+from fusionscope.dump.device import Device
+from fusionscope.gpu.body import FusionBody
+from fusionscope.gpu.identity import Identities, PairIdentity
+from fusionscope.gpu.tiling.kernel import Tiling
+from fusionscope.gpu.tiling.search import (
+    BlockLevelConfig,
+    Untileable,
+    block_level_config,
+    estimate_run_time,
+    find_best_tiling,
+)
+from fusionscope.gpu.triton_support import TritonVersion, unsupported
+from fusionscope.graph.mutable import MutableInstruction
+
+_ERROR = "TiledRunTimeDataOrError return status: "
+
+
+class Triton:
+    """A version of Triton on ``device``, with what was already asked of it."""
+
+    def __init__(self, device: Device, version: TritonVersion) -> None:
+        self._device = device
+        self._version = version
+        self._unsupported: dict[MutableInstruction, str | None] = {}
+        self._identities = Identities()
+        self._pairs: dict[PairIdentity, Tiling | Untileable] = {}
+        self._tilings: dict[MutableInstruction, Tiling] = {}
+
+    def unsupported(self, instruction: MutableInstruction) -> str | None:
+        """Why Triton cannot compute an instruction, or what is in a fusion; None where it can."""
+        if instruction not in self._unsupported:
+            message = unsupported(instruction, self._device, self._version)
+            self._unsupported[instruction] = message
+        return self._unsupported[instruction]
+
+    def identity(self, producer: MutableInstruction, consumer: MutableInstruction) -> PairIdentity:
+        """What decides whether two pairs have the same tiling, to the compiler."""
+        return self._identities.of_pair(producer, consumer)
+
+    def find_tiling_problem(
+        self, producer: MutableInstruction, consumer: MutableInstruction
+    ) -> str | None:
+        """Why the two together cannot be tiled; None where they can."""
+        pair = self.identity(producer, consumer)
+        if pair not in self._pairs:
+            body = FusionBody(producer, consumer)
+            self._pairs[pair] = find_best_tiling(body, self._device, self._version)
+        found = self._pairs[pair]
+        if isinstance(found, Tiling):
+            return None
+        return _ERROR + found.message if found.is_error else found.message
+
+    def known_tiling(self, pair: PairIdentity) -> Tiling | None:
+        """That of a pair, where one was asked for and there is one."""
+        found = self._pairs.get(pair)
+        return found if isinstance(found, Tiling) else None
+
+    def fused(self, fusion: MutableInstruction, pair: PairIdentity, tiling: Tiling | None) -> None:
+        """``pair`` became ``fusion``, which is computed with ``tiling``, if any, from now on."""
+        self._identities.fused(fusion, pair)
+        if tiling is not None:
+            self._tilings[fusion] = tiling
+
+    def tiling(self, fusion: MutableInstruction) -> Tiling | None:
+        """That of a fusion for Triton; None where it takes too many registers.
+
+        Source: EstimateRunTimeForTriton.
+        """
+        config = self.config(fusion)
+        if config is None:
+            return None
+        return estimate_run_time(fusion, self._device, config, self._version)
+
+    def config(self, fusion: MutableInstruction) -> BlockLevelConfig | None:
+        """The tiles that it was given when it was formed, or before; None where it has none."""
+        known = self._tilings.get(fusion)
+        if known is not None:
+            return BlockLevelConfig(known.tile_sizes, known.warps)
+        return block_level_config(fusion)
+
+    def changed(self, instruction: MutableInstruction) -> None:
+        """``instruction`` is another than before."""
+        self._unsupported.pop(instruction, None)

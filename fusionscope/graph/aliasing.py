@@ -1,0 +1,135 @@
+"""Which operands an instruction overwrites with its result.
+
+Source: xla/hlo/analysis/alias_info.cc.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.hlo.shape import Shape
+
+_ALIASING = re.compile(r"\{([\d, ]*)\}:\s*\((\d+),\s*\{([\d, ]*)\}")
+
+
+class InPlace(NamedTuple):
+    """Operand ``slot`` (the part of it at ``part``) becomes the part of the result at ``output``:
+    indices into tuples, empty for arrays."""
+
+    slot: int
+    output: tuple[int, ...] = ()
+    part: tuple[int, ...] = ()
+
+
+def in_place_operands(instruction: MutableInstruction) -> list[InPlace]:
+    """Source: GetInPlaceInputOutputPairs."""
+    opcode = instruction.opcode
+    if opcode == "dynamic-update-slice":
+        return [InPlace(0)]
+    if opcode == "scatter":
+        return _one_to_one((len(instruction.operands) - 1) // 2)
+    if opcode == "all-reduce-start":
+        return _one_to_one(len(instruction.operands))
+    if opcode in ("collective-permute", "collective-permute-start"):
+        return _permuted(instruction)
+    if opcode == "ragged-all-to-all":
+        return [InPlace(1)]
+    if opcode == "fusion":
+        return _in_fusion(instruction) + _declared(instruction)
+    if opcode in ("custom-call", "async-start"):
+        return _declared(instruction)
+    return []
+
+
+def _one_to_one(count: int) -> list[InPlace]:
+    return [InPlace(0)] if count == 1 else [InPlace(slot, (slot,)) for slot in range(count)]
+
+
+def _permuted(instruction: MutableInstruction) -> list[InPlace]:
+    """A collective permute of four operands writes into its second."""
+    if len(instruction.operands) != 4:
+        return []
+    whole = (1,) if instruction.opcode == "collective-permute-start" else ()
+    parts = range(len(instruction.operands[1].shape.elements))
+    return [InPlace(1, whole), *(InPlace(1, (*whole, part), (part,)) for part in parts)]
+
+
+def _declared(instruction: MutableInstruction) -> list[InPlace]:
+    return read_aliasing(instruction.attributes.get("output_to_operand_aliasing", ""))
+
+
+def read_aliasing(text: str) -> list[InPlace]:
+    """``{ {1}: (0, {}, may-alias) }``, as instructions say it of operands and modules of
+    parameters."""
+    return [
+        InPlace(int(slot), _indices(output), _indices(part))
+        for output, slot, part in _ALIASING.findall(text)
+    ]
+
+
+def _indices(text: str) -> tuple[int, ...]:
+    return tuple(int(index) for index in text.split(",") if index.strip())
+
+
+def _in_fusion(fusion: MutableInstruction) -> list[InPlace]:
+    """What an in-place operation at the end of a fusion overwrites, where that is a parameter.
+
+    Source: GetFusionInstructionInPlaceInputOutputPairs.
+    """
+    found: list[InPlace] = []
+    for output in leaf_indices(fusion):
+        source, index = _follow(fusion.fused.root, output)
+        for slot, at, part in in_place_operands(source):
+            if at != index:
+                continue
+            buffer, part = _follow(source.operands[slot], part)
+            if buffer.opcode == "fusion":
+                for inner in in_place_operands(buffer):
+                    if inner.output == part:
+                        buffer, part = _follow(buffer.operands[inner.slot], inner.part)
+                        break
+            if buffer.opcode == "parameter":
+                found.append(InPlace(buffer.parameter_number, output, part))
+    return found
+
+
+def leaf_indices(instruction: MutableInstruction) -> list[tuple[int, ...]]:
+    leaves: list[tuple[int, ...]] = []
+    pending: list[tuple[tuple[int, ...], Shape]] = [((), instruction.shape)]
+    while pending:
+        index, shape = pending.pop()
+        if shape.is_tuple:
+            pending.extend(
+                ((*index, number), element)
+                for number, element in reversed(list(enumerate(shape.elements)))
+            )
+        else:
+            leaves.append(index)
+    return leaves
+
+
+def follow_tuples(
+    instruction: MutableInstruction, index: tuple[int, ...]
+) -> tuple[MutableInstruction, tuple[int, ...]]:
+    """Where the part of a value at ``index`` comes from, through tuples and then their elements.
+
+    Source: FollowTupleIndirection.
+    """
+    while instruction.opcode == "tuple" and index:
+        instruction, index = instruction.operands[index[0]], index[1:]
+    while instruction.opcode == "get-tuple-element":
+        index = (int(instruction.attributes.get("index", "0")), *index)
+        instruction = instruction.operands[0]
+    return instruction, index
+
+
+def _follow(
+    instruction: MutableInstruction, index: tuple[int, ...]
+) -> tuple[MutableInstruction, tuple[int, ...]]:
+    """The same, and then through bitcasts of arrays (FollowNoOpIndirection)."""
+    instruction, index = follow_tuples(instruction, index)
+    while not index and instruction.opcode == "bitcast":
+        instruction = instruction.operands[0]
+    return instruction, index

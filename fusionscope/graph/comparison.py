@@ -1,0 +1,269 @@
+"""Whether a replay made the module that the compiler made."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
+
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.graph.properties import EMBEDDING, has_side_effect
+from fusionscope.history.kernels import NOT_LAUNCHED
+from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo.shape import Shape
+
+# Attributes that say what an instruction is called, where it comes from or whom it calls, not what
+# it does: that the computations are equal is looked at on its own.
+_NO_MEANING = frozenset(
+    """backend_config body branch_computations called_computations calls condition
+    control-predecessors false_computation frontend_attributes kind metadata origin scatter select
+    sharding statistics to_apply true_computation""".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first place, in the order of the text, at which two modules differ.
+
+    ``ours`` and ``theirs`` are instructions in words, empty where there is none.
+    """
+
+    computation: str
+    what: str
+    ours: str
+    theirs: str
+
+
+def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
+    """The first difference in structure, from the entry on; None where there is none.
+
+    Structure is what the instructions are and what they read, in order: opcodes, shapes, operands,
+    attributes, literals, kinds of fusions and what is in them. Names do not count, nor does what
+    nothing reads.
+    """
+    for place in _side_by_side(MutableModule(ours), MutableModule(theirs)):
+        if place.what is not None:
+            one, other = (_words(each, place.what) for each in (place.ours, place.theirs))
+            return Divergence(place.computation, place.what, one, other)
+    return None
+
+
+def find_names(ours: Module, theirs: Module) -> dict[str, str]:
+    """What the instructions of ``theirs`` are called in ``ours``, up to the first difference, and
+    what reads these and is read by nothing."""
+    our_graph, their_graph = MutableModule(ours), MutableModule(theirs)
+    names = {
+        place.theirs.name: place.ours.name
+        for place in _side_by_side(our_graph, their_graph)
+        if place.what is None and place.ours is not None and place.theirs is not None
+    }
+    known = set(names.values())
+    unread: dict[tuple[str, Shape, tuple[str, ...]], list[str]] = defaultdict(list)
+    for each in our_graph.walk():
+        if each.operands and not each.users and each.name not in known:
+            reads = tuple(operand.name for operand in each.operands)
+            unread[each.opcode, each.shape, reads].append(each.name)
+    for each in their_graph.walk():
+        if each.operands and not each.users and each.name not in names:
+            reads = tuple(names.get(operand.name, "") for operand in each.operands)
+            if candidates := unread[each.opcode, each.shape, reads]:
+                names[each.name] = candidates.pop(0)
+    return names
+
+
+class _Place(NamedTuple):
+    """The same place in two modules, in a computation of the other one; ``what`` differs there."""
+
+    computation: str
+    ours: MutableInstruction | None
+    theirs: MutableInstruction | None
+    what: str | None
+
+
+def _side_by_side(ours: MutableModule, theirs: MutableModule) -> Iterator[_Place]:
+    """The places of two modules, in order, up to the first that differs."""
+    pending = [(ours.entry, theirs.entry)]
+    seen: set[tuple[MutableComputation, MutableComputation]] = set()
+    while pending:
+        one, other = pending.pop()
+        if (one, other) in seen:
+            continue
+        seen.add((one, other))
+        ours_order, theirs_order = _live(one), _live(other)
+        our_place = {each: index for index, each in enumerate(ours_order)}
+        their_place = {each: index for index, each in enumerate(theirs_order)}
+        for a, b in zip_longest(ours_order, theirs_order):
+            what: str | None = "number of instructions"
+            if a is not None and b is not None:
+                what = _difference(a, b)
+                reads = [our_place[each] for each in a.operands]
+                if what is None and reads != [their_place[each] for each in b.operands]:
+                    what = "operands"
+                if what is None:
+                    pending.extend(zip(a.called, b.called, strict=True))
+            yield _Place(other.name, a, b, what)
+            if what is not None:
+                return
+
+
+def has_same_kernels(ours: Module, theirs: Module) -> bool:
+    """Whether two modules compute the same in the same kernels, but for the order in which kernels
+    of several outputs have these, and all kernels their operands.
+
+    A kernel is its kind and all that is in it, each instruction as often as it is computed.
+    """
+    contents = _Contents()
+    return contents.of(ours) == contents.of(theirs)
+
+
+def is_same(ours: Module, theirs: Module) -> bool:
+    """The same as ``has_same_kernels``, sooner where nothing differs at all."""
+    return find_divergence(ours, theirs) is None or has_same_kernels(ours, theirs)
+
+
+def has_equal_kernels(ours: Module, theirs: Module) -> bool:
+    """Whether two modules launch the same kernels, each as often in the text, those of several
+    outputs in their order. What they read and where they stand, such as in a loop that carries
+    values in another order, does not count."""
+    contents = _Contents()
+    return contents.kernels(ours) == contents.kernels(theirs)
+
+
+class _Contents:
+    """Numbers of what is computed: equal where it is the same."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def of(self, module: Module) -> int:
+        """What the entry computes."""
+        graph = MutableModule(module)
+        called: dict[MutableComputation, int] = {}
+        for computation in graph.post_order():
+            numbers = self._instructions(computation, called)
+            root = numbers[computation.root]
+            called[computation] = self._number((root, *sorted(numbers.values())))
+        return called[graph.entry]
+
+    def kernels(self, module: Module) -> Counter[Hashable]:
+        """What each launch computes, whatever it reads."""
+        graph = MutableModule(module)
+        called: dict[MutableComputation, int] = {}
+        found: Counter[Hashable] = Counter()
+        for computation in graph.post_order():
+            numbers = self._instructions(computation, called)
+            called[computation] = self._number(
+                (numbers[computation.root], *sorted(numbers.values()))
+            )
+            if computation.is_fused or any(c.opcode in EMBEDDING for c in computation.callers):
+                continue
+            for each in _live(computation):
+                bodies = tuple(called[body] for body in each.called)
+                if each.opcode == "fusion":
+                    found[each.fusion_kind, each.backend_kind, self._kernel(each, called)] += 1
+                elif each.opcode not in NOT_LAUNCHED:
+                    attributes = tuple(sorted(meaning(each).items()))
+                    found[each.opcode, str(each.shape), bodies, attributes] += 1
+        return found
+
+    def _kernel(
+        self, fusion: MutableInstruction, called: dict[MutableComputation, int]
+    ) -> tuple[int, ...]:
+        """What is in a fusion, whose parameters are numbered as they are first read."""
+        arguments = [0] * len(fusion.operands)
+        order = [each for each in fusion.fused.post_order() if each.opcode == "parameter"]
+        for place, each in enumerate(order):
+            arguments[each.parameter_number] = self._number((place, str(each.shape)))
+        inside = self._instructions(fusion.fused, called, arguments)
+        if fusion.is_multi_output:
+            del inside[fusion.fused.root]
+        return tuple(sorted(inside.values()))
+
+    def _number(self, content: Hashable) -> int:
+        return self._numbers.setdefault(content, len(self._numbers))
+
+    def _instructions(
+        self,
+        computation: MutableComputation,
+        called: dict[MutableComputation, int],
+        arguments: Sequence[int] | None = None,
+    ) -> dict[MutableInstruction, int]:
+        """Of all that is read. ``arguments`` are what a fusion reads, where it is that one's."""
+        numbers: dict[MutableInstruction, int] = {}
+        outputs: dict[MutableInstruction, tuple[int, ...]] = {}
+        for each in _live(computation):
+            operands = tuple(
+                self._number((numbers[operand], *outputs.get(operand, ())))
+                for operand in each.operands
+            )
+            if each.opcode == "parameter" and arguments is not None:
+                numbers[each] = arguments[each.parameter_number]
+            elif each.opcode == "fusion" and not computation.is_fused:
+                inside = self._instructions(each.fused, called, operands)
+                kind = each.fusion_kind, each.backend_kind
+                if each.is_multi_output:
+                    outputs[each] = tuple(inside[output] for output in each.fused.root.operands)
+                    del inside[each.fused.root]
+                    root: Hashable = tuple(sorted(outputs[each]))
+                else:
+                    root = inside[each.fused.root]
+                numbers[each] = self._number((kind, root, *sorted(inside.values())))
+            elif each.opcode == "get-tuple-element" and each.operands[0] in outputs:
+                source = each.operands[0]
+                output = outputs[source][int(each.attributes["index"])]
+                numbers[each] = self._number(("output", numbers[source], output))
+            else:
+                does = each.opcode, str(each.shape), each.fusion_kind, "".join(each.inside.split())
+                bodies = tuple(called[body] for body in each.called)
+                attributes = tuple(sorted(meaning(each).items()))
+                numbers[each] = self._number(
+                    (does, each.backend_kind, operands, bodies, attributes)
+                )
+        return numbers
+
+
+def _live(computation: MutableComputation) -> list[MutableInstruction]:
+    """All but those that nothing reads, such as constants that a pass put into fusions."""
+    return [
+        each
+        for each in computation.post_order()
+        if each.users or each.is_root or each.opcode == "parameter" or has_side_effect(each)
+    ]
+
+
+def _difference(one: MutableInstruction, other: MutableInstruction) -> str | None:
+    if one.opcode != other.opcode:
+        return "opcode"
+    if one.shape != other.shape:
+        return "shape"
+    if one.inside.split() != other.inside.split():
+        return "literal" if one.opcode == "constant" else "parameter number"
+    if (one.fusion_kind, one.backend_kind) != (other.fusion_kind, other.backend_kind):
+        return "kind of fusion"
+    if one.is_root != other.is_root:
+        return "root"
+    if len(one.called) != len(other.called):
+        return "called computations"
+    if one.attributes_text != other.attributes_text:
+        a, b = meaning(one), meaning(other)
+        return next((f"{key}=" for key in {**a, **b} if a.get(key) != b.get(key)), None)
+    return None
+
+
+def meaning(instruction: Instruction | MutableInstruction) -> dict[str, str]:
+    """The attributes that say what it does."""
+    return {k: v for k, v in instruction.attributes.items() if k not in _NO_MEANING}
+
+
+def _words(instruction: MutableInstruction | None, what: str) -> str:
+    """``what`` may name an attribute, as in ``index=``, which is shown too."""
+    if instruction is None:
+        return ""
+    value = instruction.attributes.get(what[:-1]) if what.endswith("=") else None
+    operands = ", ".join(each.name for each in instruction.operands)
+    kind = f", kind={instruction.fusion_kind}" if instruction.fusion_kind else ""
+    inside = instruction.inside or operands
+    shown = f", {what}{value}" if value is not None else ""
+    return f"{instruction.name} = {instruction.shape} {instruction.opcode}({inside}){kind}{shown}"

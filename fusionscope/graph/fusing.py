@@ -1,0 +1,241 @@
+"""How instructions go into fusions, with the order of operands that the compiler gives them.
+
+Source: xla/hlo/ir/hlo_instructions.cc.
+"""
+
+from __future__ import annotations
+
+from fusionscope.graph.mutable import (
+    CONTROL,
+    MutableComputation,
+    MutableInstruction,
+    replace_operand,
+)
+from fusionscope.hlo.shape import TUPLE, Shape
+
+
+def create_fusion(
+    root: MutableInstruction,
+    kind: str,
+    name: str = "fusion",
+    *,
+    inside: str = "fused_computation",
+    backend_kind: str | None = None,
+) -> MutableInstruction:
+    """A fusion of a clone of ``root``, added behind all others of its computation; ``root`` stays.
+
+    ``name`` and ``inside`` are the names wanted for the fusion and its computation.
+    Source: HloFusionInstruction.
+    """
+    computation = root.computation
+    module = computation.module
+    fusion = MutableInstruction(module.instruction_name(name), "fusion", root.shape, [])
+    fusion.fusion_kind = kind
+    fusion.backend_kind = backend_kind
+    fusion.called = [module.add_computation(inside)]
+    computation.add(fusion)
+    fusion.fused.root = _add_clone(fusion, root)
+    return fusion
+
+
+def fuse_instruction(
+    fusion: MutableInstruction, producer: MutableInstruction
+) -> MutableInstruction:
+    """Puts a clone of ``producer``, an operand of ``fusion``, into it; returns the clone.
+
+    Source: xla/hlo/ir/hlo_instructions.cc, CloneAndAppendInstructionIntoCalledComputation.
+    """
+    fused = fusion.fused
+    slot = fusion.operands.index(producer)
+    parameter = fused.parameters[slot]
+    clone = clone_into(producer, fused)
+    fused.replace_uses(parameter, clone)
+    fused.remove(parameter)
+    for number, later in enumerate(fused.parameters[slot:], slot):
+        later.inside = str(number)
+    del fusion.operands[slot]
+    producer.users.drop(fusion)
+    _adopt_operands(fusion, clone)
+    return clone
+
+
+def _add_clone(fusion: MutableInstruction, original: MutableInstruction) -> MutableInstruction:
+    clone = clone_into(original, fusion.fused)
+    _adopt_operands(fusion, clone)
+    return clone
+
+
+def clone_into(
+    original: MutableInstruction,
+    target: MutableComputation,
+    operands: list[MutableInstruction] | None = None,
+) -> MutableInstruction:
+    """Adds a clone to ``target``, which reads what the original does where ``operands`` is None."""
+    clone = MutableInstruction(
+        target.module.instruction_name(original.name),
+        original.opcode,
+        original.shape,
+        list(original.operands) if operands is None else operands,
+        CONTROL.sub("", original.attributes_text),
+        original.inside,
+    )
+    clone.origin = original.origin
+    clone.called = list(original.called)
+    clone.fusion_kind, clone.backend_kind = original.fusion_kind, original.backend_kind
+    return target.add(clone)
+
+
+def _adopt_operands(fusion: MutableInstruction, clone: MutableInstruction) -> None:
+    """The clone reads parameters for what its original read outside."""
+    parameters = fusion.fused.parameters  # grows with each operand that is added
+    for slot, operand in enumerate(clone.operands):
+        if operand.parent is clone.parent:
+            continue
+        if operand in fusion.operands:
+            parameter = parameters[fusion.operands.index(operand)]
+        else:
+            parameter = add_fusion_operand(fusion, operand)
+        clone.operands[slot] = parameter
+        operand.users.drop(clone)
+        parameter.users.add(clone)
+
+
+def add_fusion_operand(
+    fusion: MutableInstruction, operand: MutableInstruction
+) -> MutableInstruction:
+    """Makes ``fusion`` read ``operand`` too; returns the parameter that stands for it."""
+    fused = fusion.fused
+    number = len(fusion.operands)
+    parameter = MutableInstruction(
+        fused.module.instruction_name(f"param_{number}"),
+        "parameter",
+        operand.shape,
+        [],
+        inside=str(number),
+    )
+    fused.add(parameter)
+    fusion.operands.append(operand)
+    operand.users.add(fusion)
+    return parameter
+
+
+def add_output(fusion: MutableInstruction, instruction: MutableInstruction) -> None:
+    """Puts a clone of ``instruction`` into ``fusion``, whose result holds it from then on; what
+    read it reads that. ``instruction`` stays, without users.
+
+    Source: CloneAndAppendInstructionIntoCalledComputation, with an output.
+    """
+    computation, fused = fusion.computation, fusion.fused
+    if instruction in fusion.operands:
+        clone = fuse_instruction(fusion, instruction)
+        if not instruction.users and not instruction.is_root:
+            return
+    else:
+        clone = _add_clone(fusion, instruction)
+    root = fused.root
+    if root.opcode == "tuple" and clone in root.operands:
+        index = root.operands.index(clone)
+        computation.replace_uses(instruction, add_element(fusion, index))
+        return
+    elements = [*(root.operands if root.opcode == "tuple" else [root]), clone]
+    fusion.shape = Shape(TUPLE, elements=tuple(each.shape for each in elements))
+    fused.root = fused.make("tuple", fusion.shape, elements)
+    if root.opcode == "tuple":
+        fused.remove(root)
+    else:
+        computation.replace_uses(fusion, add_element(fusion, 0))
+    computation.replace_uses(instruction, add_element(fusion, len(elements) - 1))
+
+
+def add_element(fusion: MutableInstruction, index: int) -> MutableInstruction:
+    """Adds what takes one result of ``fusion`` out of its tuple."""
+    shape = fusion.shape.elements[index]
+    return fusion.computation.make("get-tuple-element", shape, [fusion], f", index={index}")
+
+
+def merge_fusion(fusion: MutableInstruction, producer: MutableInstruction) -> None:
+    """Puts what is in the fusion ``producer``, an operand of ``fusion``, into it; ``producer``
+    stays where others read it.
+
+    Source: MergeFusionInstruction.
+    """
+    clones = unpack(producer)
+    root = producer.fused.root
+    is_passed_on = root.opcode == "parameter"
+    result = producer.operands[root.parameter_number] if is_passed_on else clones[-1]
+    replace_operand(fusion, producer, result)
+    for clone in reversed(clones):
+        fuse_instruction(fusion, clone)
+        clone.computation.remove(clone)
+
+
+def merge_outputs(fusion: MutableInstruction, other: MutableInstruction) -> None:
+    """Puts what is in the fusion ``other``, which does not depend on ``fusion``, into it, as more
+    outputs; ``other`` goes.
+
+    Source: MergeFusionInstructionIntoMultiOutput.
+    """
+    computation = other.computation
+    clones = unpack(other)
+    outputs = [clones[-1]]
+    if other.is_multi_output:
+        tuple_, outputs = clones.pop(), []
+        for element in list(other.users):
+            output = tuple_.operands[int(element.attributes["index"])]
+            if any(user is not fusion for user in element.users) or element.is_root:
+                outputs.append(output)
+            computation.replace_uses(element, output)
+            computation.remove(element)
+        computation.remove(tuple_)
+    else:
+        computation.replace_uses(other, clones[-1])
+    computation.remove(other)
+    for clone in reversed(clones):
+        if clone in outputs:
+            add_output(fusion, clone)
+        else:
+            fuse_instruction(fusion, clone)
+        computation.remove(clone)
+
+
+def unpack(fusion: MutableInstruction) -> list[MutableInstruction]:
+    """Clones, beside the fusion, of everything in it but parameters, operands before users."""
+    outside: dict[MutableInstruction, MutableInstruction] = {}
+    clones: list[MutableInstruction] = []
+    for inner in fusion.fused.post_order():
+        if inner.opcode == "parameter":
+            outside[inner] = fusion.operands[inner.parameter_number]
+        else:
+            operands = [outside[operand] for operand in inner.operands]
+            outside[inner] = clone_into(inner, fusion.computation, operands)
+            clones.append(outside[inner])
+    return clones
+
+
+def fuse_consumer(fusion: MutableInstruction, consumer: MutableInstruction) -> None:
+    """Makes a clone of ``consumer``, which alone reads ``fusion``, its root; ``consumer`` goes.
+
+    Source: xla/backends/cpu/transforms/library_rewriter.cc, FuseConsumerInstruction.
+    """
+    fused = fusion.fused
+    operands: list[MutableInstruction] = []
+    for operand in consumer.operands:
+        if operand is fusion:
+            operands.append(fused.root)
+        elif operand in fusion.operands:
+            operands.append(fused.parameters[fusion.operands.index(operand)])
+        else:
+            operands.append(add_fusion_operand(fusion, operand))
+    fused.root = clone_into(consumer, fused, operands)
+    fusion.shape = consumer.shape
+    fusion.computation.replace(consumer, fusion)
+
+
+def take_out_root(fusion: MutableInstruction) -> None:
+    """Makes what the root of ``fusion`` reads the root; a clone of the old one reads the fusion."""
+    computation, root = fusion.computation, fusion.fused.root
+    clone = clone_into(root, computation, [fusion])
+    computation.replace_uses(fusion, clone)
+    fusion.fused.root = root.operands[0]
+    fusion.shape = fusion.fused.root.shape
+    fusion.fused.remove(root)

@@ -1,0 +1,603 @@
+"""The module on which a replay works and which rules look at: instructions that can be fused.
+
+It behaves as the compiler's own graph does where that shows in a result: the order of operands and
+parameters of a fusion, of instructions in a computation, and of what is printed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from fusionscope.errors import UnusableInput
+from fusionscope.graph.wellformed import find_problem
+from fusionscope.hlo import Computation, Module, parse
+from fusionscope.hlo.attributes import read_names, read_value, split_attributes
+from fusionscope.hlo.model import Body, Statement
+from fusionscope.hlo.shape import Shape, ShapeTable
+
+_NUMBERED = re.compile(r"(.*)\.(\d+)")
+_KIND = re.compile(r"(, kind=)\w+")
+_FEW = 8  # operands that are faster looked through than remembered
+CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")
+
+_User = TypeVar("_User", bound=Hashable)
+
+
+class Users(Generic[_User]):
+    """The instructions that read one, each once, in the compiler's order: where one goes, the last
+    one takes its place.
+
+    Source: HloInstruction::Users in xla/hlo/ir/hlo_instruction.cc.
+    """
+
+    __slots__ = ("_order", "_place", "_slots")
+
+    def __init__(self) -> None:
+        self._order: list[_User] = []
+        self._place: dict[_User, int] = {}
+        self._slots: dict[_User, int] = {}
+
+    def __iter__(self) -> Iterator[_User]:
+        return iter(self._order)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __contains__(self, user: object) -> bool:
+        return user in self._place
+
+    def add(self, user: _User) -> None:
+        """``user`` reads it in one slot more."""
+        if user not in self._place:
+            self._place[user] = len(self._order)
+            self._order.append(user)
+        self._slots[user] = self._slots.get(user, 0) + 1
+
+    def slots(self, user: _User) -> int:
+        """In how many slots ``user`` reads it."""
+        return self._slots.get(user, 0)
+
+    def sort(self, key: Callable[[_User], int]) -> None:
+        self._order.sort(key=key)
+        self._place = {user: place for place, user in enumerate(self._order)}
+
+    def drop(self, user: _User) -> None:
+        """``user`` reads it in one slot less."""
+        self._slots[user] -= 1
+        if self._slots[user] == 0:
+            del self._slots[user]
+            place, last = self._place.pop(user), self._order.pop()
+            if last != user:
+                self._order[place] = last
+                self._place[last] = place
+
+
+class MutableInstruction:
+    """One instruction.
+
+    ``attributes_text`` is what stands behind the operands, verbatim; ``inside`` the literal of a
+    constant or the number of a parameter. A fusion made by a replay has a ``fusion_kind`` of its
+    own, and ``backend_kind`` where it belongs to a library. ``places`` are the slots of its
+    operands as ``replace_operand`` last saw them, where they are many. ``origin`` is the name that
+    it, or what it is a clone of, had at the beginning; empty where a replay made it.
+    """
+
+    __slots__ = (
+        "_attributes",
+        "_values",
+        "attributes_text",
+        "backend_kind",
+        "called",
+        "fusion_kind",
+        "inside",
+        "name",
+        "opcode",
+        "operands",
+        "origin",
+        "parent",
+        "places",
+        "predecessors",
+        "shape",
+        "successors",
+        "users",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        opcode: str,
+        shape: Shape,
+        operands: list[MutableInstruction],
+        attributes_text: str = "",
+        inside: str = "",
+    ) -> None:
+        self.name = name
+        self.opcode = opcode
+        self.shape = shape
+        self.operands = operands
+        self.attributes_text = attributes_text
+        self.inside = inside
+        self.users: Users[MutableInstruction] = Users()
+        self.called: list[MutableComputation] = []
+        self.parent: MutableComputation | None = None
+        self.predecessors: list[MutableInstruction] = []
+        self.successors: list[MutableInstruction] = []
+        self.fusion_kind: str | None = None
+        self.backend_kind: str | None = None
+        self.origin = ""
+        self._attributes: dict[str, str] | None = None
+        self._values: dict[str, Any] = {}
+        self.places: dict[MutableInstruction, list[int]] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.name} = {self.shape} {self.opcode}>"
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Verbatim, as in ``hlo.Instruction``."""
+        if self._attributes is None:
+            self._attributes = split_attributes(self.attributes_text)
+        return self._attributes
+
+    def attribute(self, key: str) -> Any:
+        """One attribute as data, or None."""
+        if key not in self._values:
+            value = self.attributes.get(key) if key in self.attributes_text else None
+            self._values[key] = None if value is None else read_value(key, value)
+        return self._values[key]
+
+    @property
+    def computation(self) -> MutableComputation:
+        assert self.parent is not None, f"{self.name} was removed"
+        return self.parent
+
+    @property
+    def is_root(self) -> bool:
+        return self.computation.root is self
+
+    @property
+    def is_custom_fusion(self) -> bool:
+        return self.opcode == "fusion" and self.fusion_kind == "kCustom"
+
+    @property
+    def is_loop_fusion(self) -> bool:
+        return self.opcode == "fusion" and self.fusion_kind == "kLoop"
+
+    @property
+    def fused(self) -> MutableComputation:
+        """The computation inside a fusion."""
+        return self.called[0]
+
+    def holds(self, *opcodes: str) -> bool:
+        """Whether it is, or holds as a fusion, an instruction of one of ``opcodes``."""
+        if self.opcode != "fusion":
+            return self.opcode in opcodes
+        inside = self.fused.opcodes
+        return any(inside[opcode] for opcode in opcodes)
+
+    @property
+    def is_multi_output(self) -> bool:
+        return self.opcode == "fusion" and self.fused.root.opcode == "tuple"
+
+    @property
+    def parameter_number(self) -> int:
+        return int(self.inside)
+
+    @property
+    def literal(self) -> str:
+        """What a constant holds, as written."""
+        return self.inside.strip()
+
+
+class MutableComputation:
+    """One computation; ``instructions`` in the order in which they were added, ``parameters`` in
+    that of their numbers. ``opcodes`` counts instructions by opcode, so that no rule looks through
+    a large fusion for what is not in it. ``nesting`` is how deep fusions stood in fusions inside it
+    at first."""
+
+    __slots__ = (
+        "callers",
+        "footer",
+        "instructions",
+        "module",
+        "name",
+        "nesting",
+        "opcodes",
+        "parameters",
+        "root",
+    )
+
+    def __init__(self, name: str, module: MutableModule, *, footer: str = "") -> None:
+        self.name = name
+        self.module = module
+        self.footer = footer
+        self.instructions: dict[MutableInstruction, None] = {}
+        self.opcodes: Counter[str] = Counter()
+        self.parameters: list[MutableInstruction] = []
+        self.root: MutableInstruction
+        self.callers: dict[MutableInstruction, None] = {}
+        self.nesting = 0
+
+    def __repr__(self) -> str:
+        return f"<computation {self.name}>"
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether a fusion calls it."""
+        return any(caller.opcode == "fusion" for caller in self.callers)
+
+    def add(self, instruction: MutableInstruction) -> MutableInstruction:
+        """Puts an instruction behind all others and makes it a user of its operands."""
+        instruction.parent = self
+        self.instructions[instruction] = None
+        self.opcodes[instruction.opcode] += 1
+        if instruction.opcode == "parameter":
+            self.parameters.append(instruction)
+        for operand in instruction.operands:
+            operand.users.add(instruction)
+        for called in instruction.called:
+            called.callers[instruction] = None
+        return instruction
+
+    def make(
+        self,
+        opcode: str,
+        shape: Shape,
+        operands: list[MutableInstruction],
+        attributes_text: str = "",
+        *,
+        name: str = "",
+    ) -> MutableInstruction:
+        """Adds a new instruction; ``name`` is the one wanted for it, its opcode where empty."""
+        name = self.module.instruction_name(name or opcode)
+        return self.add(MutableInstruction(name, opcode, shape, operands, attributes_text))
+
+    def make_parameter(self, shape: Shape) -> MutableInstruction:
+        """Adds the next parameter."""
+        number = str(len(self.parameters))
+        name = self.module.instruction_name(f"parameter_{number}")
+        return self.add(MutableInstruction(name, "parameter", shape, [], inside=number))
+
+    def remove(self, instruction: MutableInstruction) -> None:
+        """Takes out an instruction that nothing reads; what waited for it waits for what it
+        waited for."""
+        assert not instruction.users, f"{instruction.name} is still read"
+        for operand in instruction.operands:
+            operand.users.drop(instruction)
+        for called in instruction.called:
+            called.callers.pop(instruction, None)
+        for before in instruction.predecessors:
+            before.successors.remove(instruction)
+            for after in instruction.successors:
+                if after not in before.successors:
+                    before.successors.append(after)
+                    after.predecessors.append(before)
+        for after in instruction.successors:
+            after.predecessors.remove(instruction)
+        instruction.predecessors, instruction.successors = [], []
+        instruction.operands = []
+        del self.instructions[instruction]
+        self.opcodes[instruction.opcode] -= 1
+        if instruction.opcode == "parameter":
+            self.parameters.remove(instruction)
+        instruction.parent = None
+
+    def replace_uses(self, old: MutableInstruction, new: MutableInstruction) -> None:
+        """Whatever read ``old`` reads ``new``, which also becomes the root where that was."""
+        for user in list(old.users):
+            if user is not new:
+                replace_operand(user, old, new)
+        if self.root is old:
+            self.root = new
+
+    def replace(self, old: MutableInstruction, new: MutableInstruction) -> None:
+        """``new`` takes the place of ``old``, which goes; what waited for one waits for the
+        other."""
+        self.replace_uses(old, new)
+        for before in old.predecessors:
+            before.successors[before.successors.index(old)] = new
+        for after in old.successors:
+            after.predecessors[after.predecessors.index(old)] = new
+        new.predecessors += old.predecessors
+        new.successors += old.successors
+        old.predecessors, old.successors = [], []
+        self.remove(old)
+
+    def post_order(self) -> list[MutableInstruction]:
+        """Operands before their users, as the compiler walks and prints a computation.
+
+        Source: xla/hlo/ir/hlo_computation.cc, MakeInstructionPostOrder.
+        """
+        done: set[MutableInstruction] = set()
+        open_: set[MutableInstruction] = set()
+        order: list[MutableInstruction] = []
+        for start in self.instructions:
+            if start.users:
+                continue
+            pending = [start]
+            while pending:
+                current = pending[-1]
+                if current in open_:
+                    pending.pop()
+                    if current not in done:
+                        done.add(current)
+                        order.append(current)
+                    continue
+                open_.add(current)
+                pending.extend([each for each in reversed(current.operands) if each not in done])
+                pending.extend([each for each in current.predecessors if each not in done])
+        return order
+
+
+class MutableModule:
+    """A module whose computations can be changed, made from one that cannot.
+
+    Raises ``UnusableInput`` where that contradicts itself.
+    """
+
+    def __init__(self, module: Module) -> None:
+        module.check()
+        self.source = module
+        self._names = _Names()
+        self._computation_names = _Names()
+        by_name: dict[str, MutableComputation] = {}
+        for computation in module.reachable():
+            by_name[computation.name] = self._copy(computation, by_name)
+        self.entry = by_name[module.entry.name]
+
+    def _copy(
+        self, computation: Computation, by_name: dict[str, MutableComputation]
+    ) -> MutableComputation:
+        made = MutableComputation(computation.name, self, footer=computation.body.footer)
+        self._computation_names.take(computation.name)
+        copies: list[MutableInstruction] = []
+        for instruction, operands in zip(
+            computation.instructions, computation.graph.operands, strict=True
+        ):
+            statement = instruction.statement
+            copy = MutableInstruction(
+                statement.name,
+                statement.opcode,
+                instruction.shape,
+                [copies[index] for index in operands],
+                statement.attributes,
+                statement.inside if statement.opcode in ("constant", "parameter") else "",
+            )
+            copy.origin = statement.name
+            copy.called = [by_name[called.name] for called in instruction.called]
+            problem = find_problem(copy)
+            if problem is not None:
+                raise UnusableInput(
+                    f"{copy.opcode} {copy.name} {problem}",
+                    file=self.source.file,
+                    line=instruction.line,
+                    column=instruction.column,
+                )
+            if statement.opcode == "fusion":
+                copy.fusion_kind = copy.attributes.get("kind")
+                copy.backend_kind = backend_kind(copy)
+                made.nesting = max(made.nesting, copy.fused.nesting + 1)
+            self._names.take(copy.name)
+            copies.append(made.add(copy))
+        made.parameters.sort(key=lambda each: each.parameter_number)
+        made.root = copies[computation.graph.root]
+        self._link(computation, copies)
+        return made
+
+    def _link(self, computation: Computation, copies: list[MutableInstruction]) -> None:
+        """What waits for what."""
+        named: dict[str, MutableInstruction] = {}
+        for copy in copies:
+            if "control-predecessors" in copy.attributes_text:
+                named = named or {c.name: copies[c.index] for c in computation.instructions}
+                for name in read_names(copy.attributes["control-predecessors"]):
+                    copy.predecessors.append(named[name])
+                    named[name].successors.append(copy)
+
+    def post_order(self) -> list[MutableComputation]:
+        """The computations that the entry calls, directly or not, each above those that call it,
+        the entry last."""
+        done: set[MutableComputation] = set()
+        order: list[MutableComputation] = []
+        pending: list[tuple[MutableComputation, bool]] = [(self.entry, False)]
+        while pending:
+            computation, is_open = pending.pop()
+            if is_open:
+                order.append(computation)
+            elif computation not in done:
+                done.add(computation)
+                pending.append((computation, True))
+                for instruction in reversed(computation.instructions):
+                    pending.extend((each, False) for each in reversed(instruction.called))
+        return order
+
+    def instruction_name(self, wanted: str) -> str:
+        """``wanted``, with a number behind it where that name is taken."""
+        return self._names.take(wanted)
+
+    def add_computation(self, wanted: str) -> MutableComputation:
+        return MutableComputation(self._computation_names.take(wanted), self)
+
+    def walk(self) -> Iterator[MutableInstruction]:
+        for computation in self.post_order():
+            yield from computation.instructions
+
+
+class _Names:
+    """Names that are taken, and new ones like the compiler's: ``name``, ``name.1``, ``name.2``."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def take(self, wanted: str) -> str:
+        """``wanted``, with another number behind it where that is taken."""
+        name = wanted
+        if wanted in self._taken:
+            found = _NUMBERED.fullmatch(wanted)
+            stem = found[1] if found else wanted
+            number = self._next.get(stem, 1)
+            while (name := f"{stem}.{number}") in self._taken:
+                number += 1
+            self._next[stem] = number + 1
+        self._taken.add(name)
+        return name
+
+
+def reorder_users(value: MutableInstruction, names: Iterable[str]) -> None:
+    """Brings the users of ``value`` into the order of ``names``, where these are all of them."""
+    places = {name: place for place, name in enumerate(names)}
+    if all(user.name in places for user in value.users):
+        value.users.sort(lambda user: places[user.name])
+
+
+def replace_operand(
+    user: MutableInstruction, old: MutableInstruction, new: MutableInstruction
+) -> None:
+    """``user`` reads ``new`` in every slot in which it read ``old``."""
+    slots = _slots_of(user, old)
+    for slot in slots:
+        user.operands[slot] = new
+        old.users.drop(user)
+        new.users.add(user)
+    if user.places:
+        user.places.pop(old, None)
+        user.places[new] = sorted((*slots, *user.places.get(new, ())))
+
+
+def _slots_of(user: MutableInstruction, operand: MutableInstruction) -> list[int]:
+    """The slots in which ``user`` reads ``operand``.
+
+    Those of a wide tuple are remembered, so that replacing all its operands takes linear time.
+    """
+    operands = user.operands
+    if len(operands) <= _FEW:
+        return [slot for slot, each in enumerate(operands) if each is operand]
+    slots = user.places.get(operand, [])
+    if len(slots) != operand.users.slots(user) or any(
+        slot >= len(operands) or operands[slot] is not operand for slot in slots
+    ):
+        user.places = {}
+        for slot, each in enumerate(operands):
+            user.places.setdefault(each, []).append(slot)
+        slots = user.places.get(operand, [])
+    return slots
+
+
+def remove_unused(instruction: MutableInstruction) -> None:
+    """Removes it, and all that only it read, but what is a result or a parameter.
+
+    Source: xla/hlo/ir/hlo_computation.cc, RemoveInstructionAndUnusedOperands.
+    """
+    pending = deque([instruction])
+    while pending:
+        current = pending.popleft()
+        if (
+            current.parent is not None
+            and not current.users
+            and not current.is_root
+            and current.opcode != "parameter"
+        ):
+            pending.extend(current.operands)
+            current.computation.remove(current)
+
+
+def remove_dead(graph: MutableModule) -> None:
+    """Removes all that no result needs, what was added last first.
+
+    Source: xla/hlo/transforms/simplifiers/hlo_dce.cc.
+    """
+    for computation in graph.post_order():
+        dead = [each for each in computation.instructions if not each.users]
+        for instruction in reversed(dead):
+            remove_unused(instruction)
+
+
+def supersede(old: MutableInstruction, new: MutableInstruction) -> None:
+    """``new`` takes the place of ``old``, which goes with all that only it read.
+
+    Source: xla/hlo/ir/hlo_computation.cc, ReplaceInstruction that removes unused operands.
+    """
+    old.computation.replace_uses(old, new)
+    remove_unused(old)
+
+
+def backend_kind(instruction: MutableInstruction) -> str | None:
+    """Which backend's own kind of fusion it is, such as ``__ynn_fusion``; None for plain ones."""
+    config = instruction.attribute("backend_config")
+    for key in ("fusion_config", "fusion_backend_config"):
+        if isinstance(config, dict) and isinstance(config.get(key), dict):
+            kind = config[key].get("kind")
+            return kind if isinstance(kind, str) else None
+    return None
+
+
+def empty_module() -> MutableModule:
+    """One that computes nothing, for computations to be put into."""
+    return MutableModule(
+        parse("HloModule empty\n\nENTRY empty {\n  ROOT nothing = () tuple()\n}\n")
+    )
+
+
+def to_module(graph: MutableModule) -> Module:
+    """The module as it now is, in the form that readers of dumps know.
+
+    Raises ``UnusableInput`` where it contradicts itself.
+    """
+    for instruction in graph.walk():
+        if "#" in instruction.name:  # an element that the text did not write, of what may be gone
+            instruction.name = graph.instruction_name(instruction.name.replace("#", "_"))
+    shapes = ShapeTable()
+    bodies = []
+    for computation in graph.post_order():
+        order = computation.post_order()
+        statements = tuple(_statement(each, shapes) for each in order)
+        parameters = ", ".join(f"{p.name}: {p.shape}" for p in computation.parameters)
+        bodies.append(
+            Body(
+                computation.name,
+                f"({parameters}) -> {computation.root.shape}",
+                statements,
+                shapes,
+                computation.root.shape,
+                computation.footer,
+            )
+        )
+    line = 3
+    lines = []
+    for body in bodies:
+        lines.append(line)
+        line += len(body.written) + 3
+    source = graph.source
+    return Module(
+        source.name,
+        source.header,
+        source.frames,
+        tuple(bodies),
+        tuple(lines),
+        len(bodies) - 1,
+        source.file,
+    )
+
+
+def _statement(instruction: MutableInstruction, shapes: ShapeTable) -> Statement:
+    shape = str(instruction.shape)
+    shapes.known.setdefault(shape, instruction.shape)
+    inside = instruction.inside or ", ".join(f"%{each.name}" for each in instruction.operands)
+    text = instruction.attributes_text
+    if instruction.opcode == "fusion" and "kind=" in text:
+        text = _KIND.sub(rf"\1{instruction.fusion_kind}", text)
+    elif instruction.opcode == "fusion":
+        text = f", kind={instruction.fusion_kind}, calls=%{instruction.fused.name}"
+        if instruction.backend_kind is not None:
+            text += f', backend_config={{"fusion_config":{{"kind":"{instruction.backend_kind}"}}}}'
+    if instruction.predecessors or "control-predecessors" in text:
+        text = CONTROL.sub("", text)
+        if instruction.predecessors:
+            names = ", ".join(f"%{each.name}" for each in instruction.predecessors)
+            text += f", control-predecessors={{{names}}}"
+    root = "ROOT" if instruction.is_root else ""
+    return Statement(root, instruction.name, shape, instruction.opcode, inside, text)

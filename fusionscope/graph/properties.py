@@ -1,0 +1,193 @@
+"""What the compiler asks of one instruction, whatever the backend.
+
+Source: xla/hlo/ir/hlo_instruction.cc, hlo_instructions.cc and xla/shape_util.cc.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+from fusionscope.hlo.attributes import read_slice
+from fusionscope.hlo.opcodes import BINARY, UNARY
+from fusionscope.hlo.shape import Shape
+
+_ELEMENTWISE = UNARY | BINARY | {"clamp", "select"}
+_ALWAYS_ELEMENTWISE = frozenset({"constant", "rng"})
+
+_NEVER_FUSIBLE = frozenset({"call", "conditional", "domain", "parameter", "while"})
+_ALWAYS_FUSIBLE = frozenset({"fusion", "map", "reduce", "reduce-window"})
+_SIDE_EFFECTS = frozenset(
+    """all-gather-done all-gather-start all-reduce-done all-reduce-start collective-broadcast
+    collective-permute-done collective-permute-start infeed outfeed recv recv-done rng
+    rng-get-and-update-state send send-done""".split()
+)
+_COLLECTIVES = frozenset({"all-gather", "all-reduce", "all-to-all", "reduce-scatter"})
+
+# What calls a computation that is not materialized: xla/hlo/ir/hlo_opcode.cc,
+# GetInstructionCallContext.
+EMBEDDING = frozenset(
+    """all-reduce all-reduce-start custom-call fusion map reduce reduce-scatter reduce-window scan
+    scatter select-and-scatter sort""".split()
+)
+
+INTEGRAL = frozenset(f"{sign}{bits}" for sign in "su" for bits in (1, 2, 4, 8, 16, 32, 64))
+COMPLEX = frozenset({"c64", "c128"})
+
+
+def is_fusible(instruction: MutableInstruction) -> bool:
+    """Source: HloInstruction::IsFusible."""
+    opcode = instruction.opcode
+    if opcode in _ALWAYS_FUSIBLE:
+        return True
+    if opcode == "rng":
+        return len(instruction.users) <= 1
+    return opcode not in _NEVER_FUSIBLE and not has_side_effect(instruction)
+
+
+def has_side_effect(instruction: MutableInstruction) -> bool:
+    """Source: HloInstruction::HasSideEffect."""
+    if _has_own_side_effect(instruction):
+        return True
+    pending: list[MutableComputation] = list(instruction.called)
+    seen = set(pending)
+    while pending:
+        for inner in pending.pop().instructions:
+            if _has_own_side_effect(inner):
+                return True
+            fresh = [each for each in inner.called if each not in seen]
+            pending.extend(fresh)
+            seen.update(fresh)
+    return False
+
+
+def _has_own_side_effect(instruction: MutableInstruction) -> bool:
+    opcode = instruction.opcode
+    if opcode in _SIDE_EFFECTS:
+        return True
+    if opcode in _COLLECTIVES:
+        return instruction.attribute("constrain_layout") is True
+    if opcode == "custom-call":
+        return instruction.attribute("custom_call_has_side_effect") is True
+    return False
+
+
+def is_elementwise(instruction: MutableInstruction) -> bool:
+    """Source: HloInstruction::IsElementwise."""
+    pending = [instruction]
+    while pending:
+        current = pending.pop()
+        if current.opcode == "fusion":
+            pending.extend(
+                each for each in current.fused.instructions if each.opcode != "parameter"
+            )
+        elif not _is_one_elementwise(current):
+            return False
+    return True
+
+
+def _is_one_elementwise(instruction: MutableInstruction) -> bool:
+    opcode = instruction.opcode
+    if opcode == "bitcast-convert":
+        return instruction.shape.bits == instruction.operands[0].shape.bits
+    if opcode == "map":
+        dimensions = instruction.attribute("dimensions")
+        return not dimensions or dimensions == tuple(range(instruction.shape.rank))
+    return opcode in _ELEMENTWISE or opcode in _ALWAYS_ELEMENTWISE
+
+
+class Use(IntEnum):
+    """How an instruction reads the elements of an operand: more than once, once, not at all."""
+
+    REUSE = 0
+    USE = 1
+    NONE = 2
+
+
+_READS_ONCE = frozenset("bitcast concatenate gather reshape reverse slice transpose".split())
+
+
+def operand_use(instruction: MutableInstruction, slot: int) -> Use:
+    """Source: OperandElementUse and FusionReusesParamElements."""
+    opcode = instruction.opcode
+    if opcode == "fusion":
+        return _parameter_use(instruction.fused, slot)
+    if opcode in _READS_ONCE:
+        return Use.USE
+    if opcode == "pad":
+        return Use.USE if slot == 0 else Use.REUSE
+    if opcode == "reduce":
+        return Use.USE if slot < len(instruction.operands) // 2 else Use.REUSE
+    if opcode == "dot":
+        other = instruction.operands[1 - slot] if len(instruction.operands) == 2 else None
+        is_vector = instruction.shape.rank <= 1 and other is not None and other.shape.rank <= 1
+        return Use.USE if is_vector else Use.REUSE
+    if opcode == "dynamic-update-slice":
+        return Use.USE if slot < 2 else Use.REUSE
+    return Use.USE if is_elementwise(instruction) else Use.REUSE
+
+
+def _parameter_use(fused: MutableComputation, number: int) -> Use:
+    """How the root of a fusion reads a parameter, by the worst path between them."""
+    uses: dict[MutableInstruction, Use] = {}
+    parameter = fused.parameters[number]
+    for instruction in fused.post_order():
+        if instruction is parameter:
+            uses[instruction] = Use.USE
+            continue
+        worst = Use.NONE
+        for slot, operand in enumerate(instruction.operands):
+            inner = uses[operand]
+            if inner is not Use.NONE and worst is not Use.REUSE:
+                own = operand_use(instruction, slot)
+                if own is not Use.NONE:
+                    worst = min(worst, own, inner)
+        uses[instruction] = worst
+    return uses[fused.root]
+
+
+def is_effective_scalar(shape: Shape) -> bool:
+    """Whether an array has one element."""
+    return shape.is_array and all(size == 1 for size in shape.dimensions)
+
+
+def is_scalar_constant(instruction: MutableInstruction) -> bool:
+    """Whether it is a constant of one element, or a broadcast of one."""
+    if instruction.opcode == "broadcast":
+        instruction = instruction.operands[0]
+    return instruction.opcode == "constant" and is_effective_scalar(instruction.shape)
+
+
+def true_rank(shape: Shape) -> int:
+    """Dimensions other than 1."""
+    return sum(size != 1 for size in shape.dimensions)
+
+
+def leaves(shape: Shape) -> list[Shape]:
+    """The arrays in a shape."""
+    found: list[Shape] = []
+    pending = [shape]
+    while pending:
+        current = pending.pop()
+        if current.is_array:
+            found.append(current)
+        pending.extend(reversed(current.elements))
+    return found
+
+
+def slice_ranges(slice_: MutableInstruction) -> list[range]:
+    """From start to limit in steps of the stride, by dimension."""
+    return read_slice(slice_.attributes["slice"])
+
+
+def same_but_for_type(one: Shape, other: Shape) -> bool:
+    """Whether dimensions and layout are equal."""
+    pending = [(one, other)]
+    while pending:
+        a, b = pending.pop()
+        if (a.dimensions, a.dynamic, a.layout, len(a.elements)) != (
+            b.dimensions, b.dynamic, b.layout, len(b.elements)
+        ):  # fmt: skip
+            return False
+        pending.extend(zip(a.elements, b.elements, strict=True))
+    return True

@@ -1,0 +1,34 @@
+"""How a pass goes through a computation that it changes at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+
+
+def visit(
+    computation: MutableComputation,
+    action: Callable[[MutableInstruction], None],
+    visited: set[MutableInstruction],
+) -> None:
+    """Each instruction once, behind its operands as they are then, but those already ``visited``,
+    to which ``action`` may add. What is new is visited only where something that comes later reads
+    it.
+
+    Source: Accept in xla/hlo/ir/hlo_computation.cc, PostOrderDFS in hlo_instruction.cc.
+    """
+    root = computation.root
+    starts = [each for each in computation.instructions if not each.users and each is not root]
+    open_: set[MutableInstruction] = set()
+    pending = [root, *reversed(starts)]
+    while pending:
+        current = pending[-1]
+        if current in visited or current in open_:
+            pending.pop()
+            if current not in visited:
+                action(current)
+                visited.add(current)
+            continue
+        open_.add(current)
+        pending.extend(each for each in reversed(current.operands) if each not in visited)

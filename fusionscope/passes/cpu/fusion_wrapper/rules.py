@@ -1,0 +1,127 @@
+"""Which operations that were left alone are wrapped in a fusion of one, so that they are emitted.
+
+Source of all: xla/service/cpu/fusion_wrapper.cc, MustWrapInstruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.hlo.opcodes import BINARY, UNARY
+from fusionscope.passes.operation import OperationRule
+from fusionscope.passes.rule import Decision, RuleBook
+
+_SOURCE = "xla/service/cpu/fusion_wrapper.cc, MustWrapInstruction"
+_WRAPPED = (UNARY | BINARY) - {"copy", "logistic", "stochastic-convert"} | frozenset(
+    """broadcast clamp dynamic-slice dynamic-update-slice gather iota map pad reduce reduce-window
+        reshape reverse scatter select slice transpose""".split()
+)
+
+
+_WRAPPED_0_10 = _WRAPPED - frozenset(
+    "acos acosh asin asinh atanh cosh dynamic-update-slice sinh transpose".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wrap(OperationRule):
+    id: ClassVar = "cpu-wrap"
+    title: ClassVar = "one operation in a fusion of its own"
+    what: ClassVar = (
+        "Wrapped: an elementwise operation (but copy, logistic and stochastic-convert), broadcast, "
+        "clamp, dynamic-slice, dynamic-update-slice, gather, iota, map, pad, reduce, "
+        "reduce-window, reshape, reverse, scatter, select, slice or transpose that stands alone. "
+        "Before jaxlib 0.11 not acos, acosh, asin, asinh, atanh, cosh, sinh, dynamic-update-slice "
+        "and transpose."
+    )
+    why: ClassVar = "The emitters of fusions make its code."
+    source: ClassVar = _SOURCE
+
+    operations: frozenset[str] = _WRAPPED
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        return self.allow() if operation.opcode in self.operations else None
+
+
+@dataclass(frozen=True, slots=True)
+class WrapCopy(OperationRule):
+    id: ClassVar = "cpu-wrap-copy"
+    title: ClassVar = "a copy that changes the layout"
+    what: ClassVar = (
+        "Wrapped: a copy whose result has another layout than its operand, of elements of a byte "
+        "or more that are no 8-bit floats. Other copies are plain copies of memory."
+    )
+    source: ClassVar = f"{_SOURCE}; IsSupportedTilingType"
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        if operation.opcode != "copy":
+            return None
+        shape = operation.shape
+        if shape == operation.operands[0].shape:
+            return self.refuse(layout="unchanged")
+        if not shape.is_array or shape.bits < 8 or shape.element_type.startswith("f8"):
+            return self.refuse(type=shape.element_type)
+        return self.allow()
+
+
+@dataclass(frozen=True, slots=True)
+class WrapConvolution(OperationRule):
+    id: ClassVar = "cpu-wrap-conv"
+    title: ClassVar = "a convolution that Eigen cannot compute"
+    what: ClassVar = (
+        "Wrapped: a convolution that is not of f16 or f32, has a reversed window, no spatial "
+        "dimension or more than three, other labels than batch, spatial dimensions, features "
+        "(kernel: spatial dimensions, input, output features), an array of no elements, or an "
+        "array that is not row-major."
+    )
+    source: ClassVar = f"{_SOURCE}; xla/service/cpu/ir_emission_utils.cc, CanUseEigenConvolution"
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        if operation.opcode != "convolution":
+            return None
+        return self.refuse(eigen="yes") if _can_use_eigen(operation) else self.allow(eigen="no")
+
+
+def _can_use_eigen(convolution: MutableInstruction) -> bool:
+    shapes = [each.shape for each in (*convolution.operands[:2], convolution)]
+    labels = convolution.attributes.get("dim_labels", "")
+    spatial = "".join(str(number) for number in range(shapes[0].rank - 2))
+    return (
+        shapes[0].element_type in ("f16", "f32")
+        and "rhs_reversal" not in convolution.attributes.get("window", "")
+        and 1 <= len(spatial) <= 3
+        and labels == f"b{spatial}f_{spatial}io->b{spatial}f"
+        and all(shape.element_count for shape in shapes)
+        and all(
+            shape.layout is None
+            or shape.layout.minor_to_major == tuple(reversed(range(shape.rank)))
+            for shape in shapes
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NoWrap(OperationRule):
+    id: ClassVar = "cpu-no-wrap"
+    title: ClassVar = "it has a kernel of its own"
+    what: ClassVar = "Left alone: every other operation, concatenate and dot among them."
+    source: ClassVar = _SOURCE
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        return self.refuse(operation=operation.opcode)
+
+
+CPU_WRAPPER: RuleBook[OperationRule] = RuleBook(
+    "cpu-wrapper",
+    "fusion-wrapper",
+    "cpu",
+    ("0.11.2", "0.12.0.1"),
+    (Wrap(), WrapCopy(), WrapConvolution(), NoWrap()),
+)
+CPU_WRAPPER_0_10 = (
+    CPU_WRAPPER.renamed("cpu-wrapper-0.10", ("0.10.2",))
+    .with_rule(Wrap(_WRAPPED_0_10))
+    .without(WrapConvolution.id)
+)

@@ -1,0 +1,50 @@
+"""Replays the fusion passes of the CPU compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.passes.cpu.emitters import is_emitted_elementwise
+from fusionscope.passes.cpu.instruction_fusion.rules import SoftmaxCoupling, can_be_output_fused
+from fusionscope.passes.instruction_fusion import InstructionFusion, Judge
+from fusionscope.passes.state import FusionPair, KeptOnce
+
+
+class CpuInstructionFusion(InstructionFusion):
+    """Source: xla/service/cpu/cpu_instruction_fusion.cc."""
+
+    def find_kept_once(
+        self, order: Sequence[MutableInstruction], judge: Judge
+    ) -> dict[MutableInstruction, KeptOnce]:
+        kept = InstructionFusion.find_kept_once(self, order, judge)
+        rule = self.book.find(SoftmaxCoupling.id)
+        if isinstance(rule, SoftmaxCoupling) and self.state.may_duplicate:
+            for producer in order:
+                if producer not in kept and rule.keeps(producer):
+                    kept[producer] = KeptOnce(rule.id)
+        return kept
+
+    def choose_kind(self, pair: FusionPair) -> str:
+        return "kOutput" if can_be_output_fused(pair.producer, pair.consumer) else "kLoop"
+
+
+def find_skipped(graph: MutableModule, *, emitters: bool = True) -> frozenset[MutableInstruction]:
+    """What the pass fuses nothing into.
+
+    Source: ComputeInstructionsToSkip and BlockSubcomputationFusion.
+    """
+    skipped: set[MutableInstruction] = set()
+    for instruction in graph.walk():
+        if instruction.is_custom_fusion:
+            skipped.add(instruction)
+        elif instruction.opcode == "custom-call":
+            for called in instruction.called[:1]:
+                skipped.update(called.instructions)
+        elif instruction.called and (
+            instruction.opcode == "scatter"
+            or (emitters and is_emitted_elementwise(instruction.opcode))
+        ):
+            for called in instruction.called:
+                skipped.update(called.instructions)
+    return frozenset(skipped)

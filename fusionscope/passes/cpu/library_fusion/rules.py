@@ -1,0 +1,443 @@
+"""Which operations the CPU compiler gives to the YNN library, before its own fusion pass.
+
+Source of all: xla/backends/cpu/transforms/library_rewriter.cc, library_matcher.h, ynn_matcher.h and
+xla/backends/cpu/ynn_support.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_elementwise
+from fusionscope.hlo.shape import Shape
+from fusionscope.hlo.window import read_window
+from fusionscope.passes.operation import OperationRule
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+
+_SUPPORT = "xla/backends/cpu/ynn_support.cc"
+_TYPES = frozenset("s4 u4 s8 u8 bf16 f16 f32 f64 s32".split())
+_ELEMENTWISE_TYPES = frozenset("f64 f32 bf16 s8 u8".split())
+_UNARY_0_10 = frozenset(
+    """abs ceil convert erf exponential exponential-minus-one floor log log-plus-one logistic negate
+    round-nearest-even rsqrt sign sqrt tanh""".split()
+)
+_UNARY = _UNARY_0_10 | {"cosine", "sine", "tan"}
+_BINARY = frozenset("add divide maximum minimum multiply power subtract".split())
+_DATA_MOVES_0_11 = frozenset("bitcast broadcast constant iota pad reshape transpose".split())
+_DATA_MOVES = _DATA_MOVES_0_11 | {"copy"}
+_REDUCTIONS = frozenset({"reduce", "reduce-window"})
+_LAYOUT_MATTERS = _DATA_MOVES - {"constant"} | _REDUCTIONS | {"convolution", "dot"}
+
+
+@dataclass(frozen=True, slots=True)
+class Starters(Rule):
+    id: ClassVar = "lib-starters"
+    title: ClassVar = "operations that begin a library fusion"
+    what: ClassVar = (
+        "Dots, convolutions and reductions (reduce and reduce-window), each where its type of "
+        "fusion is on, and after them elementwise operations where that type is on, begin a fusion "
+        "of the library, from the last one to the first, where the library supports them."
+    )
+    why: ClassVar = "Those are the operations for which the library is faster."
+    lever: ClassVar = (
+        "XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= names the types, empty for none"
+    )
+    source: ClassVar = "xla/backends/cpu/transforms/library_rewriter.cc, ProcessComputation"
+
+    def starts(self, operation: MutableInstruction, types: frozenset[str]) -> int | None:
+        """The turn (0 or 1) at which it may begin a fusion, None where it may not."""
+        opcode = operation.opcode
+        if opcode == "dot":
+            return 0 if types & {"DOT", "INDIVIDUAL_DOT"} else None
+        if opcode == "convolution":
+            return 0 if "INDIVIDUAL_CONVOLUTION" in types else None
+        if opcode in _REDUCTIONS:
+            return 0 if "REDUCE" in types else None
+        is_plain = is_elementwise(operation) and opcode != "constant"
+        return 1 if is_plain and "ELTWISE" in types else None
+
+
+@dataclass(frozen=True, slots=True)
+class Individual(Rule):
+    id: ClassVar = "lib-individual"
+    title: ClassVar = "this library fusion holds one operation"
+    what: ClassVar = (
+        "A fusion that begins with a dot or a convolution takes no neighbours where its type is "
+        "INDIVIDUAL_DOT or INDIVIDUAL_CONVOLUTION."
+    )
+    source: ClassVar = "xla/backends/cpu/transforms/library_matcher.h, ShouldGrowFusion"
+
+    def grows(self, starter: MutableInstruction, types: frozenset[str]) -> bool:
+        if starter.opcode == "dot":
+            return "INDIVIDUAL_DOT" not in types
+        return starter.opcode != "convolution" or "INDIVIDUAL_CONVOLUTION" not in types
+
+
+@dataclass(frozen=True, slots=True)
+class Grow(Rule):
+    id: ClassVar = "lib-grow"
+    title: ClassVar = "which neighbours a library fusion takes in"
+    what: ClassVar = (
+        "A library fusion takes supported neighbours while it holds less than limit instructions, "
+        "parameters counted: operands that only it (or what it took) reads, and its only user. "
+        "Two fusions become one where they hold at most limit instructions together. Before jaxlib "
+        "0.11 there is no limit."
+    )
+    source: ClassVar = "xla/backends/cpu/transforms/library_rewriter.cc, FuseNeighbors"
+
+    limit: int | None = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TrailingMoves(Rule):
+    id: ClassVar = "lib-trailing-moves"
+    title: ClassVar = "data movement at the end of library fusions"
+    what: ClassVar = (
+        "A bitcast, broadcast, copy or reshape that became the end of a library fusion is taken "
+        "out of it again, and the one before it, until it ends with something else or nothing "
+        "else is left in it."
+    )
+    why: ClassVar = "The library would write what can be read as it is."
+    source: ClassVar = "not in the sources of August 2026; found by compiling with jaxlib 0.12.0.1"
+
+    def takes_out(self, root: MutableInstruction) -> bool:
+        return root.opcode in _TRAILING and root.operands[0].opcode != "parameter"
+
+
+_TRAILING = frozenset({"bitcast", "broadcast", "copy", "reshape"})
+
+
+@dataclass(frozen=True, slots=True)
+class Layout(OperationRule):
+    id: ClassVar = "ynn-layout"
+    title: ClassVar = "YNN takes row-major arrays of limited rank"
+    what: ClassVar = (
+        "The operation moves data, reduces, or is a dot or convolution, and its result or an "
+        "operand that matters is no array, has more than max_rank dimensions, or is not row-major "
+        "(from jaxlib 0.12 on dimensions of 1 may stand anywhere in the order)."
+    )
+    source: ClassVar = f"{_SUPPORT}, IsLayoutSupportedByYnn"
+
+    max_rank: int = 8
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        if operation.opcode not in _LAYOUT_MATTERS:
+            return None
+        count = 2 if operation.opcode in ("convolution", "dot") else 1
+        for shape in (operation.shape, *(each.shape for each in operation.operands[:count])):
+            if not shape.is_array or shape.rank > self.max_rank or not self.is_row_major(shape):
+                return self.refuse(shape=str(shape), max_rank=self.max_rank)
+        return None
+
+    def is_row_major(self, shape: Shape) -> bool:
+        order = shape.layout.minor_to_major if shape.layout else ()
+        long = [dimension for dimension in order if shape.dimensions[dimension] != 1]
+        return long == sorted(long, reverse=True)
+
+
+@dataclass(frozen=True, slots=True)
+class OlderLayout(Layout):
+    """Before jaxlib 0.12."""
+
+    def is_row_major(self, shape: Shape) -> bool:
+        order = shape.layout.minor_to_major if shape.layout else ()
+        return list(order) == sorted(order, reverse=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DataMove(OperationRule):
+    id: ClassVar = "ynn-datamove"
+    title: ClassVar = "data movement that YNN supports"
+    what: ClassVar = (
+        "Allowed, where the type is one of YNN's: a constant array; an iota of f32 or s32; a "
+        "bitcast, reshape, transpose or (from jaxlib 0.12 on) copy that keeps the type; a "
+        "broadcast that keeps the order of dimensions; a pad without interior padding and without "
+        "padding of dimensions of extent 1, all types equal. Everything else of this kind is "
+        "refused."
+    )
+    source: ClassVar = f"{_SUPPORT}, Is{{Constant,Iota,Bitcast,Broadcast,Pad,…}}OpSupportedByYnn"
+
+    operations: frozenset[str] = _DATA_MOVES
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        if operation.opcode not in self.operations:
+            return None
+        element_type = operation.shape.element_type
+        is_supported = element_type in _TYPES
+        if operation.opcode == "iota":
+            is_supported = element_type in ("f32", "s32")
+        elif operation.opcode == "broadcast":
+            dimensions = operation.attribute("dimensions") or ()
+            is_supported &= list(dimensions) == sorted(set(dimensions))
+        elif operation.opcode != "constant":
+            is_supported &= all(o.shape.element_type == element_type for o in operation.operands)
+        if operation.opcode == "pad":
+            is_supported &= _is_plain_padding(operation)
+        return self.allow() if is_supported else self.refuse(type=element_type)
+
+
+def _is_plain_padding(pad: MutableInstruction) -> bool:
+    sizes = pad.operands[0].shape.dimensions
+    text = pad.attributes.get("padding", "")
+    for size, written in zip(sizes, text.split("x") if sizes else (), strict=True):
+        low, high, *interior = (int(number) for number in written.split("_"))
+        if (size == 1 and (low or high)) or any(interior):
+            return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Preferred(OperationRule):
+    id: ClassVar = "ynn-preferred"
+    title: ClassVar = "too small to be worth calling YNN"
+    what: ClassVar = (
+        "The operation moves no data, is no dot and no convolution, and neither its result nor an "
+        "operand has min_elements elements or more."
+    )
+    why: ClassVar = "Calling the library takes longer than such an operation."
+    source: ClassVar = f"{_SUPPORT}, IsInstructionPreferredByYnn"
+
+    min_elements: int = 4096
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        if operation.opcode in ("convolution", "dot"):
+            return None
+        most = max(
+            (
+                shape.element_count
+                for shape in (operation.shape, *(each.shape for each in operation.operands))
+                if shape.is_array
+            ),
+            default=0,
+        )
+        if most < self.min_elements:
+            return self.refuse(elements=most, min_elements=self.min_elements)
+        return None
+
+
+def _sizes(shape: Shape) -> list[int]:
+    """Elements in each dimension; 1 where that is not known."""
+    return [1 if size is None else size for size in shape.dimensions]
+
+
+_DOT_TYPES = frozenset(
+    tuple(types.split())
+    for types in (
+        "f64 f64 f64",
+        "f32 f32 f32",
+        "bf16 bf16 f32",
+        "bf16 bf16 bf16",
+        "s8 s8 s32",
+        "u8 s8 s32",
+    )
+)
+_DOT_TYPES_0_10 = _DOT_TYPES - {("bf16", "bf16", "bf16")}
+
+
+@dataclass(frozen=True, slots=True)
+class Dot(OperationRule):
+    id: ClassVar = "ynn-dot"
+    title: ClassVar = "dots that YNN supports"
+    what: ClassVar = (
+        "Allowed: types f64, f32, bf16 (to f32 or, from jaxlib 0.11 on, bf16), s8 or u8 by s8 (to "
+        "s32); batch dimensions lead on both sides; one contracting dimension, the last of the "
+        "left side; matrices, no vectors; rows, columns or contracted extent of at least "
+        "min_extent. Every other dot is refused."
+    )
+    why: ClassVar = "XLA emits products with vectors itself; small products are not worth a call."
+    source: ClassVar = f"{_SUPPORT}, IsDotSupportedByYnn; xla/backends/cpu/runtime/dot_dims.cc"
+
+    min_extent: int = 8
+    types: frozenset[tuple[str, ...]] = _DOT_TYPES
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        if operation.opcode != "dot":
+            return None
+        types = tuple(each.shape.element_type for each in (*operation.operands[:2], operation))
+        if types not in self.types:
+            return self.refuse(types=" ".join(types))
+        left, right = (each.shape for each in operation.operands[:2])
+        batch: tuple[int, ...] = operation.attribute("lhs_batch_dims") or ()
+        leading = tuple(range(len(batch)))
+        if batch != leading or (operation.attribute("rhs_batch_dims") or ()) != leading:
+            return self.refuse(batch="not leading")
+        rows, columns = _sizes(left)[len(batch) :], _sizes(right)[len(batch) :]
+        contracted_left: tuple[int, ...] = operation.attribute("lhs_contracting_dims") or ()
+        contracted_right: tuple[int, ...] = operation.attribute("rhs_contracting_dims") or ()
+        if (
+            max(len(rows), len(columns), operation.shape.rank - len(batch)) > 2
+            or len(contracted_left) != 1
+            or len(contracted_right) != 1
+            or contracted_left[0] != left.rank - 1
+        ):
+            return self.refuse(contracted="not the last dimension of a matrix")
+        k = rows.pop()
+        del columns[contracted_right[0] - len(batch)]
+        m, n = (rows or [1])[0], (columns or [1])[0]
+        if m == 1 or n == 1:
+            return self.refuse(rows=m, columns=n)
+        if max(m, n, k) < self.min_extent:
+            return self.refuse(rows=m, columns=n, contracted=k, min_extent=self.min_extent)
+        return self.allow(rows=m, columns=n, contracted=k)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(OperationRule):
+    id: ClassVar = "ynn-reduce"
+    title: ClassVar = "reductions that YNN supports"
+    what: ClassVar = (
+        "Allowed: a reduce or reduce-window of one input, by an add (f64, f32, or f16, bf16 to "
+        "f32, s8, u8 to s32), a maximum or a minimum (u8, s8, bf16, f16, f32, f64, type kept) of "
+        "its two parameters, from a start of the result's type; of a window, every dimension with "
+        "a size or stride above 1 has a stride equal to its size, no dilation and no reversal, at "
+        "least one is like that, and the rank of the result and their number are at most max_rank "
+        "together. Every other reduction is refused."
+    )
+    source: ClassVar = f"{_SUPPORT}, IsReduceLikeOpSupportedByYnn"
+
+    max_rank: int = 8
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        if operation.opcode not in _REDUCTIONS:
+            return None
+        if len(operation.operands) != 2:
+            return self.refuse(operands=len(operation.operands))
+        source, start = (each.shape.element_type for each in operation.operands)
+        result = operation.shape.element_type
+        if operation.opcode == "reduce":
+            is_shaped = bool(operation.attribute("dimensions"))
+        else:
+            is_shaped = self._is_tiling(operation)
+        reducer = operation.called[0].root
+        is_typed = (
+            source in _SUMMED.get(result, ())
+            if reducer.opcode == "add"
+            else reducer.opcode in ("maximum", "minimum") and source == result in _COMPARED
+        )
+        if is_shaped and is_typed and start == result and _takes_both(reducer):
+            return self.allow()
+        return self.refuse(reducer=reducer.opcode, types=f"{source} {start} {result}")
+
+    def _is_tiling(self, operation: MutableInstruction) -> bool:
+        window = read_window(operation.attributes.get("window", ""))
+        moving = [each for each in window if each.size > 1 or each.stride > 1]
+        return 0 < len(moving) <= self.max_rank - operation.shape.rank and not any(
+            (each.size > 1 and each.stride != each.size)
+            or each.base_dilation != 1
+            or each.window_dilation != 1
+            or each.is_reversed
+            for each in moving
+        )
+
+
+_SUMMED = {
+    "f64": frozenset({"f64"}),
+    "f32": frozenset({"f32", "f16", "bf16"}),
+    "s32": frozenset({"s8", "u8"}),
+}
+_COMPARED = frozenset("u8 s8 bf16 f16 f32 f64".split())
+
+
+def _takes_both(reducer: MutableInstruction) -> bool:
+    """Whether it reads the two parameters of its computation directly."""
+    return {each.inside for each in reducer.operands if each.opcode == "parameter"} == {"0", "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution(OperationRule):
+    id: ClassVar = "ynn-conv"
+    title: ClassVar = "convolutions that YNN supports"
+    what: ClassVar = (
+        "Allowed: two spatial dimensions, labels b01f_01io->b01f, types f64, f32 or s8 to s32, one "
+        "batch group, more than max_features input or output features, result and kernel not "
+        "larger than the input, no base dilation, no reversal. Every other convolution is refused."
+    )
+    source: ClassVar = f"{_SUPPORT}, IsConvolutionOpSupportedByYnn"
+
+    max_features: int = 16
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        if operation.opcode != "convolution":
+            return None
+        types = tuple(each.shape.element_type for each in (*operation.operands, operation))
+        labels = operation.attributes.get("dim_labels", "")
+        window = read_window(operation.attributes.get("window", ""))
+        if (
+            types not in _CONVOLUTION_TYPES
+            or labels != "b01f_01io->b01f"
+            or any(each.shape.rank != 4 for each in (*operation.operands, operation))
+            or (operation.attribute("batch_group_count") or 1) != 1
+            or any(each.base_dilation != 1 or each.is_reversed for each in window)
+        ):
+            return self.refuse(types=" ".join(types), labels=labels)
+        image, kernel = (_sizes(each.shape) for each in operation.operands)
+        result = _sizes(operation.shape)
+        features = max(image[3], result[3])
+        if features <= self.max_features:
+            return self.refuse(features=features, max_features=self.max_features)
+        for spatial in (0, 1):
+            extent = image[1 + spatial]
+            if result[1 + spatial] > extent or kernel[spatial] > extent:
+                return self.refuse(input=extent, dimension=spatial)
+        return self.allow(features=features)
+
+
+_CONVOLUTION_TYPES = frozenset(
+    tuple(types.split()) for types in ("f64 f64 f64", "f32 f32 f32", "s8 s8 s32")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise(OperationRule):
+    id: ClassVar = "ynn-elementwise"
+    title: ClassVar = "elementwise operations that YNN supports"
+    what: ClassVar = (
+        "Allowed: " + ", ".join(sorted(_UNARY | _BINARY)) + " (cosine, sine and tan from jaxlib "
+        "0.11 on), where the types of result and operands are among f64, f32, bf16, s8 and u8. "
+        "Everything else is refused."
+    )
+    source: ClassVar = f"{_SUPPORT}, IsElementwiseOpSupportedByYnn; GetYnn{{Unary,Binary}}OpMap"
+
+    unary: frozenset[str] = _UNARY
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        types = {each.shape.element_type for each in (*operation.operands, operation)}
+        known = {1: self.unary, 2: _BINARY}.get(len(operation.operands), frozenset())
+        if operation.opcode in known and types <= _ELEMENTWISE_TYPES:
+            return self.allow()
+        return self.refuse(operation=operation.opcode, types=" ".join(sorted(types)))
+
+
+YNN: RuleBook[Rule] = RuleBook(
+    "cpu-ynn",
+    "dot-library-rewriter",
+    "cpu",
+    ("0.12.0.1",),
+    (
+        Starters(),
+        Individual(),
+        Grow(),
+        TrailingMoves(),
+        Layout(),
+        DataMove(),
+        Preferred(),
+        Dot(),
+        Reduce(),
+        Convolution(),
+        Elementwise(),
+    ),
+)
+YNN_0_11 = (
+    YNN.renamed("cpu-ynn-0.11", ("0.11.2",))
+    .without(TrailingMoves.id)
+    .with_rule(DataMove(_DATA_MOVES_0_11))
+    .with_rule(OlderLayout())
+)
+YNN_0_10 = (
+    YNN_0_11.renamed("cpu-ynn-0.10", ("0.10.2",))
+    .with_rule(Elementwise(_UNARY_0_10))
+    .with_rule(Dot(types=_DOT_TYPES_0_10))
+    .with_rule(Grow(limit=None))
+)

@@ -1,0 +1,193 @@
+"""Which two fusions or operations that read the same become one with several outputs.
+
+Off unless ``--xla_backend_extra_options=xla_cpu_use_multi_output_fusion`` is given.
+
+Source of all: xla/service/cpu/cpu_multi_output_fusion.cc and xla/service/multi_output_fusion.cc.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from fusionscope.graph.aliasing import in_place_operands
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_effective_scalar
+from fusionscope.hlo.shape import Shape
+from fusionscope.passes.cpu.emitters import is_emitted_elementwise
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+
+_CPU = "xla/service/cpu/cpu_multi_output_fusion.cc"
+_BASE = "xla/service/multi_output_fusion.cc"
+
+
+class Connected(Protocol):
+    def __call__(self, one: MutableInstruction, other: MutableInstruction, /) -> bool:
+        """Whether one of the two depends on the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiblingRule(Rule):
+    """A rule about two instructions, the first of which takes the second in."""
+
+    @abstractmethod
+    def check(
+        self, one: MutableInstruction, other: MutableInstruction, are_connected: Connected
+    ) -> Decision | None:
+        """What the rule decides, or None where it leaves the two to the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultiOutputFusible(Rule):
+    id: ClassVar = "cpu-mof-fusible"
+    title: ClassVar = "one of the two cannot share a kernel"
+    what: ClassVar = (
+        "One of the two is a constant, or neither a loop fusion (whose root is no dot) nor an "
+        "operation that is emitted element by element (and is no dot)."
+    )
+    source: ClassVar = f"{_CPU}, IsFusible"
+    is_legality: ClassVar = True
+
+    def is_fusible(self, instruction: MutableInstruction) -> bool:
+        if instruction.opcode == "constant":
+            return False
+        if instruction.is_loop_fusion and instruction.fused.root.opcode != "dot":
+            return True
+        return instruction.opcode != "dot" and is_emitted_elementwise(instruction.opcode)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiOutputOperands(SiblingRule):
+    id: ClassVar = "cpu-mof-operands"
+    title: ClassVar = "limit of operands of each sibling"
+    what: ClassVar = "One of the two has limit operands or more."
+    why: ClassVar = "Compiling kernels of many operands takes long."
+    source: ClassVar = f"{_CPU}, LegalToFuse"
+
+    limit: int = 20
+
+    def check(
+        self, one: MutableInstruction, other: MutableInstruction, are_connected: Connected
+    ) -> Decision | None:
+        most = max(len(one.operands), len(other.operands))
+        return self.refuse(operands=most, limit=self.limit) if most >= self.limit else None
+
+
+@dataclass(frozen=True, slots=True)
+class MultiOutputLegal(SiblingRule):
+    id: ClassVar = "cpu-mof-legal"
+    title: ClassVar = "the two cannot be one kernel"
+    what: ClassVar = (
+        "The first is no fusion, the two are one, nothing reads one of them, something other than "
+        "a get-tuple-element reads one of several outputs, one depends on the other, or both "
+        "overwrite the same operand."
+    )
+    source: ClassVar = f"{_BASE}, LegalToFuse"
+    is_legality: ClassVar = True
+
+    def check(
+        self, one: MutableInstruction, other: MutableInstruction, are_connected: Connected
+    ) -> Decision | None:
+        if one.opcode != "fusion" or one is other:
+            return self.refuse(first=one.opcode)
+        for end in (one, other):
+            if not end.users and not end.is_root:
+                return self.refuse(unread=end.name)
+            if end.is_multi_output and any(u.opcode != "get-tuple-element" for u in end.users):
+                return self.refuse(several_outputs=end.name)
+        if are_connected(one, other):
+            return self.refuse(connected="yes")
+        overwritten = [
+            {end.operands[update.slot] for update in in_place_operands(end)} for end in (one, other)
+        ]
+        if overwritten[0] & overwritten[1]:
+            return self.refuse(overwritten="the same")
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class MultiOutputShape(SiblingRule):
+    id: ClassVar = "cpu-mof-shape"
+    title: ClassVar = "they loop over different shapes"
+    what: ClassVar = (
+        "The results of the two, of several outputs the first, differ in shape, type or layout."
+    )
+    why: ClassVar = "One kernel has one loop."
+    source: ClassVar = f"{_CPU}, ShapesCompatibleForFusion"
+    is_legality: ClassVar = True
+
+    def check(
+        self, one: MutableInstruction, other: MutableInstruction, are_connected: Connected
+    ) -> Decision | None:
+        shapes = _looped_over(one), _looped_over(other)
+        if shapes[0] == shapes[1]:
+            return None
+        return self.refuse(first=str(shapes[0]), second=str(shapes[1]))
+
+
+def _looped_over(instruction: MutableInstruction) -> Shape:
+    if instruction.is_multi_output:
+        return instruction.fused.root.operands[0].shape
+    return instruction.shape
+
+
+@dataclass(frozen=True, slots=True)
+class MultiOutputProfit(Rule):
+    id: ClassVar = "cpu-mof-profit"
+    title: ClassVar = "they read nothing that both would read once"
+    what: ClassVar = (
+        "Allowed, those that save most bytes first: the bytes of the operands that both read, "
+        "scalar constants and operands with one user left out. Refused where they are none."
+    )
+    source: ClassVar = f"{_CPU}, GetProfit; {_BASE}, IsProfitableOperand"
+
+
+def shared_bytes(one: MutableInstruction, other: MutableInstruction) -> int:
+    """Bytes that need not be read a second time. Source: GetProfit."""
+    shared = {operand for operand in one.operands if is_profitable(operand)}
+    return sum(_bytes(operand.shape) for operand in other.operands if operand in shared)
+
+
+def is_profitable(operand: MutableInstruction) -> bool:
+    """Source: IsProfitableOperand."""
+    is_constant = operand.opcode == "constant" and is_effective_scalar(operand.shape)
+    return not is_constant and len(operand.users) >= 2
+
+
+_POINTER = 8
+
+
+def _bytes(shape: Shape) -> int:
+    """Of a tuple, its table of pointers. Source: ShapeUtil::ByteSizeOf."""
+    return _POINTER * len(shape.elements) if shape.is_tuple else shape.byte_size
+
+
+@dataclass(frozen=True, slots=True)
+class MultiOutputWorklist(Rule):
+    id: ClassVar = "cpu-mof-worklist"
+    title: ClassVar = "siblings too far apart among the users"
+    what: ClassVar = (
+        "Siblings are looked for among the users of an operand in slices of slice users: two in "
+        "different slices do not meet through that operand."
+    )
+    why: ClassVar = "All pairs of thousands of users would take too long."
+    source: ClassVar = f"{_BASE}, CreateFusionWorkListForCurrentComputation"
+
+    slice: int = 128
+
+
+CPU_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
+    "cpu-multi-output",
+    "cpu_multi_output_fusion",
+    "cpu",
+    ("0.10.2", "0.11.2", "0.12.0.1"),
+    (
+        MultiOutputWorklist(),
+        MultiOutputFusible(),
+        MultiOutputOperands(),
+        MultiOutputLegal(),
+        MultiOutputShape(),
+        MultiOutputProfit(),
+    ),
+)

@@ -1,0 +1,203 @@
+"""Replays the pass that makes one fusion of two that read the same.
+
+Source: xla/service/multi_output_fusion.cc.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from itertools import count
+
+from fusionscope.graph.fusing import add_output, merge_outputs
+from fusionscope.graph.mutable import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+)
+from fusionscope.graph.properties import has_side_effect
+from fusionscope.graph.reachability import Reachability
+from fusionscope.passes.cpu.multi_output_fusion.rules import (
+    MultiOutputFusible,
+    MultiOutputLegal,
+    MultiOutputProfit,
+    MultiOutputWorklist,
+    SiblingRule,
+    is_profitable,
+    shared_bytes,
+)
+from fusionscope.passes.instruction_fusion import is_embedded
+from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+
+Siblings = tuple[MutableInstruction, MutableInstruction]
+
+
+@dataclass(slots=True)
+class MultiOutputFusion:
+    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+
+    graph: MutableModule
+    book: RuleBook[Rule]
+    _decisions: list[Considered] = field(default_factory=list)
+
+    def run(self) -> FusionPlan:
+        for computation in self.graph.post_order():
+            is_async = any(caller.opcode == "async-start" for caller in computation.callers)
+            if not (computation.is_fused or is_async or is_embedded(computation)):
+                _Run(self.book, computation, self._decisions).run()
+        if any(each.fusion is not None for each in self._decisions):
+            for computation in self.graph.post_order():
+                _remove_dead(computation)
+        return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
+
+
+def _remove_dead(computation: MutableComputation) -> None:
+    for instruction in reversed(computation.post_order()):
+        if not (
+            instruction.users
+            or instruction.is_root
+            or instruction.opcode == "parameter"
+            or has_side_effect(instruction)
+        ):
+            computation.remove(instruction)
+
+
+class _Run:
+    """The pass in one computation."""
+
+    def __init__(
+        self,
+        book: RuleBook[Rule],
+        computation: MutableComputation,
+        decisions: list[Considered],
+    ) -> None:
+        self._legal = [rule for rule in book if isinstance(rule, SiblingRule)]
+        if book.find(MultiOutputLegal.id) is None:  # no fusion can be formed against it
+            self._legal.append(MultiOutputLegal())
+        worklist = book.find(MultiOutputWorklist.id)
+        self._slice = worklist.slice if isinstance(worklist, MultiOutputWorklist) else None
+        self._asks_profit = book.find(MultiOutputProfit.id) is not None
+        fusible = book.find(MultiOutputFusible.id)
+        self._fusible = fusible if isinstance(fusible, MultiOutputFusible) else None
+        self._computation = computation
+        self._decisions = decisions
+        self._order = computation.post_order()
+        self._index = {each: index for index, each in enumerate(self._order)}
+        self._reachability = Reachability(self._order)
+        self._gone: set[MutableInstruction] = set()
+        # What each could be fused with, and the bytes saved by that.
+        self._partners: dict[MutableInstruction, dict[MutableInstruction, int]] = {}
+        self._queue: list[tuple[int, int, Siblings]] = []
+        self._time = count()
+
+    def run(self) -> None:
+        for instruction in self._order:
+            self._look_for_partners(instruction)
+        while self._queue:
+            score, _, (one, other) = heapq.heappop(self._queue)
+            if one not in self._gone and other not in self._gone:
+                refusal = self._refusal(one, other)
+                if refusal is None:
+                    self._fuse(one, other, MultiOutputProfit().allow(bytes=-score))
+                else:
+                    self._tell(one, other, refusal)
+
+    def _is_fusible(self, instruction: MutableInstruction) -> bool:
+        return self._fusible is None or self._fusible.is_fusible(instruction)
+
+    def _are_connected(self, one: MutableInstruction, other: MutableInstruction) -> bool:
+        reaches = self._reachability.reaches
+        return reaches(one, other) or reaches(other, one)
+
+    def _refusal(self, one: MutableInstruction, other: MutableInstruction) -> Decision | None:
+        for rule in self._legal:
+            decision = rule.check(one, other, self._are_connected)
+            if decision is not None:
+                return decision
+        return None
+
+    def _tell(
+        self,
+        one: MutableInstruction,
+        other: MutableInstruction,
+        decision: Decision,
+        fusion: str | None = None,
+    ) -> None:
+        self._decisions.append(
+            Considered(
+                self._computation.name, one.name, other.name, decision, fusion, is_recorded=False
+            )
+        )
+
+    def _push(self, one: MutableInstruction, other: MutableInstruction, profit: int) -> None:
+        heapq.heappush(self._queue, (-profit, -next(self._time), (one, other)))
+
+    def _look_for_partners(self, instruction: MutableInstruction) -> None:
+        """Source: CreateFusionWorkListForCurrentComputation."""
+        if not self._is_fusible(instruction):
+            return
+        found: dict[MutableInstruction, None] = {}
+        for operand in instruction.operands:
+            if not is_profitable(operand):
+                continue
+            users = list(operand.users)
+            if self._slice is not None:
+                start = users.index(instruction) // max(self._slice, 1) * self._slice
+                users = users[start : start + self._slice]
+            for user in users:
+                if (
+                    user is not instruction
+                    and user not in found
+                    and self._is_fusible(user)
+                    and not self._are_connected(instruction, user)
+                    and not (
+                        self._index[instruction] < self._index[user] and user.opcode == "fusion"
+                    )
+                ):
+                    refusal = self._refusal(instruction, user)
+                    if refusal is None:
+                        found[user] = None
+                    else:
+                        self._tell(instruction, user, refusal)
+        for user in found:
+            profit = shared_bytes(instruction, user)
+            if profit == 0 and self._asks_profit:
+                self._tell(instruction, user, MultiOutputProfit().refuse(bytes=0))
+            else:
+                self._partners.setdefault(instruction, {})[user] = profit
+                self._partners.setdefault(user, {})[instruction] = profit
+                self._push(instruction, user, profit)
+
+    def _fuse(self, one: MutableInstruction, other: MutableInstruction, decision: Decision) -> None:
+        """Source: Perform, GetNewFusibles, UpdateAfterFuse."""
+        remaining, taken = one, other
+        if taken.is_multi_output and not remaining.is_multi_output:
+            remaining, taken = taken, remaining
+        self._reachability.merge(one, other)
+        partners = {
+            partner: profit
+            for partner, profit in self._partners.get(one, {}).items()
+            if partner not in self._gone and not self._are_connected(one, partner)
+        }
+        self._partners[one] = dict(partners)
+        for partner in self._partners.pop(other, {}):
+            if (
+                partner is not one
+                and partner not in partners
+                and partner not in self._gone
+                and not self._are_connected(one, partner)
+            ):
+                partners[partner] = 0
+        self._tell(one, other, decision, remaining.name)
+        if taken.opcode == "fusion":
+            merge_outputs(remaining, taken)
+        else:
+            add_output(remaining, taken)
+        self._gone.add(taken)
+        for partner, before in partners.items():
+            profit = shared_bytes(partner, remaining)
+            if profit > before:
+                self._push(remaining, partner, profit)
+            if before == 0:
+                self._partners.setdefault(remaining, {})[partner] = profit

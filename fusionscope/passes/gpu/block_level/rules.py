@@ -1,0 +1,161 @@
+"""Which finished fusions are given to Triton instead of XLA's own emitters.
+
+Source of all: xla/backends/gpu/transforms/fusion_block_level_rewriter.cc.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.gpu.body import FusionBody
+from fusionscope.gpu.state import GpuState
+from fusionscope.gpu.tiling.kernel import Tiling
+from fusionscope.gpu.tiling.search import Untileable, block_level_config, find_best_tiling
+from fusionscope.gpu.triton_support import unsupported
+from fusionscope.graph.layouts import minor_to_major, normal_transpose, sizes
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+
+_SOURCE = "xla/backends/gpu/transforms/fusion_block_level_rewriter.cc, ShouldTryRewriteFusion"
+_PROCESS = "xla/backends/gpu/transforms/fusion_block_level_rewriter.cc, ProcessFusionInstruction"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLevelRule(Rule):
+    """A rule about one fusion."""
+
+    @abstractmethod
+    def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
+        """A refusal, or None where the rule has nothing against the fusion."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLevelDot(BlockLevelRule):
+    id: ClassVar = "block-rewriter-dot"
+    title: ClassVar = "a matrix multiplication is in the fusion"
+    what: ClassVar = "The fusion contains a dot."
+    why: ClassVar = "The passes for matrix multiplications have looked at it already."
+    source: ClassVar = _SOURCE
+
+    def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
+        inside = (each.opcode for each in fusion.fused.instructions)
+        return self.refuse() if any(each in ("dot", "scaled-dot") for each in inside) else None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLevelOutputs(BlockLevelRule):
+    id: ClassVar = "block-rewriter-outputs"
+    title: ClassVar = "the fusion has several outputs"
+    what: ClassVar = "The fusion has several outputs."
+    why: ClassVar = "One tiling would have to fit all of them."
+    source: ClassVar = _SOURCE
+
+    def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
+        if not fusion.is_multi_output:
+            return None
+        return self.refuse(outputs=len(fusion.fused.root.operands))
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLevelWorth(BlockLevelRule):
+    id: ClassVar = "block-rewriter"
+    title: ClassVar = "it is not slow without Triton"
+    what: ClassVar = (
+        "The fusion is neither of the two kinds that Triton is known to be faster at: a loop "
+        "fusion of nothing but a transpose (or of one of a bitcast whose contiguous dimension is a "
+        "power of two) that swaps the contiguous dimension with one that is at least third from "
+        "the end; and a fusion that ends in a reduction of 32-bit integers to such."
+    )
+    why: ClassVar = "In a loop, such a transpose reads elements that lie far apart one by one."
+    source: ClassVar = f"{_SOURCE}; ShouldRewriteLoopTransposeFusion, ShouldRewriteReductionFusion"
+
+    def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
+        root = fusion.fused.root
+        if (fusion.is_loop_fusion and _is_slow_transpose(root)) or (
+            root.opcode == "reduce"
+            and all(each.shape.element_type == "s32" for each in (root, *root.operands))
+        ):
+            return None
+        return self.refuse(ends_in=root.opcode)
+
+
+def _is_slow_transpose(root: MutableInstruction) -> bool:
+    if root.opcode != "transpose":
+        return False
+    source = root.operands[0]
+    form = normal_transpose(source.shape, root.shape, root.attribute("dimensions"))
+    if form is None:
+        return False
+    permutation, last = form.permutation, len(form.permutation) - 1
+    if last < 0 or permutation[permutation[last]] != last or permutation[last] >= last - 1:
+        return False
+    if source.opcode == "bitcast" and source.operands[0].opcode == "parameter":
+        minor = sizes(source.shape)[minor_to_major(source.shape)[0]]
+        return minor > 0 and minor & (minor - 1) == 0
+    return source.opcode == "parameter"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLevelSupport(BlockLevelRule):
+    id: ClassVar = "block-rewriter-support"
+    title: ClassVar = "Triton cannot compute all of it"
+    what: ClassVar = (
+        "Something in the fusion has an opcode or an element type that the emitter for Triton does "
+        "not know."
+    )
+    source: ClassVar = _PROCESS
+    is_legality: ClassVar = True
+
+    def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
+        message = unsupported(fusion, state.device, state.settings.triton)
+        return self.refuse(message) if message is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLevelDone(BlockLevelRule):
+    id: ClassVar = "block-rewriter-done"
+    title: ClassVar = "the fusion is one for Triton already"
+    what: ClassVar = "The fusion has been given a tiling before."
+    source: ClassVar = _PROCESS
+
+    def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
+        config = block_level_config(fusion)
+        return None if config is None else self.refuse(warps=config.warps)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLevelTiling(BlockLevelRule):
+    id: ClassVar = "block-rewriter-tiling"
+    title: ClassVar = "Triton finds no tiles for it"
+    what: ClassVar = (
+        "For no size of the tiles of the result can the tiles of all instructions be told, or are "
+        "they small enough."
+    )
+    why: ClassVar = "A kernel of Triton computes one tile of the result from tiles of its operands."
+    source: ClassVar = _PROCESS
+    is_legality: ClassVar = True
+
+    def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
+        found = self.find(fusion, state)
+        return None if isinstance(found, Tiling) else self.refuse(found.message)
+
+    def find(self, fusion: MutableInstruction, state: GpuState) -> Tiling | Untileable:
+        return find_best_tiling(FusionBody(fusion), state.device, state.settings.triton)
+
+
+GPU_BLOCK_LEVEL: RuleBook[BlockLevelRule] = RuleBook(
+    "gpu-block-level",
+    "fusion-block-level-rewriter",
+    "gpu",
+    ("0.10.2", "0.11.2", "0.12.0.1"),
+    (
+        BlockLevelDot(),
+        BlockLevelOutputs(),
+        BlockLevelWorth(),
+        BlockLevelSupport(),
+        BlockLevelDone(),
+        BlockLevelTiling(),
+    ),
+)

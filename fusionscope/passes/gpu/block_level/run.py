@@ -1,0 +1,51 @@
+"""Replays the pass that gives finished fusions to Triton.
+
+Source: xla/backends/gpu/transforms/fusion_block_level_rewriter.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.gpu.state import GpuState
+from fusionscope.gpu.tiling.kernel import Tiling
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.passes.gpu.block_level.rules import BlockLevelRule, BlockLevelTiling
+from fusionscope.passes.gpu.triton_fusion import give_to_triton
+from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.rule import NO_OBJECTION, RuleBook
+
+
+@dataclass(slots=True)
+class FusionBlockLevelRewriter:
+    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+
+    graph: MutableModule
+    book: RuleBook[BlockLevelRule]
+    state: GpuState
+
+    def run(self) -> FusionPlan:
+        decisions: list[Considered] = []
+        tilers = (rule for rule in self.book if isinstance(rule, BlockLevelTiling))
+        tiler = next(tilers, BlockLevelTiling())  # no fusion can be given to Triton without
+        for fusion in list(self.graph.walk()):
+            if fusion.opcode == "fusion":
+                checks = (rule.check(fusion, self.state) for rule in self.book)
+                decision = next(filter(None, checks), NO_OBJECTION)
+                if decision.allow:
+                    tiling = tiler.find(fusion, self.state)
+                    if isinstance(tiling, Tiling):
+                        give_to_triton(fusion, tiling)
+                    else:
+                        decision = tiler.refuse(tiling.message)
+                decisions.append(
+                    Considered(
+                        fusion.computation.name,
+                        fusion.name,
+                        fusion.name,
+                        decision,
+                        fusion.name if decision.allow else None,
+                        is_recorded=False,
+                    )
+                )
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)

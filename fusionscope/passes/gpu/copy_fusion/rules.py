@@ -1,0 +1,191 @@
+"""Which copies of what a fusion makes become outputs of that fusion: copy fusion.
+
+Source of all: xla/backends/gpu/transforms/copy_fusion.cc, DoCopyFusion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.gpu.body import FusionBody, part_roots
+from fusionscope.gpu.reductions import has_reduction_emitter
+from fusionscope.gpu.state import GpuState, is_fusion
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_elementwise
+from fusionscope.passes.gpu.multi_output_fusion.rules import OutputParameterBudget
+from fusionscope.passes.gpu.priority_fusion.rules import (
+    GpuPairRule,
+    ReductionBudget,
+    SharedMemoryBudget,
+)
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+from fusionscope.passes.state import FusionPair
+
+_SOURCE = "xla/backends/gpu/transforms/copy_fusion.cc, DoCopyFusion"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRule(GpuPairRule):
+    """A rule about what makes a value, the producer, and a copy of it in the entry computation.
+    Between the two may stand a get-tuple-element and a bitcast with no other users."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFusion(CopyRule):
+    id: ClassVar = "copy-fusion-source"
+    title: ClassVar = "what is copied comes from no plain fusion"
+    what: ClassVar = "What is copied is made by no fusion, or by one for Triton or a library."
+    why: ClassVar = "Only such a fusion can write its result a second time."
+    source: ClassVar = _SOURCE
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        if is_fusion(pair.producer) and not pair.producer.is_custom_fusion:
+            return None
+        return self.refuse(copied=pair.producer.opcode)
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedElementwise(CopyRule):
+    id: ClassVar = "copy-fusion-elementwise"
+    title: ClassVar = "the fusion does more than element by element"
+    what: ClassVar = (
+        "Something in the fusion that depends on a parameter is neither elementwise (a copy does "
+        "not count as such, a dynamic-update-slice of its first operand does) nor a bitcast."
+    )
+    why: ClassVar = (
+        "Where each element depends on one of each operand, both results can be written wherever "
+        "they end up, even over an operand."
+    )
+    source: ClassVar = (
+        "xla/backends/gpu/transforms/copy_fusion.cc, OnlyElementwiseOpsReachableFromParams"
+    )
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        pending = list(pair.producer.fused.parameters)
+        seen = set(pending)
+        while pending:
+            current = pending.pop()
+            for user in current.users:
+                if not _follows_elements(user, current):
+                    return self.refuse(inside=user.name)
+                if user not in seen:
+                    seen.add(user)
+                    pending.append(user)
+        return None
+
+
+def _follows_elements(user: MutableInstruction, operand: MutableInstruction) -> bool:
+    if user.opcode == "dynamic-update-slice":
+        return user.operands[0] is operand
+    return user.opcode in ("bitcast", "tuple") or (user.opcode != "copy" and is_elementwise(user))
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRoot(CopyRule):
+    id: ClassVar = "copy-fusion-root"
+    title: ClassVar = "it ends in a reduction, scatter or slices"
+    what: ClassVar = (
+        "The result of the fusion, or the one of its results that is copied, is a reduction with "
+        "an emitter of its own; or the result is a scatter, or several results are all slices."
+    )
+    source: ClassVar = _SOURCE
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        root = pair.producer.fused.root
+        ends = [root]
+        if pair.producer.is_multi_output:
+            if all(each.opcode == "slice" for each in root.operands):
+                return self.refuse(slices=len(root.operands))
+            ends = [root.operands[_element(pair)]]
+        for end in ends:
+            if end.opcode == "scatter" or has_reduction_emitter(end, state.device):
+                return self.refuse(ends_in=end.opcode)
+        return None
+
+
+def _element(pair: FusionPair) -> int:
+    """Which of several results is copied."""
+    current = pair.consumer
+    while current.opcode != "get-tuple-element":
+        current = current.operands[0]
+    return int(current.attributes["index"])
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedLayout(CopyRule):
+    id: ClassVar = "copy-fusion-layout"
+    title: ClassVar = "the copy is not just one"
+    what: ClassVar = (
+        "The copy has another layout than what it copies, copies a tuple, or waits for another "
+        "instruction (or another one for it) that reads nothing of it."
+    )
+    why: ClassVar = "The fusion writes the same element to the same place of both results."
+    source: ClassVar = _SOURCE
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        copy, source = pair.consumer, pair.consumer.operands[0]
+        if copy.shape != source.shape:
+            return self.refuse(source=str(source.shape), copy=str(copy.shape))
+        if copy.shape.is_tuple:
+            return self.refuse(elements=len(copy.shape.elements))
+        waiting = len(copy.predecessors) + len(copy.successors)
+        return self.refuse(control_dependencies=waiting) if waiting else None
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedUpdate(CopyRule):
+    id: ClassVar = "copy-fusion-dus"
+    title: ClassVar = "the fusion may update a buffer in place"
+    what: ClassVar = "All results of the fusion are dynamic-update-slices, or bitcasts of such."
+    why: ClassVar = "It writes nothing but the part that is replaced, a copy has to write all."
+    source: ClassVar = f"{_SOURCE}; GetOutputDefiningDynamicUpdateSlices"
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        body = FusionBody(pair.producer)
+        for root in part_roots(pair.producer):
+            while root.opcode == "bitcast":
+                root = body.resolve(root.operands[0])
+            if root.opcode != "dynamic-update-slice":
+                return None
+        return self.refuse()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOutputs(Rule):
+    id: ClassVar = "copy-fusion-outputs"
+    title: ClassVar = "too many outputs"
+    what: ClassVar = (
+        "The results of the fusion and all of the copies that could go into it are more than the "
+        "limit: then none does."
+    )
+    why: ClassVar = "A kernel has room for so many parameters."
+    source: ClassVar = _SOURCE
+
+    limit: int = 96
+
+    def check(self, fusion: MutableInstruction, copies: int) -> Decision | None:
+        """``copies`` is the number of those that nothing else speaks against."""
+        outputs = copies + (len(fusion.fused.root.operands) if fusion.is_multi_output else 1)
+        return self.refuse(outputs=outputs, limit=self.limit) if outputs > self.limit else None
+
+
+GPU_COPY_FUSION: RuleBook[Rule] = RuleBook(
+    "gpu-copy-fusion",
+    "copy_fusion",
+    "gpu",
+    ("0.10.2", "0.11.2", "0.12.0.1"),
+    (
+        CopiedFusion(),
+        CopiedElementwise(),
+        CopiedRoot(),
+        CopiedLayout(),
+        SharedMemoryBudget(),
+        ReductionBudget(),
+        OutputParameterBudget(),
+        CopiedUpdate(),
+        CopyOutputs(),
+    ),
+)

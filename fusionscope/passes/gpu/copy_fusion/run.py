@@ -1,0 +1,123 @@
+"""Replays the pass that makes copies of what a fusion makes outputs of that fusion.
+
+Source: xla/backends/gpu/transforms/copy_fusion.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusionscope.gpu.state import GpuState
+from fusionscope.graph.fusing import add_element
+from fusionscope.graph.mutable import (
+    MutableInstruction,
+    MutableModule,
+    replace_operand,
+)
+from fusionscope.graph.properties import has_side_effect
+from fusionscope.hlo.shape import TUPLE, Shape
+from fusionscope.passes.gpu.copy_fusion.rules import CopiedFusion, CopyOutputs
+from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
+from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+from fusionscope.passes.state import FusionPair
+
+# What leads from a fusion to a copy of it, the copy last.
+_Way = list[MutableInstruction]
+
+
+@dataclass(slots=True)
+class CopyFusion:
+    """The pass, as it runs over the entry computation of ``graph`` under the rules of ``book``.
+
+    A fusion takes in its copies in the order of its users.
+    """
+
+    graph: MutableModule
+    book: RuleBook[Rule]
+    state: GpuState
+
+    def run(self) -> FusionPlan:
+        rules = [rule for rule in self.book if isinstance(rule, GpuPairRule)]
+        if self.book.find(CopiedFusion.id) is None:  # nothing else can take a copy in
+            rules.insert(0, CopiedFusion())
+        limits = [rule for rule in self.book if isinstance(rule, CopyOutputs)]
+        decisions: list[Considered] = []
+        for producer in self.graph.entry.post_order():
+            taken: list[_Way] = []
+            for way in list(_ways_to_copies(producer)):
+                pair = FusionPair(producer, way[-1], way[0].operands.index(producer))
+                checks = (rule.check(pair, self.state) for rule in rules)
+                refusal = next(filter(None, checks), None)
+                if refusal is None:
+                    taken.append(way)
+                else:
+                    decisions.append(_considered(pair.producer, pair.consumer, refusal))
+            if taken:
+                counts = (limit.check(producer, len(taken)) for limit in limits)
+                refusal = next(filter(None, counts), None)
+                fusion = producer.name if refusal is None else None
+                decisions += [
+                    _considered(producer, way[-1], refusal or NO_OBJECTION, fusion) for way in taken
+                ]
+                if refusal is None:
+                    _take_in(producer, taken)
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
+
+
+def _considered(
+    producer: MutableInstruction,
+    copy: MutableInstruction,
+    decision: Decision,
+    fusion: str | None = None,
+) -> Considered:
+    computation = copy.computation.name
+    return Considered(computation, producer.name, copy.name, decision, fusion, is_recorded=False)
+
+
+def _ways_to_copies(producer: MutableInstruction) -> Iterator[_Way]:
+    """Over an element of it and a bitcast, where these have no other users."""
+    if producer.opcode in ("bitcast", "get-tuple-element"):
+        return
+    for user in producer.users:
+        way = [user]
+        for between in ("get-tuple-element", "bitcast"):
+            if way[-1].opcode == between and len(way[-1].users) == 1:
+                way += way[-1].users
+        if way[-1].opcode == "copy":
+            yield way
+
+
+def _take_in(fusion: MutableInstruction, ways: list[_Way]) -> None:
+    """Makes each copy one more result."""
+    computation, fused = fusion.computation, fusion.fused
+    root = fused.root
+    is_tuple = root.opcode == "tuple"
+    results = list(root.operands) if is_tuple else [root]
+    first = len(results)
+    for way in ways:
+        inner = root
+        for each in way:
+            if each.opcode == "get-tuple-element":
+                inner = root.operands[int(each.attributes["index"])]
+            else:
+                inner = fused.make(each.opcode, each.shape, [inner], each.attributes_text)
+        results.append(inner)
+    fusion.shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
+    fused.root = fused.make("tuple", fusion.shape, results)
+    if is_tuple:
+        fused.remove(root)
+    else:
+        element = add_element(fusion, 0)
+        begun = {way[0] for way in ways}
+        for user in list(fusion.users):
+            if user is not element and user not in begun:
+                replace_operand(user, fusion, element)
+        if fusion.is_root:
+            computation.root = element
+    for index, way in enumerate(ways, first):
+        computation.replace(way[-1], add_element(fusion, index))
+        for unused in reversed(way[:-1]):
+            if not (unused.users or unused.is_root or has_side_effect(unused)):
+                computation.remove(unused)

@@ -1,0 +1,59 @@
+"""Which operations that were left alone are wrapped in a fusion of one, so that they are emitted.
+
+Source of all: xla/backends/gpu/transforms/fusion_wrapper.cc, MustWrapInstruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.hlo.opcodes import BINARY, UNARY
+from fusionscope.passes.operation import OperationRule
+from fusionscope.passes.rule import Decision, RuleBook
+
+_SOURCE = "xla/backends/gpu/transforms/fusion_wrapper.cc, MustWrapInstruction"
+_WRAPPED = (UNARY | BINARY) - {"copy", "logistic"} | frozenset(
+    """broadcast clamp concatenate convolution dot dynamic-slice dynamic-update-slice gather iota
+    map pad reduce reduce-window reshape reverse scatter select slice transpose""".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuWrap(OperationRule):
+    id: ClassVar = "gpu-wrap"
+    title: ClassVar = "one operation in a fusion of its own"
+    what: ClassVar = (
+        "Wrapped: an elementwise operation (but copy and logistic), broadcast, clamp, concatenate, "
+        "convolution, dot, dynamic-slice, dynamic-update-slice, gather, iota, map, pad, reduce, "
+        "reduce-window, reshape, reverse, scatter, select, slice or transpose that stands alone."
+    )
+    why: ClassVar = "The emitters of fusions make its kernel."
+    source: ClassVar = _SOURCE
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        return self.allow() if operation.opcode in _WRAPPED else None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNoWrap(OperationRule):
+    id: ClassVar = "gpu-no-wrap"
+    title: ClassVar = "no kernel, or one of its own"
+    what: ClassVar = (
+        "Left alone: every other operation, such as copy, bitcast, constant, sort, random number "
+        "generators, tuples, collectives and calls of libraries."
+    )
+    source: ClassVar = _SOURCE
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        return self.refuse(operation=operation.opcode)
+
+
+GPU_WRAPPER: RuleBook[OperationRule] = RuleBook(
+    "gpu-wrapper",
+    "fusion-wrapper",
+    "gpu",
+    ("0.10.2", "0.11.2", "0.12.0.1"),
+    (GpuWrap(), GpuNoWrap()),
+)

@@ -1,0 +1,327 @@
+"""The rules of the pass that makes fusions for Triton of matrix multiplications, as far as they are
+the same in all its versions.
+
+Source of all: xla/backends/gpu/transforms/gemm_fusion.cc and
+xla/service/gpu/triton_tiling_propagation.cc.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+from typing import ClassVar, Generic, TypeVar
+
+from fusionscope.dump.device import Device
+from fusionscope.gpu.triton_support import TRITON_0_12, TritonVersion
+from fusionscope.graph.layouts import sizes
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_elementwise
+from fusionscope.passes.gpu.gemm_fusion.triton_dot import unsupported_dot
+from fusionscope.passes.rule import Decision, Rule
+
+PASS_NAME = "triton-gemm-rewriter"
+SOURCE = "xla/backends/gpu/transforms/gemm_fusion.cc"
+PROFIT_SOURCE = "xla/service/gpu/triton_tiling_propagation.cc"
+
+_LOOP_TYPES = frozenset({"f16", "f32", "bf16"})
+_LOOP_ALGORITHMS = frozenset({None, "dot_bf16_bf16_f32", "dot_f32_f32_f32"})
+
+
+class Neighbour(Enum):
+    """What a candidate for a fusion is to it."""
+
+    OPERAND = "operand"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class GemmState:
+    """What a run of the pass knows: the device, the flag xla_gpu_gemm_rewrite_size_threshold, and
+    what Triton can compute."""
+
+    device: Device
+    size_threshold: int = 100
+    triton: TritonVersion = TRITON_0_12
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """``instruction`` may go into a fusion: one that it reads as ``reader``'s operand, or, where it
+    is an operand itself, one that reads it (``reader`` is that fusion then).
+
+    ``original`` is what it is in the module that is compiled.
+    """
+
+    neighbour: Neighbour
+    instruction: MutableInstruction
+    original: MutableInstruction
+    reader: MutableInstruction | None
+
+    def takes_broadcast(self, broadcast: MutableInstruction) -> bool:
+        """Whether a broadcast that it reads could go into the fusion after it."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class DotRule(Rule):
+    """A rule about a dot, whatever is around it."""
+
+    @abstractmethod
+    def check(self, dot: MutableInstruction, state: GemmState) -> Decision | None:
+        """A refusal, or None where the rule has nothing against a fusion of the dot."""
+
+
+AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class AroundRule(Rule, Generic[AnyCandidate]):
+    """A rule about what is around the fusion as it has become."""
+
+    neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND, Neighbour.USER)
+
+    @abstractmethod
+    def check(self, candidate: AnyCandidate, state: GemmState) -> Decision | None:
+        """A refusal, or None where the rule has nothing against the candidate."""
+
+
+def find_refusal(rules: Iterable[Rule], candidate: Candidate, state: GemmState) -> Decision | None:
+    """That of the first rule that has something against the candidate."""
+    for rule in rules:
+        if isinstance(rule, AroundRule) and candidate.neighbour in rule.neighbours:
+            decision = rule.check(candidate, state)
+            if decision is not None:
+                return decision
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class GemmSize(DotRule):
+    id: ClassVar = "gemm-size"
+    title: ClassVar = "the matrix multiplication is small"
+    what: ClassVar = (
+        "The rows and columns of the result, of one matrix of a batch, times the elements that are "
+        "summed up for each are fewer than --xla_gpu_gemm_rewrite_size_threshold, and its type is "
+        "f16, bf16 or f32, with an algorithm that a plain loop can follow."
+    )
+    why: ClassVar = "A loop can be fused with more, and a library or Triton would not be faster."
+    lever: ClassVar = "XLA_FLAGS=--xla_gpu_gemm_rewrite_size_threshold=0 gives all dots to Triton"
+    source: ClassVar = "xla/service/gpu/matmul_utils.cc, IsMatrixMultiplicationTooSmallForRewriting"
+
+    def check(self, dot: MutableInstruction, state: GemmState) -> Decision | None:
+        lhs, rhs = (sizes(operand.shape) for operand in dot.operands)
+        batch = prod(lhs[each] for each in dot.attribute("lhs_batch_dims") or ())
+        size = (prod(lhs) + prod(rhs)) // batch if batch else 0
+        if (
+            size >= state.size_threshold
+            or dot.shape.element_type not in _LOOP_TYPES
+            or dot.attributes.get("algorithm") not in _LOOP_ALGORITHMS
+        ):
+            return None
+        return self.refuse(size=size, threshold=state.size_threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class GemmSupport(DotRule):
+    id: ClassVar = "gf-dot-support"
+    title: ClassVar = "Triton cannot compute this matrix multiplication"
+    what: ClassVar = (
+        "The types of the operands and of the result, the algorithm, or the number of dimensions "
+        "that are summed up (exactly one) are none that the emitter for Triton knows."
+    )
+    why: ClassVar = "The fusion would be a kernel written by Triton."
+    lever: ClassVar = "convert the operands to f32, bf16 or f16, or to s8 with a result of s32"
+    source: ClassVar = "xla/backends/gpu/codegen/triton/support.cc, IsTritonSupportedDot"
+    is_legality: ClassVar = True
+
+    def check(self, dot: MutableInstruction, state: GemmState) -> Decision | None:
+        problem = unsupported_dot(dot, state.device, state.triton)
+        return None if problem is None else self.refuse(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class GemmPower(AroundRule[Candidate]):
+    id: ClassVar = "gf-power"
+    neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND,)
+    title: ClassVar = "a power that others read too"
+    what: ClassVar = "The candidate is a power with more than one user."
+    why: ClassVar = "It is expensive, and would be computed in the kernel and beside it."
+    source: ClassVar = SOURCE
+    message: ClassVar = "Not fusing power op with multiple users."
+
+    def check(self, candidate: Candidate, state: GemmState) -> Decision | None:
+        original = candidate.original
+        if original.opcode != "power" or len(original.users) <= 1:
+            return None
+        return self.refuse(users=len(original.users))
+
+
+@dataclass(frozen=True, slots=True)
+class GemmInputWorth(AroundRule[Candidate]):
+    id: ClassVar = "gf-input-worth"
+    neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND,)
+    title: ClassVar = "fusing it into the matrix multiplication saves nothing"
+    what: ClassVar = (
+        "The operand reads more bytes than it writes, beyond the tolerance, and is not one of: an "
+        "operation on two operands one of which is a broadcast of a parameter or constant; with no "
+        "other user, one of parameters or constants that nothing else reads, a slice of a "
+        "parameter or constant, or a slice of what others read too and is cheap."
+    )
+    why: ClassVar = "The kernel reads its operands several times, so more would be read."
+    lever: ClassVar = (
+        "let it read less: combine what it reads before, or broadcast the smaller operand in it"
+    )
+    source: ClassVar = f"{PROFIT_SOURCE}, IsInputWorthFusing"
+    message: ClassVar = "Not obviously profitable to fuse as input."
+
+    tolerance: int = 1024
+
+    def check(self, candidate: Candidate, state: GemmState) -> Decision | None:
+        original = candidate.original
+        if reads_broadcast(original, candidate) or self.is_worth(original):
+            return None
+        return self.refuse(added_bytes=added_bytes(original) or 0, tolerance=self.tolerance)
+
+    def is_worth(self, instruction: MutableInstruction) -> bool:
+        added = added_bytes(instruction)
+        if added is None:
+            return False
+        if added <= self.tolerance:
+            return True
+        if len(instruction.users) > 1 or instruction.opcode == "multiply":
+            return False
+        if instruction.opcode == "slice" and (
+            _reads_given(instruction) or self._takes_part(instruction)
+        ):
+            return True
+        return _reads_given(instruction) and all(
+            len(operand.users) <= 1 for operand in instruction.operands
+        )
+
+    def _takes_part(self, slice_: MutableInstruction) -> bool:
+        """Whether others read what a slice takes a part of, not all of them parts of that size,
+        and that is cheap."""
+        operand = slice_.operands[0]
+        while operand.opcode in ("bitcast", "transpose", "reshape") and len(operand.users) == 1:
+            operand = operand.operands[0]
+        users = list(operand.users)
+        if len(users) <= 1 or all(
+            user.opcode == "slice" and sizes(user.shape) == sizes(slice_.shape) for user in users
+        ):
+            return False
+        return self.is_cheap(operand)
+
+    def is_cheap(self, instruction: MutableInstruction) -> bool:
+        """Whether to compute it for several readers costs little."""
+        return (
+            instruction.opcode in ("parameter", "constant")
+            or is_elementwise(instruction)
+            or all(user.opcode == "slice" for user in instruction.users)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GemmOtherInputs(AroundRule[Candidate]):
+    id: ClassVar = "gf-other-inputs"
+    neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.USER,)
+    title: ClassVar = "what reads the dot reads something else too"
+    what: ClassVar = (
+        "The user reads, beside the result of the dot, something else than a parameter, a "
+        "broadcast of one, or a broadcast of a scalar; from jaxlib 0.12 on, whatever Triton cannot "
+        "compute, and so never gets into such a fusion, counts as a parameter. The result of the "
+        "dot itself, read again, counts as something else."
+    )
+    why: ClassVar = "What it costs to compute that in the kernel is not known."
+    lever: ClassVar = "apply what is computed elsewhere in a step of its own, after the dot's"
+    source: ClassVar = f"{PROFIT_SOURCE}, GetPropagatedDimOrdersAndRequirementsIfProfitablyFusible"
+    message: ClassVar = "Has multiple inputs - not properly analyzed yet."
+
+    def check(self, candidate: Candidate, state: GemmState) -> Decision | None:
+        if candidate.reader is None:
+            return None
+        operands = candidate.instruction.operands
+        slot = operands.index(candidate.reader)
+        for operand in (*operands[:slot], *operands[slot + 1 :]):
+            given = operand
+            if operand.opcode == "broadcast":
+                given = operand.operands[0]
+                if not given.shape.rank:
+                    continue
+            if not _is_effective_parameter(given):
+                return self.refuse(operand=operand.name)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class GemmOutputWorth(AroundRule[Candidate]):
+    id: ClassVar = "gf-output-worth"
+    neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.USER,)
+    title: ClassVar = "fusing the matrix multiplication into it saves nothing"
+    what: ClassVar = (
+        "The user writes more bytes than it reads, beyond the tolerance, and there is something "
+        "behind it into which it could be fused instead."
+    )
+    why: ClassVar = "The kernel would write more than it does now."
+    lever: ClassVar = "widen the result (a broadcast, a wider type) at the very end"
+    source: ClassVar = f"{PROFIT_SOURCE}, IsOutputWorthFusing"
+    message: ClassVar = "Not obviously profitable to fuse as output."
+
+    tolerance: int = 1024
+
+    def check(self, candidate: Candidate, state: GemmState) -> Decision | None:
+        original = candidate.original
+        added = added_bytes(original)
+        if added is not None and (_ends_there(original) or added >= -self.tolerance):
+            return None
+        return self.refuse(added_bytes=added or 0, tolerance=self.tolerance)
+
+
+def added_bytes(instruction: MutableInstruction) -> int | None:
+    """How many bytes more it reads than it writes; None with tuples (InputMinusOutputBytes)."""
+    if any(operand.shape.is_tuple for operand in instruction.operands):
+        return None
+    read = sum(operand.shape.byte_size for operand in instruction.operands)
+    return read - instruction.shape.byte_size
+
+
+def reads_broadcast(instruction: MutableInstruction, candidate: Candidate | None = None) -> bool:
+    """Whether it is elementwise and one of its two operands a broadcast of what is given.
+
+    Source: IsBinaryElementwiseOfBroadcastParamOrConst.
+    """
+    return (
+        len(instruction.operands) == 2
+        and is_elementwise(instruction)
+        and any(
+            operand.opcode == "broadcast"
+            and operand.operands[0].opcode in ("parameter", "constant")
+            and (candidate is None or candidate.takes_broadcast(operand))
+            for operand in instruction.operands
+        )
+    )
+
+
+def added_parameters(instruction: MutableInstruction) -> int:
+    """How many parameters more a fusion has with it. Source: NumAddedParameters."""
+    return len(instruction.operands) - 1
+
+
+def _reads_given(instruction: MutableInstruction) -> bool:
+    return all(operand.opcode in ("parameter", "constant") for operand in instruction.operands)
+
+
+def _ends_there(instruction: MutableInstruction) -> bool:
+    """Whether it has no user into which it could be fused (CanNotBeFusedIntoAUser)."""
+    if instruction.is_root:
+        return True
+    users = list(instruction.users)
+    return len(users) == 1 and users[0].is_root and users[0].opcode == "tuple"
+
+
+def _is_effective_parameter(instruction: MutableInstruction) -> bool:
+    while instruction.opcode in ("bitcast", "get-tuple-element"):
+        instruction = instruction.operands[0]
+    return instruction.opcode == "parameter"

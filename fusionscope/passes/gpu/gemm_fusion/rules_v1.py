@@ -1,0 +1,228 @@
+"""The rules of the pass that makes fusions for Triton of matrix multiplications, as it is without
+xla_gpu_experimental_gemm_fusion_v2, which is the default up to jaxlib 0.11.
+
+Source of all: xla/service/gpu/triton_tiling_propagation.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.dump.device import CudaCapability, Device
+from fusionscope.graph.layouts import minor_to_major, sizes
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_elementwise
+from fusionscope.passes.gpu.gemm_fusion.dimension_order import (
+    FOLLOWING,
+    FOLLOWING_0_10,
+    DimensionOrder,
+    DotSide,
+    Following,
+    Propagated,
+    is_known_elementwise,
+    propagate,
+)
+from fusionscope.passes.gpu.gemm_fusion.rules import (
+    PASS_NAME,
+    PROFIT_SOURCE,
+    AroundRule,
+    Candidate,
+    GemmInputWorth,
+    GemmOtherInputs,
+    GemmOutputWorth,
+    GemmPower,
+    GemmSize,
+    GemmState,
+    GemmSupport,
+    Neighbour,
+)
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+
+_SOURCE = f"{PROFIT_SOURCE}, GetPropagatedDimOrdersAndRequirementsIfProfitablyFusible"
+_TYPES = frozenset({"f16", "f32", "bf16", "f8e5m2", "pred", "s8", "s16", "s32"})
+_MOVES = frozenset({"broadcast", "concatenate", "reshape", "slice", "transpose"})
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedCandidate(Candidate):
+    """``order`` says where the dimensions of the dot lie in its result or, where it is a user of
+    the fusion, in what it reads of that."""
+
+    order: DimensionOrder
+    side: DotSide
+
+    def propagated(self) -> Propagated | str:
+        """Where they lie on its other side, or the compiler's message."""
+        is_operand = self.neighbour is Neighbour.OPERAND
+        return propagate(self.original, self.order, self.side, up=is_operand)
+
+    def takes_broadcast(self, broadcast: MutableInstruction) -> bool:
+        found = self.propagated()
+        if isinstance(found, str):
+            return False
+        order = found.orders[broadcast]
+        return not isinstance(propagate(broadcast, order, self.side, up=True), str)
+
+
+@dataclass(frozen=True, slots=True)
+class SideParameters(Rule):
+    id: ClassVar = "gf-side-parameters"
+    title: ClassVar = "one side of the dot reads many arrays"
+    what: ClassVar = (
+        "With what the operand reads, the fusion would have more parameters than the limit from "
+        "which that operand of the dot is computed."
+    )
+    why: ClassVar = "Each array that is read takes registers and memory on the chip."
+    lever: ClassVar = "combine arrays before the matrix multiplication"
+    source: ClassVar = "xla/backends/gpu/transforms/gemm_fusion.cc, BuildFusionPlanTowardOperands"
+
+    limit: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedOpcode(AroundRule[OrderedCandidate]):
+    id: ClassVar = "gf-opcode"
+    title: ClassVar = "fusions of dots do not have such operations"
+    what: ClassVar = "The candidate is a reduction, a pad, a dynamic-slice or a tuple."
+    why: ClassVar = "The emitter of such fusions has no code for it."
+    source: ClassVar = _SOURCE
+    is_legality: ClassVar = True
+
+    def check(self, candidate: OrderedCandidate, state: GemmState) -> Decision | None:
+        opcode = candidate.instruction.opcode
+        if opcode == "dynamic-slice" and candidate.neighbour is Neighbour.OPERAND:
+            return self.refuse("Not fusing dynamic slice: ")
+        if opcode in ("get-tuple-element", "tuple"):
+            return self.refuse("Unsupported instruction.")
+        if opcode in ("all-reduce", "reduce"):
+            return self.refuse("Reductions are not fused yet.")
+        return self.refuse("Pads are not fused yet.") if opcode == "pad" else None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedPower(GemmPower):
+    neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND, Neighbour.USER)
+    message: ClassVar = (
+        "Not fusing power with multiple users because it may result in expensive op duplication."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedSupport(AroundRule[OrderedCandidate]):
+    id: ClassVar = "gf-operation"
+    title: ClassVar = "the emitter for dots does not know it"
+    what: ClassVar = (
+        "The candidate has an opcode or an element type that the emitter does not know: types are "
+        "pred, s8, s16, s32, f16, bf16, f32, f8e5m2 and, from Hopper on, f8e4m3fn. Or it is a "
+        "dynamic-slice of another dimension than the outermost one, or at numbers of another type "
+        "than s8, s16 or s32."
+    )
+    why: ClassVar = "The fusion would be a kernel written by Triton."
+    lever: ClassVar = "convert the operands to f32, bf16 or f16"
+    source: ClassVar = (
+        "xla/backends/gpu/codegen/triton/support_legacy.cc, IsTritonSupportedInstruction"
+    )
+    is_legality: ClassVar = True
+
+    def check(self, candidate: OrderedCandidate, state: GemmState) -> Decision | None:
+        problem = self._problem(candidate.instruction, state.device)
+        return None if problem is None else self.refuse(problem)
+
+    def _problem(self, instruction: MutableInstruction, device: Device) -> str | None:
+        opcode, shape = instruction.opcode, instruction.shape
+        if is_elementwise(instruction):
+            if not _is_known(shape.element_type, device):
+                return "Unsupported output data type."
+            if not all(
+                (opcode == "convert" and operand.shape.element_type == "s4")
+                or _is_known(operand.shape.element_type, device)
+                for operand in instruction.operands
+            ):
+                return "Unsupported input data type."
+            if opcode == "constant" or is_known_elementwise(instruction):
+                return None
+            return "Unsupported elementwise operation."
+        if opcode == "bitcast":
+            same = shape.element_type == instruction.operands[0].shape.element_type
+            return None if same else "Bitcast-convert is not supported"
+        if opcode == "dynamic-slice":
+            return _problem_of_dynamic_slice(instruction)
+        return None if opcode == "dot" or opcode in _MOVES else "Unsupported opcode."
+
+
+def _problem_of_dynamic_slice(instruction: MutableInstruction) -> str | None:
+    """Source: IsTritonSupportedDynamicSlice."""
+    source, *starts = instruction.operands
+    if any(start.shape.element_type not in ("s8", "s16", "s32") for start in starts):
+        return "Dynamic slice is only supported with S8, S16, or S32 indices."
+    extents, kept = sizes(source.shape), sizes(instruction.shape)
+    if any(kept[place] != extents[place] for place in minor_to_major(source.shape)[:-1]):
+        return "Unsupported dynamic slice on non-major-most dimension."
+    return None
+
+
+def _is_known(element_type: str, device: Device) -> bool:
+    if element_type == "f8e4m3fn":
+        capability = device.capability
+        return isinstance(capability, CudaCapability) and capability.major >= 9
+    return element_type in _TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedDimensions(AroundRule[OrderedCandidate]):
+    id: ClassVar = "gf-dimensions"
+    title: ClassVar = "dimensions of the dot out of order"
+    what: ClassVar = (
+        "On the other side of the candidate, a dimension of the dot would lie in memory in two "
+        "parts (the rows of a dot without a batch may, in the same parts everywhere), in another "
+        "order, or sliced; or it cannot be told where they lie."
+    )
+    why: ClassVar = "Each dimension is read with one stride, in tiles."
+    lever: ClassVar = "keep the dimensions of the dot whole and in order around it"
+    source: ClassVar = f"{PROFIT_SOURCE}, GetPropagatedDimOrders, GetRequirementsIfSupportedOrder"
+    is_legality: ClassVar = True
+
+    following: Following = FOLLOWING
+
+    def check(self, candidate: OrderedCandidate, state: GemmState) -> Decision | None:
+        found = candidate.propagated()
+        return self.refuse(found) if isinstance(found, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OlderInputWorth(GemmInputWorth):
+    what: ClassVar = (
+        "The operand reads more bytes than it writes, beyond the tolerance, and is not one of: an "
+        "operation on two operands one of which is a broadcast of a parameter or constant; with no "
+        "other user, one of parameters or constants that nothing else reads, a slice of a "
+        "parameter or constant, or a slice of what others read too."
+    )
+
+    def is_cheap(self, instruction: MutableInstruction) -> bool:
+        return True
+
+
+GPU_GEMM_V1: RuleBook[Rule] = RuleBook(
+    "gpu-gemm-v1",
+    PASS_NAME,
+    "gpu",
+    ("0.11.2",),
+    (
+        GemmSize(),
+        GemmSupport(),
+        SideParameters(),
+        OrderedOpcode(),
+        OrderedPower(),
+        OrderedSupport(),
+        OrderedDimensions(),
+        GemmInputWorth(),
+        GemmOtherInputs(),
+        GemmOutputWorth(),
+    ),
+)
+GPU_GEMM_V1_0_10 = (
+    GPU_GEMM_V1.renamed("gpu-gemm-v1-0.10", ("0.10.2",))
+    .with_rule(OrderedDimensions(FOLLOWING_0_10))
+    .with_rule(OlderInputWorth())
+)

@@ -1,0 +1,434 @@
+"""The rules of the pass that makes fusions for Triton of matrix multiplications, as it is with
+xla_gpu_experimental_gemm_fusion_v2, which is the default from jaxlib 0.12 on.
+
+The rules of jaxlib 0.12 go beyond the sources that we have; what they add was found out from what
+that compiler decides, and from its log.
+
+Source of all: xla/backends/gpu/transforms/gemm_fusion.cc.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fusionscope.gpu.body import FusionBody
+from fusionscope.gpu.cost.coalescing import transposes_minor_dimension
+from fusionscope.gpu.triton_support import unsupported
+from fusionscope.graph.layouts import sizes
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_elementwise, is_fusible
+from fusionscope.hlo.shape import Shape
+from fusionscope.passes.gpu.gemm_fusion.rules import (
+    PASS_NAME,
+    SOURCE,
+    AroundRule,
+    Candidate,
+    GemmInputWorth,
+    GemmOtherInputs,
+    GemmOutputWorth,
+    GemmPower,
+    GemmSize,
+    GemmState,
+    GemmSupport,
+    Neighbour,
+    added_parameters,
+    reads_broadcast,
+)
+from fusionscope.passes.gpu.gemm_fusion.shape_tracker import ShapeTracker
+from fusionscope.passes.gpu.gemm_fusion.tiling import TiledDot, blocks_of
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+
+_VIEWS = frozenset({"bitcast", "reshape"})
+_TRANSPOSE_LEVER = "transpose it in a step of its own, or keep the dot's dimensions in order"
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """How the elements of an instruction come to be those of an operand of the dot, or of what is
+    computed into it: ``contracting``, ``batch`` and ``free`` are the dimensions of the tracker's
+    result that are these for the dot. ``slot`` is the place of the operand."""
+
+    tracker: ShapeTracker
+    slot: int
+    contracting: tuple[int, ...]
+    batch: tuple[int, ...]
+    free: tuple[int, ...]
+
+    @staticmethod
+    def of_operand(dot: MutableInstruction, slot: int) -> Tracked:
+        side = ("lhs", "rhs")[slot]
+        shape = dot.operands[slot].shape
+        contracting: tuple[int, ...] = dot.attribute(f"{side}_contracting_dims")
+        batch: tuple[int, ...] = dot.attribute(f"{side}_batch_dims") or ()
+        free = tuple(
+            place for place in range(shape.rank) if place not in contracting and place not in batch
+        )
+        return Tracked(ShapeTracker.unchanged(shape), slot, contracting, batch, free)
+
+    def through(self, user: MutableInstruction, operand: MutableInstruction) -> Tracked | None:
+        """For an operand of ``user``, which this is about; None where that is not known.
+
+        Source: ComputeCandidateTracker; broadcasts since jaxlib 0.12.
+        """
+        if is_elementwise(user):
+            tracker = self.tracker.with_element_type(operand.shape.element_type)
+            return replace(self, tracker=tracker)
+        found = self.tracker.after(user)
+        if found is not None:
+            return replace(self, tracker=found)
+        if user.opcode == "broadcast":
+            return self._before_broadcast(user)
+        if user.opcode in ("concatenate", "slice") and self.tracker.is_unchanged:
+            return replace(self, tracker=ShapeTracker.unchanged(operand.shape))
+        return None
+
+    def _before_broadcast(self, broadcast: MutableInstruction) -> Tracked | None:
+        """Only the dimensions that the operand has are looked at from here on."""
+        kept: tuple[int, ...] = broadcast.attribute("dimensions")
+        inverted = self.tracker.inverted()
+        found: list[tuple[int, ...]] = []
+        for dimensions in (self.contracting, self.batch, self.free):
+            mapped = inverted.mapped(dimensions)
+            if mapped is None:
+                return None
+            found.append(tuple(kept.index(each) for each in mapped if each in kept))
+        tracker = ShapeTracker.unchanged(broadcast.operands[0].shape)
+        return Tracked(tracker, self.slot, *found)
+
+
+@dataclass(frozen=True, slots=True)
+class TileCandidate(Candidate):
+    """In the search space around a dot: ``before`` is how an operand gets to the dot, ``after`` how
+    the dot gets to its user, None where that is not known."""
+
+    fusion: MutableInstruction
+    before: Tracked | None = None
+    after: ShapeTracker | None = None
+
+    @property
+    def dot(self) -> MutableInstruction:
+        """That in the fusion."""
+        return next(each for each in self.fusion.fused.instructions if each.opcode == "dot")
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceRule(Rule):
+    """A rule about what can be in the fusion of any dot."""
+
+    @abstractmethod
+    def check(self, instruction: MutableInstruction, state: GemmState) -> Decision | None:
+        """A refusal, or None where the rule has nothing against the instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemmFusible(SpaceRule):
+    id: ClassVar = "gf-fusible"
+    title: ClassVar = "it cannot be fused with a dot"
+    what: ClassVar = (
+        "It is another dot, a parameter, has side effects, or calls a computation, as reductions, "
+        "fusions, sorts and control flow do."
+    )
+    why: ClassVar = "The emitter of such fusions has no code for it."
+    lever: ClassVar = None
+    source: ClassVar = f"{SOURCE}, AllowedInGemmFusion"
+    is_legality: ClassVar = True
+
+    def check(self, instruction: MutableInstruction, state: GemmState) -> Decision | None:
+        if is_fusible(instruction) and not instruction.called and instruction.opcode != "dot":
+            return None
+        return self.refuse(opcode=instruction.opcode)
+
+
+@dataclass(frozen=True, slots=True)
+class GemmTriton(SpaceRule):
+    id: ClassVar = "gf-triton-support"
+    title: ClassVar = "Triton cannot compute it"
+    what: ClassVar = (
+        "It has an opcode or an element type that the emitter for Triton does not know, or, as a "
+        "concatenate, operands that are no multiples of 64 elements."
+    )
+    why: ClassVar = "The fusion would be a kernel written by Triton."
+    lever: ClassVar = "convert the operands to f32, bf16 or f16"
+    source: ClassVar = "xla/backends/gpu/codegen/triton/support.cc, IsTritonSupportedInstruction"
+    is_legality: ClassVar = True
+
+    def check(self, instruction: MutableInstruction, state: GemmState) -> Decision | None:
+        problem = unsupported(instruction, state.device, state.triton)
+        return None if problem is None else self.refuse(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class GemmParameters(AroundRule[TileCandidate]):
+    id: ClassVar = "gf-parameters"
+    neighbours: ClassVar = (Neighbour.OPERAND,)
+    title: ClassVar = "the fusion would read too many arrays"
+    what: ClassVar = (
+        "With what the operand reads, the fusion would have more parameters than the limit."
+    )
+    why: ClassVar = "Each array that is read takes registers and memory on the chip."
+    lever: ClassVar = "combine arrays before the matrix multiplication"
+    source: ClassVar = f"{SOURCE}, ShouldFuseOperand"
+    message: ClassVar = "Too many parameters."
+
+    limit: int = 8
+
+    def check(self, candidate: TileCandidate, state: GemmState) -> Decision | None:
+        count = len(candidate.fusion.operands) + added_parameters(candidate.instruction)
+        return self.refuse(parameters=count, limit=self.limit) if count > self.limit else None
+
+
+@dataclass(frozen=True, slots=True)
+class GemmConcatenate(AroundRule[TileCandidate]):
+    id: ClassVar = "gf-concatenate"
+    title: ClassVar = "its parts are no parts of the dot"
+    what: ClassVar = (
+        "The user is a concatenate; or the operand is one, and the dimension in which it lays its "
+        "parts side by side is not exactly one of the dot's, or one that is summed up, or a part "
+        "is no multiple of the given number of elements."
+    )
+    why: ClassVar = "Each tile of the kernel is read from one of the parts."
+    lever: ClassVar = (
+        "concatenate along rows or columns of the dot, with parts of multiples of 64 elements; or "
+        "multiply the parts separately and add the results"
+    )
+    source: ClassVar = "jaxlib 0.12"
+
+    multiple: int = 64
+
+    def check(self, candidate: TileCandidate, state: GemmState) -> Decision | None:
+        if candidate.original.opcode != "concatenate":
+            return None
+        if candidate.neighbour is Neighbour.USER:
+            return self.refuse("Not fusing concatenate into epilogue.")
+        place = candidate.instruction.attribute("dimensions")[0]
+        before = candidate.before
+        if before is None:
+            return self.refuse("No shape tracker found for concatenate.")
+        mapped = before.tracker.mapped((place,))
+        if mapped is None or len(mapped) != 1:
+            return self.refuse("Failed to map concat dimension to dot operand dimension.")
+        if mapped[0] in before.contracting:
+            return self.refuse("Not fusing concatenate along contracting dimension.")
+        for operand in candidate.instruction.operands:
+            extent = sizes(operand.shape)[place]
+            if extent % self.multiple:
+                message = "At least one operand of concatenation cannot be perfectly tiled."
+                return self.refuse(message, elements=extent, multiple=self.multiple)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class GemmTranspose(AroundRule[TileCandidate]):
+    id: ClassVar = "gf-transpose"
+    neighbours: ClassVar = (Neighbour.OPERAND,)
+    title: ClassVar = "a transpose takes the dot's dimensions apart"
+    what: ClassVar = (
+        "The operand is a transpose, and it is not known how the dot reads it; or, of what it "
+        "reads: the dimension that is summed up, or that of the batch, is not in one piece; or, "
+        "for the right operand, its own dimension is not in order, and does not end with elements "
+        "of multiples of the given number of bits."
+    )
+    why: ClassVar = "A tile would be read from many places in memory."
+    lever: ClassVar = _TRANSPOSE_LEVER
+    source: ClassVar = f"{SOURCE}, ShouldFuseTranspose, and jaxlib 0.12"
+
+    bits: int = 128
+
+    def check(self, candidate: TileCandidate, state: GemmState) -> Decision | None:
+        if candidate.original.opcode != "transpose":
+            return None
+        before = candidate.before
+        if before is None:
+            return self.refuse("No shape tracker found for transpose.")
+        tracker = before.tracker.after(candidate.instruction)
+        if tracker is None:
+            return self.refuse("Failed to prepend transpose to tracker.")
+        inverted = tracker.inverted()
+        if not inverted.maps_to_one_stride(before.contracting):
+            return self.refuse("Contracting dimension has non-contiguous section.")
+        if not inverted.maps_to_one_section(before.batch):
+            return self.refuse("Batch dimension splits other dimensions.")
+        if (
+            before.slot == 1
+            and not inverted.maps_to_one_stride(before.free)
+            and not self._reads_vectors(
+                candidate.instruction.operands[0].shape, inverted.mapped(before.free)
+            )
+        ):
+            return self.refuse("Non-contracting RHS dimension has non-contiguous section.")
+        return None
+
+    def _reads_vectors(self, shape: Shape, dimensions: list[int] | None) -> bool:
+        last = shape.rank - 1
+        size = sizes(shape)[last] * shape.bits
+        return dimensions is not None and last in dimensions and size % self.bits == 0
+
+
+@dataclass(frozen=True, slots=True)
+class GemmTransposeBefore(AroundRule[TileCandidate]):
+    id: ClassVar = "gf-transpose-before"
+    neighbours: ClassVar = (Neighbour.OPERAND,)
+    title: ClassVar = "a transpose that its producer can do"
+    what: ClassVar = (
+        "The operand is a transpose within a dimension that is not summed up, which leaves the "
+        "contiguous dimension as it is, and what it reads is an elementwise operation that nothing "
+        "else reads and that is not worth fusing into the dot."
+    )
+    why: ClassVar = "The kernel of that operation can write its result in the other order for free."
+    source: ClassVar = "jaxlib 0.12"
+    message: ClassVar = (
+        "Transpose within a non-contracting dimension can be fused into its producer instead."
+    )
+
+    def check(self, candidate: TileCandidate, state: GemmState) -> Decision | None:
+        before = candidate.before
+        if candidate.original.opcode != "transpose" or before is None:
+            return None
+        tracker = before.tracker.after(candidate.instruction)
+        if (
+            tracker is None
+            or tracker.inverted().maps_to_one_stride(before.free)
+            or transposes_minor_dimension(candidate.instruction)
+        ):
+            return None
+        producer = candidate.original.operands[0]
+        while producer.opcode in _VIEWS and len(producer.users) == 1:
+            producer = producer.operands[0]
+        if (
+            is_elementwise(producer)
+            and len(producer.users) == 1
+            and not reads_broadcast(producer)
+            and not GemmInputWorth().is_worth(producer)
+        ):
+            return self.refuse(producer=producer.name)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class GemmTransposeBehind(AroundRule[TileCandidate]):
+    id: ClassVar = "gf-transpose-behind"
+    neighbours: ClassVar = (Neighbour.USER,)
+    title: ClassVar = "a transpose of what the matrix multiplication computes"
+    what: ClassVar = (
+        "The user is a transpose, and it is not known how it reads the dot, or a dimension of the "
+        "dot is not in one piece in its result; or it transposes within rows or columns of the dot "
+        "and leaves the contiguous dimension as it is, and an elementwise operation or a "
+        "concatenate alone reads it, which can do that."
+    )
+    why: ClassVar = (
+        "A tile would be written to many places in memory; and the kernel of what reads it can "
+        "read it in the other order for free."
+    )
+    lever: ClassVar = _TRANSPOSE_LEVER
+    source: ClassVar = "jaxlib 0.12"
+    message: ClassVar = "Dimension has non-contiguous section."
+
+    def check(self, candidate: TileCandidate, state: GemmState) -> Decision | None:
+        if candidate.original.opcode != "transpose":
+            return None
+        if candidate.after is None:
+            return self.refuse("No shape tracker found for transpose user.")
+        tracker = candidate.after.then(candidate.instruction)
+        if tracker is None:
+            return self.refuse("Failed to append transpose to tracker.")
+        dimensions = [(place,) for place in range(len(tracker.source))]
+        if not all(map(tracker.maps_to_one_section, dimensions)):
+            return self.refuse()
+        batch = len(candidate.dot.attribute("lhs_batch_dims") or ())
+        if (
+            not all(map(tracker.maps_to_one_stride, dimensions[batch:]))
+            and not transposes_minor_dimension(candidate.instruction)
+            and _fits_behind(candidate.original)
+        ):
+            return self.refuse(
+                "Transpose within a non-contracting dimension can be fused into its user instead."
+            )
+        return None
+
+
+def _fits_behind(transpose: MutableInstruction) -> bool:
+    reader = transpose
+    while len(reader.users) == 1:
+        reader = next(iter(reader.users))
+        if reader.opcode not in _VIEWS:
+            return reader.opcode == "concatenate" or is_elementwise(reader)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class GemmTiling(AroundRule[TileCandidate]):
+    id: ClassVar = "gf-tiling"
+    title: ClassVar = "the dot and it have no common tiles"
+    what: ClassVar = (
+        "With the candidate, the tiles of some instruction cannot be told from those of the "
+        "result: most often a reshape makes several dimensions of several others."
+    )
+    why: ClassVar = "A kernel of Triton computes one tile of the result from tiles of its operands."
+    lever: ClassVar = "reshape so that each dimension is split or merged, not both"
+    source: ClassVar = f"{SOURCE}, CanTile"
+    message: ClassVar = (
+        "Fusion is not tileable with experimental tiling: Unsupported reshape (kGeneric)."
+    )
+    is_legality: ClassVar = True
+
+    def check(self, candidate: TileCandidate, state: GemmState) -> Decision | None:
+        return None if _tiled(candidate).is_tileable else self.refuse()
+
+
+@dataclass(frozen=True, slots=True)
+class GemmBlocks(AroundRule[TileCandidate]):
+    id: ClassVar = "gf-blocks"
+    title: ClassVar = "no tiles that Triton would try fit"
+    what: ClassVar = (
+        "For none of the block sizes with which Triton begins on the device (all of them powers of "
+        "two) are the tiles of all instructions in one piece: most often as a reshape takes a "
+        "dimension apart into numbers of elements that are not."
+    )
+    why: ClassVar = "Such a fusion would fail when it is compiled."
+    lever: ClassVar = "pad dimensions to powers of two, or to multiples of the larger ones"
+    source: ClassVar = (
+        "xla/backends/gpu/transforms/convert_triton_gemm_config.cc, "
+        "FindBlockLevelParametersWithTilingSpace, called since jaxlib 0.12"
+    )
+    message: ClassVar = "None of the default Triton configs can be used to tile the fusion."
+    is_legality: ClassVar = True
+
+    def check(self, candidate: TileCandidate, state: GemmState) -> Decision | None:
+        known = blocks_of(state.device)
+        if known is None or any(map(_tiled(candidate).fits, known)):
+            return None
+        return self.refuse()
+
+
+def _tiled(candidate: TileCandidate) -> TiledDot:
+    ends = (candidate.instruction, candidate.fusion)
+    if candidate.neighbour is Neighbour.USER:
+        ends = ends[::-1]
+    return TiledDot(FusionBody(*ends), candidate.dot)
+
+
+GPU_GEMM_V2: RuleBook[Rule] = RuleBook(
+    "gpu-gemm-v2",
+    PASS_NAME,
+    "gpu",
+    ("0.12.0.1",),
+    (
+        GemmSize(),
+        GemmSupport(),
+        GemmFusible(),
+        GemmTriton(),
+        GemmParameters(),
+        GemmPower(),
+        GemmConcatenate(),
+        GemmTranspose(),
+        GemmTransposeBefore(),
+        GemmTransposeBehind(),
+        GemmInputWorth(),
+        GemmOtherInputs(),
+        GemmOutputWorth(),
+        GemmTiling(),
+        GemmBlocks(),
+    ),
+)

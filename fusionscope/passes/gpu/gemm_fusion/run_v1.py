@@ -1,0 +1,227 @@
+"""Fusions of matrix multiplications that grow as long as the dot's dimensions lie in order.
+
+Source: xla/backends/gpu/transforms/gemm_fusion.cc, without xla_gpu_experimental_gemm_fusion_v2.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.passes.gpu.gemm_fusion.dimension_order import (
+    FOLLOWING,
+    NO_SPLIT,
+    DimensionOrder,
+    DotSide,
+    Iteration,
+    Propagated,
+    combine_splits,
+    propagate,
+)
+from fusionscope.passes.gpu.gemm_fusion.rules import (
+    GemmState,
+    Neighbour,
+    added_parameters,
+    find_refusal,
+)
+from fusionscope.passes.gpu.gemm_fusion.rules_v1 import (
+    OrderedCandidate,
+    OrderedDimensions,
+    SideParameters,
+)
+from fusionscope.passes.gpu.gemm_fusion.run import (
+    Asked,
+    GemmFusion,
+    Grown,
+    add_gemm_fusion,
+    copy_with,
+)
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+
+
+class GemmFusionV1(GemmFusion):
+    def _grow(self, dot: MutableInstruction, name: str) -> Grown | Decision:
+        growth = _Growth(self.book, self.state, dot, name)
+        output = growth.fuse()
+        fusion = add_gemm_fusion(dot, name, growth.fused, growth.inputs)
+        return Grown(fusion, output, tuple(growth.asked))
+
+
+class _Node:
+    """An instruction, read in one way; ``is_fused`` is None as long as that is not decided."""
+
+    __slots__ = ("instruction", "is_fused", "operands", "order")
+
+    def __init__(self, instruction: MutableInstruction, order: DimensionOrder) -> None:
+        self.instruction = instruction
+        self.order = order
+        self.operands: list[_Node] = []
+        self.is_fused: bool | None = None
+
+
+class _Growth:
+    """One fusion while it grows. ``inputs`` are what its parameters stand for, ``asked`` what was
+    decided."""
+
+    def __init__(
+        self, book: RuleBook[Rule], state: GemmState, dot: MutableInstruction, name: str
+    ) -> None:
+        self._book = book
+        self._state = state
+        self._dot = dot
+        self._split = NO_SPLIT
+        rule = book.find(OrderedDimensions.id)
+        self._following = rule.following if isinstance(rule, OrderedDimensions) else FOLLOWING
+        self.fused = dot.computation.module.add_computation(f"{name}_computation")
+        self.inputs: list[MutableInstruction] = []
+        self.asked: list[Asked] = []
+
+    def fuse(self) -> MutableInstruction:
+        """Makes what is in the fusion; returns what it computes in the end.
+
+        Source: CreateDotFusion, FuseTowardUsers.
+        """
+        operands = [self._fuse_operand(slot) for slot in range(len(self._dot.operands))]
+        last = self._add(self._dot, operands)
+        output, order = self._dot, DimensionOrder.of_dot(self._dot.shape)
+        side = DotSide(-1, 0 if self._split > 1 else -1, self._following)
+        while len(output.users) == 1:
+            user = next(iter(output.users))
+            found = self._around(OrderedCandidate(Neighbour.USER, user, user, output, order, side))
+            if found is None:
+                break
+            order = found.orders[user]
+            operands = [
+                last
+                if operand is output
+                else self._fuse_towards(operand, found.orders[operand], side, None)
+                for operand in user.operands
+            ]
+            last, output = self._add(user, operands), user
+        self.fused.root = last
+        return output
+
+    def _fuse_operand(self, slot: int) -> MutableInstruction:
+        """Source: FuseDotOperand, FusionContext::FromDotOperand."""
+        side = ("lhs", "rhs")[slot]
+        operand = self._dot.operands[slot]
+        batch = self._dot.attribute(f"{side}_batch_dims") or ()
+        contracting = self._dot.attribute(f"{side}_contracting_dims")
+        others = {*batch, *contracting}
+        free = next((place for place in range(operand.shape.rank) if place not in others), -1)
+        properties = DotSide(free, free if slot == 0 and not batch else -1, self._following)
+        order = DimensionOrder.of_dot(operand.shape)
+        rule = self._book.find(SideParameters.id)
+        limit = rule.limit if isinstance(rule, SideParameters) else None
+        return self._fuse_towards(operand, order, properties, limit)
+
+    def _around(self, candidate: OrderedCandidate) -> Propagated | None:
+        """The orders of a user that goes into the fusion and of what it reads, None where it does
+        not."""
+        user = candidate.instruction
+        found = self._beyond(candidate)
+        if isinstance(found, Propagated) and len(user.operands) > 1:
+            order = found.orders[user]
+            upwards = self._combined(propagate(user, order, candidate.side, up=True))
+            if isinstance(upwards, Propagated):
+                upwards = Propagated({**upwards.orders, user: order}, upwards.split)
+            found = upwards
+        return self._asked(candidate, found)
+
+    def _beyond(self, candidate: OrderedCandidate) -> Propagated | Decision:
+        """The orders beyond a candidate, or why it does not go into the fusion."""
+        refusal = find_refusal(self._book, candidate, self._state)
+        return refusal or self._combined(candidate.propagated())
+
+    def _combined(self, found: Propagated | str) -> Propagated | Decision:
+        """Takes what is found for the fusion where both can be."""
+        split = found if isinstance(found, str) else combine_splits(self._split, found.split)
+        if isinstance(found, str) or isinstance(split, str):
+            return OrderedDimensions().refuse(str(split))
+        self._split = split
+        return found
+
+    def _asked(
+        self, candidate: OrderedCandidate, found: Propagated | Decision
+    ) -> Propagated | None:
+        is_operand = candidate.neighbour is Neighbour.OPERAND
+        decision = found if isinstance(found, Decision) else NO_OBJECTION
+        self.asked.append(Asked(candidate.instruction.name, decision, is_operand))
+        return None if isinstance(found, Decision) else found
+
+    def _fuse_towards(
+        self, start: MutableInstruction, order: DimensionOrder, side: DotSide, limit: int | None
+    ) -> MutableInstruction:
+        """Takes in what ``start`` is computed from, with no more than ``limit`` parameters.
+
+        Source: BuildFusionPlanTowardOperands.
+        """
+        root = _Node(start, order)
+        known: dict[tuple[MutableInstruction, Iteration], _Node] = {
+            (start, order.iteration()): root
+        }
+        inputs = {root}
+        pending = deque([root])
+        deferred = 0
+        while len(pending) > deferred:
+            node = pending.popleft()
+            instruction = node.instruction
+            count = len(inputs) + added_parameters(instruction)
+            if limit is not None and count > limit:
+                pending.append(node)
+                deferred += 1
+                continue
+            deferred = 0
+            node.is_fused = False
+            if instruction.opcode == "parameter":
+                continue
+            candidate = OrderedCandidate(
+                Neighbour.OPERAND, instruction, instruction, None, node.order, side
+            )
+            found = self._asked(candidate, self._beyond(candidate))
+            if found is None:
+                continue
+            inputs.remove(node)
+            for operand in instruction.operands:
+                operand_order = found.orders[operand]
+                key = operand, operand_order.iteration()
+                if key not in known:
+                    known[key] = _Node(operand, operand_order)
+                    inputs.add(known[key])
+                    pending.append(known[key])
+                node.operands.append(known[key])
+            node.is_fused = True
+        for node in pending:
+            refusal = Decision(False, SideParameters.id, "", (("limit", limit or 0),))
+            self.asked.append(Asked(node.instruction.name, refusal, is_operand=True))
+        return self._build(root)
+
+    def _build(self, root: _Node) -> MutableInstruction:
+        """Source: BuildFusionTowardOperandsImpl."""
+        made: dict[_Node, MutableInstruction] = {}
+        pending = [root]
+        while pending:
+            node = pending[-1]
+            if node in made:
+                pending.pop()
+                continue
+            missing = [each for each in reversed(node.operands) if each not in made]
+            if missing:
+                pending.extend(missing)
+                continue
+            pending.pop()
+            if node.is_fused:
+                operands = [made[each] for each in node.operands]
+                made[node] = self._add(node.instruction, operands)
+            else:
+                made[node] = self._parameter(node.instruction)
+        return made[root]
+
+    def _add(
+        self, original: MutableInstruction, operands: list[MutableInstruction]
+    ) -> MutableInstruction:
+        return self.fused.add(copy_with(self.fused, original, original.shape, operands))
+
+    def _parameter(self, original: MutableInstruction) -> MutableInstruction:
+        self.inputs.append(original)
+        return self.fused.make_parameter(original.shape)

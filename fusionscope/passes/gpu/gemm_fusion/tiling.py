@@ -1,0 +1,182 @@
+"""Whether a fusion around a dot has tiles for any of the block sizes with which Triton begins.
+
+Source: xla/backends/gpu/transforms/convert_triton_gemm_config.cc,
+FindBlockLevelParametersWithTilingSpace; the sizes are those of
+xla/backends/gpu/autotuner/triton/default_configs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import NamedTuple
+
+from fusionscope.dump.device import CudaCapability, Device
+from fusionscope.gpu.body import FusionBody
+from fusionscope.gpu.tiling.propagation import Numbers, TilePropagation
+from fusionscope.gpu.tiling.tile import DimensionTile, Grid, OfRoot, Source
+from fusionscope.graph.layouts import sizes
+from fusionscope.graph.mutable import MutableInstruction
+
+
+class Blocks(NamedTuple):
+    """Elements of the dot's two dimensions, and of what is summed up, that one block computes at
+    a time."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+def _read(text: str) -> tuple[Blocks, ...]:
+    return tuple(Blocks(*map(int, each.split("x"))) for each in text.split())
+
+
+_AMPERE = _read(
+    """16x8x128 16x32x64 64x8x16 64x8x128 64x16x16 64x64x16 64x64x32 64x128x16 64x128x64 64x128x128
+    128x8x32 128x16x64 128x32x16 128x32x64 128x64x16 128x64x128 128x128x16 128x128x32 128x256x16
+    128x256x32 128x256x64 256x8x16"""
+)
+_HOPPER = _read(
+    """16x8x16 16x16x128 16x32x64 64x8x64 64x8x128 64x16x256 64x32x64 64x64x16 64x64x32 64x128x64
+    64x128x128 128x8x32 128x16x64 128x32x64 128x64x16 128x64x32 128x64x128 128x128x16 128x128x32
+    128x128x64 128x256x64 128x256x128 256x128x64"""
+)
+_BLACKWELL = _read(
+    """16x16x128 32x16x64 32x16x256 32x32x32 64x16x128 64x16x256 64x32x64 64x64x16 64x64x64
+    64x64x128 64x128x16 64x128x64 128x16x128 128x16x256 128x32x64 128x64x128 128x128x64 128x128x128
+    128x128x256 128x256x16 128x256x32 128x256x64 256x16x32 256x16x64 256x64x64 256x64x128
+    256x128x32 256x256x32"""
+)
+
+
+_CONSUMER_BLACKWELL = _read(
+    """16x8x16 16x8x32 16x8x64 16x8x128 16x16x16 16x16x32 16x16x64 16x16x128 16x32x16 16x32x32
+    16x32x64 32x8x64 32x8x128 32x16x16 32x16x32 32x16x64 32x16x128 32x16x256 32x32x16 32x32x32
+    32x32x64 32x32x128 32x64x16 32x64x32 32x64x64 32x64x128 64x8x16 64x8x32 64x8x64 64x8x256
+    64x16x16 64x32x16 64x32x32 64x32x64 64x32x128 64x64x16 64x64x32 64x64x64 64x64x128 64x128x16
+    64x128x32 64x128x64 128x8x16 128x8x32 128x16x16 128x16x32 128x32x16 128x64x16 128x64x32
+    256x8x16 256x8x64 256x16x32 256x16x64"""
+)
+_BY_GENERATION = {8: _AMPERE, 9: _HOPPER, 10: _BLACKWELL}
+
+
+def blocks_of(device: Device) -> tuple[Blocks, ...] | None:
+    """Those with which Triton begins on a device, None where that is no GPU of NVIDIA.
+
+    Source: xla/backends/gpu/autotuner/triton.cc, GetDefaultTritonConfigs.
+    """
+    capability = device.capability
+    if not isinstance(capability, CudaCapability):
+        return None
+    return _BY_GENERATION.get(capability.major, _CONSUMER_BLACKWELL)
+
+
+class TiledDot:
+    """The tiles of all instructions of a body with a dot, for any blocks.
+
+    ``is_tileable`` is false where there are none whatever the sizes.
+    """
+
+    def __init__(self, body: FusionBody, dot: MutableInstruction) -> None:
+        self._body = body
+        self._dot = dot
+        self._propagation = TilePropagation()
+        self._sources: list[Source] = []
+        self._numbers: dict[Source, int] = {}
+        self._dot_tile: Numbers = ()
+        self.root = body.roots[0]
+        self._extents = list(sizes(self.root.shape))
+        depths = dot.attribute("lhs_contracting_dims")
+        self._extents += [sizes(dot.operands[0].shape)[place] for place in depths]
+        self.is_tileable = self._tile()
+
+    def _register(self, source: Source) -> int:
+        number = self._numbers.setdefault(source, len(self._sources))
+        if number == len(self._sources):
+            self._sources.append(source)
+        return number
+
+    def _tile(self) -> bool:
+        rank = self.root.shape.rank
+        tile = tuple(
+            self._register(OfRoot(place, extent))
+            for place, extent in enumerate(self._extents[:rank])
+        )
+        pending = [(self.root, tile)]
+        seen: set[tuple[MutableInstruction, Numbers]] = set()
+        while pending:
+            instruction, tile = pending.pop()
+            if (
+                (instruction, tile) in seen
+                or instruction not in self._body
+                or not instruction.operands
+            ):
+                continue
+            seen.add((instruction, tile))
+            if instruction is self._dot:
+                self._dot_tile = tile
+            if instruction.opcode == "dot":
+                tiles = self._of_dot(instruction, tile)
+            else:
+                found = self._propagation.operands(
+                    instruction, tile, self._register, is_outermost=False
+                )
+                if isinstance(found, str):
+                    return False
+                tiles = found
+            pending += zip(self._body.operands(instruction), tiles, strict=True)
+        return True
+
+    def _of_dot(self, dot: MutableInstruction, result: Numbers) -> list[Numbers]:
+        """Source: PropagateTileToInputForDotOp."""
+        rank = self.root.shape.rank
+        depths = [
+            self._register(OfRoot(number, extent))
+            for number, extent in enumerate(self._extents[rank:], rank)
+        ]
+        batch = dot.attribute("lhs_batch_dims") or ()
+        free = iter(result[len(batch) :])
+        tiles: list[Numbers] = []
+        for side, operand in zip(("lhs", "rhs"), dot.operands, strict=True):
+            places = dict(zip(dot.attribute(f"{side}_batch_dims") or (), result, strict=False))
+            places.update(zip(dot.attribute(f"{side}_contracting_dims"), depths, strict=True))
+            tiles.append(
+                tuple(
+                    places[place] if place in places else next(free)
+                    for place in range(operand.shape.rank)
+                )
+            )
+        return tiles
+
+    def fits(self, blocks: Blocks) -> bool:
+        """Whether some tiles of the root make the dot compute these blocks."""
+        rank = self.root.shape.rank
+        if rank < 2 or len(self._dot_tile) < 2:
+            return False
+        wanted = [1] * (len(self._dot_tile) - 2) + [blocks.rows, blocks.columns]
+        return any(
+            self._fits([*tile_sizes, blocks.depth], wanted)
+            for tile_sizes in _orders(rank, blocks.rows, blocks.columns)
+        )
+
+    def _fits(self, tile_sizes: Sequence[int], wanted: Sequence[int]) -> bool:
+        counts = [
+            -(-extent // size) for extent, size in zip(self._extents, tile_sizes, strict=True)
+        ]
+        grid = Grid(tile_sizes, counts)
+        found: list[DimensionTile] = []
+        for source in self._sources:
+            tile = source.tile([found[number] for number in source.inputs], grid)
+            if tile is None:
+                return False
+            found.append(tile)
+        return [found[number].size for number in self._dot_tile] == wanted
+
+
+def _orders(rank: int, rows: int, columns: int) -> Iterator[tuple[int, ...]]:
+    """All that the two, and 1 for all other dimensions, can be."""
+    for one, other in permutations(range(rank), 2):
+        order = [1] * rank
+        order[one], order[other] = rows, columns
+        yield tuple(order)

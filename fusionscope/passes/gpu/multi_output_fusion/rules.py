@@ -1,0 +1,608 @@
+"""Which two become one kernel with several outputs: siblings, which read the same, or a producer
+that others need too and one of its consumers.
+
+Source of all: xla/backends/gpu/transforms/multi_output_fusion.cc, xla/service/gpu/gpu_fusible.cc.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Protocol
+
+from fusionscope.gpu.body import FusionBody
+from fusionscope.gpu.cost.duration import microseconds
+from fusionscope.gpu.cost.model import Estimate, is_input_reduction
+from fusionscope.gpu.emitters import find_hero
+from fusionscope.gpu.kinds import is_input_transpose
+from fusionscope.gpu.reductions import (
+    has_reduction_emitter,
+    is_reduction_hero,
+    normal_reduction,
+)
+from fusionscope.gpu.state import GpuState, is_fusible_bitcast, is_fusion
+from fusionscope.gpu.transposes import tiled_transpose
+from fusionscope.gpu.version import Emitters
+from fusionscope.graph.aliasing import in_place_operands
+from fusionscope.graph.layouts import same_elements_in_memory, transpose_is_bitcast
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import (
+    is_effective_scalar,
+    is_elementwise,
+    is_fusible,
+    slice_ranges,
+)
+from fusionscope.hlo.shape import Shape
+from fusionscope.passes.gpu.priority_fusion.rules import (
+    ParameterBudget,
+    ReductionBudget,
+    SharedMemoryBudget,
+    merged_size,
+)
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+from fusionscope.passes.state import FusionPair
+
+_PASS = "xla/backends/gpu/transforms/multi_output_fusion.cc"
+_FUSIBLE = "xla/service/gpu/gpu_fusible.cc"
+_SIBLINGS = f"{_PASS}, CanFuseSiblings"
+_CONSUMER = f"{_PASS}, ProducerCandidateIsFusible"
+
+_LOOP_FUSIBLE = frozenset(
+    """broadcast concatenate dynamic-slice gather pad reduce-window reshape reverse slice
+    transpose""".split()
+)
+
+
+class Place(Enum):
+    """Where an instruction stands that a rule looks at on its own: read by siblings, one of them,
+    a producer, or a consumer that would write what its producer makes too."""
+
+    PARENT = "parent"
+    SIBLING = "sibling"
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+
+
+class Relation(Enum):
+    """What two have to do with each other that would become one kernel."""
+
+    SIBLINGS = "siblings"
+    PRODUCER_AND_CONSUMER = "producer and consumer"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPair(FusionPair):
+    """``producer`` would go into ``consumer`` and become one of its outputs. Of siblings, which
+    both read ``parent``, ``consumer`` is the one that takes the other in, and ``slot`` that in
+    which it reads ``parent``; ``parent`` is None where ``consumer`` reads ``producer`` itself."""
+
+    parent: MutableInstruction | None
+
+    @property
+    def relation(self) -> Relation:
+        return Relation.SIBLINGS if self.parent is not None else Relation.PRODUCER_AND_CONSUMER
+
+
+class Reaches(Protocol):
+    def __call__(self, start: MutableInstruction, end: MutableInstruction, /) -> bool:
+        """Whether ``end`` is or depends on ``start``."""
+
+
+class MultiOutputState:
+    """A run over one computation."""
+
+    def __init__(self, gpu: GpuState, reaches: Reaches) -> None:
+        self.gpu = gpu
+        self.reaches = reaches
+        self._heroes: dict[MutableInstruction, MutableInstruction] = {}
+
+    def hero(self, instruction: MutableInstruction) -> MutableInstruction:
+        """What decides how the kernel of ``instruction`` loops: of several outputs the first that
+        is a reduction or a tiled transpose. Source: GetRealHeroForMultiOutputFusion."""
+        found = self._heroes.get(instruction)
+        if found is None:
+            found = self._heroes[instruction] = find_real_hero(instruction, self.gpu)
+        return found
+
+    def changed(self, instruction: MutableInstruction) -> None:
+        """``instruction`` is another than before."""
+        self._heroes.pop(instruction, None)
+        self.gpu.changed(instruction)
+
+
+def outputs_of(instruction: MutableInstruction) -> list[MutableInstruction]:
+    """What it computes for others, more than one of a fusion with several outputs.
+
+    Source: GetOutputsOfFusible.
+    """
+    if not is_fusion(instruction):
+        return [instruction]
+    root = instruction.fused.root
+    return list(root.operands) if instruction.is_multi_output else [root]
+
+
+def find_real_hero(instruction: MutableInstruction, gpu: GpuState) -> MutableInstruction:
+    """Source: GetRealHeroForMultiOutputFusion."""
+    if not is_fusion(instruction):
+        return instruction
+    body, outputs = FusionBody(instruction), outputs_of(instruction)
+    if gpu.emitters is Emitters.V2023 and not instruction.is_multi_output:
+        return outputs[0]
+    for output in outputs:
+        hero = find_hero(body, output, gpu.emitters)
+        if is_reduction_hero(output, hero, gpu.device) or tiled_transpose(hero, gpu.emitters):
+            return hero
+    return outputs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRule(Rule):
+    """A rule about one instruction, asked before anything is looked at together with it."""
+
+    places: ClassVar[tuple[Place, ...]]
+
+    @abstractmethod
+    def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
+        """A refusal, or None where the rule has nothing against it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPairRule(Rule):
+    """A rule about two that would become one kernel."""
+
+    relations: ClassVar[tuple[Relation, ...]] = tuple(Relation)
+
+    @abstractmethod
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        """A refusal, or None where the rule has nothing against the pair."""
+
+
+def preference(instruction: MutableInstruction) -> int:
+    """What already has several outputs goes before other fusions, and these before operations.
+
+    Source: FusionPriority.
+    """
+    return is_fusion(instruction) + instruction.is_multi_output
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarParent(PlaceRule):
+    id: ClassVar = "mof-parent"
+    places: ClassVar = (Place.PARENT,)
+    title: ClassVar = "siblings that share a scalar only"
+    what: ClassVar = (
+        "What two siblings both read has one element: nobody looks for siblings among the users of "
+        "such a value."
+    )
+    why: ClassVar = "Reading one element once instead of twice saves nothing."
+    source: ClassVar = f"{_PASS}, IsProfitableOperand"
+
+    def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
+        shape = instruction.shape
+        return self.refuse(shape=str(shape)) if is_effective_scalar(shape) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRoot(PlaceRule):
+    id: ClassVar = "mof-root"
+    places: ClassVar = (Place.SIBLING, Place.CONSUMER)
+    title: ClassVar = "it cannot end a kernel of several outputs"
+    what: ClassVar = (
+        "The consumer, or a sibling, is none of these: a loop fusion, a fusion or operation with "
+        "the emitter of reductions or of tiled transposes, an elementwise operation. Fusions for "
+        "Triton and for libraries, scatter, tuples and control flow are none."
+    )
+    why: ClassVar = "No emitter could write the other output along with what it makes."
+    source: ClassVar = f"{_FUSIBLE}, IsFusibleAsMultiOutputFusionRoot"
+    message: ClassVar = "consumer not eligible as multi-output fusion root."
+    is_legality: ClassVar = True
+
+    def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
+        if (
+            is_fusible(instruction)
+            and not instruction.is_custom_fusion
+            and (
+                instruction.is_loop_fusion
+                or is_elementwise(instruction)
+                or is_input_reduction(instruction, state.gpu.device, state.gpu.emitters)
+                or is_input_transpose(instruction, state.gpu.emitters)
+            )
+        ):
+            return None
+        return self.refuse(opcode=instruction.opcode)
+
+
+@dataclass(frozen=True, slots=True)
+class SiblingCandidate(PlaceRule):
+    id: ClassVar = "mof-sibling-cand"
+    places: ClassVar = (Place.SIBLING,)
+    title: ClassVar = "it cannot become one kernel with a sibling"
+    what: ClassVar = (
+        "Nothing in the computation reads one of the two siblings, or it is a reduction of several "
+        "arrays at once that is computed in a plain loop, or it has several outputs and something "
+        "other than a get-tuple-element reads it."
+    )
+    source: ClassVar = f"{_PASS}, IsSiblingFusionCandidate"
+    is_legality: ClassVar = True
+
+    def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
+        if not instruction.users:
+            return self.refuse(users=0)
+        if instruction.shape.is_tuple and _is_looped_reduce(instruction, state.gpu):
+            return self.refuse(reduces=len(instruction.shape.elements))
+        if instruction.is_multi_output:
+            for user in instruction.users:
+                if user.opcode != "get-tuple-element":
+                    return self.refuse(read_by=user.name)
+        return None
+
+
+def _is_looped_reduce(instruction: MutableInstruction, gpu: GpuState) -> bool:
+    """Source: IsNestableVariadicReduction."""
+    if is_fusion(instruction):
+        return instruction.is_loop_fusion and instruction.fused.root.opcode == "reduce"
+    return instruction.opcode == "reduce" and not has_reduction_emitter(instruction, gpu.device)
+
+
+@dataclass(frozen=True, slots=True)
+class SiblingOrder(Rule):
+    id: ClassVar = "mof-order"
+    title: ClassVar = "two siblings of which none is a fusion"
+    what: ClassVar = (
+        "Neither of two siblings is a fusion. Of the siblings that read a value, those with "
+        "several outputs take in the others first, then other fusions do; what is no fusion is "
+        "only taken in."
+    )
+    why: ClassVar = "What is no fusion yet can still be fused by other means."
+    source: ClassVar = f"{_PASS}, FuseSiblings"
+    is_legality: ClassVar = True
+
+    def arrange(self, siblings: Sequence[MutableInstruction]) -> list[MutableInstruction]:
+        """In the order in which they take in those behind them."""
+        return sorted(siblings, key=preference, reverse=True)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputProducer(PlaceRule):
+    id: ClassVar = "mof-pc-producer"
+    places: ClassVar = (Place.PRODUCER,)
+    title: ClassVar = "the producer cannot be an extra output"
+    what: ClassVar = (
+        "The producer has several outputs itself, or overwrites an operand, or cannot be computed "
+        "in a loop over its elements (such as a fusion that is no loop fusion, or an operation "
+        "that no loop fusion can begin with), or contains a copy or a transpose that moves "
+        "elements."
+    )
+    why: ClassVar = (
+        "The loop of the consumer would have to write it too, element by element, in its own order."
+    )
+    source: ClassVar = f"{_FUSIBLE}, IsProducerMultiOutputFusible"
+    is_legality: ClassVar = True
+
+    def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
+        if instruction.is_multi_output:
+            return self.refuse("Producer is a multi-output fusion")
+        if in_place_operands(instruction):
+            return self.refuse("In-place operations are present")
+        if not self.is_loop_fusible(instruction, state.gpu):
+            return self.refuse("producer is not loop-fusible", opcode=instruction.opcode)
+        if is_transposing(instruction):
+            return self.refuse("producer is physically transposing")
+        return None
+
+    def is_loop_fusible(self, instruction: MutableInstruction, gpu: GpuState) -> bool:
+        """Whether a loop fusion can begin with it."""
+        return _is_loop_fusible(instruction)
+
+
+def _is_loop_fusible(producer: MutableInstruction) -> bool:
+    """Source: IsLoopFusibleAsProducer, IsUniversallyLoopFusible."""
+    if not is_fusible(producer):
+        return False
+    opcode = producer.opcode
+    if opcode == "reduce":
+        return not producer.shape.is_tuple
+    if opcode == "iota" or is_elementwise(producer):
+        return True
+    return opcode in _LOOP_FUSIBLE or producer.is_loop_fusion or is_fusible_bitcast(producer)
+
+
+def is_transposing(instruction: MutableInstruction) -> bool:
+    """Source: IsPhysicallyTransposing."""
+    pending = [instruction]
+    while pending:
+        current = pending.pop()
+        if is_fusion(current):
+            pending.extend(current.fused.instructions)
+        elif current.opcode == "copy" or (
+            current.opcode == "transpose"
+            and not transpose_is_bitcast(
+                current.operands[0].shape, current.shape, current.attribute("dimensions")
+            )
+        ):
+            return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyUser(PlaceRule):
+    id: ClassVar = "mof-pc-single-user"
+    places: ClassVar = (Place.PRODUCER,)
+    title: ClassVar = "nobody but the consumer reads the producer"
+    what: ClassVar = "The producer has one consumer, which has no several outputs."
+    why: ClassVar = "Priority fusion has looked at the two already, and left them apart."
+    source: ClassVar = f"{_PASS}, GetProducerConsumerMultiOutputFusionCandidates"
+
+    def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
+        users = list(instruction.users)
+        is_only = len(users) == 1 and not users[0].is_multi_output
+        return self.refuse(users=1) if is_only else None
+
+
+@dataclass(frozen=True, slots=True)
+class Connected(OutputPairRule):
+    id: ClassVar = "mof-connected"
+    relations: ClassVar = (Relation.SIBLINGS,)
+    title: ClassVar = "one of the siblings depends on the other"
+    what: ClassVar = "One of the two siblings needs what the other one makes, on any way."
+    why: ClassVar = "A kernel cannot wait for itself."
+    source: ClassVar = _SIBLINGS
+    is_legality: ClassVar = True
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        one, other = pair.consumer, pair.producer
+        if state.reaches(one, other) or state.reaches(other, one):
+            return self.refuse(f"{one.name} and {other.name} are connected")
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Heroes(OutputPairRule):
+    id: ClassVar = "mof-heroes"
+    title: ClassVar = "they are emitted in different ways"
+    what: ClassVar = (
+        "Both are reductions of different forms (rows or columns, and the sizes in three "
+        "dimensions), or both tiled transposes of different forms; or one is a reduction and the "
+        "other one a tiled transpose, or one of these and the other one a transpose in a plain "
+        "loop."
+    )
+    why: ClassVar = "One kernel reads in one pattern."
+    source: ClassVar = f"{_FUSIBLE}, FusionHeroesAreCompatible"
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        heroes = state.hero(pair.consumer), state.hero(pair.producer)
+        reductions = [has_reduction_emitter(each, state.gpu.device) for each in heroes]
+        transposes = [tiled_transpose(each, state.gpu.emitters) for each in heroes]
+        nested = [
+            each.opcode == "transpose" and tiled is None
+            for each, tiled in zip(heroes, transposes, strict=True)
+        ]
+        if all(reductions):
+            forms = [normal_reduction(each) for each in heroes]
+            if forms[0] != forms[1]:
+                return self.refuse("tiled reductions with different shapes")
+        one, other = transposes
+        if one is not None and other is not None and not one.is_like(other, state.gpu.emitters):
+            return self.refuse("tiled transposes with different shapes")
+        has_emitter = (one is not None or reductions[0], other is not None or reductions[1])
+        if (has_emitter[0] and nested[1]) or (has_emitter[1] and nested[0]):
+            return self.refuse("multi-output fusion of a nested transpose with an unnested hero op")
+        if (one is not None and reductions[1]) or (other is not None and reductions[0]):
+            return self.refuse("multi-output fusion of a transpose and a reduction")
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class LoopShape(OutputPairRule):
+    id: ClassVar = "mof-loop-shape"
+    title: ClassVar = "they loop over different shapes"
+    what: ClassVar = (
+        "What a reduction or tiled transpose reads, or what another kernel writes, is of another "
+        "shape in one of the two than in the other, and it is not the same memory in the same "
+        "order either. Element types do not count. Of several outputs the first reduction or tiled "
+        "transpose counts, or else the first."
+    )
+    why: ClassVar = "One kernel has one loop."
+    lever: ClassVar = "let both work on arrays of the same shape"
+    source: ClassVar = f"{_FUSIBLE}, ShapesCompatibleForMultiOutputFusion"
+    message: ClassVar = "different loop shapes"
+    is_legality: ClassVar = True
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        one, other = (self._looped_over(each, state) for each in (pair.consumer, pair.producer))
+        if same_elements_in_memory(one, other):
+            return None
+        return self.refuse(consumer=str(one), producer=str(other))
+
+    @staticmethod
+    def _looped_over(instruction: MutableInstruction, state: MultiOutputState) -> Shape:
+        hero = state.hero(instruction)
+        if has_reduction_emitter(hero, state.gpu.device) or tiled_transpose(
+            hero, state.gpu.emitters
+        ):
+            return hero.operands[0].shape
+        return hero.shape
+
+
+@dataclass(frozen=True, slots=True)
+class DisjointSlices(OutputPairRule):
+    id: ClassVar = "mof-slices"
+    relations: ClassVar = (Relation.SIBLINGS,)
+    title: ClassVar = "the siblings read different parts"
+    what: ClassVar = (
+        "Each of the two siblings reads one slice of what they share, these do not overlap in some "
+        "dimension (from start to limit, strides not counted), and what they share has at least "
+        "the bytes of the threshold."
+    )
+    why: ClassVar = "There is nothing that both would read once."
+    source: ClassVar = f"{_PASS}, ParameterSlicesAreNonOverlapping"
+    message: ClassVar = "slices are non-overlapping"
+
+    bytes: int = 1024
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        parent = pair.parent
+        if parent is None or parent.shape.byte_size < self.bytes:
+            return None
+        one, other = _only_slice(parent, pair.consumer), _only_slice(parent, pair.producer)
+        if one is None or other is None:
+            return None
+        for dimension, (a, b) in enumerate(
+            zip(slice_ranges(one), slice_ranges(other), strict=True)
+        ):
+            if a.stop <= b.start or b.stop <= a.start:
+                return self.refuse(dimension=dimension, bytes=self.bytes)
+        return None
+
+
+def _only_slice(
+    parent: MutableInstruction, reader: MutableInstruction
+) -> MutableInstruction | None:
+    """The slice that is all that ``reader`` does with ``parent``, None where there is none.
+
+    Source: FindUniqueSlice.
+    """
+    while is_fusion(reader):
+        slots = [slot for slot, operand in enumerate(reader.operands) if operand is parent]
+        if len(slots) != 1:
+            return None
+        parent = reader.fused.parameters[slots[0]]
+        if len(parent.users) != 1:
+            return None
+        reader = next(iter(parent.users))
+    return reader if reader.opcode == "slice" else None
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralUpdates(OutputPairRule):
+    id: ClassVar = "mof-dus"
+    relations: ClassVar = (Relation.SIBLINGS,)
+    title: ClassVar = "a sibling updates a buffer in place"
+    what: ClassVar = "One of the two siblings is a fusion that ends in a dynamic-update-slice."
+    why: ClassVar = "The kernel that writes nothing but the part has one such output."
+    source: ClassVar = f"{_PASS}, LegalToFuse"
+    message: ClassVar = "can't fuse multiple DUSs"
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        for end in (pair.consumer, pair.producer):
+            if is_fusion(end) and end.fused.root.opcode == "dynamic-update-slice":
+                return self.refuse(updates=end.name)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCycle(OutputPairRule):
+    id: ClassVar = "mof-pc-cycle"
+    relations: ClassVar = (Relation.PRODUCER_AND_CONSUMER,)
+    title: ClassVar = "fusing them would form a cycle"
+    what: ClassVar = "Another operand of the consumer depends on the producer."
+    why: ClassVar = "The kernel would have to end before it can start."
+    source: ClassVar = f"{_PASS}, OperandReachableFromProducer"
+    is_legality: ClassVar = True
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        producer = pair.producer
+        for operand in pair.consumer.operands:
+            if operand is not producer and state.reaches(producer, operand):
+                message = f"{producer.name} would introduce a cycle when fused"
+                return self.refuse(message, through=operand.name)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputParameterBudget(ParameterBudget):
+    """The same rule where the fusion has the outputs of both."""
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        return self.check_both(pair.consumer, pair.producer, grows_consumer=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCodeSize(OutputPairRule):
+    id: ClassVar = "mof-pc-size"
+    relations: ClassVar = (Relation.PRODUCER_AND_CONSUMER,)
+    title: ClassVar = "its code would be emitted too often"
+    what: ClassVar = (
+        "The instructions of the producer, times how often the consumer's code computes it, and "
+        "those of the consumer are more than the limit."
+    )
+    why: ClassVar = "Code can grow exponentially where values are computed for each of their uses."
+    lever: ClassVar = "break the chain with lax.optimization_barrier where it hurts least"
+    source: ClassVar = _CONSUMER
+    message: ClassVar = "will generate too large IR"
+
+    limit: int = 10_000
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        size = merged_size(pair.producer, pair.consumer, state.gpu)
+        return self.refuse(instructions=size, limit=self.limit) if size > self.limit else None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCost(OutputPairRule):
+    id: ClassVar = "mof-pc-cost"
+    relations: ClassVar = (Relation.PRODUCER_AND_CONSUMER,)
+    title: ClassVar = "one kernel would be slower than two"
+    what: ClassVar = (
+        "By the cost model one kernel that computes the consumer, and writes what the producer "
+        "makes too, takes longer than both and the second launch."
+    )
+    why: ClassVar = "Fusing must pay."
+    source: ClassVar = _CONSUMER
+    message: ClassVar = "will execute slower if fused"
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        unfused, fused = self.estimate(pair, state)
+        if fused <= unfused:
+            return None
+        return self.refuse(
+            fused_us=f"{microseconds(fused):g}", unfused_us=f"{microseconds(unfused):g}"
+        )
+
+    def estimate(self, pair: OutputPair, state: MultiOutputState) -> Estimate:
+        return state.gpu.model.estimate_multi_output(pair.producer, pair.consumer)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputChoice(Rule):
+    id: ClassVar = "mof-pc-choice"
+    title: ClassVar = "another consumer was chosen"
+    what: ClassVar = (
+        "The producer goes into one of the consumers that could take it: the first that has "
+        "several outputs, or else the first fusion, or else the first."
+    )
+    why: ClassVar = "It is computed once, and one kernel writes it for all others."
+    source: ClassVar = f"{_PASS}, SelectPreferredFusionCandidate"
+
+    def choose(self, consumers: Sequence[MutableInstruction]) -> MutableInstruction:
+        return max(consumers, key=preference)
+
+
+GPU_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
+    "gpu-multi-output",
+    "multi_output_fusion",
+    "gpu",
+    ("0.10.2", "0.11.2", "0.12.0.1"),
+    (
+        ScalarParent(),
+        OutputRoot(),
+        SiblingCandidate(),
+        SiblingOrder(),
+        OutputProducer(),
+        OnlyUser(),
+        Connected(),
+        Heroes(),
+        LoopShape(),
+        DisjointSlices(),
+        SeveralUpdates(),
+        OutputCycle(),
+        SharedMemoryBudget(),
+        ReductionBudget(),
+        OutputParameterBudget(),
+        OutputCodeSize(),
+        OutputCost(),
+        OutputChoice(),
+    ),
+)

@@ -1,0 +1,245 @@
+"""Replays the GPU compiler's pass that makes kernels of several outputs.
+
+Source: xla/backends/gpu/transforms/multi_output_fusion.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusionscope.gpu.kinds import choose_kind
+from fusionscope.gpu.state import GpuState
+from fusionscope.graph.fusing import add_output, create_fusion, merge_outputs
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.graph.reachability import Reachability
+from fusionscope.passes.gpu.multi_output_fusion.rules import (
+    Connected,
+    MultiOutputState,
+    OutputChoice,
+    OutputCycle,
+    OutputPair,
+    OutputPairRule,
+    OutputProducer,
+    Place,
+    PlaceRule,
+    Relation,
+    SiblingCandidate,
+    SiblingOrder,
+)
+from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
+from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
+from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+
+# Asked whatever the book has: no fusion can be formed against them.
+_NEEDED = (SiblingCandidate(), OutputProducer(), Connected(), OutputCycle())
+
+
+@dataclass(slots=True)
+class GpuMultiOutputFusion:
+    """The pass, as it runs over ``graph`` under the rules of ``book``.
+
+    ``state`` must not have seen ``graph`` before: the pass starts without any times of kernels.
+    Siblings that were refused are told as the compiler tells them, the one first that would take
+    the other in, and so second where it did.
+    """
+
+    graph: MutableModule
+    book: RuleBook[Rule]
+    state: GpuState
+
+    def run(self) -> FusionPlan:
+        decisions: list[Considered] = []
+        judge = _Judge(self.book)
+        for computation in fusible_computations(self.graph):
+            run = _Run(judge, self.state, computation)
+            run.run()
+            decisions += run.decisions
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
+
+
+class _Judge:
+    """Asks the rules of a book."""
+
+    def __init__(self, book: RuleBook[Rule]) -> None:
+        rules = [*book, *(rule for rule in _NEEDED if book.find(rule.id) is None)]
+        self._by_place = {
+            place: [each for each in rules if isinstance(each, PlaceRule) and place in each.places]
+            for place in Place
+        }
+        self._by_relation = {
+            relation: [
+                rule
+                for rule in rules
+                if isinstance(rule, GpuPairRule)
+                or (isinstance(rule, OutputPairRule) and relation in rule.relations)
+            ]
+            for relation in Relation
+        }
+        self._order = next((each for each in book if isinstance(each, SiblingOrder)), None)
+        self._choice = next((each for each in book if isinstance(each, OutputChoice)), None)
+
+    def refuses(
+        self, place: Place, instruction: MutableInstruction, state: MultiOutputState
+    ) -> Decision | None:
+        for rule in self._by_place[place]:
+            decision = rule.check(instruction, state)
+            if decision is not None:
+                return decision
+        return None
+
+    def refuses_pair(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        for rule in self._by_relation[pair.relation]:
+            if isinstance(rule, OutputPairRule):
+                decision = rule.check(pair, state)
+            else:
+                decision = rule.check(pair, state.gpu)
+            if decision is not None:
+                return decision
+        return None
+
+    def arrange(self, siblings: list[MutableInstruction]) -> list[MutableInstruction]:
+        return self._order.arrange(siblings) if self._order is not None else siblings
+
+    def choose(self, consumers: Sequence[MutableInstruction]) -> MutableInstruction:
+        return self._choice.choose(consumers) if self._choice is not None else consumers[0]
+
+
+class _Run:
+    """The pass in one computation."""
+
+    def __init__(self, judge: _Judge, gpu: GpuState, computation: MutableComputation) -> None:
+        self.decisions: list[Considered] = []
+        self._judge = judge
+        self._computation = computation
+        self._state = MultiOutputState(gpu, self._reaches)
+        self._order = computation.post_order()
+        self._reachability = Reachability(self._order)
+        # What the pass made stands where this stood from the beginning.
+        self._stands_for = {each: each for each in self._order}
+
+    def run(self) -> None:
+        for producer in reversed(self._order):
+            if producer.users and producer.opcode != "constant" and not producer.is_custom_fusion:
+                self._fuse_siblings(producer)
+                self._fuse_into_consumer(producer)
+
+    def _reaches(self, start: MutableInstruction, end: MutableInstruction) -> bool:
+        while end not in self._stands_for:  # an element of a fusion
+            end = end.operands[0]
+        return self._reachability.reaches(self._stands_for[start], self._stands_for[end])
+
+    def _fuse_siblings(self, parent: MutableInstruction) -> None:
+        """Source: FuseSiblings."""
+        if self._judge.refuses(Place.PARENT, parent, self._state) is not None:
+            return
+        siblings = self._judge.arrange(
+            [
+                user
+                for user in parent.users
+                if self._judge.refuses(Place.SIBLING, user, self._state) is None
+            ]
+        )
+        while siblings:
+            taker, *others = siblings
+            if taker.opcode == "fusion":
+                others = [each for each in others if not self._take_in(taker, each, parent)]
+            siblings = others
+
+    def _take_in(
+        self, taker: MutableInstruction, sibling: MutableInstruction, parent: MutableInstruction
+    ) -> bool:
+        pair = OutputPair(sibling, taker, taker.operands.index(parent), parent)
+        refusal = self._judge.refuses_pair(pair, self._state)
+        if refusal is not None:
+            self._tell(taker, sibling, refusal)
+            return False
+        self._tell(sibling, taker, NO_OBJECTION, taker)
+        is_input = sibling.fusion_kind == "kInput"
+        self._fuse(sibling, taker, taker)
+        if is_input:
+            _set_kind(taker, "kInput")
+        return True
+
+    def _fuse_into_consumer(self, producer: MutableInstruction) -> None:
+        """Source: DoMultiOutputFusion, GetProducerConsumerMultiOutputFusionCandidates."""
+        silent = self._judge.refuses(Place.PRODUCER, producer, self._state)
+        consumers: list[MutableInstruction] = []
+        for consumer in producer.users:
+            if silent is not None:
+                self._tell(producer, consumer, silent, is_recorded=False)
+                continue
+            refusal = self._judge.refuses(Place.CONSUMER, consumer, self._state)
+            if refusal is None:
+                slot = consumer.operands.index(producer)
+                pair = OutputPair(producer, consumer, slot, None)
+                refusal = self._judge.refuses_pair(pair, self._state)
+            if refusal is None:
+                consumers.append(consumer)
+            else:
+                self._tell(producer, consumer, refusal)
+        if not consumers:
+            return
+        consumer = self._judge.choose(consumers)
+        for other in consumers:
+            if other is not consumer:
+                refusal = OutputChoice().refuse(chosen=consumer.name)
+                self._tell(producer, other, refusal, is_recorded=False)
+        fusion = consumer
+        if consumer.opcode != "fusion":
+            gpu = self._state.gpu
+            kind = choose_kind(producer, consumer, gpu.device, gpu.emitters)
+            fusion = create_fusion(consumer, kind)
+        self._tell(producer, consumer, NO_OBJECTION, fusion)
+        self._fuse(producer, consumer, fusion)
+
+    def _fuse(
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        fusion: MutableInstruction,
+    ) -> None:
+        """Makes ``producer`` an output of ``fusion``, which takes the place of ``consumer``."""
+        ends = (producer, consumer)
+        for end in ends:
+            self._state.gpu.model.invalidate(end)
+        self._stands_for[fusion] = self._stands_for[consumer]
+        self._reachability.merge(self._stands_for[producer], self._stands_for[consumer])
+        if fusion is not consumer:
+            self._computation.replace(consumer, fusion)
+        if producer.opcode == "fusion":
+            merge_outputs(fusion, producer)
+        else:
+            add_output(fusion, producer)
+            self._computation.remove(producer)
+        for end in ends:
+            self._state.changed(end)
+
+    def _tell(
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        decision: Decision,
+        fusion: MutableInstruction | None = None,
+        *,
+        is_recorded: bool = True,
+    ) -> None:
+        name = fusion.name if fusion is not None else None
+        self.decisions.append(
+            Considered(
+                self._computation.name,
+                producer.name,
+                consumer.name,
+                decision,
+                name,
+                is_recorded=is_recorded,
+            )
+        )
+
+
+def _set_kind(fusion: MutableInstruction, kind: str) -> None:
+    fusion.attributes_text = fusion.attributes_text.replace(
+        f"kind={fusion.fusion_kind}", f"kind={kind}", 1
+    )
+    fusion.fusion_kind = kind

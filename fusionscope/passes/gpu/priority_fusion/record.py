@@ -1,0 +1,233 @@
+"""Holds a replay of priority fusion against the compiler's own record of it, step by step."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+from typing import NamedTuple
+
+from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Step
+from fusionscope.gpu.cost.duration import microseconds
+from fusionscope.gpu.cost.numbers import f32
+from fusionscope.hlo import Module
+from fusionscope.passes.gpu.priority_fusion.run import RecordedOrder, grown
+from fusionscope.passes.plan import Event, Merged, Refused
+
+
+class Agreement(NamedTuple):
+    """Of how many steps, and on how many of them record and replay agree."""
+
+    steps: int
+    agreeing: int
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityComparison:
+    """How many steps record and replay have in common.
+
+    Steps are those that the one of the two has that has more of them. Priorities agree where both
+    times do, as 32-bit floats: ``native`` ones, and those ``with_triton``, of a producer or for a
+    consumer that Triton emits. ``reasons_of_another`` are reasons that differ, and that in the
+    replay hold for another consumer than the one that it names first. ``first`` is the first
+    difference: replay and record, in words, empty where one has no such step.
+    """
+
+    native: Agreement
+    with_triton: Agreement
+    reasons: Agreement
+    reasons_of_another: int
+    fusions: Agreement
+    first: tuple[str, str] | None
+
+
+class _Kind(Enum):
+    NATIVE = "priority"
+    WITH_TRITON = "priority with Triton"
+    REFUSED = "not fused"
+    FUSED = "fused"
+
+
+class _Told(NamedTuple):
+    """A step with fusions called by what they grew from: their numbers depend on the order in which
+    computations are gone through and the users of an instruction stand."""
+
+    kind: _Kind
+    producer: str
+    rest: tuple[str | float, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.producer}: {', '.join(map(str, self.rest))}"
+
+
+class _Teller:
+    def __init__(self, triton: Iterable[str]) -> None:
+        self._triton = set(triton)
+        self._grew_from: dict[str, str] = {}
+
+    def name(self, name: str) -> str:
+        return self._grew_from.get(name, name)
+
+    def fused(self, fusion: str, producer: str, consumer: str) -> _Told:
+        told = _Told(_Kind.FUSED, self.name(producer), (self.name(consumer),))
+        if producer in self._triton or consumer in self._triton:
+            self._triton.add(fusion)
+        if fusion != consumer:
+            self._grew_from[fusion] = grown(str(told.rest[0]))
+        return told
+
+    def refused(self, producer: str, reason: str) -> _Told:
+        return _Told(_Kind.REFUSED, self.name(producer), (reason,))
+
+    def scored(
+        self, producer: str, consumers: Iterable[str], fused: float, unfused: float
+    ) -> _Told:
+        names = [self.name(consumer) for consumer in consumers]
+        is_triton = not self._triton.isdisjoint((producer, *consumers))
+        kind = _Kind.WITH_TRITON if is_triton else _Kind.NATIVE
+        return _Told(kind, self.name(producer), (*sorted(names), fused, unfused))
+
+
+def _recorded(steps: Iterable[Step], triton: Iterable[str]) -> Iterator[_Told]:
+    teller = _Teller(triton)
+    for step in steps:
+        if isinstance(step, Fused):
+            yield teller.fused(step.fusion, step.producer, step.consumer)
+        elif isinstance(step, Ineligible):
+            yield teller.refused(step.producer, step.reason)
+        else:
+            times = f32(step.fused_us), f32(step.unfused_us)
+            yield teller.scored(step.producer, step.consumers, *times)
+
+
+def _replayed(
+    events: Iterable[Event], triton: Iterable[str]
+) -> Iterator[tuple[_Told, tuple[str, ...]]]:
+    """With what else could have been the reason."""
+    teller = _Teller(triton)
+    for event in events:
+        if isinstance(event, Merged):
+            yield teller.fused(event.fusion, event.producer, event.consumer), ()
+        elif isinstance(event, Refused):
+            yield teller.refused(event.producer, event.decision.message), event.others
+        else:
+            times = microseconds(event.fused), microseconds(event.unfused)
+            yield teller.scored(event.producer, event.consumers, *times), ()
+
+
+def recorded_order(steps: Iterable[Step]) -> RecordedOrder:
+    """The order of the fusions and scores in a record."""
+    teller = _Teller(())
+    producers: dict[str, int] = {}
+    pairs: dict[tuple[str, str], int] = {}
+    scored: dict[tuple[str, int], int] = {}
+    times: Counter[str] = Counter()
+    for place, step in enumerate(steps):
+        if isinstance(step, Fused):
+            told = teller.fused(step.fusion, step.producer, step.consumer)
+            producers.setdefault(told.producer, place)
+            pairs.setdefault((told.producer, str(told.rest[0])), place)
+        else:
+            name = teller.name(step.producer)
+            scored[name, times[name]] = place
+            times[name] += 1
+    return RecordedOrder(producers, pairs, scored)
+
+
+def undecided_order(steps: Iterable[Step]) -> RecordedOrder:
+    """That part of it which no rule decides: several threads score at once, and the users of a
+    bitcast, which is never scored, show in what it is fused into alone."""
+    order = recorded_order(steps)
+    scored = {producer for producer, _ in order.scored}
+    pairs = {pair: place for pair, place in order.pairs.items() if pair[0] not in scored}
+    return RecordedOrder({}, pairs, order.scored)
+
+
+def recorded_users(steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
+    """The users of instructions before the pass in their order, of those that a record scores."""
+    users: dict[str, tuple[str, ...]] = {}
+    for step in steps:
+        if isinstance(step, Priority):
+            users.setdefault(step.producer, step.consumers)
+    return users
+
+
+def steps_within(module: Module, steps: Iterable[Step]) -> list[Step]:
+    """The steps about what ``module`` computes.
+
+    The pass goes on to computations that nothing calls, which earlier passes left behind: the
+    softmax rewriter, for one, those that it could not tile.
+    """
+    reached = {computation.name for computation in module.reachable()}
+    elsewhere = {
+        instruction.name
+        for computation in module.computations
+        if computation.name not in reached
+        for instruction in computation.instructions
+    }
+    within: list[Step] = []
+    for step in steps:
+        ends = {step.producer, step.consumer} if isinstance(step, Fused) else {step.producer}
+        if elsewhere.isdisjoint(ends):
+            within.append(step)
+        elif isinstance(step, Fused):
+            elsewhere.add(step.fusion)
+    return within
+
+
+def compare_with_record(
+    events: Iterable[Event], steps: Iterable[Step], triton: Iterable[str]
+) -> PriorityComparison:
+    """``events`` are those of the replay, ``steps`` those of the record; ``triton`` names the
+    fusions that Triton emits before the pass."""
+    triton = frozenset(triton)
+    theirs, ours = list(_recorded(steps, triton)), list(_replayed(events, triton))
+    sizes = Counter(told.kind for told in theirs), Counter(told.kind for told, _ in ours)
+    waiting: dict[_Told, deque[int]] = defaultdict(deque)
+    for place, (told, _) in enumerate(ours):
+        waiting[told].append(place)
+    agreeing: Counter[_Kind] = Counter()
+    lone: list[_Told] = []
+    for told in theirs:
+        if waiting[told]:
+            waiting[told].popleft()
+            agreeing[told.kind] += 1
+        else:
+            lone.append(told)
+    rest = [ours[place] for place in sorted(chain(*waiting.values()))]
+
+    def agreement(kind: _Kind) -> Agreement:
+        return Agreement(max(size[kind] for size in sizes), agreeing[kind])
+
+    return PriorityComparison(
+        agreement(_Kind.NATIVE),
+        agreement(_Kind.WITH_TRITON),
+        agreement(_Kind.REFUSED),
+        _count_of_another(lone, rest),
+        agreement(_Kind.FUSED),
+        _first_difference(lone, [told for told, _ in rest]),
+    )
+
+
+def _count_of_another(lone: list[_Told], rest: list[tuple[_Told, tuple[str, ...]]]) -> int:
+    others: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for told, reasons in rest:
+        if told.kind is _Kind.REFUSED:
+            others[told.producer].append(reasons)
+    count = 0
+    for told in lone:
+        known = others[told.producer] if told.kind is _Kind.REFUSED else []
+        found = next((reasons for reasons in known if told.rest[0] in reasons), None)
+        if found is not None:
+            known.remove(found)
+            count += 1
+    return count
+
+
+def _first_difference(lone: list[_Told], rest: list[_Told]) -> tuple[str, str] | None:
+    if not lone:
+        return (str(rest[0]), "") if rest else None
+    same = next((each for each in rest if each.producer == lone[0].producer), None)
+    return str(same or ""), str(lone[0])

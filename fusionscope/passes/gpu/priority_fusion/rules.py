@@ -1,0 +1,487 @@
+"""The rules of priority fusion, which fuses a producer into all of its consumers or none.
+
+Source of all: xla/backends/gpu/transforms/priority_fusion.cc, xla/service/gpu/gpu_fusible.cc.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+from fusionscope.gpu.cost.duration import (
+    TICKS_PER_NANOSECOND,
+    Duration,
+    written,
+)
+from fusionscope.gpu.cost.model import PairCost
+from fusionscope.gpu.emitters import EmitterKind, is_generic_triton
+from fusionscope.gpu.state import GpuState, is_scatter
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.hlo.shape import Shape
+from fusionscope.passes.inplace import IN_PLACE_RULES
+from fusionscope.passes.pair_rules import ONE_CONSUMER
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+from fusionscope.passes.state import FusionPair
+
+_NO_SOFTMAX_FUSION = (
+    "XLA_FLAGS=--xla_disable_hlo_passes=triton-softmax-rewriter forms no Triton normalization, "
+    "and the ordinary emitters decide"
+)
+_SOURCE = "xla/backends/gpu/transforms/priority_fusion.cc, CanFuse"
+_TRITON_SOURCE = "xla/backends/gpu/transforms/priority_fusion.cc, CanFuseTriton"
+_UNTILEABLE = "Fusion can not be tiled with SymbolicTileAnalysis: "
+_BUDGET_SOURCE = "xla/service/gpu/gpu_fusible.cc, FusionFitsInBudget"
+
+
+class Stage(Enum):
+    """When a rule is asked: of every pair, of whether Triton can compute the two together, of
+    whether another emitter can; and, after all others, of the pairs whose producer is a constant.
+    """
+
+    FIRST = "first"
+    TRITON = "triton"
+    EMITTER = "emitter"
+    CONSTANT = "constant"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPairRule(Rule):
+    """A rule about a producer and one of its consumers."""
+
+    stages: ClassVar[tuple[Stage, ...]] = (Stage.EMITTER,)
+
+    @abstractmethod
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        """A refusal, or None where the rule has nothing against the pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityRoot(GpuPairRule):
+    id: ClassVar = "pf-root"
+    stages: ClassVar = (Stage.FIRST,)
+    title: ClassVar = "the producer is the computation's own result"
+    what: ClassVar = "The producer is the root of its computation, which another instruction reads."
+    why: ClassVar = "The result of a computation must be materialized, by one instruction."
+    source: ClassVar = _SOURCE
+    message: ClassVar = "not fusing into the output of the root instruction"
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        return self.refuse() if pair.producer.is_root else None
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityFusible(GpuPairRule):
+    id: ClassVar = "pf-is-fusible"
+    stages: ClassVar = (Stage.FIRST,)
+    title: ClassVar = "one of the two can never be fused"
+    what: ClassVar = (
+        "The producer or the consumer is neither elementwise, nor a bitcast between elements of "
+        "the same size, nor one of iota, constant, reduce, broadcast, concatenate, slice and its "
+        "dynamic forms, gather, scatter, pad, reduce-window, reshape, reverse and transpose, nor "
+        "a fusion that XLA itself or, as a generic one, Triton emits. So libraries' calls (cuBLAS, "
+        "cuDNN), matrix multiplications by Triton, sort, collectives and control flow stay out."
+    )
+    why: ClassVar = "No emitter of fusions can write it into a kernel together with others."
+    lever: ClassVar = "what a library or custom kernel computes can be written in operations of XLA"
+    source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, IsFusible"
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        for role, end in (("producer", pair.producer), ("consumer", pair.consumer)):
+            if not state.facts(end).is_fusible:
+                return self.refuse(f"the {role} is not fusible", unfusible=end.opcode)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class TritonHeroless(GpuPairRule):
+    id: ClassVar = "tri-heroless"
+    stages: ClassVar = (Stage.TRITON,)
+    title: ClassVar = "neither of the two is emitted by Triton"
+    what: ClassVar = (
+        "Neither is a fusion for Triton, and "
+        "--xla_gpu_experimental_enable_triton_heroless_priority_fusion is not given."
+    )
+    why: ClassVar = "Triton is chosen by other passes, such as that for softmax."
+    lever: ClassVar = (
+        "XLA_FLAGS=--xla_gpu_experimental_enable_triton_heroless_priority_fusion=true turns them on"
+    )
+    source: ClassVar = _TRITON_SOURCE
+    message: ClassVar = "triton heroless fusion is not enabled"
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        if state.settings.has_heroless_triton or any(
+            is_generic_triton(end) for end in (pair.producer, pair.consumer)
+        ):
+            return None
+        return self.refuse()
+
+
+@dataclass(frozen=True, slots=True)
+class TritonSupport(GpuPairRule):
+    id: ClassVar = "triton-support"
+    stages: ClassVar = (Stage.TRITON,)
+    title: ClassVar = "Triton cannot compute one of the two"
+    what: ClassVar = (
+        "One of the two goes into, or is, a fusion for Triton, and the other one, or something in "
+        "it, has an opcode or an element type that the emitter for Triton does not know."
+    )
+    why: ClassVar = "The two would have to be one kernel, written by Triton."
+    lever: ClassVar = _NO_SOFTMAX_FUSION
+    source: ClassVar = "xla/backends/gpu/codegen/triton/support.cc, IsTritonSupportedInstruction"
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        for end in (pair.producer, pair.consumer):
+            message = state.triton.unsupported(end)
+            if message is not None:
+                return self.refuse(message, unsupported=end.name)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterBudget(GpuPairRule):
+    id: ClassVar = "budget-params"
+    stages: ClassVar = (Stage.TRITON, Stage.EMITTER)
+    title: ClassVar = "too many operands and outputs"
+    what: ClassVar = (
+        "The fusion would have more than the limit of operands and outputs (a tuple counts as one "
+        "output more), and more operands than the consumer has already."
+    )
+    why: ClassVar = "A kernel has room for so many parameters, and each costs registers."
+    lever: ClassVar = "pass fewer arrays through it: stack them, or compute in stages"
+    source: ClassVar = "xla/service/gpu/gpu_fusible.cc, FusionFitsInParameterLimit"
+    message: ClassVar = (
+        "Number of operands and output buffers is larger than allowed budget per fusion"
+    )
+
+    limit: int = 96
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        return self.check_both(pair.consumer, pair.producer, grows_consumer=True)
+
+    def check_both(
+        self, one: MutableInstruction, other: MutableInstruction, *, grows_consumer: bool
+    ) -> Decision | None:
+        """``grows_consumer`` says that ``other`` goes into ``one`` and nowhere else."""
+        outputs = _count_buffers(one.shape) + _count_buffers(other.shape)
+        if len(one.operands) + len(other.operands) - 1 + outputs <= self.limit:
+            return None
+        operands = {*one.operands, *other.operands} - {one, other}
+        if grows_consumer and len(operands) <= len(one.operands):
+            return None
+        count = len(operands) + outputs
+        return self.refuse(buffers=count, limit=self.limit) if count > self.limit else None
+
+
+def _count_buffers(shape: Shape) -> int:
+    """Source: ShapeUtil::SubshapeCount."""
+    count, pending = 0, [shape]
+    while pending:
+        current = pending.pop()
+        count += 1
+        pending.extend(current.elements)
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class TritonTiling(GpuPairRule):
+    id: ClassVar = "tri-tiling"
+    stages: ClassVar = (Stage.TRITON,)
+    title: ClassVar = "Triton finds no tiles for the two together"
+    what: ClassVar = (
+        "One of the two is a fusion for Triton, and for no size of its tiles can the tiles of all "
+        "instructions of both be told, or are they small enough."
+    )
+    why: ClassVar = "A kernel of Triton computes one tile of the result from tiles of its operands."
+    lever: ClassVar = _NO_SOFTMAX_FUSION
+    source: ClassVar = (
+        "xla/service/gpu/model/gpu_indexing_performance_model.cc, TryFindBestTilingForFusion"
+    )
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        problem = state.triton.find_tiling_problem(pair.producer, pair.consumer)
+        return None if problem is None else self.refuse(f"{_UNTILEABLE}{problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class IntoBitcast(GpuPairRule):
+    id: ClassVar = "pf-into-bitcast"
+    title: ClassVar = "the consumer is a bitcast on its own"
+    what: ClassVar = "The consumer is a bitcast between elements of the same size."
+    why: ClassVar = "A bitcast costs nothing where it is; what reads it is looked at instead."
+    source: ClassVar = _SOURCE
+    message: ClassVar = "not fusing into a single bitcast as consumer"
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        return self.refuse() if state.facts(pair.consumer).is_fusible_bitcast else None
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter(GpuPairRule):
+    id: ClassVar = "pf-scatter"
+    stages: ClassVar = (Stage.EMITTER, Stage.CONSTANT)
+    title: ClassVar = "a scatter, and what it writes into"
+    what: ClassVar = (
+        "The producer is a scatter; or the consumer is one, and the producer is, or reads, the "
+        "buffer that it writes into."
+    )
+    why: ClassVar = (
+        "A scatter updates its buffer in place, in no order: nothing can follow it in the same "
+        "kernel, and nothing that reads the buffer can be computed while it is written."
+    )
+    source: ClassVar = "xla/service/gpu/gpu_fusible.cc, CanEmitInputFusedScatter"
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        producer, consumer = pair.producer, pair.consumer
+        if is_scatter(producer):
+            return self.refuse("do not fuse into the output of scatter")
+        if not is_scatter(consumer):
+            return None
+        slot = 0
+        if consumer.opcode == "fusion":
+            slot = consumer.fused.root.operands[0].parameter_number
+        buffer = consumer.operands[slot]
+        if buffer is producer:
+            return self.refuse("do not fuse into the in-place operand of scatter")
+        if buffer in producer.operands:
+            return self.refuse("Producer uses the in-place operand of a scatter")
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class TwoReduces(GpuPairRule):
+    id: ClassVar = "pf-two-reduces"
+    title: ClassVar = "both contain a reduction"
+    what: ClassVar = (
+        "Both are, or contain, a reduction of one array that makes one element of at least as many "
+        "as the threshold says."
+    )
+    why: ClassVar = "The cost model does not know what such a fusion costs, as it knows no tiles."
+    lever: ClassVar = "reduce once over both dimensions, or several values in one reduction"
+    source: ClassVar = _SOURCE
+    message: ClassVar = "both the producer and the consumer contain a reduce"
+
+    elements: int = 16
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        sizes = [state.facts(end).largest_reduction for end in (pair.producer, pair.consumer)]
+        if min(sizes) < self.elements:
+            return None
+        return self.refuse(producer=sizes[0], consumer=sizes[1], elements=self.elements)
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceToLoop(GpuPairRule):
+    id: ClassVar = "pf-reduce-to-loop"
+    title: ClassVar = "the reduction would become a plain loop"
+    what: ClassVar = (
+        "The producer is emitted as a reduction, with threads that work together; with the "
+        "consumer it would become a loop, in which each thread reduces on its own."
+    )
+    why: ClassVar = "That is slower than the reduction and a kernel of its own for what follows."
+    source: ClassVar = _SOURCE
+    message: ClassVar = "fusion into output of a reduce fusion would create a loop fusion"
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        if state.model.emission(pair.producer).kind is not EmitterKind.REDUCTION:
+            return None
+        together = state.model.emission(pair.producer, pair.consumer).kind
+        return self.refuse() if together is EmitterKind.LOOP else None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemoryBudget(GpuPairRule):
+    id: ClassVar = "budget-shmem"
+    title: ClassVar = "too much shared memory"
+    what: ClassVar = (
+        "The reductions and tiled transposes of both together take more shared memory than a block "
+        "of the device has."
+    )
+    why: ClassVar = "Such a kernel cannot be launched."
+    source: ClassVar = _BUDGET_SOURCE
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        limit = state.device.shared_memory_per_block
+        used = sum(state.facts(end).shared_memory for end in (pair.producer, pair.consumer))
+        if used <= limit:
+            return None
+        message = f"shared memory usage would be over the budget of {limit}B"
+        return self.refuse(message, bytes=used, limit=limit)
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionBudget(GpuPairRule):
+    id: ClassVar = "budget-reductions"
+    title: ClassVar = "too many reductions"
+    what: ClassVar = "The two together contain more reductions with threads that work together."
+    why: ClassVar = "Each takes registers, and with too many of them they spill into memory."
+    source: ClassVar = _BUDGET_SOURCE
+
+    limit: int = 8
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        count = sum(state.facts(end).reductions for end in (pair.producer, pair.consumer))
+        if count <= self.limit:
+            return None
+        message = f"over {self.limit} unnested reductions in fusion"
+        return self.refuse(message, reductions=count, limit=self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeDuplication(GpuPairRule):
+    id: ClassVar = "pf-code-dup"
+    title: ClassVar = "its code would be emitted too often"
+    what: ClassVar = (
+        "The instructions of the producer, times how often the consumer's code computes it, and "
+        "those of the consumer are more than the limit."
+    )
+    why: ClassVar = "Code can grow exponentially where values are computed for each of their uses."
+    lever: ClassVar = "break the chain with lax.optimization_barrier where it hurts least"
+    source: ClassVar = (
+        "xla/service/gpu/model/gpu_hlo_cost_analysis.cc, ProducerConsumerMergedTooLarge"
+    )
+    message: ClassVar = "the fusion would result in an overly large code duplication"
+
+    limit: int = 10_000
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        size = merged_size(pair.producer, pair.consumer, state)
+        return self.refuse(instructions=size, limit=self.limit) if size > self.limit else None
+
+
+@dataclass(frozen=True, slots=True)
+class AllUsers(Rule):
+    id: ClassVar = "pf-all-users"
+    title: ClassVar = "another consumer cannot take it"
+    what: ClassVar = (
+        "Another consumer of the producer refuses it, by a rule of its own (a bitcast between "
+        "elements of the same size is no consumer here); or it has no other consumer than bitcasts."
+    )
+    why: ClassVar = (
+        "What goes into some consumers only must still be computed for the others: then it is "
+        "computed more than once, and nothing is saved."
+    )
+    lever: ClassVar = "what stands in the way is the other consumer: give it a value of its own"
+    source: ClassVar = (
+        "xla/backends/gpu/transforms/priority_fusion.cc, CanFuseWithAllNonBitcastUsers"
+    )
+    only_bitcasts: ClassVar = "not fusing because there are only bitcast users"
+    no_users: ClassVar = "No users to fuse"
+
+    def refuse_because(self, consumer: str, decision: Decision) -> Decision:
+        """``consumer`` is the one that refuses, by ``decision``."""
+        return self.refuse(decision.message, because=f"{consumer}, {decision.rule}")
+
+
+@dataclass(frozen=True, slots=True)
+class NegativeBenefit(Rule):
+    id: ClassVar = "pf-negative"
+    title: ClassVar = "the cost model expects it to be slower"
+    what: ClassVar = (
+        "The kernels of the producer and all its consumers are estimated to take less time than "
+        "those of the consumers with the producer fused into each of them: by more than the "
+        "tolerated loss, in nanoseconds."
+    )
+    why: ClassVar = (
+        "Each consumer that takes the producer computes it again, and may read its operands in a "
+        "worse order or with fewer threads."
+    )
+    lever: ClassVar = ONE_CONSUMER
+    source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, ComputeAndSetPriorities"
+    loss: int = 0
+
+    def tolerates(self, benefit: Duration) -> bool:
+        """``benefit`` is a duration, below 0 where it is a loss."""
+        return benefit >= -self.loss * TICKS_PER_NANOSECOND
+
+    def refuse_by(self, cost: PairCost) -> Decision:
+        return self.refuse(
+            f"Negative benefit ({written(cost.benefit)})",
+            benefit=written(cost.benefit),
+            unfused=written(cost.estimate.unfused),
+            fused=written(cost.estimate.fused),
+        )
+
+
+def merged_size(producer: MutableInstruction, consumer: MutableInstruction, state: GpuState) -> int:
+    """Instructions that would be emitted for the two as one kernel."""
+    costs, repeated = state.model.costs, 1
+    if consumer.opcode == "fusion":
+        parameter = consumer.fused.parameters[consumer.operands.index(producer)]
+        repeated = int(costs.of_fusion(consumer).emitted[parameter])
+    return int(costs.of(producer).ir_size * repeated + costs.of(consumer).ir_size)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeConstant(GpuPairRule):
+    id: ClassVar = "pf-large-constant"
+    stages: ClassVar = (Stage.CONSTANT,)
+    title: ClassVar = "a constant of several elements stays outside"
+    what: ClassVar = "The producer is a constant with more elements than the limit."
+    why: ClassVar = "It is read from memory like a parameter, wherever it stands."
+    source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, IsSmallConstant"
+
+    elements: int = 1
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        shape = pair.producer.shape
+        count = shape.element_count if shape.is_array else self.elements + 1
+        return self.refuse(elements=count, limit=self.elements) if count > self.elements else None
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantUser(GpuPairRule):
+    id: ClassVar = "pf-constants"
+    stages: ClassVar = (Stage.CONSTANT,)
+    title: ClassVar = "the consumer cannot take a constant"
+    what: ClassVar = (
+        "The producer is a constant, which goes into all consumers that can be fused once all else "
+        "is done; this one cannot, or is emitted by Triton, which does not know such constants."
+    )
+    why: ClassVar = "A constant in a kernel costs nothing, one outside is read from memory."
+    source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, CanFuseConstant"
+    message: ClassVar = "User is not fusible"
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        if is_generic_triton(pair.consumer):
+            message = state.triton.unsupported(pair.producer)
+            return None if message is None else self.refuse(message)
+        if state.facts(pair.consumer).is_fusible:
+            return None
+        return self.refuse(unfusible=pair.consumer.opcode)
+
+
+GPU_FUSION: RuleBook[Rule] = RuleBook(
+    "gpu-fusion",
+    "priority-fusion",
+    "gpu",
+    ("0.10.2", "0.11.2", "0.12.0.1"),
+    (
+        PriorityRoot(),
+        PriorityFusible(),
+        TritonHeroless(),
+        TritonSupport(),
+        IntoBitcast(),
+        Scatter(),
+        TwoReduces(),
+        ReduceToLoop(),
+        SharedMemoryBudget(),
+        ReductionBudget(),
+        ParameterBudget(),
+        TritonTiling(),
+        CodeDuplication(),
+        *IN_PLACE_RULES,
+        AllUsers(),
+        NegativeBenefit(),
+        LargeConstant(),
+        ConstantUser(),
+    ),
+)

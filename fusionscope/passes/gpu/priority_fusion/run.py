@@ -1,0 +1,674 @@
+"""Replays the GPU compiler's main fusion pass, which fuses the producer with most to gain first.
+
+Source: xla/backends/gpu/transforms/priority_fusion.cc.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fusionscope.gpu.cost.duration import INFINITE, Duration
+from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
+from fusionscope.gpu.cost.model import Estimate, PairCost
+from fusionscope.gpu.emitters import EmitterKind, is_generic_triton
+from fusionscope.gpu.state import GpuState, is_fusible_bitcast
+from fusionscope.graph.fusing import create_fusion, fuse_instruction, merge_fusion
+from fusionscope.graph.mutable import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    reorder_users,
+)
+from fusionscope.graph.properties import is_fusible
+from fusionscope.passes.gpu.priority_fusion.rules import (
+    AllUsers,
+    GpuPairRule,
+    NegativeBenefit,
+    Stage,
+    TritonHeroless,
+)
+from fusionscope.passes.gpu.triton_fusion import give_to_triton
+from fusionscope.passes.inplace import InPlaceRule, check_in_place
+from fusionscope.passes.overrides import Allowed, Forbidden
+from fusionscope.passes.plan import Considered, Event, FusionPlan, Merged, Refused, Scored
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+from fusionscope.passes.state import FusionPair
+
+_NOT_SCORED = frozenset({"get-tuple-element", "parameter", "tuple"})
+_FUSED_WITHIN = frozenset({"conditional", "fusion", "while"})
+_STREAM = "_xla_stream_annotation"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOrder:
+    """What a record tells of orders that nothing else in a dump does, by what instructions grew
+    from: ``producers`` and ``pairs`` of producer and consumer with the places of their fusions in
+    it, ``scored`` those of the first, second... time a producer was scored.
+
+    The compiler scores several producers at once, and takes the tiling that it found for one pair
+    for every other that it holds for the same.
+    """
+
+    producers: Mapping[str, int]
+    pairs: Mapping[tuple[str, str], int]
+    scored: Mapping[tuple[str, int], int]
+
+
+def grown(consumer: str) -> str:
+    """What the fusion that took the place of ``consumer`` is called, whatever its number: that
+    depends on the order in which computations are gone through and users of a value stand."""
+    return f"fusion of {consumer}"
+
+
+class GpuJudge:
+    """Asks the rules of a book whether two can be fused."""
+
+    def __init__(self, book: RuleBook[Rule], state: GpuState) -> None:
+        self._state = state
+        self._forbidden = [rule for rule in book if isinstance(rule, Forbidden)]
+        self._allowed = [rule for rule in book if isinstance(rule, Allowed)]
+        self._rules = [rule for rule in book if isinstance(rule, GpuPairRule)]
+        self._in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
+
+    def decide(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
+        """Source: CanFuse."""
+        pair = _pair(producer, consumer)
+        for forbidden in self._forbidden:
+            if (refusal := forbidden.check(pair)) is not None:
+                return refusal
+        is_wished = self.is_wished(producer, consumer)
+        refusal = self._refusal(Stage.FIRST, pair, legal_only=is_wished)
+        if refusal is not None:
+            return refusal
+        refusal = self._refusal(Stage.TRITON, pair, legal_only=is_wished)
+        if refusal is None:
+            return NO_OBJECTION
+        if is_generic_triton(producer) or is_generic_triton(consumer):
+            return refusal
+        refusal = self._refusal(Stage.EMITTER, pair, legal_only=is_wished)
+        return refusal or check_in_place(self._in_place, pair) or NO_OBJECTION
+
+    @property
+    def has_wishes(self) -> bool:
+        """Whether a user wants any two fused."""
+        return bool(self._allowed)
+
+    def is_wished(self, producer: MutableInstruction, consumer: MutableInstruction) -> bool:
+        """Whether a user wants the two fused, whatever it costs."""
+        if not self._allowed:
+            return False
+        pair = _pair(producer, consumer)
+        return any(allowed.check(pair) is not None for allowed in self._allowed)
+
+    def refuses_constant(
+        self, constant: MutableInstruction, user: MutableInstruction
+    ) -> Decision | None:
+        """Source: CanFuseConstant."""
+        return self._refusal(Stage.CONSTANT, _pair(constant, user))
+
+    def _refusal(
+        self, stage: Stage, pair: FusionPair, *, legal_only: bool = False
+    ) -> Decision | None:
+        """``legal_only`` leaves out the rules without which the result would still be right; that
+        nothing but Triton is chosen for what Triton does not emit yet is none of these."""
+        for rule in self._rules:
+            if stage in rule.stages and (
+                not legal_only or rule.is_legality or isinstance(rule, TritonHeroless)
+            ):
+                decision = rule.check(pair, self._state)
+                if decision is not None:
+                    return decision
+        return None
+
+
+def _pair(producer: MutableInstruction, consumer: MutableInstruction) -> FusionPair:
+    return FusionPair(producer, consumer, consumer.operands.index(producer))
+
+
+def fusible_computations(graph: MutableModule) -> list[MutableComputation]:
+    """Those in which fusions can be formed: the entry's and those of control flow.
+
+    Source: xla/service/gpu/gpu_fusible.cc, GetFusibleComputations.
+    """
+    order = graph.post_order()
+    left_out = {
+        called
+        for computation in order
+        for instruction in computation.instructions
+        if instruction.called
+        and instruction.opcode not in _FUSED_WITHIN
+        and not (
+            instruction.opcode == "call"
+            and _STREAM in instruction.attributes.get("frontend_attributes", "")
+        )
+        for called in instruction.called
+    }
+    return [each for each in order if not each.is_fused and each not in left_out]
+
+
+@dataclass(slots=True)
+class PriorityFusion:
+    """The pass, as it runs over ``graph`` under the rules of ``book``.
+
+    ``ids`` are the unique ids of instructions by computation and name, which break ties; where
+    there are none, their places in the text do. ``users`` are those of instructions by name in
+    their order, as far as it is known: no text shows it. Where ``recorded`` is given, it says what
+    comes first of what is equal. The plan has events only where it ``tells_events``: each names all
+    users of a producer, every time that one of them changes.
+    """
+
+    graph: MutableModule
+    book: RuleBook[Rule]
+    state: GpuState
+    ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    users: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    recorded: RecordedOrder | None = None
+    tells_events: bool = True
+
+    def run(self) -> FusionPlan:
+        decisions: list[Considered] = []
+        events: list[Event] = []
+        for computation in fusible_computations(self.graph):
+            for instruction in computation.instructions:
+                if instruction.name in self.users:
+                    reorder_users(instruction, self.users[instruction.name])
+            run = _Run(self, computation)
+            run.run()
+            events += run.events
+            decisions += run.decisions
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph, tuple(events))
+
+
+class _Run:
+    """The pass in one computation."""
+
+    def __init__(self, parent: PriorityFusion, computation: MutableComputation) -> None:
+        self.events: list[Event] = []
+        self.decisions: list[Considered] = []
+        self._state = parent.state
+        self._model = parent.state.model
+        self._judge = GpuJudge(parent.book, parent.state)
+        self._computation = computation
+        self._ids = _Ids(computation, parent.ids.get(computation.name, {}), parent.recorded)
+        self._queue = _Queue(self._ids)
+        self._tells_events = parent.tells_events
+        self._asks_all_users = parent.book.find(AllUsers.id) is not None
+        negative = parent.book.find(NegativeBenefit.id)
+        self._negative = negative if isinstance(negative, NegativeBenefit) else None
+        self._decisions: dict[MutableInstruction, dict[MutableInstruction, Decision]] = {}
+        # Those of them that the compiler has asked for, too.
+        self._decided: dict[MutableInstruction, set[MutableInstruction]] = {}
+        # Producers that all their consumers could take when they were last asked.
+        self._taken: set[MutableInstruction] = set()
+        # What each consumer adds to the times of those of them that are estimated with all.
+        self._shares: dict[MutableInstruction, _Shares] = {}
+        # The consumers that the last fusion changed or removed, and its producer.
+        self._changed: tuple[MutableInstruction, ...] = ()
+        # Of the producers that are to be scored again: the fusions that they now go into, and the
+        # times of those consumers that are no more.
+        self._new_consumers: dict[MutableInstruction, list[MutableInstruction]] = {}
+        self._gone: dict[MutableInstruction, Estimate] = {}
+        # The consumers of those that go into some of theirs only.
+        self._some: dict[MutableInstruction, list[MutableInstruction]] = {}
+        # The last priority of each producer, None where it could not be fused.
+        self._scores: dict[MutableInstruction, Duration | None] = {}
+
+    def run(self) -> None:
+        order = self._computation.post_order()
+        for each in order:
+            self._estimate(each)
+        self._score(
+            [
+                each
+                for each in order
+                if each.opcode not in _NOT_SCORED and each.users and is_fusible(each)
+            ]
+        )
+        while (producer := self._queue.pop()) is not None:
+            consumers = self._some.pop(producer, None) or self._ids.in_turn(producer)
+            if is_fusible_bitcast(producer):
+                consumers = [each for each in consumers if self._decide(producer, each).allow]
+            if consumers:
+                self._fuse_into_all(producer, consumers)
+        self._tell_refusals()
+        self._fuse_constants()
+
+    def _estimate(self, instruction: MutableInstruction) -> None:
+        if self._state.facts(instruction).is_fusible:
+            self._model.time(instruction)
+
+    def _decision(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
+        known = self._decisions.setdefault(producer, {})
+        if consumer not in known:
+            known[consumer] = self._judge.decide(producer, consumer)
+        return known[consumer]
+
+    def _decide(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
+        """The same, with the trace that it leaves where the compiler asks: of two that Triton can
+        compute together the time is known from then on. Source: CanFuseCached, CanFuseTriton."""
+        decision = self._decision(producer, consumer)
+        decided = self._decided.setdefault(producer, set())
+        if consumer not in decided:
+            decided.add(consumer)
+            triton = self._state.triton
+            tiling = triton.known_tiling(triton.identity(producer, consumer))
+            if decision.allow and tiling is not None:
+                self._model.set_pair(producer, consumer, tiling.total)
+        return decision
+
+    def _score(self, producers: Sequence[MutableInstruction]) -> None:
+        """Source: ComputeAndSetPriorities."""
+        producers = self._ids.in_scored_order(producers)
+        scores = [self._priority(producer) for producer in producers]
+        for producer, priority in zip(producers, scores, strict=True):
+            if priority is None or (self._negative and not self._negative.tolerates(priority)):
+                self._queue.remove(producer)
+            else:
+                self._queue.set(producer, priority)
+            self._scores[producer] = priority
+
+    def _priority(self, producer: MutableInstruction) -> Duration | None:
+        """What fusing ``producer`` saves; None where it cannot be fused, or is a constant.
+
+        Source: CalculateProducerPriority.
+        """
+        self._some.pop(producer, None)
+        if is_fusible_bitcast(producer):
+            return INFINITE
+        if producer.opcode == "constant":
+            return None
+        refusal = None if self._is_still_taken(producer) else self._refusal(producer)
+        if refusal is not None:
+            self._tell(refusal)
+            return self._priority_for_some(producer)
+        gone = self._gone.get(producer)
+        if gone is not None:
+            unfused, fused = self._model.estimate(producer, self._new_consumers[producer])
+        else:
+            unfused, fused = self._estimate_all(producer)
+        before: Duration = 0
+        if gone is not None:
+            unfused, fused = unfused - gone.unfused, fused - gone.fused
+            before = self._queue.priority(producer)
+        if self._tells_events:
+            names = tuple(user.name for user in producer.users)
+            self._tell(Scored(producer.name, names, fused, unfused))
+        benefit = before + unfused - fused
+        if self._judge.has_wishes and any(
+            self._judge.is_wished(producer, consumer) for consumer in producer.users
+        ):
+            return max(benefit, 0)
+        return benefit
+
+    def _tell(self, event: Event) -> None:
+        if self._tells_events:
+            self.events.append(event)
+
+    def _priority_for_some(self, producer: MutableInstruction) -> Duration | None:
+        """That of fusing ``producer`` into some of its consumers only, which takes rules that a
+        user changed: those that can take it, or those that are wanted to."""
+        if not self._asks_all_users:
+            wanted = list(producer.users)
+        else:
+            wanted = [each for each in producer.users if self._judge.is_wished(producer, each)]
+        some = [
+            each
+            for each in wanted
+            if not is_fusible_bitcast(each) and self._decide(producer, each).allow
+        ]
+        if not some:
+            return None
+        self._some[producer] = some
+        if self._asks_all_users:
+            return 0
+        unfused, fused = self._model.estimate(producer, some)
+        return unfused - fused - KERNEL_LAUNCH - self._model.time(producer).total
+
+    def _estimate_all(self, producer: MutableInstruction) -> Estimate:
+        """Of ``producer`` and all its consumers, from what is known of each of them."""
+        shares = self._shares.get(producer)
+        if shares is None:
+            shares = self._shares[producer] = _Shares()
+            for consumer in producer.users:
+                shares.add(consumer, self._model.share(producer, consumer))
+        unfused, fused = shares.total
+        return Estimate(KERNEL_LAUNCH + self._model.time(producer).total + unfused, fused)
+
+    def _is_still_taken(self, producer: MutableInstruction) -> bool:
+        """Whether all consumers can take ``producer``, where only those that changed must be asked:
+        a value with many users is scored again with each of them."""
+        new = self._new_consumers.get(producer)
+        if (
+            new is None
+            or producer not in self._taken
+            or any(
+                is_fusible_bitcast(each) or not self._decide(producer, each).allow for each in new
+            )
+        ):
+            return False
+        shares = self._shares.get(producer)
+        if shares is not None:
+            for each in self._changed:
+                shares.remove(each)
+            for each in new:
+                shares.add(each, self._model.share(producer, each))
+        return True
+
+    def _refusal(self, producer: MutableInstruction) -> Refused | None:
+        """Source: CanFuseWithAllNonBitcastUsers."""
+        self._taken.discard(producer)
+        self._shares.pop(producer, None)
+        consumers = [user for user in producer.users if not is_fusible_bitcast(user)]
+        for index, consumer in enumerate(consumers):
+            decision = self._decide(producer, consumer)
+            if not decision.allow:
+                later = (self._decision(producer, each) for each in consumers[index + 1 :])
+                others = tuple(each.message for each in later if not each.allow)
+                return Refused(producer.name, consumer.name, decision, others)
+        if consumers:
+            self._taken.add(producer)
+            return None
+        message = AllUsers.only_bitcasts if producer.users else AllUsers.no_users
+        return Refused(producer.name, "", AllUsers().refuse(message))
+
+    def _fuse_into_all(
+        self, producer: MutableInstruction, consumers: list[MutableInstruction]
+    ) -> None:
+        """Source: RunImpl."""
+        triton = self._state.triton
+        identities = {each: triton.identity(producer, each) for each in consumers}
+        tilings = {each: triton.known_tiling(pair) for each, pair in identities.items()}
+        to_score: dict[MutableInstruction, None] = {}
+        for consumer in consumers:
+            if is_fusible_bitcast(consumer):
+                continue
+            before = consumer.name
+            kind = self._model.emission(producer, consumer).kind
+            fusion = self._fuse(producer, consumer, kind)
+            tiling = tilings[consumer]
+            triton.fused(fusion, identities[consumer], tiling)
+            if tiling is not None:
+                give_to_triton(fusion, tiling)
+            self._tell(Merged(fusion.name, producer.name, before))
+            self.decisions.append(
+                Considered(self._computation.name, producer.name, before, NO_OBJECTION, fusion.name)
+            )
+            if fusion is not consumer:
+                to_score.pop(consumer, None)
+                self._queue.remove(consumer)
+            for operand in fusion.operands:
+                if (
+                    operand is not producer
+                    and operand.opcode not in ("constant", "get-tuple-element")
+                    and is_fusible(operand)
+                ):
+                    to_score[operand] = None
+                    self._new_consumers.setdefault(operand, []).append(fusion)
+            to_score[fusion] = None
+        self._collect_gone(producer, consumers)
+        if not producer.users:
+            self._invalidate(producer)
+            self._queue.remove(producer)
+            self._computation.remove(producer)
+        for consumer in consumers:
+            self._invalidate(consumer)
+        for each in to_score:
+            self._estimate(each)
+        self._changed = (*consumers, producer)
+        self._score(list(to_score))
+        self._new_consumers.clear()
+        self._gone.clear()
+
+    def _fuse(
+        self, producer: MutableInstruction, consumer: MutableInstruction, kind: EmitterKind
+    ) -> MutableInstruction:
+        """Source: Fuse."""
+        fusion = consumer
+        if consumer.opcode == "fusion":
+            fusion.fusion_kind = kind.fusion_kind
+        else:
+            fusion = create_fusion(consumer, kind.fusion_kind)
+            self._computation.replace(consumer, fusion)
+            self._ids.add(fusion, consumer)
+        if producer.opcode == "fusion":
+            merge_fusion(fusion, producer)
+        else:
+            fuse_instruction(fusion, producer)
+        return fusion
+
+    def _collect_gone(
+        self, producer: MutableInstruction, consumers: list[MutableInstruction]
+    ) -> None:
+        """The times of consumers that are no more. Source: ComputeRuntimesOfRemovedConsumers."""
+        for operand in self._new_consumers:
+            known = self._model.known_pairs(operand)
+            if operand not in self._queue or operand in self._some or known is None:
+                continue
+            unfused: Duration = self._model.known_time(operand) + KERNEL_LAUNCH
+            fused: Duration = 0
+            for each in (*consumers, producer):
+                if each in known:
+                    fused += known[each]
+                    unfused += self._model.known_time(each)
+            self._gone[operand] = Estimate(unfused, fused)
+
+    def _invalidate(self, instruction: MutableInstruction) -> None:
+        """Source: InvalidateCaches."""
+        self._decisions.pop(instruction, None)
+        self._decided.pop(instruction, None)
+        self._taken.discard(instruction)
+        self._shares.pop(instruction, None)
+        for operand in instruction.operands:
+            if operand in self._decisions:
+                self._decisions[operand].pop(instruction, None)
+                self._decided.get(operand, set()).discard(instruction)
+        self._model.invalidate(instruction)
+        self._state.changed(instruction)
+
+    def _tell_refusals(self) -> None:
+        """What there is to say of all producers that were not fused, for each of their consumers.
+
+        Nothing is said of a bitcast that reads one beside others: what reads it is what counts.
+        """
+        for producer in self._ids.in_order():
+            if producer.opcode in ("constant", "parameter"):
+                continue
+            consumers = list(producer.users)
+            if not is_fusible_bitcast(producer):
+                others = [each for each in consumers if not is_fusible_bitcast(each)]
+                consumers = others or consumers
+            told = _Told(producer)
+            for consumer in consumers:
+                self.decisions.append(self._considered(told, consumer))
+
+    def _considered(self, told: _Told, consumer: MutableInstruction) -> Considered:
+        producer = told.producer
+        decision = self._decision(producer, consumer)
+        cost: PairCost | None = None
+        score = self._scores.get(producer)
+        if is_fusible_bitcast(consumer) and not is_fusible_bitcast(producer):
+            decision = AllUsers().refuse(AllUsers.only_bitcasts)
+        elif decision.allow and score is not None:
+            told.estimate = told.estimate or self._model.estimate(producer, producer.users)
+            cost = self._model.pair_cost(producer, consumer, score, told.estimate)
+            decision = NegativeBenefit().refuse_by(cost)
+        elif decision.allow:
+            told.refused = told.refused or self._refusal(producer)
+            assert told.refused is not None, f"{producer.name} can be fused, but has no priority"
+            decision = AllUsers().refuse_because(told.refused.consumer, told.refused.decision)
+        return Considered(self._computation.name, producer.name, consumer.name, decision, cost=cost)
+
+    def _fuse_constants(self) -> None:
+        for constant in self._ids.in_order():
+            if constant.opcode != "constant":
+                continue
+            for user in list(constant.users):
+                refusal = self._judge.refuses_constant(constant, user)
+                fusion: str | None = None
+                before = user.name
+                if refusal is None:
+                    kind = self._model.emission(constant, user).kind
+                    fusion = self._fuse(constant, user, kind).name
+                    self._state.changed(user)
+                self.decisions.append(
+                    Considered(
+                        self._computation.name,
+                        constant.name,
+                        before,
+                        refusal or NO_OBJECTION,
+                        fusion,
+                        is_recorded=False,
+                    )
+                )
+
+
+class _Shares:
+    """What each consumer of a producer adds to the times of both, launches included. Durations that
+    are not infinite are whole numbers, so their sum does not depend on its order."""
+
+    def __init__(self) -> None:
+        self._known: dict[MutableInstruction, Estimate] = {}
+        self._infinite: set[MutableInstruction] = set()
+        self._unfused: Duration = 0
+        self._fused: Duration = 0
+
+    @property
+    def total(self) -> Estimate:
+        if not self._infinite:
+            return Estimate(self._unfused, self._fused)
+        own = [self._known[each] for each in self._infinite]
+        return Estimate(
+            self._unfused + sum(each.unfused for each in own),
+            self._fused + sum(each.fused for each in own),
+        )
+
+    def add(self, consumer: MutableInstruction, share: Estimate) -> None:
+        self.remove(consumer)
+        self._known[consumer] = share
+        if INFINITE in share:
+            self._infinite.add(consumer)
+        else:
+            self._unfused += share.unfused
+            self._fused += share.fused
+
+    def remove(self, consumer: MutableInstruction) -> None:
+        share = self._known.pop(consumer, None)
+        if share is None:
+            return
+        if consumer in self._infinite:
+            self._infinite.remove(consumer)
+        else:
+            self._unfused -= share.unfused
+            self._fused -= share.fused
+
+
+@dataclass(slots=True)
+class _Told:
+    """A producer that was not fused, with what there is to say of all its consumers at once."""
+
+    producer: MutableInstruction
+    estimate: Estimate | None = None
+    refused: Refused | None = None
+
+
+class _Ids:
+    """Which of two instructions of a computation comes first where nothing else tells: the newer
+    one, or the one that a record has earlier."""
+
+    def __init__(
+        self,
+        computation: MutableComputation,
+        known: Mapping[str, int],
+        recorded: RecordedOrder | None,
+    ) -> None:
+        self._next = max(known.values(), default=0) + 1
+        self._ids: dict[MutableInstruction, int] = {}
+        self._grew_from: dict[MutableInstruction, str] = {}
+        self._recorded = recorded
+        self._scored: Counter[str] = Counter()
+        for each in computation.instructions:
+            if each.name in known:
+                self._ids[each] = known[each.name]
+            else:
+                self.add(each)
+
+    def add(
+        self, instruction: MutableInstruction, consumer: MutableInstruction | None = None
+    ) -> None:
+        """``instruction`` is newer than all others, and took the place of ``consumer``."""
+        self._ids[instruction] = self._next
+        self._next += 1
+        if consumer is not None:
+            self._grew_from[instruction] = grown(self._name(consumer))
+
+    def _name(self, instruction: MutableInstruction) -> str:
+        return self._grew_from.get(instruction, instruction.name)
+
+    def rank(self, producer: MutableInstruction) -> tuple[float, int]:
+        """The smaller comes first."""
+        place: float = 0
+        if self._recorded is not None:
+            place = self._recorded.producers.get(self._name(producer), math.inf)
+        return place, -self._ids[producer]
+
+    def in_turn(self, producer: MutableInstruction) -> list[MutableInstruction]:
+        """Its users, in the order in which it goes into them."""
+        users = list(producer.users)
+        if self._recorded is not None:
+            name, pairs = self._name(producer), self._recorded.pairs
+            users.sort(key=lambda user: pairs.get((name, self._name(user)), 0))
+        return users
+
+    def in_scored_order(
+        self, producers: Sequence[MutableInstruction]
+    ) -> Sequence[MutableInstruction]:
+        """``producers`` in the order in which they are scored now."""
+        if self._recorded is None:
+            return producers
+        places: dict[MutableInstruction, float] = {}
+        for producer in producers:
+            name = self._name(producer)
+            places[producer] = self._recorded.scored.get((name, self._scored[name]), math.inf)
+            self._scored[name] += 1
+        return sorted(producers, key=places.__getitem__)
+
+    def in_order(self) -> list[MutableInstruction]:
+        """Those that are still there, the oldest first."""
+        return sorted(
+            (each for each in self._ids if each.parent is not None), key=self._ids.__getitem__
+        )
+
+
+class _Queue:
+    """Producers by what fusing them saves."""
+
+    def __init__(self, ids: _Ids) -> None:
+        self._ids = ids
+        self._priorities: dict[MutableInstruction, Duration] = {}
+        self._heap: list[tuple[Duration, tuple[float, int], MutableInstruction]] = []
+
+    def __contains__(self, producer: MutableInstruction) -> bool:
+        return producer in self._priorities
+
+    def priority(self, producer: MutableInstruction) -> Duration:
+        return self._priorities[producer]
+
+    def set(self, producer: MutableInstruction, priority: Duration) -> None:
+        if self._priorities.get(producer) != priority:
+            self._priorities[producer] = priority
+            heapq.heappush(self._heap, (-priority, self._ids.rank(producer), producer))
+
+    def remove(self, producer: MutableInstruction) -> None:
+        self._priorities.pop(producer, None)
+
+    def pop(self) -> MutableInstruction | None:
+        while self._heap:
+            priority, _, producer = heapq.heappop(self._heap)
+            if self._priorities.get(producer) == -priority:
+                del self._priorities[producer]
+                return producer
+        return None

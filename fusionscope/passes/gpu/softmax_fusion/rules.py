@@ -1,0 +1,490 @@
+"""What becomes one kernel of Triton: a value, its reduction along rows, and what reads both.
+
+A normalization is made of such diamonds: a softmax of one with the maximum of each row and one with
+the sum. A diamond is looked for from its end, the root.
+
+Source of all: xla/backends/gpu/transforms/softmax_rewriter_triton.cc.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import ClassVar
+
+from fusionscope.gpu.cost.duration import Duration, written
+from fusionscope.gpu.state import GpuState
+from fusionscope.gpu.tiling.computation import TiledBody
+from fusionscope.gpu.tiling.search import Untileable
+from fusionscope.gpu.triton import Triton
+from fusionscope.graph.layouts import has_default_layout
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_elementwise
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+
+_PASS = "xla/backends/gpu/transforms/softmax_rewriter_triton.cc"
+_MATCH = f"{_PASS}, MatchesTritonCompatibleClosedReductionDiamondImpl"
+_DECIDE = f"{_PASS}, DecideIfShouldFuseAndMaybeSetBlockLevelParameters"
+
+_TRIVIAL = (
+    "Trivial is what has one user, the default layout, and is a bitcast, or elementwise and known "
+    "to Triton with one operand, twice the same operand, or one beside a broadcast of a scalar "
+    "constant or of a parameter."
+)
+_LAST_DIMENSION = (
+    "arrange the array so that what is normalized is its last dimension, and one: reshape several "
+    "into one"
+)
+
+
+class Diamond:
+    """What there is of a diamond that ends in ``root``; each part is looked for when asked for.
+
+    A path leads from an instruction up through what is trivial, to the first that is not or that is
+    what is looked for, which is its last one.
+    """
+
+    def __init__(self, root: MutableInstruction, triton: Triton) -> None:
+        self.root = root
+        self._triton = triton
+
+    @cached_property
+    def to_broadcast(self) -> list[MutableInstruction]:
+        return self._path(self.root.operands[1], "broadcast")
+
+    @property
+    def broadcast(self) -> MutableInstruction:
+        """Or what stands where it should."""
+        return self.to_broadcast[-1]
+
+    @cached_property
+    def to_reduce(self) -> list[MutableInstruction]:
+        return self._path(self.broadcast.operands[0], "reduce")
+
+    @property
+    def reduce(self) -> MutableInstruction:
+        """Or what stands where it should."""
+        return self.to_reduce[-1]
+
+    @cached_property
+    def producer(self) -> MutableInstruction:
+        """The value that the diamond reads from outside."""
+        return self._path(self.reduce.operands[0])[-1]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the first operand of the root is computed from the producer, too.
+
+        Source: IsTriviallyConnectedProducerOf.
+        """
+        end = self.root.operands[0]
+        while end is not self.producer:
+            end = self._path(end, self.producer.opcode)[-1]
+            if end is not self.producer:
+                if end.opcode != self.producer.opcode or not self._is_trivial(end):
+                    return False
+                end = end.operands[0]
+        return True
+
+    @property
+    def is_binary(self) -> bool:
+        return is_elementwise(self.root) and len(self.root.operands) == 2
+
+    @property
+    def way(self) -> list[tuple[MutableInstruction, MutableInstruction]]:
+        """Producers and consumers from the reduce to the root, or from what stands in its way; the
+        root with itself where no way begins."""
+        if not self.is_binary:
+            return [(self.root, self.root)]
+        path = [self.root, *self.to_broadcast]
+        if self.broadcast.opcode == "broadcast":
+            path += self.to_reduce
+        return [(above, below) for below, above in pairwise(path)][::-1]
+
+    @property
+    def inside(self) -> list[tuple[MutableInstruction, MutableInstruction]]:
+        """Producers and consumers that would be in one kernel."""
+        return [
+            (operand, each)
+            for each in self.body()
+            if each is not self.producer
+            for operand in dict.fromkeys(each.operands)
+            if operand is not self.producer and operand.opcode != "parameter"
+        ]
+
+    def body(self) -> list[MutableInstruction]:
+        """The producer and all that the root is computed from, operands first, parameters too.
+
+        Source: MakeFusionForDiamond.
+        """
+        order: dict[MutableInstruction, None] = {self.producer: None}
+        pending = [self.root]
+        while pending:
+            current = pending[-1]
+            missing = [each for each in current.operands if each not in order]
+            if missing and current not in order:
+                pending.append(missing[0])
+            else:
+                order[pending.pop()] = None
+        return list(order)
+
+    def _path(
+        self, start: MutableInstruction, opcode: str | None = None
+    ) -> list[MutableInstruction]:
+        """Source: TrivialEdge."""
+        path = [start]
+        while path[-1].opcode != opcode and self._is_trivial(path[-1]):
+            operands = path[-1].operands
+            path.append(operands[-1 if _is_repeated(operands[0]) else 0])
+        return path
+
+    def _is_trivial(self, instruction: MutableInstruction) -> bool:
+        """Source: IsTriviallyFusible."""
+        operands = instruction.operands
+        if len(instruction.users) > 1 or not has_default_layout(instruction.shape):
+            return False
+        if instruction.opcode == "bitcast":
+            return True
+        if not is_elementwise(instruction) or not 1 <= len(operands) <= 2:
+            return False
+        one, other = operands[0], operands[-1]
+        if one is not other and _is_repeated(one) == _is_repeated(other):
+            return False
+        return self._triton.unsupported(instruction) is None
+
+
+def _is_repeated(instruction: MutableInstruction) -> bool:
+    """Source: xla/hlo/utils/hlo_query.cc, IsBroadcastOfScalarConstant, IsBroadcastOfParameter."""
+    if instruction.opcode != "broadcast":
+        return False
+    source = instruction.operands[0]
+    return source.opcode == "parameter" or (source.opcode == "constant" and not source.shape.rank)
+
+
+@dataclass(frozen=True, slots=True)
+class DiamondRule(Rule):
+    """A rule about a diamond. Without one that ``is_part`` of it there is none: such a rule is
+    asked whatever a book has."""
+
+    is_part: ClassVar[bool] = False
+
+    @abstractmethod
+    def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
+        """A refusal, or None where the rule has nothing against the diamond."""
+
+
+@dataclass(frozen=True, slots=True)
+class RootBinary(DiamondRule):
+    id: ClassVar = "sm-root-binary"
+    is_part: ClassVar = True
+    title: ClassVar = "no operation that ends a normalization"
+    what: ClassVar = "The root is not elementwise, or has not two operands."
+    why: ClassVar = (
+        "A normalization ends with one that takes each element and what was reduced of its row: "
+        "the row less its maximum, or divided by its sum."
+    )
+    source: ClassVar = _MATCH
+    message: ClassVar = "Root is not elementwise binary."
+    is_legality: ClassVar = True
+
+    def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
+        return None if diamond.is_binary else self.refuse(opcode=diamond.root.opcode)
+
+
+@dataclass(frozen=True, slots=True)
+class RootTriton(DiamondRule):
+    id: ClassVar = "sm-root-triton"
+    title: ClassVar = "Triton cannot compute the end of the normalization"
+    what: ClassVar = "The emitter for Triton does not know the root's opcode with its element type."
+    why: ClassVar = "The whole diamond is one kernel, written by Triton."
+    source: ClassVar = _MATCH
+    message: ClassVar = "Root is not supported for Triton instruction."
+    is_legality: ClassVar = True
+
+    def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
+        if state.triton.unsupported(diamond.root) is None:
+            return None
+        return self.refuse(type=diamond.root.operands[-1].shape.element_type)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeToBroadcast(DiamondRule):
+    id: ClassVar = "sm-edge-broadcast"
+    is_part: ClassVar = True
+    title: ClassVar = "no broadcast leads to the normalization's end"
+    what: ClassVar = (
+        "Up from the second operand of the root there is something that is neither trivial nor a "
+        f"broadcast. {_TRIVIAL}"
+    )
+    why: ClassVar = (
+        "What is trivial reads or writes nothing more, and can be computed with any tiles."
+    )
+    lever: ClassVar = (
+        "put what was reduced on the right of the end: x * r for r * x, -(x - r) for r - x"
+    )
+    source: ClassVar = _MATCH
+    message: ClassVar = "Could not find a trivial connection from root to a broadcast."
+    is_legality: ClassVar = True
+
+    def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
+        found = diamond.broadcast
+        return None if found.opcode == "broadcast" else self.refuse(found=found.name)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeToReduce(DiamondRule):
+    id: ClassVar = "sm-edge-reduce"
+    is_part: ClassVar = True
+    title: ClassVar = "no reduction leads to the normalization's broadcast"
+    what: ClassVar = (
+        "Up from what is broadcast there is something that is neither trivial nor a reduction. "
+        f"{_TRIVIAL}"
+    )
+    why: ClassVar = "What is broadcast must be made of rows of the value that it is put beside."
+    lever: ClassVar = (
+        "use what was reduced once only, and put nothing but constants and arguments beside it"
+    )
+    source: ClassVar = _MATCH
+    message: ClassVar = "Could not find a trivial connection from matched broadcast to a reduction."
+    is_legality: ClassVar = True
+
+    def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
+        found = diamond.reduce
+        return None if found.opcode == "reduce" else self.refuse(found=found.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts(DiamondRule):
+    id: ClassVar = "sm-layout"
+    title: ClassVar = "broadcast or reduction in an unusual layout"
+    what: ClassVar = "The broadcast or the reduction has another layout than the default one."
+    why: ClassVar = "Tiles of Triton are told from dimensions, in the order of the default layout."
+    source: ClassVar = _MATCH
+    message: ClassVar = "Broadcast or reduce have non-default layouts."
+    is_legality: ClassVar = True
+
+    def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
+        for each in (diamond.broadcast, diamond.reduce):
+            if not has_default_layout(each.shape):
+                return self.refuse(shape=str(each.shape))
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RowReduction(DiamondRule):
+    id: ClassVar = "sm-reduce-ok"
+    title: ClassVar = "not one reduction over the last dimension"
+    what: ClassVar = (
+        "Triton cannot compute the reduction, or it reduces not exactly one dimension, the last "
+        "one, or begins with something else than a constant or a conversion of one that Triton can "
+        "compute."
+    )
+    why: ClassVar = "One block holds whole rows, and nothing but what is made of them."
+    lever: ClassVar = _LAST_DIMENSION
+    source: ClassVar = f"{_PASS}, ShouldFuseReduction"
+    message: ClassVar = (
+        "The reductions in the diamond must reduce 1 dimension and that dimension must be the last "
+        "dimension of the operand."
+    )
+    is_legality: ClassVar = True
+
+    def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
+        reduce = diamond.reduce
+        unsupported = state.triton.unsupported(reduce)
+        if unsupported is not None:
+            return self.refuse(unsupported)
+        source, identity = reduce.operands
+        if reduce.attribute("dimensions") != (source.shape.rank - 1,):
+            return self.refuse(dimensions=reduce.attributes["dimensions"])
+        if identity.opcode == "constant" or (
+            identity.opcode == "convert"
+            and identity.operands[0].opcode == "constant"
+            and state.triton.unsupported(identity) is None
+        ):
+            return None
+        return self.refuse(
+            "Reduction identity is not a constant or a supported convert of a constant.",
+            identity=identity.name,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OneUse(DiamondRule):
+    id: ClassVar = "sm-one-use"
+    title: ClassVar = "the reduction or its broadcast is used elsewhere"
+    what: ClassVar = "More than one instruction reads the broadcast, or the reduction."
+    why: ClassVar = "It would be computed in the kernel, and once more for the others."
+    lever: ClassVar = "reduce lax.optimization_barrier of the value once more for the others"
+    source: ClassVar = _MATCH
+    message: ClassVar = "More than one use of broadcast or reduce."
+
+    def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
+        for each in (diamond.broadcast, diamond.reduce):
+            if len(each.users) != 1:
+                return self.refuse(of=each.name, users=len(each.users))
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastDimension(DiamondRule):
+    id: ClassVar = "sm-bcast-dim"
+    title: ClassVar = "broadcast along another dimension than was reduced"
+    what: ClassVar = "The last dimension of the broadcast is one of what is broadcast."
+    why: ClassVar = "What was reduced from a row must be put beside that row."
+    lever: ClassVar = _LAST_DIMENSION
+    source: ClassVar = _MATCH
+    message: ClassVar = "Broadcast is not along the reduction dimension."
+    is_legality: ClassVar = True
+
+    def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
+        broadcast = diamond.broadcast
+        if broadcast.shape.rank - 1 not in broadcast.attribute("dimensions"):
+            return None
+        return self.refuse(dimensions=broadcast.attributes["dimensions"])
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerLayout(DiamondRule):
+    id: ClassVar = "sm-producer-layout"
+    title: ClassVar = "the normalized value has an unusual layout"
+    what: ClassVar = (
+        "What the diamond begins with has another layout than the default one: it is what is "
+        f"reduced, or stands above that as far up as all is trivial. {_TRIVIAL}"
+    )
+    why: ClassVar = "Tiles of Triton are told from dimensions, in the order of the default layout."
+    source: ClassVar = _MATCH
+    message: ClassVar = "Producer has non-default layout."
+    is_legality: ClassVar = True
+
+    def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
+        shape = diamond.producer.shape
+        return None if has_default_layout(shape) else self.refuse(shape=str(shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Connected(DiamondRule):
+    id: ClassVar = "sm-connected"
+    is_part: ClassVar = True
+    title: ClassVar = "what is normalized is not what was reduced"
+    what: ClassVar = (
+        "Up from the first operand of the root there is something that is neither trivial nor what "
+        f"the diamond begins with. {_TRIVIAL}"
+    )
+    why: ClassVar = (
+        "Only where both sides come from one value, nothing but that is read from memory, once."
+    )
+    source: ClassVar = _MATCH
+    message: ClassVar = "Producer is not trivially connected."
+    is_legality: ClassVar = True
+
+    def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
+        return None if diamond.is_closed else self.refuse(producer=diamond.producer.name)
+
+
+@dataclass(frozen=True, slots=True)
+class RootProducer(DiamondRule):
+    id: ClassVar = "sm-root-producer"
+    title: ClassVar = "what is normalized is used elsewhere"
+    what: ClassVar = (
+        "The first operand of the root is not what the diamond begins with, and something else "
+        "reads it too. (What is trivial has one user, so that sm-connected refuses this before.)"
+    )
+    why: ClassVar = "It would be computed in the kernel, and once more for the others."
+    source: ClassVar = _MATCH
+    message: ClassVar = "Unsupported root-producer connection."
+
+    def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
+        normalized = diamond.root.operands[0]
+        if normalized is diamond.producer or len(normalized.users) == 1:
+            return None
+        return self.refuse(of=normalized.name, users=len(normalized.users))
+
+
+@dataclass(frozen=True, slots=True)
+class DiamondFusionRule(Rule):
+    """A rule about the fusion that a diamond would become."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tileable(DiamondFusionRule):
+    id: ClassVar = "sm-tile"
+    title: ClassVar = "no tiles can be derived for the normalization"
+    what: ClassVar = (
+        "A bitcast in the diamond makes several dimensions of several others at once, and not of "
+        "one or into one."
+    )
+    why: ClassVar = "A tile of what it makes would not be a tile of what it reads."
+    source: ClassVar = f"{_PASS}, CanSymbolicTileAnalysisTileDiamond"
+    message: ClassVar = "Cannot tile the diamond pattern"
+    is_legality: ClassVar = True
+
+    def check(self, tiled: TiledBody) -> Decision | None:
+        """``tiled`` is the fusion, with tiles of no size yet."""
+        return self.refuse() if tiled.problem else None
+
+
+@dataclass(frozen=True, slots=True)
+class TilingFound(DiamondFusionRule):
+    id: ClassVar = "sm-tiling-search"
+    title: ClassVar = "no tiling fits the normalization"
+    what: ClassVar = (
+        "With no size of its tiles the diamond is within what Triton can take: above all, a tile "
+        "of the value that it reads, whole rows filled up to a power of two, has more elements "
+        "than two fifths of a block's registers."
+    )
+    why: ClassVar = "What does not fit into registers is written to memory and read again."
+    source: ClassVar = _DECIDE
+    message: ClassVar = "SymbolicTileAnalysis failed: "
+    is_legality: ClassVar = True
+
+    def refuse_because(self, problem: Untileable) -> Decision:
+        return self.refuse(self.message + problem.message)
+
+
+@dataclass(frozen=True, slots=True)
+class FasterUnfused(DiamondFusionRule):
+    id: ClassVar = "sm-cost"
+    title: ClassVar = "the cost model expects it faster without Triton"
+    what: ClassVar = (
+        "The kernels that the other fusion passes would make of the diamond alone are estimated to "
+        "take less time than the one of Triton, launches not counted."
+    )
+    why: ClassVar = (
+        "Short rows leave much of a tile without work, as it is filled up to a power of two, and a "
+        "plain loop may compute them in one kernel, too."
+    )
+    source: ClassVar = _DECIDE
+    message: ClassVar = (
+        "Run time estimate for without applying the custom normalization rewrite is faster."
+    )
+
+    def check(self, fused: Duration, unfused: Duration) -> Decision | None:
+        if unfused >= fused:
+            return None
+        return self.refuse(unfused=written(unfused), fused=written(fused))
+
+
+GPU_SOFTMAX: RuleBook[Rule] = RuleBook(
+    "gpu-softmax",
+    "triton-softmax-rewriter",
+    "gpu",
+    ("0.10.2", "0.11.2", "0.12.0.1"),
+    (
+        RootBinary(),
+        RootTriton(),
+        EdgeToBroadcast(),
+        EdgeToReduce(),
+        Layouts(),
+        RowReduction(),
+        OneUse(),
+        BroadcastDimension(),
+        ProducerLayout(),
+        Connected(),
+        RootProducer(),
+        Tileable(),
+        TilingFound(),
+        FasterUnfused(),
+    ),
+)

@@ -1,0 +1,163 @@
+"""Replays the GPU compiler's pass that makes kernels of Triton of softmax and other normalizations.
+
+Source: xla/backends/gpu/transforms/softmax_rewriter_triton.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fusionscope.gpu.body import FusionBody
+from fusionscope.gpu.emitters import TRITON
+from fusionscope.gpu.state import GpuState
+from fusionscope.gpu.tiling.computation import TiledBody
+from fusionscope.gpu.tiling.indexing import IndexPropagation
+from fusionscope.gpu.tiling.kernel import Tiling
+from fusionscope.gpu.tiling.propagation import TilePropagation
+from fusionscope.gpu.tiling.search import Untileable, find_best_tiling
+from fusionscope.graph.fusing import clone_into
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, supersede
+from fusionscope.passes.gpu.softmax_fusion.rules import (
+    GPU_SOFTMAX,
+    Diamond,
+    DiamondRule,
+    FasterUnfused,
+    Tileable,
+    TilingFound,
+)
+from fusionscope.passes.gpu.softmax_fusion.unfused import time_unfused
+from fusionscope.passes.gpu.triton_fusion import give_to_triton
+from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+
+_NAME = "triton_softmax"
+
+
+@dataclass(slots=True)
+class SoftmaxRewriter:
+    """The pass, as it runs over ``graph`` under the rules of ``book``.
+
+    What the passes after it would make of a diamond is estimated by the compiler's own rules.
+    """
+
+    graph: MutableModule
+    book: RuleBook[Rule]
+    state: GpuState
+    _decisions: list[Considered] = field(default_factory=list)
+
+    def run(self) -> FusionPlan:
+        rules = tuple(self._rules())
+        diamonds = [
+            diamond
+            for computation in self.graph.post_order()
+            if not computation.is_fused
+            and all(caller.opcode != "custom-call" for caller in computation.callers)
+            for instruction in computation.post_order()
+            if self._matches(diamond := Diamond(instruction, self.state.triton), rules)
+        ]
+        # The last one first: what it reads may be what another one ends in.
+        for diamond in reversed(diamonds):
+            if diamond.root.parent is not None:  # or it went into another one
+                self._decide(diamond)
+        return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
+
+    def _rules(self) -> Iterator[DiamondRule]:
+        """Those about diamonds; what is part of one is asked for, whatever the book has."""
+        for rule in GPU_SOFTMAX:
+            asked = self.book.find(rule.id)
+            if asked is None and isinstance(rule, DiamondRule) and rule.is_part:
+                asked = rule
+            if isinstance(asked, DiamondRule):
+                yield asked
+
+    def _matches(self, diamond: Diamond, rules: Iterable[DiamondRule]) -> bool:
+        """Source: FindAllFusibleNormalizationDiamonds."""
+        refusal = next(filter(None, (rule.check(diamond, self.state) for rule in rules)), None)
+        if refusal is None:
+            fusion = self._make_fusion(diamond)
+            tileable = self.book.find(Tileable.id)
+            if isinstance(tileable, Tileable):
+                refusal = tileable.check(self._tiled(FusionBody(fusion)))
+            _discard(fusion)
+        if refusal is not None:
+            self._tell(diamond.way, refusal)
+        return refusal is None
+
+    def _tiled(self, body: FusionBody) -> TiledBody:
+        """Source: CanSymbolicTileAnalysisTileDiamond."""
+        propagates = self.state.settings.triton.propagates_tiles
+        return TiledBody(body, TilePropagation() if propagates else IndexPropagation(body))
+
+    def _decide(self, diamond: Diamond) -> None:
+        """Source: MaybeFuseDiamondImpl."""
+        fusion, root = self._make_fusion(diamond), diamond.root
+        settings = self.state.settings
+        tiling = find_best_tiling(FusionBody(fusion), self.state.device, settings.triton)
+        if isinstance(tiling, Untileable):
+            refusal: Decision | None = TilingFound().refuse_because(tiling)
+        else:
+            refusal = self._refusal_by_cost(fusion, tiling)
+            give_to_triton(fusion, tiling)
+        if refusal is not None:
+            self._tell(diamond.inside, refusal)
+            _discard(fusion)
+            return
+        self._tell(diamond.inside, NO_OBJECTION, fusion)
+        root.computation.add(fusion)
+        supersede(root, fusion)
+
+    def _refusal_by_cost(self, fusion: MutableInstruction, tiling: Tiling) -> Decision | None:
+        """Source: DecideIfShouldFuseAndMaybeSetBlockLevelParameters."""
+        rule = self.book.find(FasterUnfused.id)
+        if not isinstance(rule, FasterUnfused):
+            return None
+        unfused = time_unfused(fusion.fused, self.state.device, self.state.settings)
+        return rule.check(tiling.total, unfused)
+
+    def _make_fusion(self, diamond: Diamond) -> MutableInstruction:
+        """The fusion that a diamond would become, which is nowhere yet.
+
+        Source: MakeFusionForDiamond.
+        """
+        fused = self.graph.add_computation(f"{_NAME}_computation")
+        copies: dict[MutableInstruction, MutableInstruction] = {}
+        operands: list[MutableInstruction] = []
+        for each in diamond.body():
+            if each is diamond.producer or each.opcode == "parameter":
+                copies[each] = fused.make_parameter(each.shape)
+                operands.append(each)
+            else:
+                inner = [copies[operand] for operand in each.operands]
+                copies[each] = clone_into(each, fused, inner)
+        fused.root = copies[diamond.root]
+        name = self.graph.instruction_name(_NAME)
+        fusion = MutableInstruction(name, "fusion", fused.root.shape, operands)
+        fusion.fusion_kind, fusion.backend_kind = "kCustom", TRITON
+        fusion.called = [fused]
+        return fusion
+
+    def _tell(
+        self,
+        pairs: Sequence[tuple[MutableInstruction, MutableInstruction]],
+        decision: Decision,
+        fusion: MutableInstruction | None = None,
+    ) -> None:
+        name = fusion.name if fusion is not None else None
+        self._decisions += [
+            Considered(
+                consumer.computation.name,
+                producer.name,
+                consumer.name,
+                decision,
+                name,
+                is_recorded=False,
+            )
+            for producer, consumer in pairs
+        ]
+
+
+def _discard(fusion: MutableInstruction) -> None:
+    """What it calls forgets that it did."""
+    for inner in reversed(list(fusion.fused.instructions)):
+        fusion.fused.remove(inner)

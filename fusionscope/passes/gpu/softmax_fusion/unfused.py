@@ -1,0 +1,170 @@
+"""How long a computation would take if only the main fusion passes fused what is in it.
+
+Source: xla/backends/gpu/transforms/softmax_rewriter_triton.cc,
+EstimateOptimizedHloRunTimeWithoutSoftMaxRewriterTriton and RunFusionPipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from math import isqrt
+
+from fusionscope.dump.device import Device
+from fusionscope.gpu.cost.duration import Duration
+from fusionscope.gpu.reductions import has_reduction_emitter
+from fusionscope.gpu.state import GpuSettings, GpuState
+from fusionscope.graph.layouts import sizes
+from fusionscope.graph.mutable import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    empty_module,
+)
+from fusionscope.hlo import Layout, Shape
+from fusionscope.passes.gpu.multi_output_fusion.rules import GPU_MULTI_OUTPUT
+from fusionscope.passes.gpu.multi_output_fusion.run import GpuMultiOutputFusion
+from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
+from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion
+
+_LONGEST_ROW = 16 * 1024
+
+
+def time_unfused(
+    computation: MutableComputation, device: Device, settings: GpuSettings
+) -> Duration:
+    """The times of the kernels that would be made of it, without their launches.
+
+    It has one reduction, of the last dimension, in the default layout. The flags that the compiler
+    was given do not matter, it takes its defaults here.
+    """
+    graph = extract(computation)
+    settings = GpuSettings(triton=settings.triton, rounds_products=settings.rounds_products)
+    fuse(graph, device, settings)
+    model = GpuState(device, settings).model
+    return sum(model.time(each).total for each in graph.entry.instructions)
+
+
+def extract(computation: MutableComputation) -> MutableModule:
+    """A module of a copy of ``computation``, in which nothing but reductions call others."""
+    graph = empty_module()
+    called = {each for instruction in computation.instructions for each in instruction.called}
+    graph.entry = _copy(computation, graph, {each: _copy(each, graph, {}) for each in called})
+    return graph
+
+
+def _copy(
+    computation: MutableComputation,
+    graph: MutableModule,
+    called: dict[MutableComputation, MutableComputation],
+) -> MutableComputation:
+    made = graph.add_computation(computation.name)
+    copies: dict[MutableInstruction, MutableInstruction] = {}
+    for each in computation.instructions:
+        copy = MutableInstruction(
+            graph.instruction_name(each.name),
+            each.opcode,
+            each.shape,
+            [copies[operand] for operand in each.operands],
+            each.attributes_text,
+            each.inside,
+        )
+        copy.called = [called[one] for one in each.called]
+        copies[each] = made.add(copy)
+    made.root = copies[computation.root]
+    return made
+
+
+def fuse(graph: MutableModule, device: Device, settings: GpuSettings) -> None:
+    """The passes that can change something where one dimension is reduced; the compiler also runs
+    ReductionDimensionGrouper and ReductionSplitter, which look for several."""
+    _split_long_row(graph.entry, device)
+    PriorityFusion(graph, GPU_FUSION, GpuState(device, settings)).run()
+    _merge_equal(graph.entry.instructions)
+    GpuMultiOutputFusion(graph, GPU_MULTI_OUTPUT, GpuState(device, settings)).run()
+    _merge_equal(graph.entry.instructions)
+
+
+def _split_long_row(computation: MutableComputation, device: Device) -> None:
+    """Reduces a row that is too long for one block in two steps.
+
+    Source: xla/backends/gpu/transforms/tree_reduction_rewriter.cc.
+    """
+    for reduce in list(computation.instructions):
+        if not has_reduction_emitter(reduce, device):
+            continue
+        source, start = reduce.operands
+        *rows, length = sizes(source.shape)
+        if length <= _LONGEST_ROW:
+            continue
+        outer, inner = _parts(length)
+        if outer * inner > length:
+            padding = "x".join(["0_0"] * len(rows) + [f"0_{outer * inner - length}"])
+            shape = _with_dimensions(source.shape, (*rows, outer * inner))
+            source = _add(reduce, "pad", shape, [source, start], f", padding={padding}")
+        shape = _with_dimensions(source.shape, (*rows, outer, inner))
+        source = _add(reduce, "bitcast", shape, [source])
+        for shape in (_with_dimensions(source.shape, (*rows, outer)), reduce.shape):
+            text = f", dimensions={{{shape.rank}}}, to_apply=%{reduce.called[0].name}"
+            source = _add(reduce, "reduce", shape, [source, start], text)
+        computation.replace(reduce, source)
+
+
+def _with_dimensions(shape: Shape, dimensions: tuple[int, ...]) -> Shape:
+    rank = len(dimensions)
+    layout = Layout(tuple(reversed(range(rank))))
+    return Shape(shape.element_type, dimensions, (False,) * rank, layout)
+
+
+def _add(
+    reduce: MutableInstruction,
+    opcode: str,
+    shape: Shape,
+    operands: list[MutableInstruction],
+    attributes: str = "",
+) -> MutableInstruction:
+    """An instruction beside ``reduce``, which calls the same if it is a reduce, too."""
+    computation = reduce.computation
+    name = computation.module.instruction_name(opcode)
+    made = MutableInstruction(name, opcode, shape, operands, attributes)
+    if opcode == "reduce":
+        made.called = list(reduce.called)
+    return computation.add(made)
+
+
+def _parts(length: int) -> tuple[int, int]:
+    """How many parts a row is split into, and how long each is, with as little padding as possible.
+
+    Source: ComputeSplitParams, ShouldSwapInnerAndOuterReducedMinorDimension.
+    """
+    root = isqrt(length)
+    shorter, padding = root, -length % root
+    for candidate in range(root - 1, root // 2, -1):
+        own = -length % candidate
+        if own < padding or (own == padding and candidate.bit_count() == 1):
+            shorter, padding = candidate, own
+    longer = (length + padding) // shorter
+    if shorter % 2 == 0 and length % 2 == 0:
+        swaps = shorter * 2 < longer or longer % 2 == 0
+    else:
+        swaps = length % 2 == 0 or longer % 2 != 0
+    return (shorter, longer) if swaps else (longer, shorter)
+
+
+def _merge_equal(instructions: Iterable[MutableInstruction]) -> None:
+    """In each fusion, of instructions that do the same with the same operands all but the first go.
+
+    Source: xla/service/hlo_cse.cc.
+    """
+    for fusion in instructions:
+        if fusion.opcode != "fusion":
+            continue
+        known: dict[Hashable, MutableInstruction] = {}
+        for each in fusion.fused.post_order():
+            if each.opcode == "parameter":
+                continue
+            attributes = {k: v for k, v in each.attributes.items() if k != "metadata"}
+            key = each.opcode, each.shape, tuple(each.operands), each.inside, *attributes.items()
+            first = known.setdefault(key, each)
+            if first is not each:
+                fusion.fused.replace_uses(each, first)
+                fusion.fused.remove(each)

@@ -1,0 +1,39 @@
+"""What goes into one kernel with a sort.
+
+Source of all: xla/backends/gpu/transforms/sort_iota_fusion.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.passes.operation import OperationRule
+from fusionscope.passes.rule import Decision, RuleBook
+
+
+@dataclass(frozen=True, slots=True)
+class SortIota(OperationRule):
+    id: ClassVar = "sort-iota"
+    only_allows: ClassVar = True
+    title: ClassVar = "a sort takes in an iota"
+    what: ClassVar = (
+        "An operand of a sort is an iota, as that of an argsort is: it becomes one fusion with the "
+        "sort, along whichever dimension it counts. Every other operand is left outside."
+    )
+    why: ClassVar = "The kernel counts by itself, where it would read the numbers from memory."
+    source: ClassVar = "xla/backends/gpu/transforms/sort_iota_fusion.cc, HandleSort"
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        """``operation`` is an operand of a sort."""
+        return self.allow() if operation.opcode == "iota" else None
+
+
+GPU_SORTING: RuleBook[OperationRule] = RuleBook(
+    "gpu-sorting",
+    "sort-iota-fusion",
+    "gpu",
+    ("0.10.2", "0.11.2", "0.12.0.1"),
+    (SortIota(),),
+)

@@ -1,0 +1,56 @@
+"""Replays the pass that makes one fusion of a sort and the numbers that it sorts along.
+
+Source: xla/backends/gpu/transforms/sort_iota_fusion.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.graph.fusing import create_fusion, fuse_instruction
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.passes.operation import OperationRule, decide
+from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.rule import RuleBook
+
+
+@dataclass(slots=True)
+class SortIotaFusion:
+    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+
+    graph: MutableModule
+    book: RuleBook[OperationRule]
+
+    def run(self) -> FusionPlan:
+        decisions: list[Considered] = []
+        for computation in self.graph.post_order():
+            for instruction in [] if computation.is_fused else computation.post_order():
+                if instruction.opcode == "sort":
+                    decisions += self._consider(instruction)
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
+
+    def _consider(self, sort: MutableInstruction) -> list[Considered]:
+        computation, name = sort.computation, sort.name
+        decided = {each: decide(self.book, each) for each in dict.fromkeys(sort.operands)}
+        taken = [operand for operand, decision in decided.items() if decision.allow]
+        made: str | None = None
+        if taken:
+            fusion = create_fusion(sort, "kCustom")
+            made = fusion.name
+            for operand in taken:
+                fuse_instruction(fusion, operand)
+            computation.replace(sort, fusion)
+            for operand in taken:
+                if not operand.users:
+                    computation.remove(operand)
+        return [
+            Considered(
+                computation.name,
+                operand.name,
+                name,
+                decision,
+                made if decision.allow else None,
+                is_recorded=False,
+            )
+            for operand, decision in decided.items()
+        ]

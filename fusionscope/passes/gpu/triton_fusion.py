@@ -1,0 +1,33 @@
+"""Makes a fusion one for Triton, as several passes do."""
+
+from __future__ import annotations
+
+import json
+
+from fusionscope.gpu.emitters import TRITON
+from fusionscope.gpu.tiling.kernel import Tiling
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.hlo.attributes import cut_attributes
+
+
+def give_to_triton(fusion: MutableInstruction, tiling: Tiling) -> None:
+    """Whatever it was given to before."""
+    config = {
+        "fusion_backend_config": {
+            "kind": TRITON,
+            "block_level_fusion_config": {
+                "num_warps": str(tiling.warps),
+                "output_tiles": [{"sizes": [str(size) for size in tiling.tile_sizes]}],
+                "num_ctas": 1,
+                "num_stages": 1,
+            },
+        }
+    }
+    fusion.fusion_kind, fusion.backend_kind = "kCustom", TRITON
+    kept = [
+        piece
+        for piece in cut_attributes(fusion.attributes_text) or [f", calls=%{fusion.fused.name}"]
+        if not piece.startswith((", kind=", ", backend_config="))
+    ]
+    written = json.dumps(config, separators=(",", ":"))
+    fusion.attributes_text = "".join([", kind=kCustom", *kept, f", backend_config={written}"])

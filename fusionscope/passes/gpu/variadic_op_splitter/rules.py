@@ -1,0 +1,44 @@
+"""Which concatenations of many arrays are split before anything is fused.
+
+Source of all: xla/backends/gpu/transforms/variadic_op_splitter.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.passes.operation import OperationRule
+from fusionscope.passes.rule import Decision, RuleBook
+
+
+@dataclass(frozen=True, slots=True)
+class SplitConcatenate(OperationRule):
+    id: ClassVar = "vop-split"
+    only_allows: ClassVar = True
+    title: ClassVar = "a concatenation of too many arrays is split"
+    what: ClassVar = (
+        "Split: a concatenate of more operands than the limit. As many of them at a time are "
+        "concatenated, and the results again, until one is left."
+    )
+    why: ClassVar = "A kernel has room for so many parameters."
+    lever: ClassVar = "concatenate fewer arrays, or stack them where they are made"
+    source: ClassVar = "xla/backends/gpu/transforms/variadic_op_splitter.cc, GetRelevantVariadicOps"
+
+    limit: int = 128
+
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        count = len(operation.operands)
+        if operation.opcode != "concatenate" or count <= self.limit:
+            return None
+        return self.allow(operands=count, limit=self.limit)
+
+
+GPU_SPLITTER: RuleBook[OperationRule] = RuleBook(
+    "gpu-splitter",
+    "variadic-op-splitter",
+    "gpu",
+    ("0.10.2", "0.11.2", "0.12.0.1"),
+    (SplitConcatenate(),),
+)

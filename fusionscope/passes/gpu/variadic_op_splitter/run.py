@@ -1,0 +1,65 @@
+"""Replays the pass that splits concatenations of many arrays.
+
+Source: xla/backends/gpu/transforms/variadic_op_splitter.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.passes.gpu.variadic_op_splitter.rules import SplitConcatenate
+from fusionscope.passes.operation import OperationRule
+from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.rule import NO_CASE, RuleBook
+
+
+@dataclass(slots=True)
+class VariadicOpSplitter:
+    """The pass, as it runs over ``graph`` under the rules of ``book``. What was split is said to
+    have become the concatenation that took its place."""
+
+    graph: MutableModule
+    book: RuleBook[OperationRule]
+
+    def run(self) -> FusionPlan:
+        decisions: list[Considered] = []
+        for computation in self.graph.post_order():
+            for instruction in [] if computation.is_fused else list(computation.instructions):
+                if instruction.opcode == "concatenate":
+                    decisions.append(self._consider(instruction))
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
+
+    def _consider(self, concatenate: MutableInstruction) -> Considered:
+        computation, name = concatenate.computation.name, concatenate.name
+        for rule in self.book:
+            decision = rule.check(concatenate)
+            if decision is not None and isinstance(rule, SplitConcatenate):
+                made = _split(concatenate, max(rule.limit, 2)).name
+                return Considered(computation, name, name, decision, made, is_recorded=False)
+        return Considered(computation, name, name, NO_CASE, is_recorded=False)
+
+
+def _split(concatenate: MutableInstruction, limit: int) -> MutableInstruction:
+    """Source: SplitConcatenate."""
+    operands = list(concatenate.operands)
+    while len(operands) > 1:
+        joined: list[MutableInstruction] = []
+        for start in range(0, len(operands), limit):
+            group = operands[start : start + limit]
+            if start > 0 and len(group) < limit:
+                joined += group  # a full group more in the next round
+            else:
+                joined.append(_join(concatenate, group))
+        operands = joined
+    concatenate.computation.replace(concatenate, operands[0])
+    return operands[0]
+
+
+def _join(concatenate: MutableInstruction, group: list[MutableInstruction]) -> MutableInstruction:
+    computation, (dimension,) = concatenate.computation, concatenate.attribute("dimensions")
+    sizes = list(concatenate.shape.dimensions)
+    sizes[dimension] = sum(each.shape.dimensions[dimension] or 1 for each in group)
+    shape = replace(concatenate.shape, dimensions=tuple(sizes))
+    text = concatenate.attributes_text
+    return computation.make("concatenate", shape, group, text, name=concatenate.name)

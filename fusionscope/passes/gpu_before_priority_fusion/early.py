@@ -1,0 +1,397 @@
+"""The rules of early 2023, where those of October 2024 are others.
+
+Checked against TensorFlow 2.12, whose XLA is that of February 2023. Its sources are those of
+January 10, 2023, which arXiv 2301.13062 is nearest to, in all but horizontal loop fusion.
+
+Source of all: xla/service/gpu/gpu_fusible.cc of February 2023, where not said otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.gpu.cost.model import Estimate
+from fusionscope.gpu.kinds import is_input_fusible
+from fusionscope.gpu.reductions import has_reduction_emitter, reduced_dimensions
+from fusionscope.gpu.state import GpuState
+from fusionscope.gpu.transposes import climb, tiled_transpose
+from fusionscope.graph.aliasing import InPlace
+from fusionscope.graph.layouts import same_elements_in_memory
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import (
+    is_effective_scalar,
+    is_elementwise,
+    is_fusible,
+    same_but_for_type,
+)
+from fusionscope.passes.gpu.multi_output_fusion.rules import (
+    Connected,
+    Heroes,
+    LoopShape,
+    MultiOutputState,
+    OnlyUser,
+    OutputChoice,
+    OutputCost,
+    OutputCycle,
+    OutputPair,
+    OutputParameterBudget,
+    OutputProducer,
+    OutputRoot,
+    ScalarParent,
+    SeveralUpdates,
+    SiblingCandidate,
+    SiblingOrder,
+)
+from fusionscope.passes.gpu.priority_fusion.rules import (
+    ParameterBudget,
+    ReductionBudget,
+    SharedMemoryBudget,
+)
+from fusionscope.passes.gpu_before_priority_fusion.early_cost import early_estimate
+from fusionscope.passes.gpu_before_priority_fusion.fusible import (
+    NotFusibleConsumer,
+    NotLoopProducer,
+    SeveralOutputs,
+    UnfusedConstant,
+    is_universally_loop_fusible,
+)
+from fusionscope.passes.gpu_before_priority_fusion.fusion_merger.rules import (
+    AllMerge,
+    MergedCode,
+    MergedSlower,
+    MergeIntoBitcast,
+    NotLoopFusion,
+    NoUsers,
+    Uncoalesced,
+)
+from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
+    LEGACY_HORIZONTAL_LOOP,
+    Batch,
+    InputCandidate,
+    alike,
+    count_instructions,
+    have_one_shape,
+)
+from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import (
+    DUPLICATING,
+    Coalescing,
+    CodeDuplication,
+    ExpensiveReuse,
+    HeavyComputation,
+    ProducerFusion,
+)
+from fusionscope.passes.gpu_before_priority_fusion.multi_output_fusion.rules import (
+    OlderOutputCodeSize,
+)
+from fusionscope.passes.inplace import (
+    DynamicSliceIndex,
+    DynamicSliceSafe,
+    ExtraOperand,
+    MultipleShaping,
+    SliceIndex,
+    SlicePair,
+    SliceSafe,
+    updates_in,
+)
+from fusionscope.passes.pair_rules import Eligible, ExpensiveDuplicate, GloballyUnfusible, Root
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+from fusionscope.passes.state import FusionPair
+
+_VERSION = ("2023",)
+_MOST_BUFFERS = 64
+
+
+def _is_early_loop_producer(instruction: MutableInstruction, gpu: GpuState) -> bool:
+    """Source: IsLoopFusibleAsProducer."""
+    if not is_fusible(instruction):
+        return False
+    if instruction.opcode in ("constant", "iota"):
+        return True
+    if instruction.opcode == "reduce":
+        return not (instruction.shape.is_tuple or has_reduction_emitter(instruction, gpu.device))
+    return _is_early_loop(instruction, gpu)
+
+
+def _is_early_loop(instruction: MutableInstruction, gpu: GpuState) -> bool:
+    """Source: IsUniversallyLoopFusible."""
+    if instruction.opcode == "copy" and tiled_transpose(instruction, gpu.emitters):
+        return False
+    return is_universally_loop_fusible(instruction)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyLoopProducer(NotLoopProducer):
+    """A reduction with an emitter ends a kernel, and so does a tiled copy."""
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        producer = pair.producer
+        if _is_early_loop_producer(producer, state) or (
+            tiled_transpose(producer, state.emitters) and climb(pair.consumer) is producer
+        ):
+            return None
+        return self.refuse(opcode=producer.opcode)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyConsumer(NotFusibleConsumer):
+    """A bitcast is a loop, too."""
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        consumer = pair.consumer
+        if is_input_fusible(consumer, state.device, state.emitters) or (
+            is_fusible(consumer)
+            and (consumer.opcode == "reduce" or _is_early_loop(consumer, state))
+        ):
+            return None
+        return self.refuse(opcode=consumer.opcode)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyShaping(MultipleShaping):
+    """The rest of the rules about updates in place: a slice, alone, of what is updated. Source:
+    xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp."""
+
+    message: ClassVar = (
+        "Consumer is not a dus or the producer fusion has multiple non-elementwise ops, bailing."
+    )
+
+    def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
+        producer, consumer = pair.producer, pair.consumer
+        reads = consumer.operands[update.slot] in producer.operands
+        if is_elementwise(producer) or not reads:
+            return self.allow()
+        updates = updates_in(consumer)
+        if producer.opcode == "fusion" or len(updates) != 1:
+            return self.refuse(found=len(updates))
+        if producer.shape != updates[0].operands[1].shape:
+            return self.refuse(slice=str(producer.shape))
+        rules: dict[str, tuple[SlicePair, ...]] = {
+            "slice": (SliceIndex(), SliceSafe()),
+            "dynamic-slice": (DynamicSliceIndex(), DynamicSliceSafe()),
+        }
+        for rule in rules.get(producer.opcode, ()):
+            decision = rule.check_slice(pair, producer, updates[0])
+            if decision is not None:
+                return decision
+        return self.refuse("unrecognized inplace update non-elementwise output pair")
+
+
+_PAIR_RULES: tuple[Rule, ...] = (
+    EarlyLoopProducer(),
+    EarlyConsumer(),
+    SeveralOutputs(),
+    UnfusedConstant(),
+    ExtraOperand(),
+    EarlyShaping(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyMergedSlower(MergedSlower):
+    """By the cost model of that time."""
+
+    def estimate(self, producer: MutableInstruction, state: GpuState) -> Estimate:
+        return early_estimate(state.model, producer, producer.users)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyScalarParent(ScalarParent):
+    """Only a constant is not worth it."""
+
+    def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
+        if instruction.opcode != "constant":
+            return None
+        shape = instruction.shape
+        return self.refuse(shape=str(shape)) if is_effective_scalar(shape) else None
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyOutputProducer(OutputProducer):
+    """No reduction with an emitter, nor a tiled copy."""
+
+    def is_loop_fusible(self, instruction: MutableInstruction, gpu: GpuState) -> bool:
+        return _is_early_loop_producer(instruction, gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyHeroes(Heroes):
+    """Reductions have to be of equal shapes, and where each begins is one of them."""
+
+    what: ClassVar = (
+        "Both are reductions, and not of equal shapes over equal dimensions; or both tiled "
+        "transposes of different shapes; or one is a reduction and the other one a tiled transpose."
+    )
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        one, other = state.hero(pair.consumer), state.hero(pair.producer)
+        gpu = state.gpu
+        reductions = [has_reduction_emitter(each, gpu.device) for each in (one, other)]
+        transposes = [tiled_transpose(each, gpu.emitters) is not None for each in (one, other)]
+        if all(reductions) and not _reduce_alike(one, other):
+            return self.refuse("tiled reductions with different shapes")
+        if all(transposes) and not (
+            same_but_for_type(one.shape, other.shape)
+            and same_but_for_type(one.operands[0].shape, other.operands[0].shape)
+        ):
+            return self.refuse("tiled transposes with different shapes")
+        if (transposes[0] and reductions[1]) or (reductions[0] and transposes[1]):
+            return self.refuse("MOF-fusion of a transpose and a reduction")
+        return None
+
+
+def _reduce_alike(one: MutableInstruction, other: MutableInstruction) -> bool:
+    """Source: IsFusedReductionOutputConsistent."""
+    pairs = [(one.shape, other.shape)]
+    pairs += [(one.operands[slot].shape, other.operands[slot].shape) for slot in (0, 1)]
+    return all(same_but_for_type(*pair) for pair in pairs) and (
+        reduced_dimensions(one) == reduced_dimensions(other)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyLoopShape(LoopShape):
+    """Plain loops have to be of one shape, not only over the same memory."""
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        heroes = [state.hero(end) for end in (pair.consumer, pair.producer)]
+        (one, is_special), (other, is_other_special) = (_loop_of(each, state) for each in heroes)
+        if same_but_for_type(one.shape, other.shape):
+            return None
+        is_reshapable = (is_special or is_other_special) and not (
+            one.shape.is_tuple or other.shape.is_tuple
+        )
+        if is_reshapable and same_elements_in_memory(one.shape, other.shape):
+            return None
+        return self.refuse(consumer=str(one.shape), producer=str(other.shape))
+
+
+def _loop_of(hero: MutableInstruction, state: MultiOutputState) -> tuple[MutableInstruction, bool]:
+    """What the kernel loops over, and whether its emitter is that of a reduction or transpose."""
+    gpu = state.gpu
+    if has_reduction_emitter(hero, gpu.device) or tiled_transpose(hero, gpu.emitters) is not None:
+        return climb(hero).operands[0], True
+    return hero, False
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyOutputCost(OutputCost):
+    """By the cost model of that time."""
+
+    def estimate(self, pair: OutputPair, state: MultiOutputState) -> Estimate:
+        model = state.gpu.model
+        return early_estimate(model, pair.producer, (pair.consumer,), writes_producer=True)
+
+
+# Operations of a fusion below which so many of them may lie side by side.
+_LARGEST_BATCHES = ((8, 32), (16, 16), (32, 8), (64, 4))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOf2023(Batch):
+    """Of longer fusions fewer lie side by side, and the first one does not count."""
+
+    def take(self, candidates: Sequence[MutableInstruction], *, has_slices: bool) -> int:
+        first, buffers = candidates[0], 0
+        limit = self.fusions if has_slices else self._most_alike(first)
+        for count, candidate in enumerate(candidates[1:], 1):
+            one, other = alike(first), alike(candidate)
+            if one[:3] != other[:3] or not (has_slices or have_one_shape(first, candidate)):
+                return count
+            buffers += len(candidate.operands) + other.outputs
+            if count >= limit or 8 * buffers >= self.parameter_bytes:
+                return count
+        return len(candidates)
+
+    def _most_alike(self, first: MutableInstruction) -> int:
+        if first.opcode != "fusion":
+            return self.operations
+        length = count_instructions(first)
+        return next((most for below, most in _LARGEST_BATCHES if length < below), 2)
+
+
+_RULES: tuple[Rule, ...] = (
+    Eligible(),
+    GloballyUnfusible(),
+    ProducerFusion(),
+    ExpensiveReuse(),
+    Coalescing(),
+    *_PAIR_RULES,
+    HeavyComputation(),
+    Root(),
+    ExpensiveDuplicate(),
+    SharedMemoryBudget(),
+    ReductionBudget(),
+    ParameterBudget(_MOST_BUFFERS),
+    CodeDuplication(),
+)
+EARLY_GPU_FUSION: RuleBook[Rule] = RuleBook("gpu-fusion-2023", "fusion", "gpu", _VERSION, _RULES)
+EARLY_GPU_DUPLICATION: RuleBook[Rule] = RuleBook(
+    "gpu-duplication-2023", DUPLICATING, "gpu", _VERSION, _RULES
+)
+EARLY_FUSION_MERGER: RuleBook[Rule] = RuleBook(
+    "fusion-merger-2023",
+    "fusion_merger",
+    "gpu",
+    _VERSION,
+    (
+        NoUsers(),
+        NotLoopFusion(),
+        MergeIntoBitcast(),
+        *_PAIR_RULES,
+        Uncoalesced(),
+        SharedMemoryBudget(),
+        ReductionBudget(),
+        ParameterBudget(_MOST_BUFFERS),
+        MergedCode(),
+        EarlyMergedSlower(),
+        AllMerge(),
+    ),
+)
+EARLY_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
+    "multi-output-2023",
+    "multi_output_fusion",
+    "gpu",
+    _VERSION,
+    (
+        EarlyScalarParent(),
+        OutputRoot(),
+        SiblingCandidate(),
+        SiblingOrder(),
+        EarlyOutputProducer(),
+        OnlyUser(),
+        Connected(),
+        EarlyHeroes(),
+        EarlyLoopShape(),
+        SeveralUpdates(),
+        OutputCycle(),
+        SharedMemoryBudget(),
+        ReductionBudget(),
+        OutputParameterBudget(_MOST_BUFFERS),
+        OlderOutputCodeSize(),
+        EarlyOutputCost(),
+        OutputChoice(),
+    ),
+)
+EARLY_HORIZONTAL_LOOP: RuleBook[Rule] = RuleBook(
+    "horizontal-loop-2023",
+    "gpu_horizontal_loop_fusion",
+    "gpu",
+    _VERSION,
+    tuple(BatchOf2023() if isinstance(each, Batch) else each for each in LEGACY_HORIZONTAL_LOOP),
+)
+EARLY_HORIZONTAL_INPUT: RuleBook[Rule] = RuleBook(
+    "horizontal-input-2023",
+    "gpu_horizontal_input_fusion",
+    "gpu",
+    _VERSION,
+    (
+        InputCandidate(),
+        EarlyHeroes(),
+        EarlyLoopShape(),
+        SharedMemoryBudget(),
+        ReductionBudget(),
+        OutputParameterBudget(_MOST_BUFFERS),
+    ),
+)

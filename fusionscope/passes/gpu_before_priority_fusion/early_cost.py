@@ -1,0 +1,76 @@
+"""How long a producer and its consumers take, as estimated early in 2023: without a look at how
+kernels are launched.
+
+Source: xla/service/gpu/gpu_performance_model.cc of February 2023, which is that of January too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fusionscope.dump.device import Device
+from fusionscope.gpu.cost.duration import Duration, from_seconds
+from fusionscope.gpu.cost.memory import KERNEL_LAUNCH, bandwidth_of, write_time
+from fusionscope.gpu.cost.model import CostModel, Estimate, SharedReads
+from fusionscope.gpu.cost.numbers import f32, to_int64
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import leaves
+
+
+def early_estimate(
+    model: CostModel,
+    producer: MutableInstruction,
+    consumers: Iterable[MutableInstruction],
+    *,
+    writes_producer: bool = False,
+) -> Estimate:
+    """``writes_producer`` says that the fused kernel writes what the producer makes, too.
+
+    Source: EstimateRunTimes.
+    """
+    device, costs = model.device, model.costs.of(producer)
+    flops, written = to_int64(costs.flops), costs.output_bytes
+    elements = f32(sum(leaf.element_count for leaf in leaves(producer.shape)))
+    write = write_time(device, to_int64(written))
+    compute = _compute_time(device, flops, to_int64(elements))
+    unfused = KERNEL_LAUNCH + max(compute, _read_time(model, producer, None) + write)
+    fused: Duration = write if writes_producer else 0
+    for consumer in consumers:
+        shared = SharedReads(model.costs, producer, consumer)
+        used = model.costs.of(consumer).utilization[consumer.operands.index(producer)]
+        again = f32(written * used)
+        unfused += KERNEL_LAUNCH
+        unfused += _transfer(device, to_int64(min(written, again)), to_int64(again))
+        inside = _compute_time(device, to_int64(f32(f32(flops) * used)), to_int64(elements * used))
+        fused += KERNEL_LAUNCH + max(inside, _read_time(model, producer, (shared, used)))
+    return Estimate(unfused, fused)
+
+
+def _compute_time(device: Device, flops: int, threads: int) -> Duration:
+    active = f32(min(threads, device.core_count * device.fpus_per_core))
+    speed = f32(f32(2e9 * f32(device.clock_rate_ghz)) * active)
+    return from_seconds(f32(f32(flops) / speed)) if speed else 0
+
+
+def _read_time(
+    model: CostModel, producer: MutableInstruction, inside: tuple[SharedReads, float] | None
+) -> Duration:
+    """What the producer reads, alone or inside of a consumer. Source: ProducerInputAccessTime."""
+    costs = model.costs.of(producer)
+    total: Duration = 0
+    for slot in range(len(producer.operands)):
+        accessed = to_int64(costs.operand_bytes[slot])
+        utilization = costs.utilization[slot]
+        net = to_int64(f32(f32(accessed) / utilization)) if utilization else 0
+        share = 1.0
+        if inside is not None:
+            shared, used = inside
+            share = f32(used - shared.common_utilization(slot))
+        read = to_int64(f32(f32(accessed) * share))
+        total += _transfer(model.device, min(net, accessed), read)
+    return total
+
+
+def _transfer(device: Device, net: int, total: int) -> Duration:
+    """Source: ReadTime."""
+    return from_seconds(f32(f32(total) / bandwidth_of(device, net)))

@@ -1,0 +1,237 @@
+"""What a loop over elements can compute, and what fits together in one kernel.
+
+Source of all: xla/service/gpu/gpu_fusible.cc of October 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.gpu.body import FusionBody
+from fusionscope.gpu.cost.model import is_input_reduction
+from fusionscope.gpu.emitters import find_hero, is_intermediate
+from fusionscope.gpu.kinds import is_input_fusible, is_input_transpose
+from fusionscope.gpu.reductions import has_reduction_emitter, is_race_free, normal_reduction
+from fusionscope.gpu.state import GpuState, is_fusion
+from fusionscope.gpu.transposes import tiled_transpose
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_effective_scalar, is_elementwise, is_fusible
+from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule, Scatter
+from fusionscope.passes.inplace import IN_PLACE_RULES
+from fusionscope.passes.rule import Decision
+from fusionscope.passes.state import FusionPair
+
+FUSIBLE = "xla/service/gpu/gpu_fusible.cc"
+_PAIR = f"{FUSIBLE}, IsProducerConsumerFusible"
+_LOOP_FUSIBLE = frozenset(
+    """bitcast broadcast concatenate copy dynamic-slice dynamic-update-slice gather pad
+    reduce-window reshape reverse slice transpose""".split()
+)
+
+
+def is_loop_fusible_producer(instruction: MutableInstruction) -> bool:
+    """Source: IsLoopFusibleAsProducer."""
+    if not is_fusible(instruction):
+        return False
+    if instruction.opcode in ("constant", "iota"):
+        return True
+    if instruction.opcode == "reduce":
+        return not instruction.shape.is_tuple
+    return is_universally_loop_fusible(instruction)
+
+
+def is_loop_fusible_consumer(instruction: MutableInstruction, gpu: GpuState) -> bool:
+    """Source: IsLoopFusibleAsConsumer."""
+    if not is_fusible(instruction) or instruction.opcode == "bitcast":
+        return False
+    if instruction.opcode == "reduce":
+        return True
+    if (
+        is_fusion(instruction)
+        and instruction.fusion_kind == "kInput"
+        and not is_input_fusible(instruction, gpu.device, gpu.emitters)
+    ):
+        return True
+    return is_universally_loop_fusible(instruction)
+
+
+def is_universally_loop_fusible(instruction: MutableInstruction) -> bool:
+    if is_elementwise(instruction) and instruction.operands:
+        return True
+    return instruction.opcode in _LOOP_FUSIBLE or instruction.is_loop_fusion
+
+
+def find_clash(one: MutableInstruction, other: MutableInstruction, gpu: GpuState) -> str | None:
+    """Why kernels with these heroes do not go together, in the compiler's words; None where they
+    do. Source: FusionHeroesAreCompatible."""
+    reductions = [has_reduction_emitter(each, gpu.device) for each in (one, other)]
+    transposes = [tiled_transpose(each, gpu.emitters) for each in (one, other)]
+    first, second = transposes
+    if all(reductions) and normal_reduction(one) != normal_reduction(other):
+        return "tiled reductions with different shapes"
+    if first is not None and second is not None and not first.is_like(second, gpu.emitters):
+        return "tiled transposes with different shapes"
+    if (first is not None and reductions[1]) or (second is not None and reductions[0]):
+        return "MOF-fusion of a transpose and a reduction"
+    fusions = [_fusion_around(each) for each in (one, other)]
+    if fusions[0] is None or fusions[1] is None:
+        return None
+    for transpose, producer, consumer in (
+        (first, fusions[0], fusions[1]),
+        (second, fusions[1], fusions[0]),
+    ):
+        if transpose is not None and producer in consumer.operands:
+            slot = consumer.operands.index(producer)
+            if not _leads_straight_to_root(consumer.fused.parameters[slot]):
+                return "tiled transpose would become untiled"
+            return None
+    return None
+
+
+def _fusion_around(hero: MutableInstruction) -> MutableInstruction | None:
+    computation = hero.computation
+    return next(iter(computation.callers), None) if computation.is_fused else None
+
+
+def _leads_straight_to_root(parameter: MutableInstruction) -> bool:
+    """Whether each of those behind it changes elements one by one, or nothing, and all but the last
+    have one reader."""
+    if len(parameter.users) != 1:
+        return False
+    current = next(iter(parameter.users))
+    while current.users:
+        if not is_intermediate(current, 1):
+            return False
+        current = next(iter(current.users))
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class NotLoopProducer(GpuPairRule):
+    id: ClassVar = "leg-pc-producer"
+    title: ClassVar = "no fusion can begin with the producer"
+    what: ClassVar = (
+        "The producer is neither elementwise, nor a loop fusion, nor one of bitcast, broadcast, "
+        "concatenate, constant, copy, gather, iota, pad, reduce (of one array), reduce-window, "
+        "reshape, reverse, slice and its dynamic forms, and transpose. So library calls (cuRAND, "
+        "cuBLAS, cuDNN), sort, scatter and control flow stay out."
+    )
+    why: ClassVar = "No emitter could compute it for single elements of the consumer."
+    lever: ClassVar = "what a library or custom kernel computes can be written in operations of XLA"
+    source: ClassVar = _PAIR
+    message: ClassVar = "the producer is not loop-fusible"
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        producer = pair.producer
+        if is_loop_fusible_producer(producer) or is_input_transpose(producer, state.emitters):
+            return None
+        return self.refuse(opcode=producer.opcode)
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionEpilogue(GpuPairRule):
+    id: ClassVar = "leg-pc-reduction-epilogue"
+    title: ClassVar = "what follows a reduction stays outside"
+    what: ClassVar = (
+        "The producer is, or ends in, a reduction with threads that work together, and the "
+        "consumer does more than change its elements one by one, each from that one value; or "
+        "another consumer reads it; or the reduction is so long that several blocks add to one "
+        "result."
+    )
+    why: ClassVar = "One thread holds the result in the end: only it can go on, with this value."
+    lever: ClassVar = "keep what follows a reduction elementwise, with no second operand"
+    source: ClassVar = _PAIR
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        producer, consumer = pair.producer, pair.consumer
+        if not is_input_reduction(producer, state.device, state.emitters):
+            return None
+        hero = producer
+        if is_fusion(producer):
+            hero = find_hero(FusionBody(producer), producer.fused.root, state.emitters)
+        if hero.opcode == "reduce" and not is_race_free(hero, state.device):
+            return self.refuse("Reduction output fusion only works for race free reductions")
+        inside = consumer.fused.instructions if is_fusion(consumer) else (consumer,)
+        for each in inside:
+            if not is_intermediate(each, 1) and (
+                each.opcode != "parameter" or not is_fusion(consumer)
+            ):
+                message = "Reductions from/to continuous dims epilogue not fusible"
+                return self.refuse(message, by=each.name)
+        if len(producer.users) > 1:
+            message = "reduction output fusion only works for single user"
+            return self.refuse(message, users=len(producer.users))
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class NotFusibleConsumer(GpuPairRule):
+    id: ClassVar = "leg-pc-consumer"
+    title: ClassVar = "no fusion can end in the consumer"
+    what: ClassVar = (
+        "The consumer is neither a reduction, a scatter or a tiled transpose, nor a fusion that "
+        "ends in one, nor elementwise, nor a loop fusion, nor one of broadcast, concatenate, copy, "
+        "gather, pad, reduce-window, reshape, reverse, slice and its dynamic forms, and transpose. "
+        "So a bitcast, library calls, sort and control flow take nothing in."
+    )
+    why: ClassVar = "No emitter could write the two as one kernel."
+    lever: ClassVar = "what a library or custom kernel computes can be written in operations of XLA"
+    source: ClassVar = _PAIR
+    message: ClassVar = "the consumer is not input-fusible and not loop-fusible"
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        consumer = pair.consumer
+        if is_input_fusible(consumer, state.device, state.emitters) or is_loop_fusible_consumer(
+            consumer, state
+        ):
+            return None
+        return self.refuse(opcode=consumer.opcode)
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralOutputs(GpuPairRule):
+    id: ClassVar = "leg-pc-mof"
+    title: ClassVar = "the producer has several outputs"
+    what: ClassVar = "The producer is a fusion of several outputs."
+    why: ClassVar = "What reads its other outputs would need it computed a second time."
+    source: ClassVar = _PAIR
+    message: ClassVar = "the producer is not fusible as it is a multi-output fusion"
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        return self.refuse() if pair.producer.is_multi_output else None
+
+
+@dataclass(frozen=True, slots=True)
+class UnfusedConstant(GpuPairRule):
+    id: ClassVar = "leg-pc-constant"
+    title: ClassVar = "a constant stays outside"
+    what: ClassVar = (
+        "The producer is a constant of more than one element, or the consumer is no fusion yet."
+    )
+    why: ClassVar = "Constants in the code of a kernel are compiled with it, each time."
+    source: ClassVar = _PAIR
+    message: ClassVar = "not fusing constant"
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        producer = pair.producer
+        if producer.opcode == "constant" and not (
+            is_effective_scalar(producer.shape) and is_fusion(pair.consumer)
+        ):
+            return self.refuse(elements=producer.shape.element_count)
+        return None
+
+
+# What is asked of every producer and consumer, in the compiler's order.
+PRODUCER_CONSUMER_RULES = (
+    NotLoopProducer(),
+    ReductionEpilogue(),
+    Scatter(),
+    NotFusibleConsumer(),
+    SeveralOutputs(),
+    UnfusedConstant(),
+    *IN_PLACE_RULES,
+)

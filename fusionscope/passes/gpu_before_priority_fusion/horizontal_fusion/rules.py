@@ -1,0 +1,373 @@
+"""The rules of horizontal fusion: what one consumer reads becomes one kernel, side by side.
+
+Horizontal loop fusion looks for small elementwise kernels, horizontal input fusion for reductions.
+Source of all: xla/service/gpu/transforms/horizontal_loop_fusion.cc and horizontal_input_fusion.cc
+of October 2024 (both gone now).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from fusionscope.dump.device import ELEMENT_TYPES
+from fusionscope.gpu.cost.model import is_input_reduction
+from fusionscope.gpu.reductions import has_reduction_emitter
+from fusionscope.gpu.state import is_fusion
+from fusionscope.graph.layouts import minor_to_major
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import INTEGRAL, is_elementwise, same_but_for_type
+from fusionscope.hlo.shape import Shape
+from fusionscope.passes.gpu.multi_output_fusion.rules import (
+    LoopShape,
+    MultiOutputState,
+    OutputParameterBudget,
+    outputs_of,
+)
+from fusionscope.passes.gpu.priority_fusion.rules import (
+    ReductionBudget,
+    SharedMemoryBudget,
+)
+from fusionscope.passes.gpu_before_priority_fusion.multi_output_fusion.rules import OlderHeroes
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+
+_LOOP = "xla/service/gpu/transforms/horizontal_loop_fusion.cc"
+_FUSIBLE = "xla/service/gpu/gpu_fusible.cc"
+_INPUT = "xla/service/gpu/transforms/horizontal_input_fusion.cc"
+_TYPE_ORDER = {name: number for number, name in ELEMENT_TYPES.items()}
+
+
+def without_elements(instruction: MutableInstruction) -> MutableInstruction:
+    """What a get-tuple-element takes a part of. Source: LatestNonGteAncestor."""
+    while instruction.opcode == "get-tuple-element":
+        instruction = instruction.operands[0]
+    return instruction
+
+
+def count_instructions(instruction: MutableInstruction) -> int:
+    """Parameters of a fusion count. Source: GetInstrCountOfFusible."""
+    return len(instruction.fused.instructions) if is_fusion(instruction) else 1
+
+
+def _is_only_read_by(instruction: MutableInstruction, consumer: MutableInstruction) -> bool:
+    """Whether nothing but the consumer and the root reads it. Source:
+    IsConsumerTheOnlyNonRootUser."""
+    pending = [instruction]
+    while pending:
+        for user in pending.pop().users:
+            if user.opcode == "get-tuple-element":
+                pending.append(user)
+            elif user is not consumer and not user.is_root:
+                return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Siblings:
+    """What ``consumer`` reads and could become one kernel: a loop over outputs of one shape, or,
+    with ``has_slices``, one in which each writes its slice of a long output."""
+
+    consumer: MutableInstruction
+    has_slices: bool
+    candidates: Sequence[MutableInstruction] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SiblingRule(Rule):
+    """A rule about one operand of a consumer, which might become one kernel with others."""
+
+    @abstractmethod
+    def check(
+        self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
+    ) -> Decision | None:
+        """A refusal, or None where the rule has nothing against it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCandidate(SiblingRule):
+    id: ClassVar = "leg-hl-candidate"
+    title: ClassVar = "neither elementwise nor a loop fusion"
+    what: ClassVar = (
+        "The operand is neither elementwise with operands of its own, nor a loop fusion whose "
+        "outputs have one element type; or it waits for something, or something waits for it, by "
+        "a control dependency; or it reduces several arrays at once in a loop."
+    )
+    why: ClassVar = "Each thread computes an element of one of them; nothing else is of that form."
+    source: ClassVar = f"{_LOOP}, IsFusibleCandidate"
+    is_legality: ClassVar = True
+
+    def check(
+        self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
+    ) -> Decision | None:
+        if instruction.predecessors or instruction.successors:
+            return self.refuse(waits="control dependency")
+        if instruction.shape.is_tuple and _is_looped_reduce(instruction, state):
+            return self.refuse(reduces=len(instruction.shape.elements))
+        if is_elementwise(instruction) and instruction.operands:
+            return None
+        if not instruction.is_loop_fusion:
+            return self.refuse(opcode=instruction.opcode)
+        types = {output.shape.element_type for output in outputs_of(instruction)}
+        return self.refuse(types=len(types)) if len(types) > 1 else None
+
+
+def _is_looped_reduce(instruction: MutableInstruction, state: MultiOutputState) -> bool:
+    """Source: IsNestableVariadicReduction."""
+    if is_fusion(instruction):
+        return instruction.is_loop_fusion and instruction.fused.root.opcode == "reduce"
+    return instruction.opcode == "reduce" and not has_reduction_emitter(
+        instruction, state.gpu.device
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OtherReaders(SiblingRule):
+    id: ClassVar = "leg-hl-legal"
+    title: ClassVar = "something else reads it too"
+    what: ClassVar = (
+        "Something other than the consumer and the result of the computation reads the operand."
+    )
+    why: ClassVar = "That could depend on another of the operands: a cycle."
+    source: ClassVar = f"{_LOOP}, Initialize; {_FUSIBLE}, IsConsumerTheOnlyNonRootUser"
+    is_legality: ClassVar = True
+
+    def check(
+        self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
+    ) -> Decision | None:
+        return None if _is_only_read_by(instruction, siblings.consumer) else self.refuse()
+
+
+@dataclass(frozen=True, slots=True)
+class LongKernels(SiblingRule):
+    id: ClassVar = "leg-hl-profit"
+    title: ClassVar = "large enough for a kernel of its own"
+    what: ClassVar = (
+        "The operand has more elements, or more instructions inside, than the limit for loops of "
+        "one shape (and, asked again for slices of one output, than the lower limits for these)."
+    )
+    why: ClassVar = "Only what takes about as long as a launch gains from sharing one."
+    source: ClassVar = f"{_LOOP}, IsProfitableFusionCandidate"
+
+    loop_elements: int = 8192 * 8192
+    loop_instructions: int = 128
+    slice_elements: int = 128 * 2048
+    slice_instructions: int = 30
+
+    def check(
+        self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
+    ) -> Decision | None:
+        most, longest = self.loop_elements, self.loop_instructions
+        if siblings.has_slices:
+            most, longest = self.slice_elements, self.slice_instructions
+        elements = outputs_of(instruction)[0].shape.element_count
+        if elements > most:
+            return self.refuse(elements=elements, limit=most)
+        count = count_instructions(instruction)
+        return self.refuse(instructions=count, limit=longest) if count > longest else None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnLayout(SiblingRule):
+    id: ClassVar = "leg-hl-layout"
+    title: ClassVar = "not row by row in memory"
+    what: ClassVar = "The operand, or something inside it, has another layout than row-major."
+    why: ClassVar = "Different layouts in one kernel read memory in a bad order."
+    source: ClassVar = f"{_LOOP}, HasOnlyRowMajorLayout"
+
+    def check(
+        self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
+    ) -> Decision | None:
+        inside = instruction.fused.instructions if is_fusion(instruction) else (instruction,)
+        for each in inside:
+            if each.shape.is_array and not _is_row_major(each.shape):
+                return self.refuse(layout=str(each.shape))
+        return None
+
+
+def _is_row_major(shape: Shape) -> bool:
+    return minor_to_major(shape) == tuple(reversed(range(shape.rank)))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParameter(SiblingRule):
+    id: ClassVar = "leg-hl-shared-param"
+    title: ClassVar = "two of them read one parameter"
+    what: ClassVar = (
+        "The operand reads a parameter of the computation that another candidate reads too."
+    )
+    why: ClassVar = "A result in place of that parameter could no longer be written there."
+    source: ClassVar = f"{_LOOP}, AnyOpndIsParamSharedAmongFusions"
+
+    def check(
+        self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
+    ) -> Decision | None:
+        for operand in instruction.operands:
+            if operand.opcode == "parameter":
+                for user in operand.users:
+                    if user is not instruction and user in siblings.candidates:
+                        return self.refuse(parameter=operand.name, other=user.name)
+        return None
+
+
+class Alike(NamedTuple):
+    """What candidates are sorted by, those beside each other to become one kernel."""
+
+    element_type: int
+    outputs: int
+    instructions: int
+    elements: int
+
+
+def alike(instruction: MutableInstruction) -> Alike:
+    outputs = outputs_of(instruction)
+    first = outputs[0].shape
+    return Alike(
+        _TYPE_ORDER.get(first.element_type, 0),
+        len(outputs) if instruction.is_multi_output else 1,
+        count_instructions(instruction),
+        first.element_count,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Rule):
+    id: ClassVar = "leg-hl-batch"
+    title: ClassVar = "not alike, or the kernel is full"
+    what: ClassVar = (
+        "Of two operands that could be side by side, the element type, the number of outputs or "
+        "the number of instructions differs (in a loop of one shape, the shape too); or the kernel "
+        "has as many outputs as the limit, or its operands and outputs reach so many bytes of "
+        "parameters."
+    )
+    why: ClassVar = "Threads that do different work wait for each other; parameters have a limit."
+    source: ClassVar = f"{_LOOP}, GetNextSpanOfFusions"
+
+    fusions: int = 32
+    operations: int = 64
+    parameter_bytes: int = 4000
+
+    def take(self, candidates: Sequence[MutableInstruction], *, has_slices: bool) -> int:
+        """How many of the first of ``candidates`` become one kernel."""
+        first = candidates[0]
+        is_small = has_slices or is_fusion(first)
+        limit = self.fusions if is_small else self.operations
+        outputs = buffers = cost = 0
+        for count, candidate in enumerate(candidates):
+            one, other = alike(first), alike(candidate)
+            if one[:3] != other[:3] or not (has_slices or have_one_shape(first, candidate)):
+                return max(count, 1)
+            if count or self.counts_first():
+                outputs += other.outputs
+                buffers += len(candidate.operands) + other.outputs
+                cost += self.unroll_cost(candidate)
+            if outputs >= limit or 8 * buffers >= self.parameter_bytes or self.is_too_long(cost):
+                return max(count, 1)
+        return len(candidates)
+
+    def counts_first(self) -> bool:
+        """Whether the limits count the first one too."""
+        return True
+
+    def unroll_cost(self, instruction: MutableInstruction) -> int:
+        """Instructions that are emitted for one element. Source: GetInstrUnrollCostOfFusible."""
+        inside = instruction.fused.instructions if is_fusion(instruction) else (instruction,)
+        return sum(map(_emitted, inside))
+
+    def is_too_long(self, cost: int) -> bool:
+        return False
+
+
+def have_one_shape(one: MutableInstruction, other: MutableInstruction) -> bool:
+    return same_but_for_type(outputs_of(one)[0].shape, outputs_of(other)[0].shape)
+
+
+_NOT_EMITTED = frozenset(
+    "bitcast broadcast constant parameter reshape slice transpose tuple".split()
+)
+_LONG_FUNCTIONS = frozenset(
+    "abs ceil floor round-nearest-afz round-nearest-even rsqrt sqrt".split()
+)
+
+
+def _emitted(instruction: MutableInstruction) -> int:
+    if instruction.opcode in _NOT_EMITTED:
+        return 0
+    is_integral = instruction.shape.element_type in INTEGRAL
+    return 20 if not is_integral and instruction.opcode in _LONG_FUNCTIONS else 1
+
+
+@dataclass(frozen=True, slots=True)
+class UnrolledBatch(Batch):
+    """From 0.4.35 on a kernel takes in no more than a loop that is unrolled can hold."""
+
+    unrolled: int = 100
+
+    def is_too_long(self, cost: int) -> bool:
+        return cost >= self.unrolled
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyBatch(Batch):
+    """In 0.4.34 the limits leave out the first one."""
+
+    def counts_first(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class InputCandidate(SiblingRule):
+    id: ClassVar = "leg-hi-candidate"
+    title: ClassVar = "no reduction that only the consumer reads"
+    what: ClassVar = (
+        "The operand is not, and does not end in, a reduction with threads that work together, or "
+        "something other than the consumer and the result of the computation reads it."
+    )
+    why: ClassVar = "Without other readers the fusion cannot form a cycle."
+    source: ClassVar = f"{_INPUT}, FindAndSortFusionCandidates"
+    is_legality: ClassVar = True
+
+    def check(
+        self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
+    ) -> Decision | None:
+        if instruction.is_custom_fusion or not is_input_reduction(
+            instruction, state.gpu.device, state.gpu.emitters
+        ):
+            return self.refuse(opcode=instruction.opcode)
+        if not _is_only_read_by(instruction, siblings.consumer):
+            return self.refuse(users=len(instruction.users))
+        return None
+
+
+LEGACY_HORIZONTAL_LOOP: RuleBook[Rule] = RuleBook(
+    "legacy-horizontal-loop",
+    "horizontal_loop_fusion",
+    "gpu",
+    ("0.4.35",),
+    (
+        LoopCandidate(),
+        OtherReaders(),
+        LongKernels(),
+        ColumnLayout(),
+        SharedParameter(),
+        UnrolledBatch(),
+    ),
+)
+LEGACY_HORIZONTAL_LOOP_0_4_34 = LEGACY_HORIZONTAL_LOOP.with_rule(EarlyBatch()).renamed(
+    "legacy-horizontal-loop-0.4.34", ("0.4.34",)
+)
+LEGACY_HORIZONTAL_INPUT: RuleBook[Rule] = RuleBook(
+    "legacy-horizontal-input",
+    "horizontal_input_fusion",
+    "gpu",
+    ("0.4.34", "0.4.35"),
+    (
+        InputCandidate(),
+        OlderHeroes(),
+        LoopShape(),
+        SharedMemoryBudget(),
+        ReductionBudget(),
+        OutputParameterBudget(),
+    ),
+)

@@ -1,0 +1,311 @@
+"""Replays horizontal fusion: operands of one consumer become one kernel, side by side.
+
+Source: xla/service/gpu/transforms/horizontal_loop_fusion.cc and horizontal_input_fusion.cc of
+October 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from fusionscope.gpu.state import GpuState
+from fusionscope.graph.fusing import clone_into, create_fusion, merge_outputs
+from fusionscope.graph.layouts import sizes
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.hlo.shape import TUPLE, Layout, Shape
+from fusionscope.passes.gpu.multi_output_fusion.rules import (
+    MultiOutputState,
+    OutputPair,
+    OutputPairRule,
+    outputs_of,
+)
+from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
+from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
+    Batch,
+    SiblingRule,
+    Siblings,
+    alike,
+    count_instructions,
+    have_one_shape,
+    without_elements,
+)
+from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+
+
+def _connects_nothing(start: MutableInstruction, end: MutableInstruction) -> bool:
+    """No rule here asks for it: what only one consumer reads cannot form a cycle."""
+    return False
+
+
+def _as_fusion(instruction: MutableInstruction, kind: str) -> MutableInstruction:
+    if instruction.opcode == "fusion":
+        return instruction
+    fusion = create_fusion(instruction, kind)
+    instruction.computation.replace(instruction, fusion)
+    return fusion
+
+
+@dataclass(slots=True)
+class HorizontalLoopFusion:
+    """The pass, as it runs over the entry of ``graph`` under the rules of ``book``.
+
+    It goes from results to operands, and looks at each fusion that it made as a consumer, too:
+    first for loops over one shape, then for slices of one long output.
+    """
+
+    graph: MutableModule
+    book: RuleBook[Rule]
+    state: GpuState
+
+    def run(self) -> FusionPlan:
+        run = _LoopRun(self.book, self.state, self.graph.entry)
+        run.run()
+        return FusionPlan(self.book.pass_name, tuple(run.decisions), self.graph)
+
+
+class _LoopRun:
+    def __init__(
+        self, book: RuleBook[Rule], gpu: GpuState, computation: MutableComputation
+    ) -> None:
+        self.decisions: list[Considered] = []
+        self._rules = [rule for rule in book if isinstance(rule, SiblingRule)]
+        self._batch = next((rule for rule in book if isinstance(rule, Batch)), Batch())
+        self._state = MultiOutputState(gpu, _connects_nothing)
+        self._computation = computation
+        self._waiting = computation.post_order()
+        self._told: set[tuple[str, str, str]] = set()
+
+    def run(self) -> None:
+        while self._waiting:
+            consumer = self._waiting.pop()
+            if consumer.parent is not None and (consumer.users or consumer.is_root):
+                for has_slices in (False, True):
+                    self._fuse_operands(Siblings(consumer, has_slices))
+
+    def _fuse_operands(self, siblings: Siblings) -> None:
+        """Source: FuseConsumerOperands."""
+        found = dict.fromkeys(map(without_elements, siblings.consumer.operands))
+        candidate, *others = self._rules
+        candidates = [each for each in found if self._allows(candidate, each, siblings)]
+        siblings = replace(siblings, candidates=candidates)
+        fusible = [
+            each
+            for each in candidates
+            if all(self._allows(rule, each, siblings) for rule in others)
+        ]
+        fusible.sort(key=alike)
+        while fusible:
+            count = self._batch.take(fusible, has_slices=siblings.has_slices)
+            if count > 1:
+                self._fuse(fusible[:count], has_slices=siblings.has_slices)
+            if count < len(fusible):
+                first, other = fusible[0], fusible[count]
+                if siblings.has_slices or have_one_shape(first, other):  # else slices come next
+                    self._tell(first, other, self._batch.refuse())
+            fusible = fusible[count:]
+
+    def _allows(
+        self, rule: SiblingRule, instruction: MutableInstruction, siblings: Siblings
+    ) -> bool:
+        decision = rule.check(instruction, siblings, self._state)
+        if decision is not None:
+            self._tell(instruction, siblings.consumer, decision)
+        return decision is None
+
+    def _tell(
+        self,
+        one: MutableInstruction,
+        other: MutableInstruction,
+        decision: Decision,
+        fusion: MutableInstruction | None = None,
+    ) -> None:
+        """Once, of what is decided twice."""
+        key = one.name, other.name, decision.rule
+        if fusion is not None or key not in self._told:
+            self._told.add(key)
+            name = fusion.name if fusion is not None else None
+            self.decisions.append(
+                Considered(
+                    self._computation.name, one.name, other.name, decision, name, is_recorded=False
+                )
+            )
+
+    def _fuse(self, members: Sequence[MutableInstruction], *, has_slices: bool) -> None:
+        """Source: Fuse."""
+        computation = self._computation
+        fusions = [_as_fusion(each, "kLoop") for each in members]
+        made = _side_by_side(fusions, computation, has_slices=has_slices)
+        self._waiting.append(made)
+        for member in members[1:]:
+            self._tell(members[0], member, NO_OBJECTION, made)
+        index = 0
+        for fusion in fusions:
+            results: list[MutableInstruction] = []
+            for output in outputs_of(fusion):
+                element = computation.make(
+                    "get-tuple-element", made.shape.elements[index], [made], f", index={index}"
+                )
+                if output.shape.rank != 1:
+                    element = computation.make("bitcast", output.shape, [element])
+                results.append(element)
+                index += 1
+            result = results[0]
+            if len(results) > 1:
+                shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
+                result = computation.make("tuple", shape, results)
+            computation.replace(fusion, result)
+        _read_once(made)
+
+
+def _side_by_side(
+    fusions: Sequence[MutableInstruction], computation: MutableComputation, *, has_slices: bool
+) -> MutableInstruction:
+    """A fusion of all that is in ``fusions``, which stay. Source: CreateFusedComputation."""
+    module = computation.module
+    made = module.add_computation("horizontally_fused_computation")
+    clones: dict[MutableInstruction, MutableInstruction] = {}
+    operands: list[MutableInstruction] = []
+    for fusion in fusions:
+        for parameter, operand in zip(fusion.fused.parameters, fusion.operands, strict=True):
+            clones[parameter] = made.make_parameter(operand.shape)
+            operands.append(operand)
+    for fusion in fusions:
+        root = fusion.fused.root
+        for each in fusion.fused.post_order():
+            is_left_out = has_slices and each is root and each.opcode == "tuple"
+            if each.opcode != "parameter" and not is_left_out:
+                inside = [clones[operand] for operand in each.operands]
+                clones[each] = clone_into(each, made, inside)
+    outputs = [[clones[each] for each in outputs_of(fusion)] for fusion in fusions]
+    if has_slices:
+        outputs = _sliced(made, outputs)
+    results = [output for each in outputs for output in each]
+    shape = Shape(TUPLE, elements=tuple(each.shape for each in results))
+    made.root = made.make("tuple", shape, results)
+    name = module.instruction_name("fusion")
+    fusion = MutableInstruction(name, "fusion", shape, operands)
+    fusion.fusion_kind = "kInput" if has_slices else "kLoop"
+    fusion.called = [made]
+    return computation.add(fusion)
+
+
+def _sliced(
+    made: MutableComputation, outputs: list[list[MutableInstruction]]
+) -> list[list[MutableInstruction]]:
+    """Slices of one long output for each of those of a fusion, by fusion."""
+    slices: list[list[MutableInstruction]] = [[] for _ in outputs]
+    for same in zip(*outputs, strict=True):
+        flat = [_flat(made, each) for each in same]
+        total = sum(each.shape.element_count for each in flat)
+        long = made.make("concatenate", _line(flat[0].shape, total), flat, ", dimensions={0}")
+        start = 0
+        for place, each in enumerate(flat):
+            size = each.shape.element_count
+            text = f", slice={{[{start}:{start + size}]}}"
+            slices[place].append(made.make("slice", _line(each.shape, size), [long], text))
+            start += size
+    return slices
+
+
+def _flat(made: MutableComputation, output: MutableInstruction) -> MutableInstruction:
+    if output.shape.rank == 1:
+        return output
+    return made.make("reshape", _line(output.shape, output.shape.element_count), [output])
+
+
+def _line(shape: Shape, elements: int) -> Shape:
+    return Shape(shape.element_type, (elements,), (False,), Layout((0,)))
+
+
+def _read_once(fusion: MutableInstruction) -> None:
+    """Lets each operand stand in one slot. Source: DeduplicateFusionOperands."""
+    fused, slots = fusion.fused, dict[MutableInstruction, int]()
+    doubled: list[int] = []
+    for slot, operand in enumerate(fusion.operands):
+        first = slots.setdefault(operand, slot)
+        if first != slot:
+            fused.replace_uses(fused.parameters[slot], fused.parameters[first])
+            doubled.append(slot)
+    for slot in reversed(doubled):
+        fused.remove(fused.parameters[slot])
+        operand = fusion.operands.pop(slot)
+        operand.users.drop(fusion)
+    for number, parameter in enumerate(fused.parameters):
+        parameter.inside = str(number)
+
+
+@dataclass(slots=True)
+class HorizontalInputFusion:
+    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+
+    graph: MutableModule
+    book: RuleBook[Rule]
+    state: GpuState
+
+    def run(self) -> FusionPlan:
+        state = MultiOutputState(self.state, _connects_nothing)
+        decisions: list[Considered] = []
+        for computation in self.graph.post_order():
+            if not computation.is_fused:
+                for consumer in computation.post_order():
+                    if len(consumer.operands) > 1:
+                        decisions += self._fuse_operands(consumer, state)
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
+
+    def _fuse_operands(
+        self, consumer: MutableInstruction, state: MultiOutputState
+    ) -> Iterator[Considered]:
+        siblings = Siblings(consumer, has_slices=False)
+        rules = [rule for rule in self.book if isinstance(rule, SiblingRule)]
+        candidates: list[MutableInstruction] = []
+        name = consumer.computation.name
+        for each in dict.fromkeys(map(without_elements, consumer.operands)):
+            refusals = (rule.check(each, siblings, state) for rule in rules)
+            refusal = next((found for found in refusals if found is not None), None)
+            if refusal is None:
+                candidates.append(each)
+            else:
+                yield Considered(name, each.name, consumer.name, refusal, is_recorded=False)
+        if len(candidates) < 2:
+            return
+        candidates.sort(key=lambda each: (*_input_sizes(each, state), count_instructions(each)))
+        fusions = [_as_fusion(each, "kInput") for each in candidates]
+        anchor = fusions[0]
+        for fusion in fusions[1:]:
+            pair = OutputPair(fusion, anchor, 0, None)
+            refusal = self._refusal(pair, state)
+            decision = refusal or NO_OBJECTION
+            made = anchor.name if refusal is None else None
+            yield Considered(name, fusion.name, anchor.name, decision, made, is_recorded=False)
+            if refusal is None:
+                merge_outputs(anchor, fusion)
+                for changed in (anchor, fusion):
+                    self.state.model.invalidate(changed)
+                    state.changed(changed)
+            else:
+                anchor = fusion
+
+    def _refusal(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        for rule in self.book:
+            decision = None
+            if isinstance(rule, OutputPairRule):
+                decision = rule.check(pair, state)
+            elif isinstance(rule, GpuPairRule):
+                decision = rule.check(pair, self.state)
+            if decision is not None:
+                return decision
+        return None
+
+
+def _input_sizes(
+    candidate: MutableInstruction, state: MultiOutputState
+) -> tuple[int, tuple[int, ...]]:
+    """Rank and dimensions of what its reduction reads.
+
+    Source: GetInputShapeForMultiOutputFusion.
+    """
+    hero = state.hero(candidate)
+    shape = hero.operands[0].shape if hero.operands else hero.shape
+    return shape.rank, sizes(shape)

@@ -1,0 +1,237 @@
+"""The rules of instruction fusion for GPUs, in the compiler's order.
+
+The pass runs twice: first it computes nothing twice, then what is cheap. Source of all:
+xla/service/gpu/transforms/instruction_fusion.cc of October 2024 (now gone), where not said
+otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.gpu.cost.model import is_input_reduction
+from fusionscope.gpu.reductions import has_reduction_emitter
+from fusionscope.gpu.state import GpuState, is_fusion
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.hlo.window import read_window
+from fusionscope.passes import expense
+from fusionscope.passes.gpu.multi_output_fusion.rules import is_transposing
+from fusionscope.passes.gpu.priority_fusion.rules import (
+    GpuPairRule,
+    ParameterBudget,
+    ReductionBudget,
+    SharedMemoryBudget,
+)
+from fusionscope.passes.gpu_before_priority_fusion.fusible import FUSIBLE, PRODUCER_CONSUMER_RULES
+from fusionscope.passes.indexing import emitted_too_often
+from fusionscope.passes.pair_rules import (
+    Eligible,
+    ExpensiveDuplicate,
+    GloballyUnfusible,
+    PairRule,
+    Root,
+)
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+from fusionscope.passes.state import FusionPair, FusionState
+
+# The second run of the pass, which files call like the first.
+DUPLICATING = "fusion-duplicating"
+
+_PASS = "xla/service/gpu/transforms/instruction_fusion.cc"
+_CHECKS = f"{_PASS}, ShouldFuseInexpensiveChecks"
+_CHEAP_IF_SHORT = frozenset({"divide", "exponential", "rsqrt", "sqrt"})
+
+
+def is_expensive(instruction: MutableInstruction) -> bool:
+    """Whether the pass avoids computing it twice. Source: GpuInstructionFusion::IsExpensive."""
+    if instruction.opcode in _CHEAP_IF_SHORT and instruction.shape.element_type in ("f16", "f32"):
+        return False
+    return expense.is_expensive(instruction)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerFusion(GpuPairRule):
+    id: ClassVar = "leg-if-producer-fusion"
+    title: ClassVar = "the producer is a fusion already"
+    what: ClassVar = "The producer is a fusion, of any kind."
+    why: ClassVar = "This pass puts single operations into fusions; fusion merger joins fusions."
+    source: ClassVar = _CHECKS
+    message: ClassVar = "the producer is a fusion"
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        return self.refuse() if is_fusion(pair.producer) else None
+
+
+@dataclass(frozen=True, slots=True)
+class CustomConsumer(GpuPairRule):
+    id: ClassVar = "leg-if-custom"
+    title: ClassVar = "the consumer belongs to Triton or a library"
+    what: ClassVar = "The consumer is a custom fusion: one for Triton, cuDNN or a custom kernel."
+    why: ClassVar = "What these compute was matched as a whole."
+    source: ClassVar = _CHECKS
+    message: ClassVar = "the consumer is a custom fusion"
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        return self.refuse() if pair.consumer.is_custom_fusion else None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpensiveReuse(PairRule):
+    id: ClassVar = "leg-if-expensive-reuse"
+    title: ClassVar = "expensive, and the consumer reads it several times"
+    what: ClassVar = (
+        "The producer is expensive (a transcendental function, a division of integers by no "
+        "constant, a reduction, a matrix multiplication, but no division, root or exponential of "
+        "f16 or f32), and the consumer reads elements of it more than once, as a broadcast does."
+    )
+    why: ClassVar = "It would be computed again for each read."
+    lever: ClassVar = "broadcast before the expensive operation, or accept the kernel for it"
+    source: ClassVar = _CHECKS
+    message: ClassVar = "the producer is expensive, and the consumer reuses inputs"
+
+    def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
+        producer = pair.producer
+        if state.is_expensive(producer) and producer in state.reused_operands(pair.consumer):
+            return self.refuse(opcode=producer.opcode)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Coalescing(GpuPairRule):
+    id: ClassVar = "leg-if-coalescing"
+    title: ClassVar = "a transpose would spoil a reduction's reads"
+    what: ClassVar = (
+        "The consumer is, or ends in, a reduction with threads that work together, and the "
+        "producer is a copy, or a transpose that moves elements."
+    )
+    why: ClassVar = "Threads beside each other would read elements far from each other."
+    lever: ClassVar = "reduce the other dimension of what is transposed, without the transpose"
+    source: ClassVar = _CHECKS
+    message: ClassVar = "fusing the producer would break read coalescing"
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        reduces = is_input_reduction(pair.consumer, state.device, state.emitters)
+        return self.refuse() if reduces and is_transposing(pair.producer) else None
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyComputation(GpuPairRule):
+    id: ClassVar = "leg-if-heavy"
+    title: ClassVar = "long sums would be computed repeatedly"
+    what: ClassVar = (
+        "The producer computes an element from more than the limit of others (a reduction in a "
+        "plain loop, or a reduce-window), and the consumer reads elements of it more than once: by "
+        "a gather or broadcast that makes more elements than it reads, or by windows that overlap."
+    )
+    why: ClassVar = "All of it would be computed for each read."
+    source: ClassVar = f"{FUSIBLE}, CreatesHeavyComputation"
+    message: ClassVar = "the fusion would create a heavy computation"
+
+    inputs: int = 10
+
+    def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
+        inputs = _inputs_per_output(pair.producer, state)
+        if inputs > self.inputs and any(map(_reads_repeatedly, _readers(pair))):
+            return self.refuse(inputs=inputs, limit=self.inputs)
+        return None
+
+
+def _inputs_per_output(instruction: MutableInstruction, state: GpuState) -> int:
+    """Source: IsExpensiveToRepeat."""
+    if instruction.opcode == "reduce" and not has_reduction_emitter(instruction, state.device):
+        elements = instruction.shape.element_count
+        return instruction.operands[0].shape.element_count // elements if elements else 0
+    if instruction.opcode == "reduce-window":
+        window = read_window(instruction.attributes.get("window", "{}"))
+        return math.prod(dimension.size for dimension in window)
+    return 0
+
+
+def _readers(pair: FusionPair) -> Iterator[MutableInstruction]:
+    """The consumer, or what in it needs the producer."""
+    consumer = pair.consumer
+    if not is_fusion(consumer):
+        yield consumer
+        return
+    pending = [consumer.fused.parameters[consumer.operands.index(pair.producer)]]
+    seen = set(pending)
+    while pending:
+        current = pending.pop()
+        yield current
+        fresh = [user for user in current.users if user not in seen]
+        seen.update(fresh)
+        pending.extend(fresh)
+
+
+def _reads_repeatedly(instruction: MutableInstruction) -> bool:
+    """Source: IfFusedReadsElementsMultipleTimes."""
+    if instruction.opcode in ("broadcast", "gather"):
+        return instruction.shape.element_count > instruction.operands[0].shape.element_count
+    if instruction.opcode == "reduce-window":
+        window = read_window(instruction.attributes.get("window", "{}"))
+        return any(dimension.size > dimension.stride for dimension in window)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class CodeDuplication(PairRule):
+    id: ClassVar = "leg-code-dup"
+    title: ClassVar = "its code would be emitted too often"
+    what: ClassVar = (
+        "The consumer is a fusion in which the code of the producer, which is no broadcast, would "
+        "be emitted more than limit times, or more than once where it is a concatenate, dot, "
+        "dynamic-update-slice, pad, reduce or reduce-window; or such a producer has more than one "
+        "user. It is emitted once for each instruction that indexes it in its own way."
+    )
+    why: ClassVar = (
+        "Code can grow exponentially; and that of a concatenate has branches, behind which nothing "
+        "computed before can be used again."
+    )
+    lever: ClassVar = (
+        "give a concatenate one user, or compute the parts apart instead of joining them"
+    )
+    source: ClassVar = (
+        f"{_PASS}, ShouldFuse; xla/service/fusion_node_indexing_evaluation.cc, "
+        "CodeDuplicationTooHigh"
+    )
+    message: ClassVar = "the fusion would result in an overly large code duplication"
+
+    limit: int = 15
+
+    def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
+        producer = pair.producer
+        if not is_fusion(pair.consumer) or producer.opcode == "broadcast":
+            return None
+        emitted = state.evaluation(pair.consumer).emitted(producer)
+        found = emitted_too_often(producer, emitted, self.limit)
+        return self.refuse(None, **found) if found else None
+
+
+_RULES: tuple[Rule, ...] = (
+    Eligible(),
+    GloballyUnfusible(),
+    ProducerFusion(),
+    CustomConsumer(),
+    ExpensiveReuse(),
+    Coalescing(),
+    *PRODUCER_CONSUMER_RULES,
+    HeavyComputation(),
+    Root(),
+    ExpensiveDuplicate(),
+    SharedMemoryBudget(),
+    ReductionBudget(),
+    ParameterBudget(),
+    CodeDuplication(),
+)
+
+LEGACY_GPU_FUSION: RuleBook[Rule] = RuleBook(
+    "legacy-gpu-fusion", "fusion", "gpu", ("0.4.34", "0.4.35"), _RULES
+)
+LEGACY_GPU_DUPLICATION: RuleBook[Rule] = RuleBook(
+    "legacy-gpu-duplication", DUPLICATING, "gpu", ("0.4.34", "0.4.35"), _RULES
+)

@@ -1,0 +1,69 @@
+"""Replays instruction fusion for GPUs, which priority fusion replaced.
+
+Source: xla/service/gpu/transforms/instruction_fusion.cc of October 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.gpu.kinds import choose_kind
+from fusionscope.gpu.state import GpuState
+from fusionscope.gpu.version import Emitters
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
+from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
+from fusionscope.passes.instruction_fusion import InstructionFusion, Judge, Step
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+from fusionscope.passes.state import FusionPair, FusionState
+
+
+class _Judge(Judge):
+    def __init__(self, book: RuleBook[Rule], state: FusionState, gpu: GpuState) -> None:
+        super().__init__(book, state)
+        self._gpu = gpu
+
+    def check(self, step: Step, pair: FusionPair) -> Decision | None:
+        if isinstance(step, GpuPairRule):
+            return step.check(pair, self._gpu)
+        return super().check(step, pair)
+
+
+def _computations_of_2023(graph: MutableModule) -> list[MutableComputation]:
+    """Those that are applied to single elements too, but not what a softmax library computes.
+
+    Source: GpuInstructionFusion::GetFusionComputations of February 2023.
+    """
+    order = graph.post_order()
+    in_library = {
+        called
+        for computation in order
+        for instruction in computation.instructions
+        if instruction.attributes.get("custom_call_target") == '"__softmax_fusion"'
+        for called in instruction.called
+    }
+    return [each for each in order if not each.is_fused and each not in in_library]
+
+
+@dataclass(slots=True)
+class LegacyFusion(InstructionFusion):
+    """One of the two runs of the pass: ``state`` says whether it may compute things twice."""
+
+    gpu: GpuState
+
+    def computations(self) -> list[MutableComputation]:
+        if self.gpu.emitters is Emitters.V2023:
+            return _computations_of_2023(self.graph)
+        return fusible_computations(self.graph)
+
+    def judge(self) -> Judge:
+        return _Judge(self.book, self.state, self.gpu)
+
+    def choose_kind(self, pair: FusionPair) -> str:
+        return choose_kind(pair.producer, pair.consumer, self.gpu.device, self.gpu.emitters)
+
+    def fuse(self, pair: FusionPair) -> MutableInstruction:
+        fusion = InstructionFusion.fuse(self, pair)
+        for changed in (fusion, pair.consumer, pair.producer):
+            self.gpu.changed(changed)
+        return fusion

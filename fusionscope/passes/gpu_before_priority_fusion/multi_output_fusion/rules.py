@@ -1,0 +1,118 @@
+"""The rules of multi-output fusion for GPUs where they were others before priority fusion.
+
+Source of all: xla/service/gpu/transforms/multi_output_fusion.cc, xla/service/gpu/gpu_fusible.cc of
+October 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.gpu.cost.model import Estimate
+from fusionscope.gpu.state import GpuState
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.passes.gpu.multi_output_fusion.rules import (
+    Connected,
+    DisjointSlices,
+    Heroes,
+    LoopShape,
+    MultiOutputState,
+    OnlyUser,
+    OutputChoice,
+    OutputCodeSize,
+    OutputCost,
+    OutputCycle,
+    OutputPair,
+    OutputParameterBudget,
+    OutputProducer,
+    OutputRoot,
+    ScalarParent,
+    SeveralUpdates,
+    SiblingCandidate,
+    SiblingOrder,
+)
+from fusionscope.passes.gpu.priority_fusion.rules import ReductionBudget, SharedMemoryBudget
+from fusionscope.passes.gpu_before_priority_fusion.cost import estimate, excess_code
+from fusionscope.passes.gpu_before_priority_fusion.fusible import (
+    find_clash,
+    is_loop_fusible_producer,
+)
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+
+
+@dataclass(frozen=True, slots=True)
+class OlderOutputProducer(OutputProducer):
+    """More can begin a loop fusion."""
+
+    def is_loop_fusible(self, instruction: MutableInstruction, gpu: GpuState) -> bool:
+        return is_loop_fusible_producer(instruction)
+
+
+@dataclass(frozen=True, slots=True)
+class OlderHeroes(Heroes):
+    """Transposes in plain loops go with everything."""
+
+    what: ClassVar = (
+        "Both are reductions of different forms (rows or columns, and the sizes in three "
+        "dimensions), or both tiled transposes of different forms; or one is a reduction and the "
+        "other one a tiled transpose."
+    )
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        one, other = state.hero(pair.consumer), state.hero(pair.producer)
+        clash = find_clash(one, other, state.gpu)
+        return None if clash is None else self.refuse(clash)
+
+
+@dataclass(frozen=True, slots=True)
+class OlderOutputCost(OutputCost):
+    """The same rule by the cost model of that time."""
+
+    def estimate(self, pair: OutputPair, state: MultiOutputState) -> Estimate:
+        return estimate(state.gpu.model, pair.producer, (pair.consumer,), writes_producer=True)
+
+
+@dataclass(frozen=True, slots=True)
+class OlderOutputCodeSize(OutputCodeSize):
+    """Code doubles with each branch."""
+
+    branches: int = 10
+
+    def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
+        found = excess_code(
+            pair.producer,
+            pair.consumer,
+            state.gpu,
+            most_branches=self.branches,
+            limit=self.limit,
+        )
+        return self.refuse(None, **found) if found else None
+
+
+LEGACY_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
+    "legacy-multi-output",
+    "multi_output_fusion",
+    "gpu",
+    ("0.4.34", "0.4.35"),
+    (
+        ScalarParent(),
+        OutputRoot(),
+        SiblingCandidate(),
+        SiblingOrder(),
+        OlderOutputProducer(),
+        OnlyUser(),
+        Connected(),
+        OlderHeroes(),
+        LoopShape(),
+        DisjointSlices(),
+        SeveralUpdates(),
+        OutputCycle(),
+        SharedMemoryBudget(),
+        ReductionBudget(),
+        OutputParameterBudget(),
+        OlderOutputCodeSize(),
+        OlderOutputCost(),
+        OutputChoice(),
+    ),
+)

@@ -1,0 +1,368 @@
+"""Rules about consumers that update a buffer in place.
+
+Reading a buffer elsewhere in the kernel that overwrites it would read what is already new, so only
+patterns that are known to be safe are fused.
+
+Source of all: xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.graph.aliasing import InPlace, follow_tuples, in_place_operands
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import is_elementwise, slice_ranges
+from fusionscope.passes.rule import Decision, Rule
+from fusionscope.passes.state import FusionPair
+
+_SOURCE = "xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp"
+_INVOLVED = "Asked where the producer is, or reads, what the consumer overwrites. "
+_ONE_SHAPING = (
+    "Asked where the producer is, or reads, what the consumer overwrites, and exactly one "
+    "instruction in it is neither elementwise nor a bitcast. "
+)
+_WHY = "A kernel that overwrites a buffer must not read it in another place."
+
+
+@dataclass(frozen=True, slots=True)
+class InPlaceRule(Rule):
+    """A rule about one operand that the consumer overwrites. Allowing ends all questions about the
+    pair's operands in place."""
+
+    why: ClassVar = _WHY
+    source: ClassVar = _SOURCE
+    is_legality: ClassVar = True
+
+    @abstractmethod
+    def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
+        """What the rule decides, or None where it leaves the pair to the next one."""
+
+
+def check_in_place(rules: tuple[InPlaceRule, ...], pair: FusionPair) -> Decision | None:
+    """What the rules decide of all operands that the consumer overwrites; None where they have
+    nothing against it."""
+    for update in in_place_operands(pair.consumer):
+        is_involved = _is_involved(pair, update)
+        for rule in rules:
+            if is_involved or isinstance(rule, ExtraOperand):
+                decision = rule.check(pair, update)
+                if decision is not None:
+                    return None if decision.allow else decision
+    return None
+
+
+def _is_involved(pair: FusionPair, update: InPlace) -> bool:
+    """Whether the producer is, or reads, what the consumer overwrites."""
+    buffer = pair.consumer.operands[update.slot]
+    return buffer is pair.producer or buffer in pair.producer.operands
+
+
+def _is_shaping(instruction: MutableInstruction) -> bool:
+    """Neither elementwise nor one of those that stand for others."""
+    return instruction.opcode not in ("bitcast", "fusion", "parameter") and not is_elementwise(
+        instruction
+    )
+
+
+def _inside(instruction: MutableInstruction) -> Iterable[MutableInstruction]:
+    """Itself, or the instructions inside a fusion."""
+    return instruction.fused.instructions if instruction.opcode == "fusion" else (instruction,)
+
+
+def _shaping_in(instruction: MutableInstruction) -> list[MutableInstruction]:
+    """The instructions that are not elementwise, itself or those inside a fusion."""
+    return [each for each in _inside(instruction) if _is_shaping(each)]
+
+
+def updates_in(instruction: MutableInstruction) -> list[MutableInstruction]:
+    """The dynamic-update-slices, itself or those inside a fusion."""
+    return [each for each in _inside(instruction) if each.opcode == "dynamic-update-slice"]
+
+
+def _outside(fusion: MutableInstruction, operand: MutableInstruction) -> MutableInstruction:
+    """What a parameter of a fusion stands for."""
+    if fusion.opcode == "fusion" and operand.opcode == "parameter":
+        return fusion.operands[operand.parameter_number]
+    return operand
+
+
+_INTEGER = re.compile(r"[{\s]*(-?\d+)")
+
+
+def _first_integer(instruction: MutableInstruction) -> int | None:
+    """The first element of a constant; None where it is no constant of integers."""
+    found = _INTEGER.match(instruction.literal) if instruction.opcode == "constant" else None
+    return int(found[1]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraOperand(InPlaceRule):
+    id: ClassVar = "inplace-extra-operand"
+    title: ClassVar = "the buffer updated in place is read twice"
+    what: ClassVar = "The consumer reads what it overwrites in a second operand too."
+    message: ClassVar = (
+        "The consumer is an in-place operation that has an additional operand that has the same "
+        "value as the in-place buffer"
+    )
+
+    def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
+        operands = pair.consumer.operands
+        again = sum(each is operands[update.slot] for each in operands) - 1
+        return self.refuse(operands=again + 1) if again else None
+
+
+@dataclass(frozen=True, slots=True)
+class MultipleShaping(InPlaceRule):
+    id: ClassVar = "inplace-multi-nonelementwise"
+    title: ClassVar = "too entangled with an update in place"
+    what: ClassVar = (
+        f"{_INVOLVED}More than one instruction in the producer is neither elementwise nor a "
+        "bitcast."
+    )
+    message: ClassVar = "Producer fusion has multiple non-elementwise ops, bailing."
+
+    def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
+        found = len(_shaping_in(pair.producer))
+        return self.refuse(found=found) if found > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwiseProducer(InPlaceRule):
+    id: ClassVar = "inplace-elementwise-producer"
+    title: ClassVar = "what is updated in place is read elsewhere"
+    what: ClassVar = (
+        f"{_INVOLVED}"
+        "The producer is elementwise, bitcasts included: allowed, unless the consumer "
+        "is a fusion in which an instruction that is not elementwise, other than the update "
+        "itself, depends on it."
+    )
+    message: ClassVar = "Non-elementwise ops in consumer lead to inplace conflict after fusion."
+
+    def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
+        if _shaping_in(pair.producer):
+            return None
+        consumer = pair.consumer
+        if consumer.opcode != "fusion":
+            return self.allow()
+        last, _ = follow_tuples(consumer.fused.root, update.output)
+        parameter = consumer.fused.parameters[consumer.operands.index(pair.producer)]
+        reached = _reached_from(parameter)
+        if any(each in reached and each is not last for each in _shaping_in(consumer)):
+            return self.refuse()
+        return self.allow()
+
+
+def _reached_from(start: MutableInstruction) -> set[MutableInstruction]:
+    """What depends on ``start``, in its computation, itself included."""
+    reached = {start}
+    pending = [start]
+    while pending:
+        for user in pending.pop().users:
+            if user not in reached:
+                reached.add(user)
+                pending.append(user)
+    return reached
+
+
+@dataclass(frozen=True, slots=True)
+class NoUpdate(InPlaceRule):
+    id: ClassVar = "inplace-no-dus"
+    title: ClassVar = "no dynamic-update-slice in the consumer"
+    what: ClassVar = f"{_ONE_SHAPING}Allowed: the consumer holds no dynamic-update-slice."
+
+    def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
+        return None if updates_in(pair.consumer) else self.allow()
+
+
+@dataclass(frozen=True, slots=True)
+class MultipleUpdates(InPlaceRule):
+    id: ClassVar = "inplace-multi-dus"
+    title: ClassVar = "several updates in place in one consumer"
+    what: ClassVar = f"{_ONE_SHAPING}The consumer holds more than one dynamic-update-slice."
+    message: ClassVar = "multiple dus ops, bailing."
+
+    def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
+        found = len(updates_in(pair.consumer))
+        return self.refuse(found=found) if found > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePair(InPlaceRule):
+    """A rule about a producer whose one instruction that is not elementwise is ``opcode``."""
+
+    opcode: ClassVar[str]
+
+    def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
+        slices, updates = _shaping_in(pair.producer), updates_in(pair.consumer)
+        if not slices or not updates or slices[0].opcode != self.opcode:
+            return None
+        return self.check_slice(pair, slices[0], updates[0])
+
+    @abstractmethod
+    def check_slice(
+        self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
+    ) -> Decision | None:
+        """``last`` is the consumer's dynamic-update-slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SliceShape(SlicePair):
+    what: ClassVar = f"{_ONE_SHAPING}It slices another shape than the consumer updates."
+
+    def check_slice(
+        self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
+    ) -> Decision | None:
+        update = last.operands[1].shape
+        if slice_.shape == update:
+            return None
+        return self.refuse(slice=str(slice_.shape), update=str(update))
+
+
+@dataclass(frozen=True, slots=True)
+class SliceShape(_SliceShape):
+    id: ClassVar = "inplace-slice-shape"
+    title: ClassVar = "reads another shape than is updated in place"
+    opcode: ClassVar = "slice"
+    message: ClassVar = (
+        "Slice op has a different shape than the update shape of the dus op, bailing."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SliceIndex(SlicePair):
+    id: ClassVar = "inplace-slice-index"
+    title: ClassVar = "reads another place than is updated in place"
+    what: ClassVar = (
+        f"{_ONE_SHAPING}"
+        "In some dimension the consumer's index is not a constant equal to the start of the "
+        "producer's slice, or the slice has a stride."
+    )
+    opcode: ClassVar = "slice"
+    message: ClassVar = "DUS and slice index mismatch"
+
+    def check_slice(
+        self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
+    ) -> Decision | None:
+        ranges = slice_ranges(slice_)
+        for dimension, index in enumerate(last.operands[2:]):
+            at, read = _first_integer(_outside(pair.consumer, index)), ranges[dimension]
+            if at != read.start or read.step != 1:
+                return self.refuse(
+                    dimension=dimension,
+                    slice=read.start,
+                    stride=read.step,
+                    update="not constant" if at is None else at,
+                )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _SliceSafe(SlicePair):
+    what: ClassVar = (
+        f"{_ONE_SHAPING}"
+        "It slices what the consumer updates: allowed, unless the consumer is a fusion "
+        "in which another instruction that is not elementwise depends on it."
+    )
+
+    def check_slice(
+        self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
+    ) -> Decision | None:
+        consumer = pair.consumer
+        if consumer.opcode == "fusion":
+            for parameter, operand in zip(
+                consumer.fused.parameters, consumer.operands, strict=True
+            ):
+                if operand is pair.producer and any(
+                    each is not last and each.opcode != "parameter" and not is_elementwise(each)
+                    for each in _reached_from(parameter)
+                ):
+                    return self.refuse()
+        return self.allow()
+
+
+@dataclass(frozen=True, slots=True)
+class SliceSafe(_SliceSafe):
+    id: ClassVar = "inplace-slice-safe"
+    title: ClassVar = "what is updated in place is read elsewhere"
+    opcode: ClassVar = "slice"
+    message: ClassVar = (
+        "Fusing slice into DUS will also fuse another non-elementwise op with shared operand as "
+        "DUS."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSliceShape(_SliceShape):
+    id: ClassVar = "inplace-ds-shape"
+    title: ClassVar = "reads another shape than is updated in place"
+    opcode: ClassVar = "dynamic-slice"
+    message: ClassVar = (
+        "Dynamic slice op has a different shape than the update shape of the dus op, bailing."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSliceIndex(SlicePair):
+    id: ClassVar = "inplace-ds-index"
+    title: ClassVar = "reads another place than is updated in place"
+    what: ClassVar = (
+        f"{_ONE_SHAPING}In some dimension the two indices are neither equal constants nor the "
+        "same instruction."
+    )
+    opcode: ClassVar = "dynamic-slice"
+    message: ClassVar = "DUS and DS index mismatch"
+
+    def check_slice(
+        self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
+    ) -> Decision | None:
+        indices = zip(slice_.operands[1:], last.operands[2:], strict=False)
+        for dimension, (read, updated) in enumerate(indices):
+            one = _outside(pair.producer, read)
+            other = _outside(pair.consumer, updated)
+            at = _first_integer(one)
+            if at != _first_integer(other) or (at is None and one is not other):
+                return self.refuse(dimension=dimension, slice=one.name, update=other.name)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSliceSafe(_SliceSafe):
+    id: ClassVar = "inplace-ds-safe"
+    title: ClassVar = "what is updated in place is read elsewhere"
+    opcode: ClassVar = "dynamic-slice"
+    message: ClassVar = (
+        "Fusing DS into DUS will also fuse another non-elementwise op with shared operand as DUS."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Other(InPlaceRule):
+    id: ClassVar = "inplace-other"
+    title: ClassVar = "this operation and an update in place conflict"
+    what: ClassVar = f"{_ONE_SHAPING}That is neither a slice nor a dynamic-slice."
+    message: ClassVar = "unrecognized inplace update non-elementwise output pair"
+
+    def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
+        found = _shaping_in(pair.producer)
+        return self.refuse(producer=found[0].opcode) if found else None
+
+
+IN_PLACE_RULES: tuple[InPlaceRule, ...] = (
+    ExtraOperand(),
+    MultipleShaping(),
+    ElementwiseProducer(),
+    NoUpdate(),
+    MultipleUpdates(),
+    SliceShape(),
+    SliceIndex(),
+    SliceSafe(),
+    DynamicSliceShape(),
+    DynamicSliceIndex(),
+    DynamicSliceSafe(),
+    Other(),
+)

@@ -1,0 +1,310 @@
+"""Replays the pass that fuses producers into consumers, one after the other.
+
+Source: xla/service/instruction_fusion.cc.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fusionscope.graph.fusing import create_fusion, fuse_instruction
+from fusionscope.graph.mutable import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+)
+from fusionscope.graph.properties import EMBEDDING, is_fusible
+from fusionscope.graph.reachability import Reachability
+from fusionscope.passes.inplace import InPlaceRule, check_in_place
+from fusionscope.passes.pair_rules import Eligible, GloballyUnfusible, PairRule
+from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+from fusionscope.passes.state import FusionPair, FusionState, KeptOnce
+
+Step = Rule | tuple[InPlaceRule, ...]
+
+
+class Judge:
+    """Asks the rules of a book, in their order."""
+
+    def __init__(self, book: RuleBook[Rule], state: FusionState) -> None:
+        self.state = state
+        self._first: list[Step] = []
+        self._steps: list[Step] = []
+        in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
+        for rule in book:
+            if isinstance(rule, PairRule) and rule.is_asked_first:
+                self._first.append(rule)
+            elif not isinstance(rule, InPlaceRule):
+                self._steps.append(rule)
+            elif rule is in_place[0]:
+                self._steps.append(in_place)
+        # What a user's wish does not overrule.
+        self._legal = [
+            step
+            for step in (*self._first, *self._steps)
+            if isinstance(step, tuple) or step.is_legality or step.only_allows
+        ]
+
+    def decide(self, pair: FusionPair) -> Decision:
+        """What the first rule says that has something to say."""
+        decision = self._ask(self._first, pair)
+        if decision is None:
+            return self.should_fuse(pair)
+        if decision.allow:  # only a user's wish is allowed so early
+            legal = self._ask(self._legal, pair)
+            return legal if legal is not None and not legal.allow else decision
+        return decision
+
+    def should_fuse(self, pair: FusionPair) -> Decision:
+        """The same without the rules that look at the whole computation."""
+        return self._ask(self._steps, pair) or NO_OBJECTION
+
+    def check(self, step: Step, pair: FusionPair) -> Decision | None:
+        """What one rule says, or all those about operands that are overwritten."""
+        if isinstance(step, tuple):
+            return check_in_place(step, pair)
+        return step.check(pair, self.state) if isinstance(step, PairRule) else None
+
+    def _ask(self, steps: list[Step], pair: FusionPair) -> Decision | None:
+        for step in steps:
+            decision = self.check(step, pair)
+            if decision is not None:
+                return decision
+        return None
+
+
+def is_embedded(computation: MutableComputation) -> bool:
+    """Whether what it computes is never materialized. Source: IsEmbeddedComputation."""
+    first = next(iter(computation.callers), None)
+    return first is not None and first.opcode in EMBEDDING
+
+
+def find_kept_once(
+    order: Sequence[MutableInstruction],
+    reachability: Reachability,
+    rule: GloballyUnfusible,
+    judge: Judge,
+) -> dict[MutableInstruction, KeptOnce]:
+    """The producers that must not be computed twice. Source: ComputeGloballyUnfusible."""
+    paths = _Paths(reachability, judge)
+    for producer in reversed(order):
+        if rule.keeps_candidate(producer):
+            obstacle = f"{producer.opcode} {producer.name} cannot be fused"
+            if is_fusible(producer):
+                obstacles = (paths.obstacle(producer, user) for user in producer.users)
+                obstacle = next(filter(None, obstacles), "")
+            if obstacle:
+                paths.kept[producer] = KeptOnce(rule.id, obstacle)
+    return paths.kept
+
+
+class _Paths:
+    """What keeps a producer from being fused into a consumer on all paths between them."""
+
+    def __init__(self, reachability: Reachability, judge: Judge) -> None:
+        self.kept: dict[MutableInstruction, KeptOnce] = {}
+        self._reachability = reachability
+        self._judge = judge
+        self._known: dict[tuple[MutableInstruction, MutableInstruction], str] = {}
+        self._refusals: dict[tuple[MutableInstruction, int], str] = {}
+
+    def obstacle(self, producer: MutableInstruction, consumer: MutableInstruction) -> str:
+        """The first pair that cannot be fused and its rule, in words; empty where there is none.
+
+        Source: CanFuseOnAllPaths.
+        """
+        # One entry for each consumer on the path, with the slot that comes next.
+        path: list[tuple[MutableInstruction, int]] = [(consumer, 0)]
+        while path:
+            current, slot = path.pop()
+            answer = self._answer(producer, current) if slot == 0 else None
+            while answer is None:
+                if slot == len(current.operands):
+                    answer = ""
+                    break
+                operand = current.operands[slot]
+                if self._reachability.reaches(producer, operand):
+                    answer = self._refusal(current, slot) or None
+                    if answer is None:
+                        answer = self._answer(producer, operand)
+                        if answer is None:
+                            path += [(current, slot), (operand, 0)]
+                            break
+                        answer = answer or None
+                    if answer is not None:
+                        break
+                slot += 1
+            if answer is not None:
+                self._known[producer, current] = answer
+        return self._known[producer, consumer]
+
+    def _answer(self, producer: MutableInstruction, consumer: MutableInstruction) -> str | None:
+        """The obstacle, as far as it is known."""
+        if consumer is producer:
+            return ""
+        if not is_fusible(consumer):
+            return f"{consumer.opcode} {consumer.name} cannot be fused"
+        return self._known.get((producer, consumer))
+
+    def _refusal(self, consumer: MutableInstruction, slot: int) -> str:
+        operand = consumer.operands[slot]
+        if operand in self.kept:
+            return f"{operand.name} -> {consumer.name}, {self.kept[operand].rule}"
+        refusal = self._refusals.get((consumer, slot))
+        if refusal is None:
+            decision = self._judge.should_fuse(FusionPair(operand, consumer, slot))
+            refusal = (
+                "" if decision.allow else f"{operand.name} -> {consumer.name}, {decision.rule}"
+            )
+            self._refusals[consumer, slot] = refusal
+        return refusal
+
+
+class _Queue:
+    """Instructions from the last one to the first, fusions again where they were made.
+
+    Source: ReversePostOrderFusionQueue.
+    """
+
+    def __init__(self, order: Sequence[MutableInstruction]) -> None:
+        self._waiting: list[MutableInstruction | None] = list(order)
+        self._index = {each: index for index, each in enumerate(order)}
+        # The fusion that was made last: how many operands it has, and those that wait, in order. It
+        # comes up again with each producer, and its operands need not be put in order each time.
+        self._fusion: MutableInstruction | None = None
+        self._count = 0
+        self._operands: list[tuple[int, MutableInstruction]] = []
+
+    def next(self) -> tuple[MutableInstruction, Iterator[int]] | None:
+        """An instruction, and its operand slots in the order in which they are to be tried."""
+        while self._waiting and self._waiting[-1] is None:
+            self._waiting.pop()
+        if not self._waiting:
+            return None
+        instruction = self._waiting.pop()
+        assert instruction is not None
+        del self._index[instruction]
+        operands = instruction.operands
+        if instruction is self._fusion:
+            return instruction, (operands.index(each) for _, each in reversed(self._operands))
+        places = [
+            (-self._index[operand], slot)
+            for slot, operand in enumerate(operands)
+            if operand in self._index
+        ]
+        return instruction, iter([slot for _, slot in sorted(places)])
+
+    def add(self, fusion: MutableInstruction, producer: MutableInstruction) -> None:
+        """``producer`` went into ``fusion``, which now reads what that read, behind all others."""
+        if fusion is self._fusion:
+            place = bisect_left(self._operands, self._index[producer], key=_index_of)
+            del self._operands[place]
+            self._order(fusion.operands[self._count - 1 :])
+        else:
+            self._fusion, self._operands = fusion, []
+            self._order(fusion.operands)
+        self._count = len(fusion.operands)
+        self._index[fusion] = len(self._waiting)
+        self._waiting.append(fusion)
+
+    def _order(self, operands: Sequence[MutableInstruction]) -> None:
+        for each in operands:
+            if each in self._index:
+                insort(self._operands, (self._index[each], each), key=_index_of)
+
+    def remove(self, instruction: MutableInstruction) -> None:
+        self._waiting[self._index.pop(instruction)] = None
+
+
+def _index_of(operand: tuple[int, MutableInstruction]) -> int:
+    return operand[0]
+
+
+@dataclass(slots=True)
+class InstructionFusion:
+    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+
+    graph: MutableModule
+    book: RuleBook[Rule]
+    state: FusionState
+
+    def run(self) -> FusionPlan:
+        decisions: list[Considered] = []
+        for computation in self.computations():
+            decisions += self._run_in(computation)
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
+
+    def computations(self) -> list[MutableComputation]:
+        """Those in which it fuses."""
+        order = self.graph.post_order()
+        return [each for each in order if not each.is_fused and not is_embedded(each)]
+
+    def judge(self) -> Judge:
+        return Judge(self.book, self.state)
+
+    def _run_in(self, computation: MutableComputation) -> list[Considered]:
+        judge = self.judge()
+        order = computation.post_order()
+        self.state.kept_once = self.find_kept_once(order, judge)
+        queue = _Queue(order)
+        considered: list[Considered] = []
+        while (entry := queue.next()) is not None:
+            consumer, slots = entry
+            for slot in slots:
+                pair = FusionPair(consumer.operands[slot], consumer, slot)
+                decision = judge.decide(pair)
+                if decision.allow and pair.producer.opcode == "parameter":
+                    decision = Eligible().refuse(unfusible="parameter")
+                is_recorded = decision.rule != Eligible.id and "get-tuple-element" not in (
+                    pair.producer.opcode,
+                    consumer.opcode,
+                )
+                fusion = self.fuse(pair) if decision.allow else None
+                considered.append(
+                    Considered(
+                        computation.name,
+                        pair.producer.name,
+                        consumer.name,
+                        decision,
+                        fusion.name if fusion else None,
+                        is_recorded,
+                    )
+                )
+                if fusion is None:
+                    continue
+                queue.add(fusion, pair.producer)
+                if not pair.producer.users:
+                    queue.remove(pair.producer)
+                    computation.remove(pair.producer)
+                break
+        return considered
+
+    def find_kept_once(
+        self, order: Sequence[MutableInstruction], judge: Judge
+    ) -> dict[MutableInstruction, KeptOnce]:
+        rule = self.book.find(GloballyUnfusible.id)
+        if not isinstance(rule, GloballyUnfusible) or not self.state.may_duplicate:
+            return {}
+        return find_kept_once(order, Reachability(order), rule, judge)
+
+    def choose_kind(self, pair: FusionPair) -> str:
+        return "kLoop"
+
+    def fuse(self, pair: FusionPair) -> MutableInstruction:
+        """Source: Fuse, AddFusionInstruction."""
+        producer, consumer = pair.producer, pair.consumer
+        kind = self.choose_kind(pair)
+        if consumer.opcode == "fusion":
+            fusion = consumer
+            fusion.fusion_kind = kind
+        else:
+            name = f"{producer.opcode}_{consumer.opcode}_fusion"
+            fusion = create_fusion(consumer, kind, name)
+            consumer.computation.replace(consumer, fusion)
+        self.state.before_fusing(fusion, producer)
+        evaluation = self.state.evaluation(fusion)
+        evaluation.fused(producer, fuse_instruction(fusion, producer))
+        return fusion

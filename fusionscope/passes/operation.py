@@ -1,0 +1,22 @@
+"""Rules about single operations: which ones a library takes, which ones are wrapped."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.passes.rule import NO_CASE, Decision, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRule(Rule):
+    @abstractmethod
+    def check(self, operation: MutableInstruction) -> Decision | None:
+        """What the rule decides, or None where it leaves the operation to the next one."""
+
+
+def decide(rules: Iterable[OperationRule], operation: MutableInstruction) -> Decision:
+    """What the first of them decides that does."""
+    return next(filter(None, (rule.check(operation) for rule in rules)), NO_CASE)

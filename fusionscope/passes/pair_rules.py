@@ -1,0 +1,148 @@
+"""The rules that instruction fusion has on every backend.
+
+Source of all: xla/service/instruction_fusion.cc.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.properties import (
+    is_effective_scalar,
+    is_fusible,
+    leaves,
+    true_rank,
+)
+from fusionscope.passes.rule import Decision, Rule
+from fusionscope.passes.state import FusionPair, FusionState
+
+ONE_CONSUMER = "give the value one consumer: each would compute it again"
+
+
+@dataclass(frozen=True, slots=True)
+class PairRule(Rule):
+    """A rule about a producer and one of its consumers.
+
+    ``is_asked_first`` marks those that are not a part of ShouldFuse, which the search for producers
+    that must be computed once asks too.
+    """
+
+    is_asked_first: ClassVar[bool] = False
+
+    @abstractmethod
+    def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
+        """What the rule decides, or None where it leaves the pair to the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eligible(PairRule):
+    id: ClassVar = "base-eligible"
+    is_asked_first: ClassVar = True
+    title: ClassVar = "one of the two can never be fused"
+    what: ClassVar = (
+        "The producer, or a consumer that is not a fusion, is a parameter, call, while, "
+        "conditional or domain, or has a side effect (infeed, send, a custom call that says so; a "
+        "random number generator with several users)."
+    )
+    why: ClassVar = "A kernel has no control flow of this kind, and an effect must happen once."
+    source: ClassVar = "xla/service/instruction_fusion.cc, RunImpl; HloInstruction::IsFusible"
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
+        for end in (pair.consumer, pair.producer):
+            if not is_fusible(end):
+                return self.refuse(unfusible=end.opcode)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class GloballyUnfusible(PairRule):
+    id: ClassVar = "base-globally-unfusible"
+    is_asked_first: ClassVar = True
+    title: ClassVar = "computing it again in each consumer costs more"
+    what: ClassVar = (
+        "The producer reads more than one large operand, reads more elements than it makes, and "
+        "cannot be fused into all of its consumers on all paths, so it would be computed there "
+        "and materialized as well. An operand is large where it has at least the rank of the "
+        "result, dimensions of 1 not counted, and is no broadcast, iota or scalar constant."
+    )
+    why: ClassVar = "Computing it again reads all of its operands again."
+    lever: ClassVar = ONE_CONSUMER
+    source: ClassVar = "xla/service/instruction_fusion.cc, ComputeGloballyUnfusible"
+    message: ClassVar = "operand can not be duplicated"
+
+    def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
+        kept = state.kept_once.get(pair.producer)
+        return self.refuse(obstacle=kept.because) if kept and kept.rule == self.id else None
+
+    def keeps_candidate(self, producer: MutableInstruction) -> bool:
+        """Whether computing ``producer`` again would read more than one large operand, and more
+        elements than it makes."""
+        return not at_most_unary(producer) and _elements_read(producer) > _elements(producer)
+
+
+def at_most_unary(instruction: MutableInstruction) -> bool:
+    """Source: EffectivelyAtMostUnary."""
+    rank = max((true_rank(leaf) for leaf in leaves(instruction.shape)), default=0)
+    large = 0
+    for operand in instruction.operands:
+        if operand.opcode in ("broadcast", "iota") or (
+            operand.opcode == "constant" and is_effective_scalar(operand.shape)
+        ):
+            continue
+        large += (true_rank(operand.shape) if operand.shape.is_array else 0) >= rank
+    return large <= 1
+
+
+def _elements(instruction: MutableInstruction) -> int:
+    return sum(leaf.element_count for leaf in leaves(instruction.shape))
+
+
+def _elements_read(instruction: MutableInstruction) -> int:
+    return sum(_elements(operand) for operand in dict.fromkeys(instruction.operands))
+
+
+@dataclass(frozen=True, slots=True)
+class Root(PairRule):
+    id: ClassVar = "base-root"
+    title: ClassVar = "the producer is the computation's own result"
+    what: ClassVar = "The producer is the root of its computation, which another instruction reads."
+    why: ClassVar = "The result of a computation must be materialized, by one instruction."
+    source: ClassVar = "xla/service/instruction_fusion.cc, ShouldFuse"
+    message: ClassVar = "not fusing into the output of the root instruction"
+    is_legality: ClassVar = True
+
+    def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
+        return self.refuse() if pair.producer.is_root else None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpensiveDuplicate(PairRule):
+    id: ClassVar = "base-expensive-dup"
+    title: ClassVar = "computed several times: too expensive, or not allowed"
+    what: ClassVar = (
+        "The producer has other users and is expensive (or the pass may not duplicate anything), "
+        "and is neither a broadcast nor a conversion to a wider type."
+    )
+    why: ClassVar = "Each fusion that takes it computes it once more."
+    lever: ClassVar = ONE_CONSUMER
+    source: ClassVar = "xla/service/instruction_fusion.cc, ShouldFuse and IsAlwaysDuplicable"
+    message: ClassVar = "expensive producer would be duplicated"
+
+    def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
+        producer = pair.producer
+        users = len(producer.users)
+        if (users == 1 and pair.consumer in producer.users) or _is_always_duplicable(producer):
+            return None
+        if not state.may_duplicate:
+            return self.refuse("fusion pass cannot duplicate", users=users)
+        return self.refuse(users=users) if state.is_expensive(producer) else None
+
+
+def _is_always_duplicable(instruction: MutableInstruction) -> bool:
+    if instruction.opcode == "convert":
+        return instruction.operands[0].shape.byte_size < instruction.shape.byte_size
+    return instruction.opcode == "broadcast"

@@ -1,0 +1,94 @@
+"""What the replay of a pass yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.dump import Stage
+from fusionscope.gpu.cost.duration import Duration
+from fusionscope.gpu.cost.model import PairCost
+from fusionscope.graph.mutable import MutableModule, to_module
+from fusionscope.hlo import Module
+from fusionscope.passes.rule import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class PassRun:
+    """One run of a pass: ``after`` is None where it changed nothing, which leaves no file."""
+
+    pass_name: str
+    before: Stage
+    after: Stage | None
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """What was decided of a pair when the pass came to it; ``fusion`` is what the two became, None
+    where they were not fused. Names are those of that moment: ``consumer`` may be a fusion that the
+    pass made. ``is_recorded`` is false where the compiler decides without a word. ``cost`` is what
+    was weighed, where times were."""
+
+    computation: str
+    producer: str
+    consumer: str
+    decision: Decision
+    fusion: str | None = None
+    is_recorded: bool = True
+    cost: PairCost | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """``producer`` was given a priority, in the way in which the compiler records it: both times
+    may be differences to those before. Durations are ticks of 0.25 ns."""
+
+    producer: str
+    consumers: tuple[str, ...]
+    fused: Duration
+    unfused: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """``producer`` cannot be fused into all of its consumers: ``consumer`` is the first that
+    refuses it, ``others`` is what later ones would say."""
+
+    producer: str
+    consumer: str
+    decision: Decision
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """``producer`` went into ``consumer``, which became ``fusion``."""
+
+    fusion: str
+    producer: str
+    consumer: str
+
+
+Event = Scored | Refused | Merged
+
+
+@dataclass(slots=True, eq=False)
+class FusionPlan:
+    """What a pass did. ``decisions`` are those on all pairs in their order, ``events`` what
+    priority fusion did step by step.
+
+    ``graph`` is what the pass worked on, as it left it: it knows in which order the users of an
+    instruction came, which no text shows.
+    """
+
+    pass_name: str
+    decisions: tuple[Considered, ...]
+    graph: MutableModule
+    events: tuple[Event, ...] = ()
+    _module: Module | None = None
+
+    @property
+    def module(self) -> Module:
+        """The module after the pass; to be asked for before another pass works on ``graph``."""
+        if self._module is None:
+            self._module = to_module(self.graph)
+        return self._module

@@ -1,0 +1,60 @@
+"""Replays the pass that wraps operations that stand alone in fusions of their own.
+
+Source: xla/codegen/emitters/fusion_wrapper_base.cc,
+xla/backends/gpu/transforms/fusion_wrapper.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fusionscope.graph.fusing import create_fusion
+from fusionscope.graph.mutable import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+)
+from fusionscope.passes.operation import OperationRule, decide
+from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.rule import RuleBook
+
+_CONTROL_FLOW = frozenset({"async-start", "call", "conditional", "while"})
+
+
+@dataclass(slots=True)
+class FusionWrapper:
+    """The pass, as it runs over ``graph`` under the rules of ``book``. ``kind_of`` says of what
+    kind the fusion of an operation is."""
+
+    graph: MutableModule
+    book: RuleBook[OperationRule]
+    kind_of: Callable[[MutableInstruction], str] = lambda _: "kLoop"
+
+    def run(self) -> FusionPlan:
+        decisions: list[Considered] = []
+        seen: set[MutableComputation] = set()
+        pending = [self.graph.entry]
+        while pending:
+            computation = pending.pop()
+            if computation in seen:
+                continue
+            seen.add(computation)
+            for instruction in computation.post_order():
+                if instruction.opcode in _CONTROL_FLOW:
+                    pending.extend(instruction.called)
+                else:
+                    decisions.append(self._consider(instruction))
+        return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
+
+    def _consider(self, instruction: MutableInstruction) -> Considered:
+        decision = decide(self.book, instruction)
+        computation, name = instruction.computation, instruction.name
+        made: str | None = None
+        if decision.allow:
+            wrapped = f"wrapped_{instruction.opcode}"
+            kind = self.kind_of(instruction)
+            fusion = create_fusion(instruction, kind, wrapped, inside=f"{wrapped}_computation")
+            computation.replace(instruction, fusion)
+            made = fusion.name
+        return Considered(computation.name, name, name, decision, made, is_recorded=False)

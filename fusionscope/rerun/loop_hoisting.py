@@ -1,0 +1,47 @@
+"""Replays the pass of the CPU compiler that puts loops into calls, which are compiled as one piece.
+
+Source: xla/service/cpu/small_while_loop_hoisting_pass.cc. It means to take small loops alone, but
+jaxlib 0.12 takes loops of any size (measured: 70 of 70 loops, of up to 5 MB, that hold nothing of
+what it leaves alone).
+"""
+
+from __future__ import annotations
+
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+
+_LEFT_ALONE = frozenset(
+    """custom-call fft infeed outfeed partition-id replica-id scatter sort
+    all-gather all-reduce all-to-all collective-permute reduce-scatter""".split()
+)
+_MARK = ', frontend_attributes={xla_cpu_small_call="true"}'
+
+
+def hoist_loops(graph: MutableModule) -> None:
+    """Changes ``graph`` as the pass does behind the insertion of copies."""
+    kept: dict[MutableComputation, bool] = {}
+    for computation in graph.post_order():
+        kept[computation] = any(
+            each.opcode in _LEFT_ALONE
+            or each.is_custom_fusion
+            or any(kept[called] for called in each.called)
+            for each in computation.instructions
+        )
+    for computation in graph.post_order():
+        for loop in list(computation.instructions):
+            if loop.opcode == "while" and not any(kept[called] for called in loop.called):
+                _hoist(loop)
+
+
+def _hoist(loop: MutableInstruction) -> None:
+    outer = loop.computation
+    inside = outer.module.add_computation(f"{loop.name}_computation")
+    parameter = inside.make_parameter(loop.operands[0].shape)
+    name = outer.module.instruction_name(loop.name)
+    clone = MutableInstruction(name, "while", loop.shape, [parameter], loop.attributes_text)
+    clone.called = list(loop.called)
+    inside.root = inside.add(clone)
+    name = outer.module.instruction_name("call")
+    text = f", to_apply=%{inside.name}{_MARK}"
+    call = MutableInstruction(name, "call", loop.shape, list(loop.operands), text)
+    call.called = [inside]
+    outer.replace(loop, outer.add(call))

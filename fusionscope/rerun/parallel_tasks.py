@@ -1,0 +1,215 @@
+"""Replays the pass of the CPU compiler that parts large kernels among threads.
+
+Source: xla/service/cpu/parallel_task_assignment.cc and xla/shape_partition.cc; what kernels cost is
+that of xla/service/hlo_cost_analysis.cc.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+from fusionscope.graph.layouts import minor_to_major, sizes
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.graph.properties import is_elementwise, leaves
+from fusionscope.hlo.shape import Shape
+from fusionscope.hlo.window import read_window
+
+_PARTED = frozenset(
+    """broadcast concatenate dynamic-slice gather iota pad reduce reduce-window reshape reverse
+    slice transpose""".split()
+)
+_TRANSCENDENTAL = frozenset(
+    """acos acosh asin asinh atan2 atanh cbrt cosine cosh erf exponential exponential-minus-one log
+    log-plus-one logistic power rsqrt sine sinh sqrt tan tanh""".split()
+)
+_NO_WORK = frozenset({"bitcast-convert", "constant", "copy"})
+_SLICED = frozenset({"dynamic-slice", "slice"})
+
+_IMMEDIATE = 1  # elements of a constant that is not read from memory
+_LEAST_BYTES = 256 << 10  # a thread, of what is bound by memory
+_LEAST_CYCLES = 100_000  # a thread, of what is not
+_CYCLES_PER_TRANSCENDENTAL, _CYCLES_PER_BYTE = 2, 10
+
+
+def assign_tasks(graph: MutableModule, threads: int) -> None:
+    """Writes into kernels how many parts each of their outer dimensions has, where ``threads`` can
+    work at once; what stood there goes."""
+    fused = {called for each in graph.walk() if each.opcode == "fusion" for called in each.called}
+    for computation in graph.post_order():
+        if computation not in fused:
+            for instruction in computation.instructions:
+                parts = find_parts(instruction, threads)
+                if parts or "outer_dimension_partitions" in instruction.attributes_text:
+                    _write(instruction, parts)
+
+
+def _write(instruction: MutableInstruction, parts: list[int]) -> None:
+    attributes = dict(instruction.attributes)
+    if instruction.opcode == "fusion" and "kind" not in attributes:
+        attributes |= {"kind": str(instruction.fusion_kind), "calls": f"%{instruction.fused.name}"}
+    config = json.loads(attributes.get("backend_config", "{}"))
+    if parts or "fusion_config" in config:
+        config["outer_dimension_partitions"] = [str(each) for each in parts]
+        attributes["backend_config"] = json.dumps(config, separators=(",", ":"))
+    else:
+        attributes.pop("backend_config", None)
+    instruction.attributes_text = "".join(f", {k}={value}" for k, value in attributes.items())
+
+
+def find_parts(instruction: MutableInstruction, threads: int) -> list[int]:
+    """The parts of the outer dimensions, from the outermost on; empty where there is one in all."""
+    if not _is_parted(instruction):
+        return []
+    shape = leaves(instruction.shape)[0]
+    parts = _parts_of(shape, _count_tasks(instruction, threads))
+    return parts if math.prod(parts) > 1 else []
+
+
+def _is_parted(instruction: MutableInstruction) -> bool:
+    """Source: GetTargetParallelTaskCount."""
+    if _may_update_in_place(instruction):
+        return False
+    if instruction.opcode == "fusion":
+        if instruction.shape.is_tuple and not instruction.is_loop_fusion:
+            return False
+        return instruction.is_loop_fusion or (
+            not instruction.is_custom_fusion and is_elementwise(instruction)
+        )
+    if instruction.shape.is_tuple or instruction.opcode in ("constant", "parameter"):
+        return False
+    return instruction.opcode in _PARTED or is_elementwise(instruction)
+
+
+def _may_update_in_place(instruction: MutableInstruction) -> bool:
+    """Source: xla/service/llvm_ir/dynamic_update_slice_util.cc."""
+    if instruction.opcode == "dynamic-update-slice":
+        return True
+    if not instruction.is_loop_fusion:
+        return False
+    root = instruction.fused.root
+    roots = root.operands if root.opcode == "tuple" else [root]
+    for each in roots:
+        while each.opcode == "bitcast":
+            (each,) = each.operands
+        if each.opcode != "dynamic-update-slice":
+            return False
+        target = each.operands[0]
+        while target.opcode == "bitcast":
+            (target,) = target.operands
+        if target.opcode != "parameter":
+            return False
+    return True
+
+
+def _count_tasks(instruction: MutableInstruction, threads: int) -> int:
+    """Source: DefaultCostModel."""
+    size = max(1, _bytes(instruction))
+    flops, transcendentals = _work(instruction)
+    if flops / size <= 1.0:
+        return min(threads, math.ceil(math.sqrt(threads)), max(1, size // _LEAST_BYTES))
+    cycles = flops + _CYCLES_PER_TRANSCENDENTAL * transcendentals + _CYCLES_PER_BYTE * size
+    return min(threads, max(1, int(cycles) // _LEAST_CYCLES))
+
+
+def _work(instruction: MutableInstruction) -> tuple[float, float]:
+    """Floating point operations and transcendental ones."""
+    opcode = instruction.opcode
+    if opcode == "fusion":
+        return _work_inside(instruction.fused)
+    if opcode in ("map", "reduce", "reduce-window", "scatter"):
+        times = _applications(instruction)
+        flops, transcendentals = _work_inside(instruction.called[0])
+        return times * flops, times * transcendentals
+    if opcode in ("convolution", "dot"):
+        return 2.0 * instruction.shape.element_count * _products(instruction), 0.0
+    if opcode in _NO_WORK or not is_elementwise(instruction):
+        return 0.0, 0.0
+    elements = float(instruction.shape.element_count)
+    return (0.0, elements) if opcode in _TRANSCENDENTAL else (elements, 0.0)
+
+
+def _work_inside(computation: MutableComputation) -> tuple[float, float]:
+    found = [_work(each) for each in computation.instructions]
+    return sum(flops for flops, _ in found), sum(others for _, others in found)
+
+
+def _applications(instruction: MutableInstruction) -> int:
+    """How often a computation for single elements is called."""
+    results = leaves(instruction.shape)[0].element_count
+    source = instruction.operands[0].shape.element_count
+    if instruction.opcode == "reduce":
+        return source - results
+    if instruction.opcode == "reduce-window":
+        window = read_window(instruction.attributes.get("window", "{}"))
+        return (math.prod(each.size for each in window) - 1) * results
+    if instruction.opcode == "scatter":
+        return instruction.operands[-1].shape.element_count
+    return results
+
+
+def _products(instruction: MutableInstruction) -> int:
+    """That go into one element of a result; those with the padding of a convolution count, too."""
+    left, right = (operand.shape for operand in instruction.operands)
+    if instruction.opcode == "dot":
+        contracted = instruction.attribute("lhs_contracting_dims") or ()
+        return math.prod(sizes(left)[dimension] for dimension in contracted)
+    labels = instruction.attributes["dim_labels"].partition("->")[0].partition("_")[2]
+    return right.element_count // max(1, sizes(right)[labels.index("o")])
+
+
+def _bytes(instruction: MutableInstruction) -> int:
+    """Read and written."""
+    if instruction.opcode != "fusion":
+        if instruction.opcode in _SLICED | {"gather", "broadcast"}:
+            first = instruction.shape.byte_size
+            others = instruction.operands[1:]
+        else:
+            first = 0
+            others = instruction.operands
+        return instruction.shape.byte_size + first + sum(each.shape.byte_size for each in others)
+    fused = instruction.fused
+    outputs = fused.root.operands if fused.root.opcode == "tuple" else [fused.root]
+    written = sum(
+        each.operands[1].shape.byte_size
+        if each.opcode == "dynamic-update-slice"
+        else each.shape.byte_size
+        for each in outputs
+    )
+    constants = sum(
+        each.shape.byte_size
+        for each in fused.instructions
+        if each.opcode == "constant" and each.shape.element_count > _IMMEDIATE
+    )
+    return written + constants + sum(_read(parameter) for parameter in fused.parameters)
+
+
+def _read(parameter: MutableInstruction) -> int:
+    """Source: FusionParameterReadBytes."""
+    total = whole = 0
+    for user in parameter.users:
+        is_first = user.operands[0] is parameter
+        if user.opcode in _SLICED and is_first:
+            total += user.shape.byte_size
+        elif not (user.opcode == "dynamic-update-slice" and is_first):
+            whole = parameter.shape.byte_size
+    return total + whole
+
+
+def _parts_of(shape: Shape, target: int) -> list[int]:
+    """Source: ShapePartitionAssigner::Run."""
+    outer: list[int] = []
+    for dimension in reversed(minor_to_major(shape)):
+        outer.append(sizes(shape)[dimension])
+        if math.prod(outer) >= target:
+            break
+    if not outer:
+        return []
+    target = min(math.prod(outer), target)
+    each = int(target ** (1.0 / len(outer)))
+    parts = [min(size, each) for size in outer]
+    if math.prod(parts) < target:
+        for index, size in enumerate(outer):
+            others = math.prod(parts) // parts[index]
+            parts[index] = max(parts[index], min(size, target // others))
+    return parts

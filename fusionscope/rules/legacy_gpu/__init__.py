@@ -1,1 +1,0 @@
-"""The rules of the passes that fused for GPUs before priority fusion did."""

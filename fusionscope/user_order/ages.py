@@ -1,0 +1,138 @@
+"""In which order the instructions of a text were made, where no ids tell.
+
+An instruction is made after what it reads, and of two of a kind the one with the larger number in
+its name is the later one: the compiler numbers names upwards. The rest is likely and not certain.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from fusionscope.graph.comparison import meaning
+from fusionscope.hlo import Computation, Instruction
+
+_NUMBERED = re.compile(r"(.+)\.(\d+)")
+_PARAMETER, _CONSTANT, _FORWARD, _BACKWARD = range(4)
+
+_MOVING = frozenset({"bitcast", "broadcast", "reshape"})
+
+Key = tuple[int, ...]
+
+
+def first_ages(computation: Computation) -> list[str]:
+    """The names in a program as it came to the compiler, oldest first.
+
+    Parameters come first in it, then constants, each with the array that is full of it. The other
+    operations have the places in the user's code numbered as they come, and those of a gradient
+    come behind what they are the gradient of, in the opposite order.
+    """
+
+    def key(instruction: Instruction) -> Key:
+        number = instruction.parameter_number
+        if number is not None:
+            return _PARAMETER, number
+        constant = _constant(instruction)
+        if constant is not None:
+            return _CONSTANT, _number(constant.name)[1], instruction.index
+        metadata = instruction.metadata
+        frame = int(metadata.get("stack_frame_id", "0"))
+        scope = metadata.get("op_name", "")
+        if "transpose(" in scope and "rematted_computation" not in scope:
+            return _BACKWARD, -frame, instruction.index
+        return _FORWARD, frame, instruction.index
+
+    return _sorted(computation.instructions, key)
+
+
+def later_ages(made: Sequence[Instruction]) -> list[str]:
+    """The names of what a pass ``made`` in a computation, oldest first."""
+    return _sorted(made, lambda instruction: (instruction.index,))
+
+
+def find_made_again(before: Iterable[Computation], after: Iterable[Computation]) -> Iterator[str]:
+    """What most likely is another one, made later by the name of the one that it replaced: it is
+    another operation, has other attributes, or is what two that move elements became."""
+    old, new = (
+        {each.name: each for computation in stage for each in computation.instructions}
+        for stage in (before, after)
+    )
+    for name, instruction in new.items():
+        known = old.get(name)
+        if known is None:
+            continue
+        reads = [each.name for each in instruction.operands]
+        if known.opcode != instruction.opcode:
+            yield name
+        elif reads != [each.name for each in known.operands]:
+            is_known = reads[0] in old
+            is_gone = known.operands[0].name not in new
+            if meaning(known) != meaning(instruction) or (
+                is_known and _became_one(known, instruction, is_gone=is_gone)
+            ):
+                yield name
+
+
+def _became_one(old: Instruction, new: Instruction, *, is_gone: bool) -> bool:
+    """Whether the operation now reads what it read through another one before, which ``is_gone``.
+    That one could just have been left out where it changed nothing, as bitcasts often are."""
+    passed, read = old.operands[0], new.operands[0]
+    return {old.opcode, passed.opcode} <= _MOVING and (
+        passed.shape != read.shape or (is_gone and old.opcode != "bitcast")
+    )
+
+
+def _constant(instruction: Instruction) -> Instruction | None:
+    """That it is, or that an array is full of."""
+    if instruction.opcode == "broadcast":
+        (instruction,) = instruction.operands
+    return instruction if instruction.opcode == "constant" else None
+
+
+def _number(name: str) -> tuple[str, int]:
+    """The rest of a name, and the number behind it."""
+    found = _NUMBERED.fullmatch(name)
+    return (found[1], int(found[2])) if found else (name, 0)
+
+
+def _sorted(instructions: Sequence[Instruction], key: Callable[[Instruction], Key]) -> list[str]:
+    """By ``key``, as far as the numbers of names and what reads what allow."""
+    by_name = {each.name: each for each in instructions}
+    later: dict[str, list[str]] = defaultdict(list)
+    waits = dict.fromkeys(by_name, 0)
+    for old, new in _follows(instructions):
+        if old in by_name:
+            later[old].append(new)
+            waits[new] += 1
+    ready = [(key(each), each.name) for each in instructions if not waits[each.name]]
+    heapq.heapify(ready)
+    order: dict[str, None] = {}
+    for start in by_name:  # the first ones that are left, where something waits for itself
+        if not ready and start not in order:
+            ready = [(key(by_name[start]), start)]
+        while ready:
+            _, name = heapq.heappop(ready)
+            if name in order:
+                continue
+            order[name] = None
+            for each in later[name]:
+                waits[each] -= 1
+                if waits[each] == 0:
+                    heapq.heappush(ready, (key(by_name[each]), each))
+    return list(order)
+
+
+def _follows(instructions: Sequence[Instruction]) -> Iterator[tuple[str, str]]:
+    """Pairs of which the first was made before the second."""
+    alike: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for each in instructions:
+        for operand in dict.fromkeys(each.operands):
+            yield operand.name, each.name
+        stem, number = _number(each.name)
+        alike[stem].append((number, each.name))
+    for numbered in alike.values():
+        for (_, old), (_, new) in pairwise(sorted(numbered)):
+            yield old, new

@@ -1,0 +1,87 @@
+"""Replays the pass that computes in a wider type what the device cannot in a narrow one.
+
+It forms no fusions, but the conversions that it makes, most of which are gone again when it is
+done, leave the users of a value in an order that no text shows and that later passes go by. Which
+instructions it changes depends on the device; here that is told by the types in its result.
+Source: xla/hlo/transforms/simplifiers/float_normalization.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from fusionscope.graph.mutable import (
+    MutableInstruction,
+    MutableModule,
+    remove_dead,
+    replace_operand,
+)
+from fusionscope.graph.visiting import visit
+from fusionscope.hlo import Module
+
+_UNTOUCHED = frozenset(
+    """bitcast bitcast-convert call conditional constant convert custom-call fusion
+    get-tuple-element parameter tuple while""".split()
+)
+_Types = Mapping[str, tuple[str, Sequence[str]]]
+
+
+def normalize_floats(graph: MutableModule, result: Module) -> None:
+    """Does what leads to ``result``, but with tuples of arrays."""
+    types = {
+        each.name: (each.shape.element_type, [one.shape.element_type for one in each.operands])
+        for computation in result.reachable()
+        for each in computation.instructions
+    }
+    for computation in graph.post_order():
+        if not computation.is_fused:
+            visit(computation, partial(_normalize, types=types), set())
+    remove_dead(graph)
+
+
+def _normalize(instruction: MutableInstruction, types: _Types) -> None:
+    """Source: FloatNormalizationVisitor::HandleInstruction."""
+    if instruction.opcode in _UNTOUCHED or instruction.name not in types:
+        return
+    own, read = types[instruction.name]
+    for slot, wanted in enumerate(read[: len(instruction.operands)]):
+        operand = instruction.operands[slot]
+        if operand.shape.is_array and operand.shape.element_type != wanted:
+            converted = _converted(operand, wanted)
+            operand.users.drop(instruction)
+            instruction.operands[slot] = converted
+            converted.users.add(instruction)
+    if instruction.shape.is_array and instruction.shape.element_type != own:
+        _widen(instruction, own)
+
+
+def _widen(instruction: MutableInstruction, element_type: str) -> None:
+    """Changes its type. Those that converted it to that are read no longer.
+
+    Source: ChangeOutputTypeThenInsertConvertBack.
+    """
+    narrow = instruction.shape.element_type
+    users = list(instruction.users)
+    instruction.shape = replace(instruction.shape, element_type=element_type)
+    back = _converted(instruction, narrow)
+    computation = instruction.computation
+    widening = [
+        user
+        for user in users
+        if user.opcode == "convert" and user.shape.element_type == element_type
+    ]
+    for user in users:
+        if user not in widening:
+            replace_operand(user, instruction, back)
+    for user in widening:
+        computation.replace_uses(user, instruction)
+    if computation.root is instruction:
+        computation.root = back
+
+
+def _converted(operand: MutableInstruction, element_type: str) -> MutableInstruction:
+    """Source: FloatNormalizationVisitor::ConvertType."""
+    shape = replace(operand.shape, element_type=element_type)
+    return operand.computation.make("convert", shape, [operand])

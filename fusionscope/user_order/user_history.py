@@ -1,0 +1,286 @@
+"""The order of the users of each value before a pass, which no text tells, from all stages before.
+
+An instruction becomes the last user of what it reads when it is made, and where a user goes the
+last one takes its place (HloInstruction::Users in xla/hlo/ir/hlo_instruction.cc). Some passes are
+replayed; what the others did is retraced from their results. The first stage was read from a proto,
+which has the order of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+from fusionscope.dump import DumpedModule, Stage
+from fusionscope.errors import UnusableInput
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, reorder_users
+from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.user_order.ages import find_made_again, first_ages, later_ages
+from fusionscope.user_order.call_inliner import inline_calls
+from fusionscope.user_order.degenerate_dimensions import drop_degenerate_dimensions
+from fusionscope.user_order.float_normalization import normalize_floats
+from fusionscope.user_order.layout_normalization import normalize_layouts, normalize_layouts_of_2023
+from fusionscope.user_order.retracing import StageGraph, UserOrder, retrace
+from fusionscope.versions.older_passes import has_horizontal_fusion, is_from_2023
+
+_Replay = Callable[[MutableModule], None]
+
+_REPLAYED: Mapping[str, _Replay] = {
+    "call-inliner": inline_calls,
+    "degenerate-dimension-rewriter": drop_degenerate_dimensions,
+    "layout_normalization": normalize_layouts,
+}
+# Those that remove what they replaced when they are through (MergeDots in dot_merger.cc).
+_REMOVING_LAST = frozenset({"dot-merger"})
+# What is added to the names of computations that are cloned, once or more, and made unique.
+_ADDED = re.compile(r"(.+)\.(?:clone|sunk|\d+)|wide\.(.+)")
+_NEAR = 64  # how far in the text the next clone of an instruction is looked for
+
+
+class _History(NamedTuple):
+    """What is known of a stage: the users of its instructions in their order, and these."""
+
+    users: UserOrder
+    graph: StageGraph
+
+
+def find_user_order(module: DumpedModule, until: Stage) -> UserOrder:
+    """The users of the instructions of ``until`` by name, of those that have several, in their
+    order; nothing where a stage cannot be read."""
+    return follow_users(module, _stages(module)[0], until, {})
+
+
+def follow_users(
+    module: DumpedModule, since: Stage, until: Stage, users: UserOrder
+) -> dict[str, Sequence[str]]:
+    """The same, where the users of ``since`` have that order; those that are not among ``users``
+    have that of the text there."""
+    try:
+        found = _follow(module, since, until, users).users
+    except UnusableInput as problem:
+        module.note(problem)
+        return {}
+    return {name: each for name, each in found.items() if len(each) > 1}
+
+
+def find_ages(module: DumpedModule, until: Stage) -> dict[str, dict[str, int]]:
+    """The order in which the instructions of ``until`` were made, by computation and name, as far
+    as the stages before tell; their ids, where the dump has them. Nothing where a stage cannot be
+    read."""
+    try:
+        graph = _follow(module, _stages(module)[0], until, {}).graph
+    except UnusableInput as problem:
+        module.note(problem)
+        return {}
+    return {
+        name: {each.name: graph.rank[each.name][0] for each in computation.instructions}
+        for name, computation in graph.computations.items()
+    }
+
+
+def _follow(module: DumpedModule, since: Stage, until: Stage, users: UserOrder) -> _History:
+    stages = _stages(module)
+    first, *others = stages[stages.index(since) : stages.index(until) + 1]
+    before = _read(module, first)
+    users = _with_all(users, before)
+    for stage_before, stage in pairwise([first, *others]):
+        after = _read(module, stage, before)
+        if before.lines == after.lines:  # other names at most
+            users = _renamed(users, before, after)
+        else:
+            name = stage.name.after
+            replay = _find_replay(module, stage)
+            followed = retrace(before, after, users, removes_last=name in _REMOVING_LAST)
+            followed |= _cloned(before, after, users)
+            if replay is not None:
+                graph = arrange(module.read(stage_before), users)
+                replay(graph)
+                names = _find_names(graph, after)
+                followed |= users_by_name(names)
+                if module.instruction_ids(stage) is None:
+                    _number(after, before, [names[each] for each in graph.walk() if each in names])
+            users = _with_all(followed, after)
+        before = after
+    return _History(users, before)
+
+
+def _find_replay(module: DumpedModule, stage: Stage) -> _Replay | None:
+    """Of the pass that leads to ``stage``."""
+    name = stage.name.after
+    if name.startswith("float-normalization"):  # and the narrow type behind it
+        return partial(normalize_floats, result=module.read(stage))
+    if name == "layout_normalization" and is_from_2023(module):
+        return normalize_layouts_of_2023
+    if name == "layout_normalization" and has_horizontal_fusion(module):
+        return partial(normalize_layouts, spares_bitcasts=False)
+    return _REPLAYED.get(name)
+
+
+def arrange(module: Module, users: UserOrder) -> MutableModule:
+    """``module`` with the users of instructions in an order that no text shows and that passes go
+    by."""
+    graph = MutableModule(module)
+    for instruction in graph.walk():
+        if instruction.name in users:
+            reorder_users(instruction, users[instruction.name])
+    return graph
+
+
+def users_by_name(names: Mapping[MutableInstruction, str]) -> dict[str, list[str]]:
+    """By their ``names``, of those all users of which have one."""
+    return {
+        name: [names[user] for user in instruction.users]
+        for instruction, name in names.items()
+        if all(user in names for user in instruction.users)
+    }
+
+
+def _stages(module: DumpedModule) -> list[Stage]:
+    return [stage for stage in module.stages if stage.name.counter is not None]
+
+
+def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) -> StageGraph:
+    """Where the dump has no ids, those of ``before`` are kept, and what is new comes behind."""
+    graph = StageGraph({}, {}, {}, [], {}, {})
+    ids = module.instruction_ids(stage)
+    for computation in module.read(stage).reachable():
+        known = {} if ids is None else ids.get(computation.name, {})
+        statements = computation.graph.statements
+        graph.computations[computation.name] = computation
+        graph.roots[computation.name] = statements[computation.graph.root].name
+        for statement, places in zip(statements, computation.graph.operands, strict=True):
+            name = statement.name
+            graph.rank[name] = known.get(name, 0), len(graph.rank)
+            graph.operands[name] = [statements[place].name for place in places]
+            graph.users[name] = []
+            graph.lines.append((statement.opcode, places))
+            for operand in dict.fromkeys(graph.operands[name]):
+                graph.users[operand].append(name)
+    if ids is None:
+        _number(graph, before)
+    return graph
+
+
+def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = ()) -> None:
+    """Instead of ids that no dump has: what was there before first, then what is known to have been
+    ``made`` in that order, then the rest as names and text tell."""
+    ages: dict[str, int] = {}
+    if before is not None and before.lines == graph.lines:
+        ranks = before.rank.values()
+        ages = {name: age for name, (age, _) in zip(graph.rank, ranks, strict=True)}
+    elif before is not None:
+        ages = {name: age for name, (age, _) in before.rank.items() if name in graph.rank}
+        for name in find_made_again(before.computations.values(), graph.computations.values()):
+            ages.pop(name, None)
+    newest = max(ages.values(), default=0)
+    known = {*ages, *made}
+    rest: list[str] = []
+    for computation in graph.computations.values():
+        if before is None:
+            rest += first_ages(computation)
+        else:
+            new = [each for each in computation.instructions if each.name not in known]
+            rest += later_ages(new)
+    for name in [*made, *rest]:
+        if name not in ages:
+            newest += 1
+            ages[name] = newest
+    for name, (_, place) in graph.rank.items():
+        graph.rank[name] = ages[name], place
+
+
+def _renamed(users: UserOrder, before: StageGraph, after: StageGraph) -> UserOrder:
+    names = dict(zip(before.rank, after.rank, strict=True))
+    return {names[name]: [names[user] for user in each] for name, each in users.items()}
+
+
+def _with_all(users: UserOrder, after: StageGraph) -> UserOrder:
+    """In the order of the text where it is not known of all users."""
+    return {
+        name: known if set(known := users.get(name, ())) == set(each) else each
+        for name, each in after.users.items()
+    }
+
+
+def _find_names(graph: MutableModule, after: StageGraph) -> dict[MutableInstruction, str]:
+    """What is called how in ``after``: what a result reads there, and what that reads."""
+    pending = [
+        (instruction, after.roots[computation.name] if instruction.is_root else instruction.name)
+        for computation in graph.post_order()
+        if computation.name in after.roots
+        for instruction in computation.instructions
+        if instruction.is_root or (not instruction.users and instruction.name in after.rank)
+    ]
+    names: dict[MutableInstruction, str] = {}
+    while pending:
+        instruction, name = pending.pop()
+        operands = after.operands[name]
+        if instruction not in names and len(instruction.operands) == len(operands):
+            names[instruction] = name
+            pending += zip(instruction.operands, operands, strict=True)
+    return names
+
+
+def _cloned(before: StageGraph, after: StageGraph, users: UserOrder) -> dict[str, list[str]]:
+    """The users in clones of computations, in the order in which their originals are read.
+
+    Source: xla/hlo/ir/hlo_computation.cc, SortClonedInstructionUsersAndControlLists.
+    """
+    originals = _find_originals(before, after)
+    cloned: dict[str, list[str]] = {}
+    for clone, original in originals.items():
+        places = {user: place for place, user in enumerate(users[original])}
+        key = {
+            user: places.get(originals.get(user, ""), len(places)) for user in after.users[clone]
+        }
+        cloned[clone] = sorted(after.users[clone], key=key.__getitem__)
+    return cloned
+
+
+def _find_source(clone: str, before: StageGraph) -> Computation | None:
+    name = clone
+    while (added := _ADDED.fullmatch(name)) is not None:
+        name = added[1] or added[2]
+        if name in before.computations:
+            return before.computations[name]
+    return None
+
+
+def _find_originals(before: StageGraph, after: StageGraph) -> dict[str, str]:
+    """What is in new computations that are clones of others by their names, and what it is a clone
+    of there: a pass may have left out some of it, or put in more."""
+    originals: dict[str, str] = {}
+    for name, computation in after.computations.items():
+        source = _find_source(name, before) if name not in before.computations else None
+        if source is not None:
+            pairs = _side_by_side(computation.instructions, source.instructions)
+            originals |= {clone.name: original.name for clone, original in pairs}
+    return originals
+
+
+def _side_by_side(
+    clones: Sequence[Instruction], originals: Sequence[Instruction]
+) -> Iterator[tuple[Instruction, Instruction]]:
+    """Those that stand for each other in two texts."""
+    kinds = [[(each.opcode, each.shape) for each in one] for one in (clones, originals)]
+    one, other = 0, 0
+    while one < len(clones) and other < len(originals):
+        if kinds[0][one] == kinds[1][other]:
+            yield clones[one], originals[other]
+            one, other = one + 1, other + 1
+        else:
+            skipped = _skip(kinds[0][one : one + _NEAR], kinds[1][other : other + _NEAR])
+            one, other = one + skipped[0], other + skipped[1]
+
+
+def _skip(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
+    """How many to pass over, as few as can be, up to two in a row that are equal."""
+    for both in range(1, _NEAR):
+        for first in range(both + 1):
+            here, there = one[first : first + 2], other[both - first : both - first + 2]
+            if here and here == there:
+                return first, both - first
+    return 1, 1

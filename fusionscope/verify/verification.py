@@ -1,0 +1,513 @@
+"""How far the replay of a dump agrees with what the compiler did."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, zip_longest
+from typing import NamedTuple
+
+from fusionscope.dump import Dump, DumpedModule, Stage
+from fusionscope.dump.device import Device
+from fusionscope.dump.fusion_explorer import Decision, Kind, with_fused
+from fusionscope.dump.priority_fusion import PriorityFusionRecord
+from fusionscope.errors import UnusableInput
+from fusionscope.gpu.emitters import is_generic_triton
+from fusionscope.graph.comparison import (
+    Divergence,
+    find_divergence,
+    find_names,
+    has_same_kernels,
+    is_same,
+)
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.history.outcomes import pairs_after
+from fusionscope.hlo import Module
+from fusionscope.passes.gpu.priority_fusion.record import (
+    PriorityComparison,
+    compare_with_record,
+    recorded_order,
+    steps_within,
+)
+from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import DUPLICATING
+from fusionscope.passes.plan import FusionPlan, PassRun
+from fusionscope.user_order.retracing import UserOrder
+from fusionscope.user_order.user_history import (
+    arrange,
+    find_ages,
+    find_user_order,
+    follow_users,
+    users_by_name,
+)
+from fusionscope.versions.books import Books, find_book
+from fusionscope.versions.chosen_rules import ChosenRules, choose_rules
+from fusionscope.versions.gpu_passes import PRIORITY_FUSION
+from fusionscope.versions.older_passes import has_older_passes, is_from_2023
+from fusionscope.versions.passes import Settings, find_runs, read_settings, replay
+
+_FUSED = "fused"
+# How records name the passes of which decisions are compared.
+_INSTRUCTION_FUSION, _FUSION_MERGER = "InstructionFusion", "FusionMerger"
+_MULTI_OUTPUT = "multi-output fusion"
+_UNNAMED = re.compile(r"fusion(\.\d+)?")
+_LABELS = {
+    "fusion": _INSTRUCTION_FUSION,
+    DUPLICATING: _INSTRUCTION_FUSION,
+    "fusion_merger": _FUSION_MERGER,
+    "multi_output_fusion": _MULTI_OUTPUT,
+}
+_IN_ORDER = (_INSTRUCTION_FUSION, _FUSION_MERGER, _MULTI_OUTPUT)
+_REFUSALS = frozenset(
+    {Kind.REFUSED, Kind.INELIGIBLE, Kind.REFUSED_SIBLINGS, Kind.REFUSED_MULTI_OUTPUT}
+)
+# What the pass adds to the reason of a pair that it cannot fuse with several outputs either.
+_NO_MULTI_OUTPUT = " ; multi-output fusion not supported by this pass"
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A decision of which replay and record say different things: ``ours`` and ``theirs`` are in
+    words, empty where there is none."""
+
+    ours: str
+    theirs: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassVerification:
+    """One run of a pass. ``after`` is None where the compiler's run changed nothing.
+    ``has_same_kernels`` is whether the plans differ in the order of outputs and operands at most.
+
+    ``pairs`` are the producers and consumers before the pass, ``decisions`` those that a record
+    or, where it holds more, the replay holds (0 without a record), each with the number of those on
+    which the two agree: of decisions those that both have, in the same order. Where the record is
+    that of priority fusion, decisions are its steps, and ``steps`` tells them apart.
+    """
+
+    pass_name: str
+    book: str
+    before: str
+    after: str | None
+    divergence: Divergence | None
+    has_same_kernels: bool
+    pairs: int
+    pairs_agreeing: int
+    decisions: int
+    decisions_agreeing: int
+    disagreement: Disagreement | None
+    steps: PriorityComparison | None = None
+
+    @property
+    def is_identical(self) -> bool:
+        return self.divergence is None
+
+
+@dataclass(frozen=True, slots=True)
+class RulesUsed:
+    """The rules that a replay took, why, and how far they agree with the dump: ``plans_agreeing``
+    of the ``plans`` that were replayed have the kernels that the stage after the pass has.
+
+    ``guessed`` are the passes of which these rules can only guess the reasons: all where they were
+    not checked against the version that made the dump, or else those whose plan does not agree.
+    """
+
+    chosen: ChosenRules
+    plans: int
+    plans_agreeing: int
+    guessed: tuple[str, ...]
+
+
+def sum_up(chosen: ChosenRules, plans: Sequence[tuple[str, bool]]) -> RulesUsed:
+    """``plans`` are passes, and whether the plan of each run agrees."""
+    guessed = (name for name, agrees in plans if not (chosen.are_checked and agrees))
+    return RulesUsed(
+        chosen, len(plans), sum(agrees for _, agrees in plans), tuple(dict.fromkeys(guessed))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleVerification:
+    """``folder`` is where in the dump the module lies."""
+
+    number: int
+    name: str
+    folder: str
+    passes: tuple[PassVerification, ...]
+    rules: RulesUsed
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """``problems`` are one line for each module, pass or record that could not be used, ``notes``
+    are on operations that no rule knows."""
+
+    path: str
+    modules: tuple[ModuleVerification, ...]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def passes(self) -> tuple[PassVerification, ...]:
+        return tuple(each for module in self.modules for each in module.passes)
+
+    @property
+    def agreement(self) -> float:
+        """Per cent of all plans, pairs and recorded decisions on which replay and compiler agree.
+
+        Plans count too: another kind of fusion or order of operands parts no pair.
+        """
+        compared = sum(1 + each.pairs + each.decisions for each in self.passes)
+        agreeing = sum(
+            each.is_identical + each.pairs_agreeing + each.decisions_agreeing
+            for each in self.passes
+        )
+        return 100.0 * agreeing / compared
+
+    @property
+    def is_identical(self) -> bool:
+        return all(each.is_identical for each in self.passes)
+
+
+def verify(
+    dump: Dump,
+    modules: Iterable[DumpedModule],
+    books: Books | None = None,
+    device: Device | None = None,
+    *,
+    progress: Callable[[Iterable[DumpedModule]], Iterable[DumpedModule]] = iter,
+) -> Verification:
+    """Replays every fusion pass of ``modules`` from the stage before it.
+
+    ``books`` are those to go by, those of the version that made the dump where None; ``device`` is
+    the GPU to take, the dump's own where None. Raises ``UnusableInput`` where nothing can be
+    replayed.
+    """
+    verified: list[ModuleVerification] = []
+    problems: list[str] = []
+    for module in progress(modules):
+        try:
+            chosen = choose_rules(module, books)
+            passes = tuple(_verify_passes(module, chosen.books, device, problems))
+            if passes:
+                folder = str(module.directory.relative_to(dump.path)) if dump.path.is_dir() else "."
+                rules = sum_up(chosen, [(each.pass_name, each.has_same_kernels) for each in passes])
+                verified.append(
+                    ModuleVerification(module.number, module.name, folder, passes, rules)
+                )
+        except UnusableInput as error:
+            problems.append(str(error))
+    problems += dump.unread(problems)
+    if not verified:
+        raise UnusableInput(
+            f"no fusion pass can be replayed; {problems[0]}"
+            if problems
+            else "no fusion pass can be replayed",
+            file=str(dump.path),
+        )
+    return Verification(
+        str(dump.path), tuple(verified), tuple(dict.fromkeys(problems)), tuple(dump.notes)
+    )
+
+
+class _Told(NamedTuple):
+    """What became of a pair: the names of the two, and fused or the compiler's reason."""
+
+    producer: str
+    consumer: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.producer} -> {self.consumer}: {self.what}"
+
+
+def _verify_passes(
+    module: DumpedModule, books: Books, device: Device | None, problems: list[str]
+) -> Iterator[PassVerification]:
+    """What cannot be read is told in ``problems`` and does not keep the rest from being compared.
+
+    Raises ``UnusableInput`` where there is nothing to replay.
+    """
+    runs = find_runs(module)
+    if not runs:
+        backend = module.backend or "an unknown backend"
+        raise UnusableInput(
+            f"no stage of {module.name} shows a fusion pass whose rules are known (backend "
+            f"{backend}; those of cpu and gpu are), expected a dump with --xla_dump_hlo_pass_re=.*",
+            file=str(module.stages[0].file),
+        )
+    settings = read_settings(module, device)
+    behind: tuple[Stage, FusionPlan, Module] | None = None
+    rounds: Counter[str] = Counter()  # of a pipeline that runs until nothing changes any more
+    for run in runs:
+        theirs: list[list[_Told]] = []
+        record: PriorityFusionRecord | None = None
+        try:
+            theirs = _recorded(module, run.pass_name, rounds[run.pass_name])
+            if run.pass_name == PRIORITY_FUSION:
+                record = module.priority_fusion
+        except UnusableInput as error:
+            problems.append(str(error))
+        rounds[run.pass_name] += 1
+        last, behind = behind, None
+        try:
+            before = module.read(run.before)
+            after = before if run.after is None else module.read(run.after)
+            if last is None:
+                users = find_user_order(module, run.before)
+            else:
+                users = _carry_on(module, *last, run.before)
+            settings = _with_ages(settings, module, run)
+            plan = replay(run.pass_name, before, settings, books, arrange(before, users))
+            book = _name_of_book(books, run, settings)
+            compared = _compare(run, book, plan, before, after, theirs)
+            if record is not None:
+                compared, plan = _with_steps(compared, plan, before, record, settings, books, users)
+            behind = run.after or run.before, plan, after
+            yield compared
+        except UnusableInput as error:
+            problems.append(str(error))
+
+
+def _with_ages(settings: Settings, module: DumpedModule, run: PassRun) -> Settings:
+    """With the order in which instructions were made, by which priority fusion breaks ties."""
+    if run.pass_name != PRIORITY_FUSION or settings.gpu is None:
+        return settings
+    ids = settings.gpu.ids or find_ages(module, run.before)
+    return replace(settings, gpu=replace(settings.gpu, ids=ids))
+
+
+def _name_of_book(books: Books, run: PassRun, settings: Settings) -> str:
+    return find_book(books, run.pass_name, "cpu" if settings.gpu is None else "gpu").name
+
+
+def replay_one(
+    module: DumpedModule,
+    run: PassRun,
+    settings: Settings,
+    books: Books,
+    graph: MutableModule | None = None,
+) -> tuple[FusionPlan, bool]:
+    """The replay of one run of a pass, on ``graph`` where that is given, and whether it has the
+    kernels of the stage after it.
+
+    The order of users, for which all stages before have to be read, is retraced only where the plan
+    does not agree without it. Raises ``UnusableInput``.
+    """
+    before = module.read(run.before)
+    after = before if run.after is None else module.read(run.after)
+    plan = replay(run.pass_name, before, settings, books, graph)
+    if is_same(plan.module, after):
+        return plan, True
+    settings = _with_ages(settings, module, run)
+    users = arrange(before, find_user_order(module, run.before))
+    again = replay(run.pass_name, before, settings, books, users)
+    return plan if graph is not None else again, is_same(again.module, after)
+
+
+def _compare(
+    run: PassRun,
+    book: str,
+    plan: FusionPlan,
+    before: Module,
+    after: Module,
+    theirs: list[list[_Told]],
+) -> PassVerification:
+    divergence = find_divergence(plan.module, after)
+    pairs = pairs_after(before, after)
+    agreeing = len(pairs)
+    if divergence is not None:
+        ours = pairs_after(before, plan.module)
+        agreeing = sum(one.outcome is other.outcome for one, other in zip(ours, pairs, strict=True))
+    told = _told(plan)
+    return PassVerification(
+        run.pass_name,
+        book,
+        run.before.label,
+        run.after.label if run.after else None,
+        divergence,
+        divergence is None or has_same_kernels(plan.module, after),
+        len(pairs),
+        agreeing,
+        max(sum(map(len, told)), sum(map(len, theirs))) if theirs else 0,
+        _count_agreeing(told, theirs),
+        _first_disagreement(told, theirs) if theirs else None,
+    )
+
+
+def _with_steps(
+    compared: PassVerification,
+    plan: FusionPlan,
+    before: Module,
+    record: PriorityFusionRecord,
+    settings: Settings,
+    books: Books,
+    users: UserOrder,
+) -> tuple[PassVerification, FusionPlan]:
+    """With the plan of which the steps are. Of those of a record that the replay has others of,
+    some follow from the order of equals, which no dump shows: such a record is followed in that,
+    and nothing else."""
+    triton = [each.name for each in MutableModule(before).walk() if is_generic_triton(each)]
+    recorded = steps_within(before, record.steps)
+    steps = compare_with_record(plan.events, recorded, triton)
+    if steps.first is not None and settings.gpu is not None:
+        gpu = replace(settings.gpu, recorded=recorded_order(recorded))
+        settings = replace(settings, gpu=gpu)
+        plan = replay(plan.pass_name, before, settings, books, arrange(before, users))
+        steps = compare_with_record(plan.events, recorded, triton)
+    kinds = (steps.native, steps.with_triton, steps.reasons, steps.fusions)
+    compared = replace(
+        compared,
+        decisions=sum(kind.steps for kind in kinds),
+        decisions_agreeing=sum(kind.agreeing for kind in kinds),
+        disagreement=Disagreement(*steps.first) if steps.first is not None else None,
+        steps=steps,
+    )
+    return compared, plan
+
+
+def _carry_on(
+    module: DumpedModule, since: Stage, plan: FusionPlan, theirs: Module, until: Stage
+) -> UserOrder:
+    """The users of ``until``, where ``plan`` led to ``since``, which is ``theirs``."""
+    # The number of a fusion says nothing.
+    names = {ours: name for name, ours in find_names(plan.module, theirs).items()}
+    called = {each: names[each.name] for each in plan.graph.walk() if each.name in names}
+    return follow_users(module, since, until, users_by_name(called))
+
+
+class _Teller:
+    """Calls a fusion by what it grew from: its own number depends on the order in which the
+    computations are gone through, which a dump does not show. Passes that only join fusions do not
+    tell what a new one grew from: theirs are called by the order in which they are told of."""
+
+    def __init__(self, label: str) -> None:
+        self._forms_fusions = label == _INSTRUCTION_FUSION
+        self._names: dict[str, str] = {}
+
+    def tell(self, producer: str, consumer: str, what: str, fusion: str | None = None) -> _Told:
+        told = _Told(self._name(producer), self._name(consumer), what)
+        if self._forms_fusions and fusion is not None and fusion != consumer:
+            self._names[fusion] = f"fusion of {told.consumer}"
+        return told
+
+    def _name(self, name: str) -> str:
+        if not self._forms_fusions and _UNNAMED.fullmatch(name):
+            return self._names.setdefault(name, f"new fusion {len(self._names) + 1}")
+        return self._names.get(name, name)
+
+
+def _told(plan: FusionPlan) -> list[list[_Told]]:
+    """The decisions that the compiler would record, as it would, in order, by computation."""
+    label = _LABELS.get(plan.pass_name, "")
+    tellers: dict[str, _Teller] = defaultdict(partial(_Teller, label))
+    found: dict[str, list[_Told]] = defaultdict(list)
+    for each in plan.decisions:
+        if each.is_recorded or each.fusion is not None:
+            what = _FUSED if each.decision.allow else each.decision.message
+            if each.fusion is None and label == _INSTRUCTION_FUSION:
+                what += _NO_MULTI_OUTPUT
+            is_about_all = each.fusion is None and label == _FUSION_MERGER
+            consumer = "" if is_about_all else each.consumer
+            if each.fusion is not None and label == _MULTI_OUTPUT:
+                consumer = each.fusion
+            teller = tellers[each.computation]
+            found[each.computation].append(teller.tell(each.producer, consumer, what, each.fusion))
+    return list(found.values())
+
+
+def _recorded(module: DumpedModule, pass_name: str, turn: int) -> list[list[_Told]]:
+    """The decisions of each record (there is one for each computation), in order, of the run of the
+    pass before which it ran ``turn`` times."""
+    label = _LABELS.get(pass_name)
+    if label is None or (label == _MULTI_OUTPUT and is_from_2023(module)):
+        return []  # the record of 2023 tells of other pairs than the replay does
+    found: list[list[_Told]] = []
+    for record in module.fusion_explorer:
+        rounds = _rounds(record.decisions)
+        own = (
+            [each for each in rounds[turn] if each.pass_name == label] if turn < len(rounds) else []
+        )
+        if label == _INSTRUCTION_FUSION and has_older_passes(module):
+            start = _start_of_second_run(own)
+            own = own[start:] if pass_name == DUPLICATING else own[:start]
+        if told := list(_read_record(own, label)):
+            found.append(told)
+    return found
+
+
+def _rounds(decisions: Iterable[Decision]) -> list[list[Decision]]:
+    """Those of each round of a pipeline that runs until nothing changes: a pass before the last one
+    begins another."""
+    rounds: list[list[Decision]] = []
+    last = len(_IN_ORDER)
+    for each in decisions:
+        place = _IN_ORDER.index(each.pass_name) if each.pass_name in _IN_ORDER else last
+        if not rounds or place < last:
+            rounds.append([])
+        rounds[-1].append(each)
+        last = place
+    return rounds
+
+
+def _start_of_second_run(decisions: Sequence[Decision]) -> int:
+    """Where those of the run begin that may compute things twice. Only what was fused tells the
+    run; but where nothing is, a run looks at each consumer once, and at each of its operands."""
+    runs = [place for place, each in enumerate(decisions) if each.may_duplicate]
+    end = runs[0] if runs else len(decisions)
+    start = max((p for p, each in enumerate(decisions) if each.may_duplicate is False), default=-1)
+    done = {each.consumer for each in decisions[: start + 1]}
+    current = decisions[start].consumer if start >= 0 else None
+    operands: set[str | None] = set()
+    for place in range(start + 1, end):
+        producer, consumer = decisions[place].producer, decisions[place].consumer
+        if consumer != current:
+            operands = set()
+        if producer in operands or (consumer != current and consumer in done):
+            return place
+        done.add(consumer)
+        operands.add(producer)
+        current = consumer
+    return end
+
+
+def _read_record(decisions: Iterable[Decision], label: str) -> Iterator[_Told]:
+    teller = _Teller(label)
+    for decision, made_of in with_fused(decisions):
+        if made_of is not None:
+            yield teller.tell(*made_of, _FUSED, decision.consumer)
+        elif decision.kind in _REFUSALS and decision.producer:
+            yield teller.tell(decision.producer, decision.consumer or "", decision.reason)
+
+
+def _count_agreeing(ours: list[list[_Told]], theirs: list[list[_Told]]) -> int:
+    """How many decisions both have, those of each record in our order."""
+    places: dict[_Told, deque[int]] = defaultdict(deque)
+    for place, told in enumerate(chain(*ours)):
+        places[told].append(place)
+    count = 0
+    for record in theirs:
+        # The lowest place at which an increasing run of each length can end.
+        ends: list[int] = []
+        for told in record:
+            if places[told]:
+                place = places[told].popleft()
+                length = bisect_left(ends, place)
+                ends[length : length + 1] = [place]
+        count += len(ends)
+    return count
+
+
+def _first_disagreement(ours: list[list[_Told]], theirs: list[list[_Told]]) -> Disagreement | None:
+    """The first decision of a computation that only one of the two has there."""
+    odd_ours = [told for told in ours if told not in theirs]
+    odd_theirs = [told for told in theirs if told not in ours]
+    nothing: list[_Told] = []
+    for one, other in zip_longest(odd_ours, odd_theirs, fillvalue=nothing):
+        for a, b in zip_longest(one, other):
+            if a != b:
+                return Disagreement(str(a or ""), str(b or ""))
+    return None
