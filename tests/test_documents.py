@@ -48,6 +48,12 @@ def test_the_pages_of_rules_are_what_the_rules_say():
     assert written == scope["pages"](), "run python docs/make_rules.py"
 
 
+def test_the_published_schemas_are_what_the_types_of_documents_say():
+    written = {path.name: path.read_text() for path in (ROOT / "docs" / "schema").iterdir()}
+    scope = runpy.run_path(str(ROOT / "docs" / "make_schema.py"))
+    assert written == scope["schemas"](), "run python docs/make_schema.py"
+
+
 def test_every_page_is_linked_from_the_index():
     index = (ROOT / "docs" / "index.md").read_text()
     for page in (ROOT / "docs").glob("*.md"):

@@ -86,7 +86,7 @@ def command(
     """
     from fusionscope.capture.capture import Captured, capture
     from fusionscope.capture.targets import read_program, read_target
-    from fusionscope.report.capture import Compiled, print_captured, print_comparison, to_json
+    from fusionscope.report.capture import Compiled, print_captured, print_comparison
 
     read = read_program(program, arguments)
     runs = [
@@ -114,7 +114,7 @@ def command(
     for problem in problems:
         show_problem(str(problem))
     if format_name == "json":
-        write_json(to_json(captured for _, captured in found), None)
+        write_json("capture", [captured for _, captured in found], None)
         return 2 if problems else 0
     with open_console(None) as console:
         compiled = []

@@ -13,6 +13,7 @@ from fusionscope.cli.output import (
     show_problem,
     show_progress,
     top_option,
+    write_data,
     write_json,
     write_text,
 )
@@ -101,7 +102,7 @@ def command(
     from fusionscope.dump import open_dump
     from fusionscope.dump.device import find_device
     from fusionscope.explain import Selection, explain
-    from fusionscope.report.check import print_check, to_json, to_markdown
+    from fusionscope.report.check import print_check, to_markdown
     from fusionscope.report.github import to_github
     from fusionscope.report.junit import to_junit
     from fusionscope.report.places import find_repository
@@ -142,9 +143,10 @@ def command(
     if format_name == "text":
         with open_console(output) as console:
             print_check(found, console, top)
-    elif format_name in ("json", "sarif"):
-        content = to_json(found) if format_name == "json" else to_sarif(found, place, repository)
-        write_json(content, output)
+    elif format_name == "json":
+        write_json("check", found, output)
+    elif format_name == "sarif":
+        write_data(to_sarif(found, place, repository), output)
     elif format_name == "junit":
         write_text(to_junit(found), output)
     elif format_name == "markdown":

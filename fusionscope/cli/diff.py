@@ -49,7 +49,7 @@ def command(
       fusionscope diff dump_main/ dump_branch/ --exit-code
     """
     from fusionscope.explain.difference import compare
-    from fusionscope.report.difference import print_difference, to_json, to_markdown
+    from fusionscope.report.difference import print_difference, to_markdown
 
     difference = compare(
         before,
@@ -59,10 +59,11 @@ def command(
     )
     limit = None if everything else top
     write_report(
+        "diff",
+        difference,
         format_name,
         output,
         (*difference.problems, *difference.notes),
-        json=lambda: to_json(difference),
         markdown=lambda: to_markdown(difference, top=limit),
         text=lambda console: print_difference(difference, console, top=limit),
     )

@@ -77,7 +77,7 @@ def command(
     from fusionscope.dump import open_dump
     from fusionscope.dump.device import find_device
     from fusionscope.explain import Selection, explain
-    from fusionscope.report.explanation import print_explanation, to_json, to_markdown
+    from fusionscope.report.explanation import print_explanation, to_markdown
     from fusionscope.rules.changes import read_changes
     from fusionscope.rules.plan_files import read_plan
 
@@ -104,10 +104,11 @@ def command(
     limit = None if everything else top
     pairs = everything or selection.picks_pairs
     write_report(
+        "explain",
+        explanation,
         format_name,
         output,
         explanation.problems,
-        json=lambda: to_json(explanation),
         markdown=lambda: to_markdown(explanation, top=limit, pairs=pairs),
         text=lambda console: print_explanation(explanation, console, top=limit, pairs=pairs),
     )

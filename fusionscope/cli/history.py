@@ -42,7 +42,7 @@ def command(
     """
     from fusionscope.dump import open_dump
     from fusionscope.explain.story import tell_history
-    from fusionscope.report.history import print_history, to_json, to_markdown
+    from fusionscope.report.history import print_history, to_markdown
 
     history = tell_history(
         open_dump(dump),
@@ -53,10 +53,11 @@ def command(
     )
     limit = None if everything else top
     write_report(
+        "history",
+        history,
         format_name,
         output,
         history.problems,
-        json=lambda: to_json(history),
         markdown=lambda: to_markdown(history, top=limit),
         text=lambda console: print_history(history, console, top=limit),
     )

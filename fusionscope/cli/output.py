@@ -229,7 +229,14 @@ def discard_output() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def write_json(content: dict[str, Any], output: Path | None) -> None:
+def write_json(command: str, result: object, output: Path | None) -> None:
+    """Writes what ``fusionscope COMMAND --format json`` prints of its result."""
+    from fusionscope.report.documents import to_json
+
+    write_data(to_json(command, result), output)
+
+
+def write_data(content: dict[str, Any], output: Path | None) -> None:
     write_text(json.dumps(content, indent=1) + "\n", output)
 
 
@@ -263,11 +270,12 @@ def open_console(output: Path | None) -> Iterator[Console]:
 
 
 def write_report(
+    command: str,
+    result: object,
     format_name: str,
     output: Path | None,
     problems: Iterable[str],
     *,
-    json: Callable[[], dict[str, Any]],
     markdown: Callable[[], str],
     text: Callable[[Console], None],
 ) -> None:
@@ -275,7 +283,7 @@ def write_report(
     for problem in problems:
         show_problem(problem)
     if format_name == "json":
-        write_json(json(), output)
+        write_json(command, result, output)
     elif format_name == "markdown":
         write_text(markdown(), output)
     else:

@@ -28,7 +28,7 @@ def command(file: Path, prints: bool, format_name: str, output: Path | None) -> 
     """
     from fusionscope.dump.files import DumpFile
     from fusionscope.hlo import parse, to_text
-    from fusionscope.report.module import print_module, to_json
+    from fusionscope.report.module import print_module
 
     if str(file) == "-":
         text, name = sys.stdin.buffer.read().decode("utf-8", errors="replace"), "<stdin>"
@@ -38,7 +38,7 @@ def command(file: Path, prints: bool, format_name: str, output: Path | None) -> 
     if prints:
         write_text(to_text(module), output)
     elif format_name == "json":
-        write_json(to_json(module), output)
+        write_json("parse", module, output)
     else:
         with open_console(output) as console:
             print_module(module, console)

@@ -106,7 +106,7 @@ def command(
     """
     from fusionscope.dump import open_dump
     from fusionscope.explain.modules import pick_module
-    from fusionscope.report.rerun import print_trial, to_json
+    from fusionscope.report.rerun import print_trial
     from fusionscope.rerun.plans import Rest, own_plan
     from fusionscope.rerun.trial import Variant, make_variant, try_variants
     from fusionscope.rules.changes import read_changes
@@ -149,7 +149,7 @@ def command(
     for problem in opened.untold():
         show_problem(problem)
     if format_name == "json":
-        write_json(to_json(found), None)
+        write_json("rerun", found, None)
     else:
         with open_console(None) as console:
             print_trial(found, console, top)

@@ -30,16 +30,16 @@ def command(rule: str | None, format_name: str, output: Path | None) -> None:
         page_to_markdown,
         print_list,
         print_page,
-        to_json,
     )
     from fusionscope.rules.catalogue import all_rules, find_rule
 
     pages = all_rules() if rule is None else (find_rule(rule),)
     write_report(
+        "rules",
+        pages,
         format_name,
         output,
         (),
-        json=lambda: to_json(pages),
         markdown=lambda: page_to_markdown(pages[0]) if rule else list_to_markdown(pages),
         text=lambda console: print_page(pages[0], console) if rule else print_list(pages, console),
     )

@@ -80,7 +80,7 @@ def command(
       fusionscope study samples/cartpole --device h100 --format markdown
     """
     from fusionscope.capture.targets import read_target
-    from fusionscope.report.study import print_study, to_json, to_markdown
+    from fusionscope.report.study import print_study, to_markdown
     from fusionscope.study.study import run_study
     from fusionscope.study.study_files import read_study
 
@@ -96,7 +96,7 @@ def command(
         progress=lambda work: show_progress(work, "Compiling"),
     )
     if format_name == "json":
-        write_json(to_json(result), None)
+        write_json("study", result, None)
     elif format_name == "markdown":
         write_text(to_markdown(result), None)
     else:

@@ -69,7 +69,7 @@ def command(
     """
     from fusionscope.dump import open_dump
     from fusionscope.explain.modules import pick_module
-    from fusionscope.report.tuning import print_tuning, to_json
+    from fusionscope.report.tuning import print_tuning
     from fusionscope.rerun.tuning import tune
     from fusionscope.rules.plan_files import PlanFile, write_plan
 
@@ -89,7 +89,7 @@ def command(
     for problem in opened.untold():
         show_problem(problem)
     if format_name == "json":
-        write_json(to_json(found), None)
+        write_json("tune", found, None)
     else:
         with open_console(None) as console:
             print_tuning(found, output, console, top)

@@ -58,7 +58,7 @@ def command(
     from fusionscope.dump import open_dump
     from fusionscope.dump.device import find_device
     from fusionscope.explain.modules import pick_modules
-    from fusionscope.report.verification import print_verification, to_json, to_markdown
+    from fusionscope.report.verification import print_verification, to_markdown
     from fusionscope.verify.verification import verify
     from fusionscope.versions.books import books_named
 
@@ -71,10 +71,11 @@ def command(
         progress=lambda modules: show_progress(modules, "Replaying"),
     )
     write_report(
+        "verify",
+        verification,
         format_name,
         output,
         (*verification.problems, *verification.notes),
-        json=lambda: to_json(verification),
         markdown=lambda: to_markdown(verification),
         text=lambda console: print_verification(verification, console),
     )

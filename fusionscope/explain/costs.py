@@ -13,14 +13,14 @@ _NEAR = 0.05  # of the time as it is: a difference below this is a near tie
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCost:
-    """One kernel by the compiler's estimate: microseconds, bytes, and how it is launched. ``total``
-    is less than the sum of its parts, as computing and memory access overlap."""
+    """One kernel by the compiler's estimate: times, bytes, and how it is launched. ``total_us`` is
+    less than the sum of its parts, as computing and memory access overlap."""
 
     name: str
-    total: float
-    compute: float
-    read: float
-    write: float
+    total_us: float
+    compute_us: float
+    read_us: float
+    write_us: float
     bytes_read: int
     bytes_written: int
     blocks: int
@@ -31,16 +31,16 @@ class KernelCost:
 class CostFacts:
     """What a producer and all its ``consumers`` take unfused and fused, and one pair of them.
 
-    Microseconds, those of all kernels with ``launch`` for each. ``benefit`` is what the compiler
+    Times are those of all kernels with ``launch_us`` for each. ``benefit_us`` is what the compiler
     expected of the fusion: it may be older than the times.
     """
 
     consumers: int
-    unfused: float
-    fused: float
-    benefit: float
-    launch: float
-    is_near_tie: bool
+    unfused_us: float
+    fused_us: float
+    benefit_us: float
+    launch_us: float
+    near_tie: bool
     kernels: tuple[KernelCost, ...]
 
 
@@ -48,11 +48,11 @@ def cost_facts(cost: PairCost, producer: str, consumer: str) -> CostFacts:
     """``producer`` and ``consumer`` are what to call the two."""
     return CostFacts(
         consumers=cost.consumers,
-        unfused=_microseconds(cost.estimate.unfused),
-        fused=_microseconds(cost.estimate.fused),
-        benefit=_microseconds(cost.benefit),
-        launch=_microseconds(KERNEL_LAUNCH),
-        is_near_tie=abs(cost.benefit) < _NEAR * cost.estimate.unfused,
+        unfused_us=_microseconds(cost.estimate.unfused),
+        fused_us=_microseconds(cost.estimate.fused),
+        benefit_us=_microseconds(cost.benefit),
+        launch_us=_microseconds(KERNEL_LAUNCH),
+        near_tie=abs(cost.benefit) < _NEAR * cost.estimate.unfused,
         kernels=(
             _kernel(producer, cost.producer),
             _kernel(consumer, cost.consumer),
@@ -65,10 +65,10 @@ def _kernel(name: str, time: RunTime) -> KernelCost:
     blocks, threads = time.launch
     return KernelCost(
         name=name,
-        total=_microseconds(time.total),
-        compute=_microseconds(time.compute),
-        read=_microseconds(time.read),
-        write=_microseconds(time.write),
+        total_us=_microseconds(time.total),
+        compute_us=_microseconds(time.compute),
+        read_us=_microseconds(time.read),
+        write_us=_microseconds(time.write),
         bytes_read=time.bytes_read,
         bytes_written=time.bytes_written,
         blocks=blocks,

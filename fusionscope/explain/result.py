@@ -36,8 +36,8 @@ class KernelFacts:
     bytes_written: int
     runs: int
     runs_known: bool
-    source: str | None
     op_name: str | None = None
+    source: str | None
 
     @property
     def bytes_moved(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusionscope.report.text import cell, code, counted, print_hidden, safe, shorten, size
 
@@ -13,43 +13,6 @@ if TYPE_CHECKING:
     from fusionscope.explain.result import Boundary, Neighbour
 
 TITLE = "Library boundaries: nothing is fused across these"
-
-
-def to_json(boundary: Boundary) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    return {
-        "names": list(boundary.names),
-        "library": boundary.library,
-        "computes": boundary.computes,
-        "computation": boundary.kernel.computation,
-        "runs": boundary.kernel.runs,
-        "source": boundary.kernel.source,
-        "since": boundary.since,
-        "pass": boundary.made_by,
-        "operands": list(boundary.operands),
-        "results": list(boundary.results),
-        "bytes_read": boundary.bytes_read,
-        "bytes_written": boundary.bytes_written,
-        "scratch": boundary.scratch,
-        "taken_before": list(boundary.taken_before),
-        "taken_after": list(boundary.taken_after),
-        "left_out": list(boundary.left_out),
-        "why": boundary.why,
-        "before": [_neighbour_json(neighbour) for neighbour in boundary.before],
-        "after": [_neighbour_json(neighbour) for neighbour in boundary.after],
-        "saved_at_most": boundary.saved_at_most,
-        "advice": list(boundary.advice),
-    }
-
-
-def _neighbour_json(neighbour: Neighbour) -> dict[str, Any]:
-    return {
-        "name": neighbour.name,
-        "operations": list(neighbour.operations),
-        "members": list(neighbour.members),
-        "bytes_between": neighbour.bytes_between,
-        "serves": neighbour.serves,
-    }
 
 
 def to_markdown(boundaries: tuple[Boundary, ...], top: int | None) -> Iterator[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fusionscope.capture.capture import SCHEMA
 from fusionscope.report.text import plural, safe, size
 
 _WIDTH = 60  # of a list of arguments
@@ -17,15 +16,6 @@ if TYPE_CHECKING:
     from fusionscope.capture.capture import Captured
     from fusionscope.explain.result import ModuleFacts
     from fusionscope.rerun.estimates import TimeEstimate
-
-
-def to_json(found: Iterable[Captured]) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    return {"schema": SCHEMA, "captures": [capture_json(each) for each in found]}
-
-
-def capture_json(captured: Captured) -> dict[str, Any]:
-    return {"directory": str(captured.directory), **captured.facts}
 
 
 def _arguments(captured: Captured) -> str:

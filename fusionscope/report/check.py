@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
 from fusionscope.report.text import cell, plural, safe
@@ -12,48 +12,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.check.checking import Checked
-    from fusionscope.check.expectations import Violation
-
-SCHEMA = "fusionscope.check/1"
-
-
-def to_json(found: Checked) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    return {
-        "schema": SCHEMA,
-        "dumps": list(found.dumps),
-        "met": found.is_met,
-        "expectations": [
-            {
-                "expectation": str(each.expectation),
-                "message": each.expectation.message,
-                "line": each.expectation.line,
-                "met": each.is_met,
-                "modules": list(each.modules),
-                "violations": [_violation_json(one) for one in each.violations],
-                "notes": list(each.notes),
-            }
-            for each in found.outcomes
-        ],
-        "rules": [
-            {"dump": path, "module": module, **(rules_used.to_json(rules) or {})}
-            for path, module, rules in found.rules
-        ],
-        "problems": list(found.problems),
-    }
-
-
-def _violation_json(violation: Violation) -> dict[str, Any]:
-    return {
-        "module": violation.module,
-        "what": violation.what,
-        "about": violation.about,
-        "source": violation.source,
-        "reason": violation.reason,
-        "because": violation.because,
-        "evidence": violation.evidence,
-        "advice": violation.advice,
-    }
 
 
 def summary_of(found: Checked) -> str:

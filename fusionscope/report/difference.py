@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
-from fusionscope.report.history import fusion_json, operation_json
 from fusionscope.report.text import cell, code, plural, print_hidden, safe, shorten, size
 
 if TYPE_CHECKING:
@@ -21,145 +20,7 @@ if TYPE_CHECKING:
         SideFacts,
     )
     from fusionscope.explain.parting import DecisionChange, Parting
-    from fusionscope.explain.result import PairFacts
     from fusionscope.explain.verdicts import Verdict
-
-SCHEMA = "fusionscope.diff/1"
-
-
-def to_json(difference: Difference) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    return {
-        "schema": SCHEMA,
-        "before": difference.before,
-        "after": difference.after,
-        "is_same": difference.is_same,
-        "modules": [_module_json(module) for module in difference.modules],
-        "same": [unchanged.module for unchanged in difference.same],
-        "unchanged": [
-            {
-                "module": unchanged.module,
-                "flags": _changes_json(unchanged.flags),
-                "swapped": list(unchanged.swapped),
-            }
-            for unchanged in difference.same
-        ],
-        "only_before": list(difference.only_before),
-        "only_after": list(difference.only_after),
-        "problems": [*difference.problems, *difference.notes],
-    }
-
-
-def _changes_json(changes: tuple[tuple[str, str, str], ...]) -> dict[str, list[str]]:
-    return {name: [old, new] for name, old, new in changes}
-
-
-def _module_json(module: ModuleDifference) -> dict[str, Any]:
-    parting, decision = module.parting, module.decision
-    return {
-        "before": _side_json(module.before),
-        "after": _side_json(module.after),
-        "header": _changes_json(module.header),
-        "flags": _changes_json(module.flags),
-        "swapped": list(module.swapped),
-        "outcomes": [
-            {
-                "before": _pair_json(change.before),
-                "after": _pair_json(change.after),
-                "count": change.count,
-            }
-            for change in module.outcomes
-        ],
-        "fusions": [
-            {
-                **fusion_json(each.change),
-                "passes": {"before": list(each.passes_before), "after": list(each.passes_after)},
-            }
-            for each in module.fusions
-        ],
-        "lost": list(module.lost),
-        "gained": list(module.gained),
-        "changed": module.changed,
-        "renamed": module.renamed,
-        "edits": [
-            {
-                "kind": edit.kind,
-                "before": operation_json(edit.before) if edit.before else None,
-                "after": operation_json(edit.after) if edit.after else None,
-                "fields": _changes_json(edit.fields),
-                "step": edit.step,
-                "count": edit.count,
-            }
-            for edit in module.edits
-        ],
-        "incidental": module.incidental,
-        "parting": None
-        if parting is None
-        else {
-            "last_same": parting.last_same,
-            "before": parting.stage_before,
-            "after": parting.stage_after,
-            "is_exact": parting.is_exact,
-        },
-        "decision": None
-        if decision is None
-        else {
-            "before": _verdict_json(decision.subject_before, decision.before),
-            "after": _verdict_json(decision.subject_after, decision.after),
-            "is_near_tie": decision.is_near_tie,
-            "is_first": decision.is_first,
-        },
-        "matched": {"steps": module.steps, "certain": round(module.certain, 4)},
-        "notes": list(module.notes),
-    }
-
-
-def _side_json(side: SideFacts) -> dict[str, Any]:
-    return {
-        "path": side.path,
-        "module": side.module,
-        "stage": side.stage,
-        "device": side.device,
-        "flags": list(side.flags),
-        "instructions": side.instructions,
-        "launches": side.launches,
-        "bytes_moved": side.bytes_moved,
-        "exact": side.exact,
-        "kinds": side.kinds,
-        "rules": rules_used.to_json(side.rules),
-    }
-
-
-def _pair_json(pair: PairFacts) -> dict[str, Any]:
-    return {
-        "producer": operation_json(pair.producer),
-        "consumer": operation_json(pair.consumer),
-        "computation": pair.computation,
-        "outcome": pair.outcome,
-        "kernel": pair.kernel,
-        "stage": pair.stage,
-        "reason": pair.reason,
-        "message": pair.message,
-        "evidence": pair.evidence,
-        "bytes_saved": pair.bytes_saved,
-    }
-
-
-def _verdict_json(subject: tuple[str, ...], verdict: Verdict) -> dict[str, Any]:
-    return {
-        "producer": subject[0],
-        "consumer": subject[1] if len(subject) > 1 else None,
-        "is_fused": verdict.is_fused,
-        "consumers": list(verdict.consumers),
-        "message": verdict.message,
-        "estimate": None
-        if verdict.estimate is None
-        else {
-            "fused_us": verdict.estimate.fused_us,
-            "unfused_us": verdict.estimate.unfused_us,
-            "benefit_us": verdict.estimate.benefit_us,
-        },
-    }
 
 
 def _same_lines(difference: Difference) -> Iterator[str]:

@@ -16,184 +16,27 @@ if TYPE_CHECKING:
         ChangedPair,
         Explanation,
         ModuleFacts,
-        Operation,
         Overruled,
         PairFacts,
         Refusals,
         WhatIf,
     )
 
-SCHEMA = "fusionscope.explain/1"
-
-
-def to_json(explanation: Explanation) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    return {
-        "schema": SCHEMA,
-        "path": explanation.path,
-        "modules": [_module_json(module) for module in explanation.modules],
-        "folded": [{"name": name, "bytes_moved": cost} for name, cost in explanation.folded],
-        "problems": list(explanation.problems),
-    }
-
-
-def _module_json(module: ModuleFacts) -> dict[str, Any]:
-    totals = module.totals
-    return {
-        "name": module.name,
-        "number": module.number,
-        "backend": module.backend,
-        "device": module.device,
-        "flags": list(module.flags),
-        "rules": rules_used.to_json(module.rules),
-        "stages": {"pre_fusion": module.pre_fusion, "final": module.final},
-        "summary": {
-            "launches_before": totals.launches_before,
-            "launches": totals.launches,
-            "bytes_before": totals.bytes_before,
-            "bytes_moved": totals.bytes_moved,
-            "exact": totals.exact,
-            "kinds": {
-                kind.kind: {
-                    "kernels": kind.count,
-                    "launches": kind.launches,
-                    "bytes_moved": kind.bytes_moved,
-                }
-                for kind in module.kinds
-            },
-            "outcomes": module.outcomes,
-            "reasons": {
-                reason.reason: {
-                    "title": reason.title,
-                    "pairs": reason.count,
-                    "bytes_saved": reason.bytes_saved,
-                }
-                for reason in module.reasons
-            },
-        },
-        "kernels": [
-            {
-                "name": kernel.name,
-                "kind": kernel.kind,
-                "emitter": kernel.emitter,
-                "computation": kernel.computation,
-                "members": list(kernel.members),
-                "bytes_read": kernel.bytes_read,
-                "bytes_written": kernel.bytes_written,
-                "runs": kernel.runs,
-                "runs_known": kernel.runs_known,
-                "op_name": kernel.op_name,
-                "source": kernel.source,
-            }
-            for kernel in module.kernels
-        ],
-        "pairs": [_pair_json(pair) for pair in module.pairs],
-        "boundaries": [boundaries.to_json(boundary) for boundary in module.boundaries],
-        "notes": list(module.notes),
-        "what_if": _what_if_json(module.what_if) if module.what_if else None,
-    }
-
-
-def _what_if_json(tried: WhatIf) -> dict[str, Any]:
-    return {
-        "changes": tried.changes,
-        "launches": {"before": tried.launches, "after": tried.launches_after},
-        "bytes_moved": {"before": tried.bytes_moved, "after": tried.bytes_moved_after},
-        "pairs": [
-            {
-                "producer": pair.producer,
-                "consumer": pair.consumer,
-                "before": pair.before,
-                "after": pair.after,
-                "rule": pair.rule,
-                "bytes_between": pair.bytes_between,
-            }
-            for pair in tried.pairs
-        ],
-        "guess": tried.is_guess,
-        "notes": list(tried.notes),
-    }
-
-
-def _pair_json(pair: PairFacts) -> dict[str, Any]:
-    return {
-        "producer": _operation_json(pair.producer),
-        "consumer": _operation_json(pair.consumer),
-        "computation": pair.computation,
-        "outcome": pair.outcome,
-        "kernel": pair.kernel,
-        "stage": pair.stage,
-        "reason": pair.reason,
-        "message": pair.message,
-        "evidence": pair.evidence,
-        "numbers": dict(pair.numbers),
-        "otherwise": pair.otherwise,
-        "bytes_saved": pair.bytes_saved,
-        "source": {"producer": pair.producer.source, "consumer": pair.consumer.source},
-        "advice": pair.advice,
-        "cost": None if pair.cost is None else _cost_json(pair.cost),
-        "overruled": None if pair.overruled is None else _overruled_json(pair.overruled),
-    }
-
-
-def _overruled_json(overruled: Overruled) -> dict[str, Any]:
-    return {
-        "reason": overruled.reason,
-        "message": overruled.message,
-        "evidence": overruled.evidence,
-        "numbers": dict(overruled.numbers),
-        "by": overruled.by,
-    }
-
-
-def _cost_json(cost: CostFacts) -> dict[str, Any]:
-    return {
-        "consumers": cost.consumers,
-        "unfused_us": cost.unfused,
-        "fused_us": cost.fused,
-        "benefit_us": cost.benefit,
-        "launch_us": cost.launch,
-        "near_tie": cost.is_near_tie,
-        "kernels": [
-            {
-                "name": kernel.name,
-                "total_us": kernel.total,
-                "compute_us": kernel.compute,
-                "read_us": kernel.read,
-                "write_us": kernel.write,
-                "bytes_read": kernel.bytes_read,
-                "bytes_written": kernel.bytes_written,
-                "blocks": kernel.blocks,
-                "threads": kernel.threads,
-            }
-            for kernel in cost.kernels
-        ],
-    }
-
 
 def _cost_lines(cost: CostFacts) -> Iterator[str]:
     """The two times, then what each kernel's is made of."""
-    tie = ": a near tie" if cost.is_near_tie else ""
+    tie = ": a near tie" if cost.near_tie else ""
     yield (
-        f"estimated {cost.fused:,.6g} us fused into {plural(cost.consumers, 'consumer')}, "
-        f"{cost.unfused:,.6g} us as it is ({cost.launch:g} us of it for each launch){tie}"
+        f"estimated {cost.fused_us:,.6g} us fused into {plural(cost.consumers, 'consumer')}, "
+        f"{cost.unfused_us:,.6g} us as it is ({cost.launch_us:g} us of it for each launch){tie}"
     )
     for kernel in cost.kernels:
         yield (
-            f"{kernel.name}: {kernel.total:,.4g} us = compute {kernel.compute:,.4g}, "
-            f"read {kernel.read:,.4g} ({size(kernel.bytes_read)}), "
-            f"write {kernel.write:,.4g} ({size(kernel.bytes_written)}), overlapping; "
+            f"{kernel.name}: {kernel.total_us:,.4g} us = compute {kernel.compute_us:,.4g}, "
+            f"read {kernel.read_us:,.4g} ({size(kernel.bytes_read)}), "
+            f"write {kernel.write_us:,.4g} ({size(kernel.bytes_written)}), overlapping; "
             f"{kernel.blocks:,} x {kernel.threads:,} threads"
         )
-
-
-def _operation_json(operation: Operation) -> dict[str, Any]:
-    return {
-        "name": operation.name,
-        "opcode": operation.opcode,
-        "shape": operation.shape,
-        "op_name": operation.op_name,
-    }
 
 
 def _heading(module: ModuleFacts) -> str:

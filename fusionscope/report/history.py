@@ -3,119 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusionscope.report.text import cell, code, counted, plural, print_hidden, safe, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.fusions import FusionFacts
     from fusionscope.explain.life import Ending, Life
-    from fusionscope.explain.result import Operation
     from fusionscope.explain.story import History, PassFacts, Story
     from fusionscope.explain.verdicts import FusionStep
-
-SCHEMA = "fusionscope.history/1"
-
-
-def to_json(history: History) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    return {
-        "schema": SCHEMA,
-        "path": history.path,
-        "modules": [_story_json(story) for story in history.modules],
-        "folded": list(history.folded),
-        "problems": list(history.problems),
-    }
-
-
-def _story_json(story: Story) -> dict[str, Any]:
-    return {
-        "name": story.module,
-        "number": story.number,
-        "backend": story.backend,
-        "stages": {"first": story.first, "last": story.last, "quiet": story.quiet},
-        "fusions": story.fusions,
-        "passes": [
-            {
-                "stage": each.stage,
-                "pass": each.pass_name,
-                "fusions": each.fusions,
-                "kinds": each.kinds,
-                "changes": [fusion_json(change) for change in each.changes],
-                "steps": [_step_json(step) for step in each.steps],
-            }
-            for each in story.passes
-        ],
-        "life": _life_json(story.life) if story.life else None,
-        "notes": list(story.notes),
-    }
-
-
-def _life_json(life: Life) -> dict[str, Any]:
-    return {
-        "asked": life.asked,
-        "found_in": life.found_in,
-        "origin": operation_json(life.origin),
-        "stack": list(life.stack),
-        "events": [
-            {
-                "stage": event.stage,
-                "pass": event.pass_name,
-                "names": list(event.names),
-                "text": event.text,
-                "steps": [_step_json(step) for step in event.steps],
-            }
-            for event in life.events
-        ],
-        "endings": [
-            {
-                "name": ending.name,
-                "kernel": ending.kernel,
-                "kind": ending.kind,
-                "emitter": ending.emitter,
-                "members": list(ending.members),
-            }
-            for ending in life.endings
-        ],
-    }
-
-
-def _step_json(step: FusionStep) -> dict[str, Any]:
-    return {
-        "producer": step.producer,
-        "consumer": step.consumer,
-        "fusion": step.fusion,
-        "fused_us": step.estimate.fused_us if step.estimate else None,
-        "unfused_us": step.estimate.unfused_us if step.estimate else None,
-        "benefit_us": step.estimate.benefit_us if step.estimate else None,
-    }
-
-
-def fusion_json(change: FusionFacts) -> dict[str, Any]:
-    """One change of fusions."""
-    return {
-        "kind": change.kind,
-        "text": change.text,
-        "before": [operation_json(each) for each in change.before],
-        "after": [operation_json(each) for each in change.after],
-        "gained": [operation_json(each) for each in change.gained],
-        "lost": [operation_json(each) for each in change.lost],
-        "emitters": list(change.emitters) if change.emitters else None,
-        "count": change.count,
-    }
-
-
-def operation_json(operation: Operation) -> dict[str, Any]:
-    """An instruction, as every command writes it here."""
-    return {
-        "name": operation.name,
-        "opcode": operation.opcode,
-        "shape": operation.shape,
-        "op_name": operation.op_name,
-        "source": operation.source,
-    }
 
 
 def _step_text(step: FusionStep) -> str:

@@ -2,59 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusionscope.report.text import plural, safe, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.hlo import Computation, Instruction, Module
-
-SCHEMA = "fusionscope.parse/1"
-
-
-def to_json(module: Module) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    return {
-        "schema": SCHEMA,
-        "name": module.name,
-        "entry": module.entry.name,
-        "is_scheduled": module.is_scheduled,
-        "attributes": module.attributes,
-        "instructions": module.instruction_count,
-        "edges": module.edge_count,
-        "opcodes": dict(module.opcode_histogram().most_common()),
-        "computations": [_computation_json(computation) for computation in module.computations],
-    }
-
-
-def _computation_json(computation: Computation) -> dict[str, Any]:
-    return {
-        "name": computation.name,
-        "line": computation.module.place(computation.line)[0],
-        "root": computation.root.name,
-        "instructions": [_instruction_json(i) for i in computation.instructions],
-    }
-
-
-def _instruction_json(instruction: Instruction) -> dict[str, Any]:
-    return {
-        "name": instruction.name,
-        "opcode": instruction.opcode,
-        "shape": str(instruction.shape),
-        "operands": [operand.name for operand in instruction.operands],
-        "users": [user.name for user in instruction.users],
-        "called": [computation.name for computation in instruction.called],
-        "attributes": instruction.attributes,
-        "literal": instruction.literal,
-        "line": instruction.line,
-        "column": instruction.column,
-        "source": [
-            {"file": place.file, "line": place.line, "function": place.function}
-            for place in instruction.stack
-        ],
-    }
+    from fusionscope.hlo import Module
 
 
 def print_module(module: Module, console: Console) -> None:

@@ -3,89 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
-from fusionscope.report.capture import capture_json
 from fusionscope.report.text import print_hidden, safe, size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.history.kernels import Totals
-    from fusionscope.rerun.rerun import RerunPair
     from fusionscope.rerun.running import Measurement, Ratio, Timing
     from fusionscope.rerun.trial import Trial, Tried
-
-SCHEMA = "fusionscope.rerun/1"
-
-
-def to_json(trial: Trial) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    return {
-        "schema": SCHEMA,
-        "module": trial.module,
-        "not_run": trial.not_run,
-        "rules": rules_used.to_json(trial.rules),
-        "variants": [_tried_json(each) for each in trial.variants],
-    }
-
-
-def _tried_json(tried: Tried) -> dict[str, Any]:
-    found = tried.rerun
-    divergence = found.divergence
-    return {
-        "name": tried.name,
-        "plan": found.plan,
-        "holds": tried.holds,
-        "same_kernels": found.is_same,
-        "problem": found.problem,
-        "baseline": _totals_json(found.baseline),
-        "variant": None if found.variant is None else _totals_json(found.variant),
-        "estimates": None
-        if found.estimates is None
-        else {
-            name: asdict(each)
-            for name, each in zip(("baseline", "variant"), found.estimates, strict=True)
-        },
-        "changed": [_pair_json(each) for each in found.changed],
-        "unplanned": [_pair_json(each) for each in found.unplanned],
-        "requests": [asdict(each) for each in found.requests],
-        "divergence": None
-        if divergence is None
-        else {
-            "computation": divergence.computation,
-            "what": divergence.what,
-            "plan": divergence.ours,
-            "compiler": divergence.theirs,
-        },
-        "measurement": None if tried.measurement is None else measured_json(tried.measurement),
-        "capture": None if found.captured is None else capture_json(found.captured),
-    }
-
-
-def measured_json(measurement: Measurement) -> dict[str, Any]:
-    timing = measurement.timing
-    return {
-        "problem": measurement.problem,
-        "numbers": measurement.numbers,
-        "results": [asdict(each) | {"verdict": each.verdict} for each in measurement.results],
-        "timing": None if timing is None else asdict(timing) | {"verdict": timing.verdict},
-    }
-
-
-def _totals_json(totals: Totals) -> dict[str, int]:
-    return {"launches": totals.launches, "bytes_moved": totals.bytes_moved}
-
-
-def _pair_json(pair: RerunPair) -> dict[str, str]:
-    return {
-        "producer": pair.producer,
-        "consumer": pair.consumer,
-        "before": pair.before,
-        "after": pair.after,
-    }
 
 
 def print_trial(trial: Trial, console: Console, top: int) -> None:

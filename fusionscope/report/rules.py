@@ -12,43 +12,6 @@ if TYPE_CHECKING:
 
     from fusionscope.rules.catalogue import RulePage
 
-SCHEMA = "fusionscope.rules/1"
-
-
-def to_json(pages: Sequence[RulePage]) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    return {"schema": SCHEMA, "rules": [_page_json(page) for page in pages]}
-
-
-def _page_json(page: RulePage) -> dict[str, Any]:
-    rule = page.rule
-    return {
-        "id": rule.id,
-        "title": rule.title,
-        "pass": page.pass_name,
-        "backend": page.backend,
-        "versions": list(page.versions),
-        "what": rule.what,
-        "why": rule.why or None,
-        "message": rule.message or None,
-        "try": rule.lever,
-        "source": rule.source,
-        "legality": rule.is_legality,
-        "thresholds": page.thresholds,
-        "older_thresholds": page.older_thresholds,
-        "examples": [
-            {
-                "decided": example.is_decided,
-                "producer": example.producer,
-                "consumer": example.consumer,
-                "instead": example.instead,
-                "why": example.why,
-                "text": example.text,
-            }
-            for example in page.examples
-        ],
-    }
-
 
 def _thresholds(values: dict[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())

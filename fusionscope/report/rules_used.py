@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusionscope.report.text import plural, safe
 
@@ -10,20 +10,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.verify.verification import RulesUsed
-
-
-def to_json(rules: RulesUsed | None) -> dict[str, Any] | None:
-    """The fields are documented in docs/json.md."""
-    if rules is None:
-        return None
-    return {
-        "name": rules.chosen.name,
-        "version": rules.chosen.version,
-        "shown_by": rules.chosen.shown_by or None,
-        "checked": rules.chosen.are_checked,
-        "plans": {"compared": rules.plans, "agreeing": rules.plans_agreeing},
-        "guessed": list(rules.guessed),
-    }
 
 
 def style(rules: RulesUsed) -> str:

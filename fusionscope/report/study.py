@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusionscope.report.text import cell, safe, size
 
@@ -14,51 +13,7 @@ if TYPE_CHECKING:
 
     from fusionscope.study.study import Row, StudyResult, Table
 
-SCHEMA = "fusionscope.study/1"
 _TITLES = ("step", "kernels", "launches", "bytes", "time", "speed-up", "compiling", "paper")
-
-
-def to_json(result: StudyResult) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    study = result.study
-    return {
-        "schema": SCHEMA,
-        "title": study.title,
-        "work": study.work,
-        "paper": list(study.paper),
-        "steps": [
-            {"name": step.name, "what": step.what, "paper": step.paper, "of": step.of}
-            for step in study.steps
-        ],
-        "tables": [
-            {
-                "target": table.target,
-                "size": table.size,
-                "not_run": table.not_run,
-                "rows": [_row_json(table, row) for row in table.rows],
-            }
-            for table in result.tables
-        ],
-    }
-
-
-def _row_json(table: Table, row: Row) -> dict[str, Any]:
-    speed_up = table.speed_up(row)
-    return {
-        "step": row.step,
-        "dump": str(row.dump),
-        "problem": row.problem,
-        "kernels": row.kernels,
-        "launches": row.launches,
-        "bytes_moved": row.bytes_moved,
-        "runs_known": row.runs_known,
-        "compile_s": row.compile_s,
-        "estimate": None if row.estimate is None else asdict(row.estimate),
-        "race": None if row.race is None else asdict(row.race),
-        "speed_up": None if speed_up is None else asdict(speed_up),
-        "refusal": None if row.refusal is None else asdict(row.refusal),
-        "boundaries": list(row.boundaries),
-    }
 
 
 def print_study(result: StudyResult, console: Console) -> None:

@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
-from fusionscope.report.rerun import measured_json, timing_words
+from fusionscope.report.rerun import timing_words
 from fusionscope.report.text import plural, print_hidden, safe
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.rerun.tuning import Attempt, Tuning
-
-SCHEMA = "fusionscope.tune/1"
-
-
-def to_json(found: Tuning) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    return {
-        "schema": SCHEMA,
-        "module": found.module,
-        "left": found.left,
-        "rules": rules_used.to_json(found.rules),
-        "attempts": [_attempt_json(each) for each in found.attempts],
-        "best": None if found.best is None else _attempt_json(found.best),
-    }
-
-
-def _attempt_json(attempt: Attempt) -> dict[str, Any]:
-    measurement = attempt.measurement
-    return {
-        "changes": str(attempt.changes),
-        "is_better": attempt.is_better,
-        "problem": attempt.problem,
-        "measurement": None if measurement is None else measured_json(measurement),
-    }
+    from fusionscope.rerun.tuning import Tuning
 
 
 def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> None:

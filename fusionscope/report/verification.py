@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
 from fusionscope.report.text import cell, plural, safe, shorten
@@ -12,75 +12,14 @@ from fusionscope.report.text import cell, plural, safe, shorten
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.passes.gpu.priority_fusion.record import Agreement, PriorityComparison
+    from fusionscope.passes.gpu.priority_fusion.record import PriorityComparison
     from fusionscope.verify.verification import (
         ModuleVerification,
         PassVerification,
         Verification,
     )
 
-SCHEMA = "fusionscope.verify/1"
 _STYLES = {"identical": "green", "no change": "green", "same kernels": "yellow", "differs": "red"}
-
-
-def to_json(verification: Verification) -> dict[str, Any]:
-    """The fields are documented in docs/json.md."""
-    return {
-        "schema": SCHEMA,
-        "path": verification.path,
-        "agreement": verification.agreement,
-        "identical": verification.is_identical,
-        "modules": [
-            {
-                "name": module.name,
-                "folder": module.folder,
-                "number": module.number,
-                "rules": rules_used.to_json(module.rules),
-                "passes": [_pass_json(each) for each in module.passes],
-            }
-            for module in verification.modules
-        ],
-        "problems": [*verification.problems, *verification.notes],
-    }
-
-
-def _pass_json(found: PassVerification) -> dict[str, Any]:
-    divergence, disagreement = found.divergence, found.disagreement
-    return {
-        "pass": found.pass_name,
-        "rules": found.book,
-        "before": found.before,
-        "after": found.after,
-        "identical": found.is_identical,
-        "same_kernels": found.has_same_kernels,
-        "divergence": None
-        if divergence is None
-        else {
-            "computation": divergence.computation,
-            "what": divergence.what,
-            "replay": divergence.ours,
-            "compiler": divergence.theirs,
-        },
-        "pairs": {"compared": found.pairs, "agreeing": found.pairs_agreeing},
-        "decisions": {"compared": found.decisions, "agreeing": found.decisions_agreeing},
-        "disagreement": None
-        if disagreement is None
-        else {"replay": disagreement.ours, "compiler": disagreement.theirs},
-        "steps": None if found.steps is None else _steps_json(found.steps),
-    }
-
-
-def _steps_json(steps: PriorityComparison) -> dict[str, Any]:
-    def agreement(found: Agreement) -> dict[str, int]:
-        return {"compared": found.steps, "agreeing": found.agreeing}
-
-    return {
-        "priorities": agreement(steps.native),
-        "priorities_with_triton": agreement(steps.with_triton),
-        "reasons": agreement(steps.reasons),
-        "reasons_of_another_consumer": steps.reasons_of_another,
-        "fusions": agreement(steps.fusions),
-    }
 
 
 def _heading(module: ModuleVerification) -> str:

@@ -1,11 +1,15 @@
 """What the tests of commands share: a command run in this process, as users run it."""
 
 import gc
+import json
 import sys
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from fusionscope.cli.main import main
 
@@ -16,11 +20,21 @@ class Result(NamedTuple):
     errors: str
 
 
+@cache
+def validator(command: str) -> Draft202012Validator:
+    """Of what this command prints as JSON, by its published schema."""
+    file = Path(__file__).resolve().parents[2] / "docs" / "schema" / f"{command}.json"
+    schema = json.loads(file.read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
 @pytest.fixture
 def run(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any
 ) -> Iterator[Any]:
-    """Runs the console script in this process, with the command that the file is about."""
+    """Runs the console script in this process, with the command that the file is about. What it
+    prints as JSON has to be as the published schema says."""
     command = request.path.stem.removeprefix("test_")
     monkeypatch.delenv("COLUMNS", raising=False)
 
@@ -32,6 +46,8 @@ def run(
             main()
         sys.stdout.flush()
         out, errors = capfdbinary.readouterr()
+        if out.startswith(b'{\n "schema"'):
+            validator(command).validate(json.loads(out))
         return Result(int(leaving.value.code or 0), out.decode(), errors.decode())
 
     yield call

@@ -1,0 +1,148 @@
+"""What ``fusionscope diff`` prints as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from fusionscope.explain.estimates import Estimate
+from fusionscope.explain.result import Operation
+from fusionscope.history.changes import EditKind
+from fusionscope.history.outcomes import Outcome
+from fusionscope.report.documents.form import At, Form
+from fusionscope.report.documents.shared import FusionChange, RulesUsed
+
+
+class Side(Form):
+    """One of the two modules."""
+
+    path: str
+    module: str
+    stage: str
+    device: str | None
+    flags: list[str]
+    instructions: int
+    launches: int
+    bytes_moved: int
+    exact: bool
+    kinds: dict[str, int]
+    rules: RulesUsed | None
+
+
+class Pair(Form):
+    """A pair as one side has it."""
+
+    producer: Operation
+    consumer: Operation
+    computation: str
+    outcome: Outcome
+    kernel: str | None
+    stage: str | None
+    reason: str | None
+    message: str | None
+    evidence: str | None
+    bytes_saved: int
+
+
+class OutcomeChange(Form):
+    """A pair that ended differently."""
+
+    before: Pair
+    after: Pair
+    count: int
+
+
+class Passes(Form):
+    before: Annotated[list[str], At("passes_before")]
+    after: Annotated[list[str], At("passes_after")]
+
+
+class FusionDifference(FusionChange):
+    """A fusion that differs."""
+
+    inherited: ClassVar = At("change")
+    passes: Annotated[Passes, At()]
+
+
+class Edit(Form):
+    kind: EditKind
+    before: Operation | None
+    after: Operation | None
+    fields: dict[str, list[str]]
+    step: str | None
+    count: int
+
+
+class Parting(Form):
+    """Where the two compilations part."""
+
+    last_same: str | None
+    before: Annotated[str | None, At("stage_before")]
+    after: Annotated[str | None, At("stage_after")]
+    is_exact: bool
+
+
+class Decision(Form):
+    """What one side decided: of the producer, or of it and one consumer."""
+
+    producer: Annotated[str, At("0.0")]
+    consumer: Annotated[str | None, At(lambda side: side[0][1] if len(side[0]) > 1 else None)]
+    is_fused: Annotated[bool, At("1.is_fused")]
+    consumers: Annotated[list[str], At("1.consumers")]
+    message: Annotated[str, At("1.message")]
+    estimate: Annotated[Estimate | None, At("1.estimate")]
+
+
+class DecisionChange(Form):
+    """The first recorded decision that came out differently."""
+
+    before: Annotated[Decision, At(lambda change: (change.subject_before, change.before))]
+    after: Annotated[Decision, At(lambda change: (change.subject_after, change.after))]
+    is_near_tie: bool | None
+    is_first: bool
+
+
+class Matched(Form):
+    steps: dict[str, int]
+    certain: Annotated[float, At(lambda module: round(module.certain, 4))]
+
+
+class Module(Form):
+    """A module that differs."""
+
+    before: Side
+    after: Side
+    header: dict[str, list[str]]
+    flags: dict[str, list[str]]
+    swapped: list[str]
+    outcomes: list[OutcomeChange]
+    fusions: list[FusionDifference]
+    lost: list[str]
+    gained: list[str]
+    changed: int
+    renamed: int
+    edits: list[Edit]
+    incidental: int
+    parting: Parting | None
+    decision: DecisionChange | None
+    matched: Annotated[Matched, At()]
+    notes: list[str]
+
+
+class Unchanged(Form):
+    """A module that does not differ."""
+
+    module: str
+    flags: dict[str, list[str]]
+    swapped: list[str]
+
+
+class Document(Form, tag_field="schema", tag="fusionscope.diff/1"):
+    before: str
+    after: str
+    is_same: bool
+    modules: list[Module]
+    same: Annotated[list[str], At("same.module")]
+    unchanged: Annotated[list[Unchanged], At("same")]
+    only_before: list[str]
+    only_after: list[str]
+    problems: Annotated[list[str], At(lambda found: (*found.problems, *found.notes))]

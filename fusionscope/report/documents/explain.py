@@ -1,0 +1,162 @@
+"""What ``fusionscope explain`` prints as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fusionscope.explain.costs import CostFacts
+from fusionscope.explain.result import ChangedPair, KernelFacts, Neighbour
+from fusionscope.history.outcomes import Outcome
+from fusionscope.report.documents.form import At, Form
+from fusionscope.report.documents.shared import RulesUsed
+
+
+class Stages(Form):
+    pre_fusion: str | None
+    final: str
+
+
+class KindSummary(Form):
+    kernels: Annotated[int, At("count")]
+    launches: int
+    bytes_moved: int
+
+
+class ReasonSummary(Form):
+    title: str
+    pairs: Annotated[int, At("count")]
+    bytes_saved: int
+
+
+class Summary(Form):
+    """Of all kernels and pairs, whatever was asked for."""
+
+    launches_before: Annotated[int, At("totals.launches_before")]
+    launches: Annotated[int, At("totals.launches")]
+    bytes_before: Annotated[int, At("totals.bytes_before")]
+    bytes_moved: Annotated[int, At("totals.bytes_moved")]
+    exact: Annotated[bool, At("totals.exact")]
+    kinds: Annotated[
+        dict[str, KindSummary], At(lambda module: {each.kind: each for each in module.kinds})
+    ]
+    outcomes: dict[str, int]
+    reasons: Annotated[
+        dict[str, ReasonSummary], At(lambda module: {each.reason: each for each in module.reasons})
+    ]
+
+
+class PairEnd(Form):
+    """The producer or the consumer of a pair."""
+
+    name: str
+    opcode: str
+    shape: str
+    op_name: str | None
+
+
+class PairSource(Form):
+    producer: Annotated[str | None, At("producer.source")]
+    consumer: Annotated[str | None, At("consumer.source")]
+
+
+class Overruled(Form):
+    """The refusal of a pass before the one that fused the pair."""
+
+    reason: str
+    message: str | None
+    evidence: str | None
+    numbers: dict[str, int | str]
+    by: str
+
+
+class Pair(Form):
+    """A producer and one consumer that reads it, in the stage before fusion."""
+
+    producer: PairEnd
+    consumer: PairEnd
+    computation: str
+    outcome: Outcome
+    kernel: str | None
+    stage: str | None
+    reason: str | None
+    message: str | None
+    evidence: str | None
+    numbers: dict[str, int | str]
+    otherwise: str | None
+    bytes_saved: int
+    source: Annotated[PairSource, At()]
+    advice: str | None
+    cost: CostFacts | None
+    overruled: Overruled | None
+
+
+class Boundary(Form):
+    """A library call, or a fusion that an emitter of its own makes."""
+
+    names: list[str]
+    library: str
+    computes: str
+    computation: Annotated[str, At("kernel.computation")]
+    runs: Annotated[int, At("kernel.runs")]
+    source: Annotated[str | None, At("kernel.source")]
+    since: str | None
+    pass_: Annotated[str | None, At("made_by")]
+    operands: list[str]
+    results: list[str]
+    bytes_read: int
+    bytes_written: int
+    scratch: int
+    taken_before: list[str]
+    taken_after: list[str]
+    left_out: list[str]
+    why: str | None
+    before: list[Neighbour]
+    after: list[Neighbour]
+    saved_at_most: int
+    advice: list[str]
+
+
+class ChangedFigure(Form):
+    before: Annotated[int, At("0")]
+    after: Annotated[int, At("1")]
+
+
+class WhatIf(Form):
+    """What changed rules, or another GPU, would fuse."""
+
+    changes: str
+    launches: Annotated[ChangedFigure, At(lambda tried: (tried.launches, tried.launches_after))]
+    bytes_moved: Annotated[
+        ChangedFigure, At(lambda tried: (tried.bytes_moved, tried.bytes_moved_after))
+    ]
+    pairs: list[ChangedPair]
+    guess: Annotated[bool, At("is_guess")]
+    notes: list[str]
+
+
+class Module(Form):
+    name: str
+    number: int
+    backend: str | None
+    device: str | None
+    flags: list[str]
+    rules: RulesUsed | None
+    stages: Annotated[Stages, At()]
+    summary: Annotated[Summary, At()]
+    kernels: list[KernelFacts]
+    pairs: list[Pair]
+    boundaries: list[Boundary]
+    notes: list[str]
+    what_if: WhatIf | None
+
+
+class FoldedModule(Form):
+    name: Annotated[str, At("0")]
+    bytes_moved: Annotated[int, At("1")]
+
+
+class Document(Form, tag_field="schema", tag="fusionscope.explain/1"):
+    path: str
+    modules: list[Module]
+    folded: list[FoldedModule]
+    problems: list[str]

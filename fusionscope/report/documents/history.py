@@ -1,0 +1,64 @@
+"""What ``fusionscope history`` prints as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fusionscope.explain.life import Ending
+from fusionscope.explain.result import Operation
+from fusionscope.report.documents.form import At, Form
+from fusionscope.report.documents.shared import FusionChange, FusionStep
+
+
+class Stages(Form):
+    first: str
+    last: str
+    quiet: int | None
+
+
+class Pass(Form):
+    """A pass that changed fusions."""
+
+    stage: str
+    pass_: Annotated[str, At("pass_name")]
+    fusions: int
+    kinds: dict[str, int]
+    changes: list[FusionChange]
+    steps: list[FusionStep]
+
+
+class Event(Form):
+    stage: str
+    pass_: Annotated[str, At("pass_name")]
+    names: list[str]
+    text: str
+    steps: list[FusionStep]
+
+
+class Life(Form):
+    """The life of an instruction."""
+
+    asked: str
+    found_in: str
+    origin: Operation
+    stack: list[str]
+    events: list[Event]
+    endings: list[Ending]
+
+
+class Module(Form):
+    name: Annotated[str, At("module")]
+    number: int
+    backend: str | None
+    stages: Annotated[Stages, At()]
+    fusions: int
+    passes: list[Pass]
+    life: Life | None
+    notes: list[str]
+
+
+class Document(Form, tag_field="schema", tag="fusionscope.history/1"):
+    path: str
+    modules: list[Module]
+    folded: list[str]
+    problems: list[str]

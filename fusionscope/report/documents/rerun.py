@@ -1,0 +1,87 @@
+"""What ``fusionscope rerun`` prints as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fusionscope.report.documents.capture import Capture
+from fusionscope.report.documents.form import At, Form
+from fusionscope.report.documents.shared import RulesUsed
+from fusionscope.rerun.estimates import TimeEstimate
+from fusionscope.rerun.requests import Request
+from fusionscope.rerun.rerun import RerunPair
+from fusionscope.rerun.running import Numbers, Ratio, Speed
+
+
+class Totals(Form):
+    launches: int
+    bytes_moved: int
+
+
+class Estimates(Form):
+    baseline: Annotated[TimeEstimate, At("0")]
+    variant: Annotated[TimeEstimate, At("1")]
+
+
+class Divergence(Form):
+    """Where the compiler took another module than it was given."""
+
+    computation: str
+    what: str
+    plan: Annotated[str, At("ours")]
+    compiler: Annotated[str, At("theirs")]
+
+
+class Result(Form):
+    """One result of the program."""
+
+    dtype: str
+    elements: int
+    is_equal: bool
+    difference: float | None
+    epsilon: float | None
+    baseline_error: float | None
+    variant_error: float | None
+    verdict: Numbers
+
+
+class Timing(Form):
+    baseline_ns: float
+    variant_ns: float
+    baseline_quartiles: list[float]
+    variant_quartiles: list[float]
+    ratio: Ratio
+    noise: Ratio
+    runs: int
+    verdict: Speed
+
+
+class Measurement(Form):
+    problem: str
+    numbers: Numbers | None
+    results: list[Result]
+    timing: Timing | None
+
+
+class Variant(Form):
+    name: str
+    plan: Annotated[str, At("rerun.plan")]
+    holds: bool
+    same_kernels: Annotated[bool, At("rerun.is_same")]
+    problem: Annotated[str, At("rerun.problem")]
+    baseline: Annotated[Totals, At("rerun.baseline")]
+    variant: Annotated[Totals | None, At("rerun.variant")]
+    estimates: Annotated[Estimates | None, At("rerun.estimates")]
+    changed: Annotated[list[RerunPair], At("rerun.changed")]
+    unplanned: Annotated[list[RerunPair], At("rerun.unplanned")]
+    requests: Annotated[list[Request], At("rerun.requests")]
+    divergence: Annotated[Divergence | None, At("rerun.divergence")]
+    measurement: Measurement | None
+    capture: Annotated[Capture | None, At("rerun.captured")]
+
+
+class Document(Form, tag_field="schema", tag="fusionscope.rerun/1"):
+    module: str
+    not_run: str
+    rules: RulesUsed | None
+    variants: list[Variant]

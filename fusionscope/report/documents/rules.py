@@ -1,0 +1,37 @@
+"""What ``fusionscope rules`` prints as JSON; the result is a list of pages."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fusionscope.report.documents.form import At, Form
+
+
+class Example(Form):
+    decided: Annotated[bool, At("is_decided")]
+    producer: str
+    consumer: str | None
+    instead: str | None
+    why: str
+    text: str
+
+
+class Rule(Form):
+    id: Annotated[str, At("rule.id")]
+    title: Annotated[str, At("rule.title")]
+    pass_: Annotated[str, At("pass_name")]
+    backend: str
+    versions: list[str]
+    what: Annotated[str, At("rule.what")]
+    why: Annotated[str | None, At("rule.why")]
+    message: Annotated[str | None, At("rule.message")]
+    try_: Annotated[str | None, At("rule.lever")]
+    source: Annotated[str, At("rule.source")]
+    legality: Annotated[bool, At("rule.is_legality")]
+    thresholds: dict[str, int]
+    older_thresholds: dict[str, dict[str, int]]
+    examples: list[Example]
+
+
+class Document(Form, tag_field="schema", tag="fusionscope.rules/1"):
+    rules: Annotated[list[Rule], At()]
