@@ -106,19 +106,8 @@ _FOLLOWS = frozenset({"get-tuple-element", "parameter"})
 
 def find_edits(matching: Matching) -> tuple[Edit, ...]:
     """Every instruction that was updated, moved, inserted, removed, copied, merged or swapped."""
+    fields = _changed_fields(matching)
     edits: list[Edit] = []
-    channels = _renumbered_channels(matching)
-    fields: dict[Instruction, tuple[tuple[str, str, str], ...]] = {}
-    for before, after in matching.after.items():
-        found = tuple(updates(matching, before, after))
-        if before in channels:
-            found += (channels[before],)
-        if found:
-            fields[before] = found
-    for before, sources in matching.rewired.items():
-        if before in matching.after and not _is_told(fields, before):
-            old, new = (", ".join(each.name for each in side) for side in sources)
-            fields[before] = (*fields.get(before, ()), ("operands", old, new))
     for before, after in matching.after.items():
         step = matching.steps[before]
         if before in fields:
@@ -139,6 +128,26 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
             field = "root", before.name, after.name
             edits.append(Edit(EditKind.UPDATED, before, after, (field,)))
     return tuple(edits)
+
+
+# What differs of instructions of the first module: names of fields, and both texts.
+_Fields = dict[Instruction, tuple[tuple[str, str, str], ...]]
+
+
+def _changed_fields(matching: Matching) -> _Fields:
+    channels = _renumbered_channels(matching)
+    fields: _Fields = {}
+    for before, after in matching.after.items():
+        found = tuple(updates(matching, before, after))
+        if before in channels:
+            found += (channels[before],)
+        if found:
+            fields[before] = found
+    for before, sources in matching.rewired.items():
+        if before in matching.after and not _is_told(fields, before):
+            old, new = (", ".join(each.name for each in side) for side in sources)
+            fields[before] = (*fields.get(before, ()), ("operands", old, new))
+    return fields
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,9 +212,7 @@ def _text(instruction: Instruction | None) -> str:
     return f"{root}{statement.shape} {statement.opcode}({statement.inside}){said}"
 
 
-def _is_result_told(
-    fields: dict[Instruction, tuple[tuple[str, str, str], ...]], root: Instruction
-) -> bool:
+def _is_result_told(fields: _Fields, root: Instruction) -> bool:
     """Whether it is told already that a computation gives something else: of its root, or of an
     element of a tuple that the root reads."""
     return any(name in _RESULTS for name, _, _ in fields.get(root, ())) or any(
@@ -216,9 +223,7 @@ def _is_result_told(
 _RESULTS = frozenset({"index", "opcode", "operands", "shape"})
 
 
-def _is_told(
-    fields: dict[Instruction, tuple[tuple[str, str, str], ...]], reader: Instruction
-) -> bool:
+def _is_told(fields: _Fields, reader: Instruction) -> bool:
     """Whether it is told already that an operation reads something else: of itself, or of the
     element of a tuple that it reads."""
     return any(name == "operands" for name, _, _ in fields.get(reader, ())) or any(
@@ -264,35 +269,37 @@ def updates(
     if one.opcode != other.opcode:
         yield "opcode", one.opcode, other.opcode
     if one.shape != other.shape:
-        shapes = before.shape, after.shape
         if plain_shape(one.shape) != plain_shape(other.shape):
-            yield "shape", str(shapes[0]), str(shapes[1])
+            yield "shape", str(before.shape), str(after.shape)
         elif normal_shape(one.shape) != normal_shape(other.shape):
-            yield "layout", str(shapes[0]), str(shapes[1])
-    if one.opcode == other.opcode == "constant":
-        literals = one.inside.strip(), other.inside.strip()
-        if literals[0] != literals[1] and without_spaces(literals[0]) != without_spaces(
-            literals[1]
-        ):
-            yield "literal", *literals
+            yield "layout", str(before.shape), str(after.shape)
     if one.opcode == other.opcode:
+        if one.opcode == "constant":
+            literals = one.inside.strip(), other.inside.strip()
+            if literals[0] != literals[1] and len({*map(without_spaces, literals)}) > 1:
+                yield "literal", *literals
         yield from _attributes(matching, before, after)
-    if one.opcode in _FOLLOWS or "fusion" in (one.opcode, other.opcode):
-        return
+    if one.opcode not in _FOLLOWS and "fusion" not in (one.opcode, other.opcode):
+        yield from _operands(matching, before, after)
+
+
+def _operands(
+    matching: Matching, before: Instruction, after: Instruction
+) -> Iterator[tuple[str, str, str]]:
+    """What is read, where that are other values than before."""
     values = matching.values
     read = before.operands, after.operands
-    agree = len(read[0]) == len(read[1]) and all(
+    if len(read[0]) == len(read[1]) and all(
         values[a] == values[b]
         or matching.after.get(a) is b
         or matching.copies.get(b) is a
         or matching.merged.get(a) is b
         for a, b in zip(*read, strict=True)
-    )
-    # An element of a tuple is read on its own.
-    if agree:
+    ):
         return
+    # An element of a tuple is read on its own.
     leaves = [tuple(flatten(tuple([values[each] for each in operands]))) for operands in read]
-    if is_commutative(one) and is_commutative(other):
+    if is_commutative(before.statement) and is_commutative(after.statement):
         leaves = [tuple(sorted(each)) for each in leaves]
     if leaves[0] != leaves[1]:
         names = [", ".join(operand.name for operand in operands) for operands in read]
@@ -332,25 +339,30 @@ def _attributes(
         elif told is Says.CHANNEL:
             if (key in one) != (key in other):
                 yield key, one.get(key, ""), other.get(key, "")
-        elif told is not Says.ORDER and normal[0].get(key) != normal[1].get(key):
-            if key == "kind" and _is_told_as_emitter(before, after):
-                continue
-            if key == "index" and _is_same_element(matching, before, after):
-                continue
+        elif (
+            told is not Says.ORDER
+            and normal[0].get(key) != normal[1].get(key)
+            and not (key == "kind" and _is_told_as_emitter(before, after))
+            and not (key == "index" and _is_same_element(matching, before, after))
+        ):
             texts = one.get(key, ""), other.get(key, "")
             if texts[0] == texts[1]:  # what differs stands behind a comma
                 texts = normal[0].get(key, ""), normal[1].get(key, "")
             yield from _json_fields(key, *texts) if key == "backend_config" else ((key, *texts),)
+    yield from _control_predecessors(matching, before, after)
+
+
+def _control_predecessors(
+    matching: Matching, before: Instruction, after: Instruction
+) -> Iterator[tuple[str, str, str]]:
+    key = "control-predecessors"
     waits = [
-        {
-            instruction.computation.instruction(name)
-            for name in read_names(attributes.get("control-predecessors", ""))
-        }
-        for instruction, attributes in ((before, one), (after, other))
+        {each.computation.instruction(name) for name in read_names(each.attributes.get(key, ""))}
+        for each in (before, after)
     ]
     if {matching.after.get(each, each) for each in waits[0]} != waits[1]:
         names = [", ".join(sorted(each.name for each in side)) for side in waits]
-        yield "control-predecessors", names[0], names[1]
+        yield key, names[0], names[1]
 
 
 _NAMING = re.compile(
@@ -492,6 +504,22 @@ def find_fusion_changes(matching: Matching, backend: str | None) -> tuple[Fusion
     return tuple(_Changes(matching, backend).find())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moves:
+    """What moved into and out of one fusion.
+
+    ``joined`` are operations of the second module that were elsewhere, ``new`` those that were
+    nowhere; ``left`` are operations of the first module that are elsewhere now, ``removed`` those
+    that are nowhere. ``is_told`` also where another change tells of all that moved.
+    """
+
+    joined: tuple[Instruction, ...]
+    left: tuple[Instruction, ...]
+    removed: tuple[Instruction, ...]
+    new: tuple[Instruction, ...]
+    is_told: bool
+
+
 class _Changes:
     def __init__(self, matching: Matching, backend: str | None) -> None:
         self._matching = matching
@@ -502,6 +530,19 @@ class _Changes:
         self._places = self._find_places()
 
     def find(self) -> Iterator[FusionChange]:
+        yield from self._there()
+        yield from self._no_more()
+        by_places: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
+        for before, homes in self._places.items():
+            home = self._before.home(before)
+            if home is None or home in self._matching.after:  # what is gone is told as a whole
+                by_places[homes].append(before)
+        for homes, producers in by_places.items():
+            yield FusionChange(ChangeKind.DUPLICATED, tuple(producers), homes)
+        yield from self._library_calls()
+
+    def _there(self) -> Iterator[FusionChange]:
+        """What became of the fusions of the second module, those that were split last."""
         matching = self._matching
         splits: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
         for fusion, members in self._after.members.items():
@@ -521,28 +562,27 @@ class _Changes:
         for before, parts in splits.items():
             later = dict.fromkeys(matching.after[fusion] for fusion in before)
             yield FusionChange(ChangeKind.SPLIT, before, (*later, *parts))
+
+    def _no_more(self) -> Iterator[FusionChange]:
+        """What became of the fusions of the first module that no fusion is any more."""
+        matching = self._matching
         for fusion, members in self._before.members.items():
-            later_one = matching.after.get(fusion)
-            if later_one is not None and later_one.opcode == "fusion":
-                is_gone = is_idle(matching, later_one)
-            else:
-                is_gone = True
-            if is_gone and not is_idle(matching, fusion):
+            later = matching.after.get(fusion)
+            is_there = (
+                later is not None and later.opcode == "fusion" and not is_idle(matching, later)
+            )
+            if not is_there and not is_idle(matching, fusion):
                 yield from self._gone(fusion, members)
-        by_places: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
-        for before_one, homes in self._places.items():
-            home = self._before.home(before_one)
-            if home is None or home in matching.after:  # what is gone is told as a whole
-                by_places[homes].append(before_one)
-        for homes, producers in by_places.items():
-            yield FusionChange(ChangeKind.DUPLICATED, tuple(producers), homes)
-        for before_one, after in matching.after.items():
+
+    def _library_calls(self) -> Iterator[FusionChange]:
+        """Operations that became library calls."""
+        for before, after in self._matching.after.items():
             if (
-                before_one.opcode not in ("custom-call", "fusion")
+                before.opcode not in ("custom-call", "fusion")
                 and after.opcode == "custom-call"
                 and kind_and_emitter(after, self._backend)[0] is KernelKind.LIBRARY
             ):
-                yield FusionChange(ChangeKind.LIBRARY, (before_one,), (after,))
+                yield FusionChange(ChangeKind.LIBRARY, (before,), (after,))
 
     def _find_places(self) -> dict[Instruction, tuple[Instruction, ...]]:
         matching = self._matching
@@ -609,49 +649,56 @@ class _Changes:
         self, earlier: Instruction, fusion: Instruction, members: list[Instruction]
     ) -> Iterator[FusionChange]:
         """What is different about one fusion."""
-        matching = self._matching
-        fusions, alone = self._sort(members)
-        kept = {self._origin(member) for member in fusions.pop(earlier, ())}
-        is_told = False
-        for home in list(fusions):
-            if home not in matching.after:
-                del fusions[home]  # told as merged
-                is_told = True
-        joined = [*alone, *(member for found in fusions.values() for member in found)]
-        is_told = is_told or bool(joined)
-        if any(self._origin(member) not in self._places for member in joined):
-            origins = dict.fromkeys(o for m in joined if (o := self._origin(m)) is not None)
-            yield FusionChange(ChangeKind.GROWN, (earlier, *origins), (fusion,), tuple(joined))
-        left: list[Instruction] = []
-        removed: list[Instruction] = []
-        for each in self._before.members[earlier]:
-            if each not in kept:
-                home_now = self._later_home(each)
-                is_told = is_told or home_now is not fusion
-                if home_now is None:
-                    removed.append(each)
-                elif home_now is not fusion and (
-                    home_now.opcode != "fusion" or home_now in matching.before
-                ):
-                    left.append(each)  # what went into a new fusion is told with that
-        if left:
-            homes = dict.fromkeys(now for each in left if (now := self._later_home(each)))
-            yield FusionChange(ChangeKind.SHRUNK, (earlier,), (fusion, *homes), (), tuple(left))
-        new = tuple(member for member in members if self._origin(member) is None)
-        if new or removed:
-            is_told = True
-            yield FusionChange(ChangeKind.REWRITTEN, (earlier,), (fusion,), new, tuple(removed))
-        if len(_outputs(fusion)) > len(_outputs(earlier)):
-            is_told = True
+        moves = self._moves(earlier, fusion, members)
+        if any(self._origin(member) not in self._places for member in moves.joined):
+            origins = dict.fromkeys(o for m in moves.joined if (o := self._origin(m)) is not None)
+            yield FusionChange(ChangeKind.GROWN, (earlier, *origins), (fusion,), moves.joined)
+        if moves.left:
+            homes = dict.fromkeys(now for each in moves.left if (now := self._later_home(each)))
+            yield FusionChange(ChangeKind.SHRUNK, (earlier,), (fusion, *homes), (), moves.left)
+        if moves.new or moves.removed:
+            yield FusionChange(
+                ChangeKind.REWRITTEN, (earlier,), (fusion,), moves.new, moves.removed
+            )
+        has_more_outputs = len(_outputs(fusion)) > len(_outputs(earlier))
+        if has_more_outputs:
             yield FusionChange(ChangeKind.MULTI_OUTPUT, (earlier,), (fusion,))
         kinds = [kind_and_emitter(each, self._backend) for each in (earlier, fusion)]
-        if kinds[0][1] != kinds[1][1]:
-            is_told = True
+        has_other_emitter = kinds[0][1] != kinds[1][1]
+        if has_other_emitter:
             is_library = kinds[1][0] is KernelKind.LIBRARY is not kinds[0][0]
             kind = ChangeKind.LIBRARY if is_library else ChangeKind.EMITTER
             yield FusionChange(kind, (earlier,), (fusion,))
+        is_told = moves.is_told or has_more_outputs or has_other_emitter
         if earlier.name != fusion.name and not is_told:
             yield FusionChange(ChangeKind.RENAMED, (earlier,), (fusion,))
+
+    def _moves(
+        self, earlier: Instruction, fusion: Instruction, members: list[Instruction]
+    ) -> _Moves:
+        """What moved between ``earlier`` and ``fusion``, which are the same fusion."""
+        matching = self._matching
+        fusions, alone = self._sort(members)
+        kept = {self._origin(member) for member in fusions.pop(earlier, ())}
+        merged = [home for home in fusions if home not in matching.after]
+        for home in merged:
+            del fusions[home]  # told as merged
+        joined = (*alone, *(member for found in fusions.values() for member in found))
+        left: list[Instruction] = []
+        removed: list[Instruction] = []
+        has_parted = False
+        for each in self._before.members[earlier]:
+            home_now = self._later_home(each)
+            if each in kept or home_now is fusion:
+                continue
+            has_parted = True
+            if home_now is None:
+                removed.append(each)
+            elif home_now.opcode != "fusion" or home_now in matching.before:
+                left.append(each)  # what went into a new fusion is told with that
+        new = tuple(member for member in members if self._origin(member) is None)
+        is_told = bool(merged or joined or new) or has_parted
+        return _Moves(joined, tuple(left), tuple(removed), new, is_told)
 
     def _gone(self, fusion: Instruction, members: list[Instruction]) -> Iterator[FusionChange]:
         """A fusion that no fusion is any more."""

@@ -14,7 +14,7 @@ had in the stage before.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -128,6 +128,16 @@ class _Before(NamedTuple):
     named: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]
     described: dict[Hashable, list[tuple[Instruction, Value]]]
     numbers: set[int]
+
+
+class _Earlier(NamedTuple):
+    """What a fusion was in the stage before: what came out, None where that is not known, the name
+    of the fusion, None where it was none, and pairs of instructions, new and old, that may stand
+    for each other."""
+
+    result: Value | None
+    inside: str | None
+    alike: Sequence[tuple[Instruction, Instruction]]
 
 
 class _Frame:
@@ -486,50 +496,67 @@ class Numbering:
         if not self._fresh:
             return {}
         known = self._before()
-        inner = frame.computation
-        alike: list[tuple[Instruction, Instruction]] = []  # new, old
-        inside: str | None = None
-        before = known.named.get((path, None, fusion.name))
-        if before is not None and before[0].opcode == "fusion":
-            inside = fusion.name
-            alike += [(inner.root, called.root) for called in before[0].called[:1]]
-        else:  # it may have formed around one instruction, whose metadata and name it has
-            described = known.described.get(self._description(path, None, fusion), [])
-            before = described[0] if len(described) == 1 else None
-            alike += [(inner.root, old) for old, _ in described if before is not None]
-            dot = known.named.get((path, None, fusion.name.removeprefix("gemm_fusion_")))
-            dots = [i for i in inner.instructions if dot and i.opcode == dot[0].opcode]
-            alike += [(new, dot[0]) for new in dots if dot and len(dots) == 1]
+        earlier = self._find_earlier(path, fusion, frame.computation)
         renamed: dict[int, int] = {}
-        if before is not None:
-            new, old = (tuple(flatten(v)) for v in (frame.values[inner.graph.root], before[1]))
-            if len(new) == len(old):
-                renamed = {
-                    a: b for a, b in zip(new, old, strict=True) if a != b and a not in known.numbers
-                }
-        seen: set[Instruction] = set()
-        while alike:
-            one, other = map(_past_views, alike.pop())
+        if earlier.result is not None:
+            result = frame.values[frame.computation.graph.root]
+            renamed = _renamed_results(result, earlier.result, known.numbers)
+        pending, seen = list(earlier.alike), set[Instruction]()
+        while pending:
+            one, other = map(_past_views, pending.pop())
             value = frame.values[one.index]
-            earlier = known.named.get((path, inside, other.name))
+            _, number = known.named.get((path, earlier.inside, other.name), (None, None))
             if (
                 one not in seen
-                and earlier is not None
                 and isinstance(value, int)
-                and isinstance(earlier[1], int)
-                and (value not in known.numbers or value == earlier[1])
-                and renamed.get(value, earlier[1]) == earlier[1]
+                and isinstance(number, int)
+                and (value not in known.numbers or value == number)
+                and renamed.get(value, number) == number
                 and _stands_for(one, other)
             ):
                 seen.add(one)
-                if value != earlier[1]:
-                    renamed[value] = earlier[1]
-                ours, theirs = one.operands, other.operands
-                if len(ours) == len(theirs):
-                    orders = theirs, theirs[::-1]  # the operands of a dot may be swapped
-                    fitting = max(orders, key=lambda order: sum(map(_stands_for, ours, order)))
-                    alike += zip(ours, fitting, strict=True)
+                if value != number:
+                    renamed[value] = number
+                pending += _alike_operands(one, other)
         return renamed
+
+    def _find_earlier(self, path: Hashable, fusion: Instruction, inner: Computation) -> _Earlier:
+        known = self._before()
+        before = known.named.get((path, None, fusion.name))
+        if before is not None and before[0].opcode == "fusion":
+            roots = [(inner.root, called.root) for called in before[0].called[:1]]
+            return _Earlier(before[1], fusion.name, roots)
+        # It may have formed around one instruction, whose metadata and name it has.
+        result, alike = None, []
+        described = known.described.get(self._description(path, None, fusion), [])
+        if len(described) == 1:
+            old, result = described[0]
+            alike.append((inner.root, old))
+        dot = known.named.get((path, None, fusion.name.removeprefix("gemm_fusion_")))
+        if dot is not None:
+            dots = [each for each in inner.instructions if each.opcode == dot[0].opcode]
+            alike += [(new, dot[0]) for new in dots if len(dots) == 1]
+        return _Earlier(result, None, alike)
+
+
+def _renamed_results(new: Value, old: Value, numbers: set[int]) -> dict[int, int]:
+    """The numbers of what comes out of a fusion by those of what came out before; ``numbers`` are
+    those of the stage before, which stay."""
+    ours, theirs = tuple(flatten(new)), tuple(flatten(old))
+    if len(ours) != len(theirs):
+        return {}
+    return {a: b for a, b in zip(ours, theirs, strict=True) if a != b and a not in numbers}
+
+
+def _alike_operands(
+    new: Instruction, old: Instruction
+) -> Iterable[tuple[Instruction, Instruction]]:
+    ours, theirs = new.operands, old.operands
+    if len(ours) != len(theirs):
+        return ()
+    orders = theirs, theirs[::-1]  # the operands of a dot may be swapped
+    fitting = max(orders, key=lambda order: sum(map(_stands_for, ours, order)))
+    return zip(ours, fitting, strict=True)
 
 
 def _collect(execution: Execution, first_count: int) -> None:
@@ -538,6 +565,11 @@ def _collect(execution: Execution, first_count: int) -> None:
     ``first_count`` is the largest number of the first stage. What a pass put in since and has one
     operand (a conversion, a copy) does not part the operations on both sides.
     """
+    _collect_computed(execution, first_count)
+    _collect_read(execution)
+
+
+def _collect_computed(execution: Execution, first_count: int) -> None:
     views = execution.views
     for block in execution.blocks:
         instructions, edges = block.computation.instructions, block.computation.graph.operands
@@ -557,6 +589,10 @@ def _collect(execution: Execution, first_count: int) -> None:
                 or (value > first_count and len(operands) == 1 and opcode != "get-tuple-element")
             ):
                 views.update((value, n) for n in flatten(block.values[operands[0]]) if n != value)
+
+
+def _collect_read(execution: Execution) -> None:
+    views = execution.views
     for block in execution.blocks:
         instructions, edges = block.computation.instructions, block.computation.graph.operands
         outside = _from_outside(block)
@@ -571,13 +607,11 @@ def _collect(execution: Execution, first_count: int) -> None:
             joined = execution.joined.setdefault(kernel, set())
             for position, operand in enumerate(operands):
                 own = readers[position : position + 1] if is_split else readers
-                operand_value = block.values[operand]
-                if instruction.opcode == "get-tuple-element" and not isinstance(operand_value, int):
-                    operand_value = value  # of what it takes an element of, it reads no other one
-                for number in (
-                    (operand_value,) if isinstance(operand_value, int) else flatten(operand_value)
-                ):
-                    is_own = not outside[operand] and number in computed
+                given = block.values[operand]
+                if instruction.opcode == "get-tuple-element" and not isinstance(given, int):
+                    given = value  # of what it takes an element of, it reads no other one
+                for number in (given,) if isinstance(given, int) else flatten(given):
+                    is_own = not outside[operand]
                     for viewed in _viewed(number, views):
                         is_own = is_own and viewed in computed
                         for reader in own:
