@@ -30,6 +30,10 @@ class FusionBody:
     def __contains__(self, instruction: MutableInstruction) -> bool:
         return instruction in self._single or instruction.parent in self._fusions
 
+    def holds(self, *opcodes: str) -> bool:
+        """Whether there is an instruction of one of ``opcodes`` in it."""
+        return any(part.holds(*opcodes) for part in self.parts)
+
     def instructions(self) -> Iterator[MutableInstruction]:
         """All that compute something, in no order to rely on.
 
@@ -70,18 +74,9 @@ class FusionBody:
         if len(self.parts) == 1:
             return list(consumer.operands)
         producer = self.parts[0]
-        found = [each for each in consumer.operands if _through_element(each) is not producer]
-        known = set(found)
-        skipped = {
-            producer.operands[root.parameter_number]
-            for root in part_roots(producer)
-            if root.opcode == "parameter" and len(root.users) <= 1
-        }
-        for operand in producer.operands:
-            if operand not in skipped and operand not in known:
-                known.add(operand)
-                found.append(operand)
-        return found
+        taken = set(elements_of(producer))
+        kept = [each for each in consumer.operands if each not in taken]
+        return kept + added_parameters(producer, consumer)
 
     def operands(self, instruction: MutableInstruction) -> list[MutableInstruction]:
         """Source: HloInstructionAdaptor::GetOperands."""
@@ -173,5 +168,24 @@ def part_roots(part: MutableInstruction) -> list[MutableInstruction]:
     return roots
 
 
-def _through_element(operand: MutableInstruction) -> MutableInstruction:
-    return operand.operands[0] if operand.opcode == "get-tuple-element" else operand
+def elements_of(producer: MutableInstruction) -> list[MutableInstruction]:
+    """What a consumer reads of it: itself, or its elements where it is a tuple."""
+    if not producer.shape.is_tuple:
+        return [producer]
+    return [producer, *(user for user in producer.users if user.opcode == "get-tuple-element")]
+
+
+def added_parameters(
+    producer: MutableInstruction, consumer: MutableInstruction
+) -> list[MutableInstruction]:
+    """What the consumer reads only once ``producer`` is in it, but for what that passes on."""
+    skipped = {
+        producer.operands[root.parameter_number]
+        for root in part_roots(producer)
+        if root.opcode == "parameter" and len(root.users) <= 1
+    }
+    return [
+        operand
+        for operand in dict.fromkeys(producer.operands)
+        if operand not in skipped and consumer not in operand.users
+    ]

@@ -67,16 +67,19 @@ class EmitterKind(Enum):
 @dataclass(frozen=True, slots=True, eq=False)
 class Emission:
     """How a body would be emitted. ``heroes`` are, for each root, the instruction that decides how
-    it is computed; ``input_bits`` and ``output_bits`` those of the narrowest element read and
-    written."""
+    it is computed; ``output_bits`` those of the narrowest element written."""
 
     body: FusionBody
     kind: EmitterKind
     roots: tuple[MutableInstruction, ...]
     heroes: tuple[MutableInstruction, ...]
     transpose: TiledTranspose | None
-    input_bits: int
     output_bits: int
+
+    @property
+    def input_bits(self) -> int:
+        """Those of the narrowest element read."""
+        return _narrowest(self.body.parameters())
 
 
 def is_generic_triton(instruction: MutableInstruction) -> bool:
@@ -107,7 +110,7 @@ def find_hero(body: FusionBody, root: MutableInstruction, emitters: Emitters) ->
     is none. Source: xla/service/gpu/ir_emission_utils.cc, FindNonTrivialHero."""
     if emitters is Emitters.V2023:
         return climb(root)
-    if not any(part.holds("concatenate", "reduce", "transpose") for part in body.parts):
+    if not body.holds("concatenate", "reduce", "transpose"):
         return root
     hero = root
     while is_intermediate(hero, 1):
@@ -160,9 +163,10 @@ def emission_of(body: FusionBody, device: Device, emitters: Emitters) -> Emissio
     roots = body.roots
     heroes = [find_hero(body, root, emitters) for root in roots]
     transpose = _common_transpose(roots, heroes, emitters)
-    bits = _narrowest(body.parameters()), _narrowest(roots)
+    output_bits = _narrowest(roots)
     if emitters.is_older:
-        kind = _kind_in_0_4(body, roots, heroes, transpose, device, min(bits))
+        bits = min(_narrowest(body.parameters()), output_bits)
+        kind = _kind_in_0_4(body, roots, heroes, transpose, device, bits)
     else:
         kind = _kind(body, roots, heroes, transpose, device)
     if kind is EmitterKind.LOOP:
@@ -173,7 +177,7 @@ def emission_of(body: FusionBody, device: Device, emitters: Emitters) -> Emissio
         tuple(roots),
         tuple(heroes),
         transpose,
-        *bits,
+        output_bits,
     )
 
 

@@ -81,7 +81,7 @@ class MutableInstruction:
     ``attributes_text`` is what stands behind the operands, verbatim; ``inside`` the literal of a
     constant or the number of a parameter. A fusion made by a replay has a ``fusion_kind`` of its
     own, and ``backend_kind`` where it belongs to a library. ``places`` are the slots of its
-    operands as ``replace_operand`` last saw them, where they are many. ``origin`` is the name that
+    operands as ``slots_of`` last saw them, where they are many. ``origin`` is the name that
     it, or what it is a clone of, had at the beginning; empty where a replay made it.
     """
 
@@ -458,7 +458,7 @@ def replace_operand(
     user: MutableInstruction, old: MutableInstruction, new: MutableInstruction
 ) -> None:
     """``user`` reads ``new`` in every slot in which it read ``old``."""
-    slots = _slots_of(user, old)
+    slots = slots_of(user, old)
     for slot in slots:
         user.operands[slot] = new
         old.users.drop(user)
@@ -468,10 +468,11 @@ def replace_operand(
         user.places[new] = sorted((*slots, *user.places.get(new, ())))
 
 
-def _slots_of(user: MutableInstruction, operand: MutableInstruction) -> list[int]:
-    """The slots in which ``user`` reads ``operand``.
+def slots_of(user: MutableInstruction, operand: MutableInstruction) -> list[int]:
+    """The slots in which ``user`` reads ``operand``, in order.
 
-    Those of a wide tuple are remembered, so that replacing all its operands takes linear time.
+    Those of an instruction with many operands are remembered, so that to find them for each of its
+    operands takes linear time.
     """
     operands = user.operands
     if len(operands) <= _FEW:

@@ -12,8 +12,8 @@ from fusionscope.hlo.attributes import read_slice
 from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.hlo.shape import Shape
 
-_ELEMENTWISE = UNARY | BINARY | {"clamp", "select"}
-_ALWAYS_ELEMENTWISE = frozenset({"constant", "rng"})
+_ELEMENTWISE = UNARY | BINARY | {"clamp", "constant", "rng", "select"}
+_SOME_ELEMENTWISE = frozenset({"bitcast-convert", "fusion", "map"})
 
 _NEVER_FUSIBLE = frozenset({"call", "conditional", "domain", "parameter", "while"})
 _ALWAYS_FUSIBLE = frozenset({"fusion", "map", "reduce", "reduce-window"})
@@ -78,9 +78,14 @@ def is_elementwise(instruction: MutableInstruction) -> bool:
     while pending:
         current = pending.pop()
         if current.opcode == "fusion":
-            pending.extend(
-                each for each in current.fused.instructions if each.opcode != "parameter"
-            )
+            fused = current.fused
+            opcodes = {opcode for opcode, count in fused.opcodes.items() if count}
+            if not opcodes <= _ELEMENTWISE | _SOME_ELEMENTWISE | {"parameter"}:
+                return False
+            if opcodes & _SOME_ELEMENTWISE:
+                pending.extend(
+                    each for each in fused.instructions if each.opcode in _SOME_ELEMENTWISE
+                )
         elif not _is_one_elementwise(current):
             return False
     return True
@@ -93,7 +98,7 @@ def _is_one_elementwise(instruction: MutableInstruction) -> bool:
     if opcode == "map":
         dimensions = instruction.attribute("dimensions")
         return not dimensions or dimensions == tuple(range(instruction.shape.rank))
-    return opcode in _ELEMENTWISE or opcode in _ALWAYS_ELEMENTWISE
+    return opcode in _ELEMENTWISE
 
 
 class Use(IntEnum):

@@ -29,6 +29,7 @@ _UNROLL = 4
 _BLACKWELL_UNROLL = 8  # at least
 _MOST_CONCATENATED = 10  # operands with which a concatenate is unrolled
 _LARGEST_WINDOW = 8  # elements of a window with which a reduce-window is unrolled
+_MAY_BE_SLOWER = ("concatenate", "dot", "reduce", "reduce-window", "sort")  # unrolled
 _TILE = 32
 _THREADS_PER_BLOCK = 256  # aimed at by row reductions
 _ELEMENTS_PER_THREAD = 16
@@ -117,8 +118,9 @@ def _unroll(emission: Emission, shape: Shape, device: Device, max_unroll: int) -
     """Elements per thread. Source: xla/service/gpu/gpu_fusible.cc, ComputeLoopFusionConfig."""
     elements = shape.element_count
     unroll = 1
-    if elements >= device.threads_per_core_limit * device.core_count and not any(
-        _gets_slower_unrolled(each) for each in emission.body.instructions()
+    body = emission.body
+    if elements >= device.threads_per_core_limit * device.core_count and not (
+        body.holds(*_MAY_BE_SLOWER) and any(map(_gets_slower_unrolled, body.instructions()))
     ):
         unroll = math.gcd(elements, _max_unroll(emission, device, max_unroll))
     return max(unroll, ceil_of(8, emission.output_bits))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fusionscope.dump.device import Device
-from fusionscope.gpu.body import FusionBody, part_roots
+from fusionscope.gpu.body import FusionBody, added_parameters, elements_of, part_roots
 from fusionscope.gpu.cost.analysis import CostAnalysis, shape_bytes
 from fusionscope.gpu.cost.coalescing import spoils_coalescing
 from fusionscope.gpu.cost.cycles import architecture_of
@@ -48,7 +48,7 @@ from fusionscope.gpu.tiling.kernel import Tiling
 from fusionscope.gpu.triton import Triton
 from fusionscope.gpu.version import Emitters
 from fusionscope.graph.layouts import sizes
-from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.mutable import MutableInstruction, slots_of
 from fusionscope.graph.properties import is_elementwise
 
 _OPAQUE_BITS = 32  # what the compiler takes for an element of a tuple or token
@@ -120,7 +120,8 @@ class CostModel:
         self._emissions: dict[tuple[MutableInstruction, ...], Emission] = {}
         self._emissions_with: dict[MutableInstruction, set[tuple[MutableInstruction, ...]]] = {}
         self._spoiling: dict[MutableInstruction, bool] = {}
-        self._reads: dict[tuple[int, int, int, int], Duration] = {}
+        self._own_reads: dict[MutableInstruction, dict[tuple[int, bool], tuple[int, Duration]]] = {}
+        self._read_times: dict[tuple[int, int, int, int], Duration] = {}
 
     def emission(self, *parts: MutableInstruction) -> Emission:
         """How an instruction, or a producer and a consumer together, would be emitted."""
@@ -151,6 +152,7 @@ class CostModel:
         """``instruction`` is another than before: what it is made of is looked at anew."""
         self.costs.forget(instruction)
         self._spoiling.pop(instruction, None)
+        self._own_reads.pop(instruction, None)
         for parts in self._emissions_with.pop(instruction, ()):
             self._emissions.pop(parts, None)
 
@@ -221,13 +223,7 @@ class CostModel:
         emission = self.emission(instruction)
         launch = self.launch(emission)
         coalesced = self._is_coalesced(emission, instruction)
-        slots = _slots(instruction)
-        read: Duration = 0
-        bytes_read = 0
-        for operand in instruction.operands:
-            total = saturated(costs.operand_bytes[slots[operand]])
-            bytes_read += total
-            read += self._read(operand, total, launch, coalesced=coalesced)
+        bytes_read, read = self._reads(instruction, launch, coalesced=coalesced)
         written = saturated(costs.output_bytes)
         write = write_time(self.device, written)
         return self._run_time(saturated(costs.flops), bytes_read, written, read, write, launch)
@@ -261,9 +257,8 @@ class CostModel:
             return _ENDLESS
         costs = self.costs.of(consumer)
         used = 0.0
-        for slot, operand in enumerate(consumer.operands):
-            if operand is producer:
-                used = f32(used + costs.utilization[slot])
+        for slot in slots_of(consumer, producer):
+            used = f32(used + costs.utilization[slot])
         flops = to_int64(
             add_product(
                 f32(second.flops), f32(first.flops), used, rounds_product=self._rounds_products
@@ -272,13 +267,7 @@ class CostModel:
         emission = self.emission(producer, consumer)
         launch = self.launch(emission)
         coalesced = self._is_coalesced(emission, producer, consumer)
-        shared = SharedReads(self.costs, producer, consumer)
-        read: Duration = 0
-        bytes_read = 0
-        for operand in emission.body.parameters():
-            total = shared.bytes_of(operand)
-            bytes_read += total
-            read += self._read(operand, total, launch, coalesced=coalesced)
+        bytes_read, read = self._pair_reads(producer, consumer, launch, coalesced=coalesced)
         written, write = second.bytes_written, second.write
         if writes_producer:
             written += first.bytes_written
@@ -318,17 +307,64 @@ class CostModel:
         total = combine(compute, read + write, self._emitters)
         return RunTime(flops, bytes_read, written, read, write, compute, total, launch)
 
+    def _reads(
+        self, instruction: MutableInstruction, launch: Launch, *, coalesced: bool
+    ) -> tuple[int, Duration]:
+        """Bytes of all that ``instruction`` reads in a kernel launched so, and their time."""
+        known = self._own_reads.setdefault(instruction, {})
+        key = (launch.blocks, coalesced)
+        if key not in known:
+            sizes, slots = self.costs.of(instruction).operand_bytes, _slots(instruction)
+            bytes_read = 0
+            read: Duration = 0
+            for operand in instruction.operands:
+                total = saturated(sizes[slots[operand]])
+                bytes_read += total
+                read += self._read(operand, total, launch, coalesced=coalesced)
+            known[key] = bytes_read, read
+        return known[key]
+
+    def _pair_reads(
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        launch: Launch,
+        *,
+        coalesced: bool,
+    ) -> tuple[int, Duration]:
+        """The same of the two as one kernel: those of the consumer, but for what the producer
+        changes. Times are whole ticks, so the order in which they are added does not show.
+        """
+        bytes_read, read = self._reads(consumer, launch, coalesced=coalesced)
+        shared = SharedReads(self.costs, producer, consumer)
+
+        def count(operand: MutableInstruction, total: int, times: int) -> None:
+            nonlocal bytes_read, read
+            bytes_read += times * total
+            read += times * self._read(operand, total, launch, coalesced=coalesced)
+
+        for operand in elements_of(producer):
+            if times := operand.users.slots(consumer):
+                count(operand, shared.bytes_by_consumer(operand), -times)
+        for operand in dict.fromkeys(producer.operands):
+            if times := operand.users.slots(consumer):
+                count(operand, shared.bytes_by_consumer(operand), -times)
+                count(operand, shared.bytes_of(operand), times)
+        for operand in added_parameters(producer, consumer):
+            count(operand, shared.bytes_of(operand), 1)
+        return bytes_read, read
+
     def _read(
         self, operand: MutableInstruction, total: int, launch: Launch, *, coalesced: bool
     ) -> Duration:
         size = shape_bytes(operand.shape)
         bits = operand.shape.bits if operand.shape.is_array else _OPAQUE_BITS
         key = (min(size, total), total, launch.blocks, 0 if coalesced else bits)
-        found = self._reads.get(key)
+        found = self._read_times.get(key)
         if found is None:  # a module reads few sizes in few ways
             utilization = coalescing_utilization(self.device, bits, coalesced=coalesced)
             found = read_time(self.device, launch.blocks, key[0], total, utilization)
-            self._reads[key] = found
+            self._read_times[key] = found
         return found
 
     def _is_coalesced(self, emission: Emission, *parts: MutableInstruction) -> bool:
@@ -354,6 +390,11 @@ def _slots(instruction: MutableInstruction) -> dict[MutableInstruction, int]:
     return slots
 
 
+def _first_slot(instruction: MutableInstruction, operand: MutableInstruction) -> int | None:
+    """The first slot in which it reads ``operand``, None where it does not."""
+    return slots_of(instruction, operand)[0] if instruction in operand.users else None
+
+
 class SharedReads:
     """What a producer and its consumer read together (GetSharedOperandBytesAccessed)."""
 
@@ -362,31 +403,33 @@ class SharedReads:
     ) -> None:
         self._costs = costs
         self._producer, self._consumer = producer, consumer
-        self._by_producer, self._by_consumer = _slots(producer), _slots(consumer)
         self._own, self._other = costs.of(producer), costs.of(consumer)
         # The slots of the consumer that count: of several results only their elements do, and no
         # producer of these is fused, as their elements are not.
-        self._places = [] if producer.is_multi_output else [self._by_consumer[producer]]
+        self._places = [] if producer.is_multi_output else slots_of(consumer, producer)[:1]
         self.used = 0.0  # how often the consumer reads each element of the producer
         for place in self._places:
             self.used = f32(self.used + self._other.utilization[place])
         self._is_elementwise = is_elementwise(producer)
 
     def bytes_of(self, operand: MutableInstruction) -> int:
-        slot, place = self._by_producer.get(operand), self._by_consumer.get(operand)
+        slot = _first_slot(self._producer, operand)
         by_producer = common = 0
         if slot is not None:
             own = saturated(self._own.operand_bytes[slot])
             by_producer = round_to_int64(f32(f32(own) * self.used))
-            if place is not None:
-                share = self._common_utilization(slot, place)
-                common = round_to_int64(f32(f32(shape_bytes(operand.shape)) * share))
-        by_consumer = saturated(self._other.operand_bytes[place]) if place is not None else 0
-        return wrap_int64(by_producer + by_consumer - common)
+            share = self.common_utilization(slot)
+            common = round_to_int64(f32(f32(shape_bytes(operand.shape)) * share))
+        return wrap_int64(by_producer + self.bytes_by_consumer(operand) - common)
+
+    def bytes_by_consumer(self, operand: MutableInstruction) -> int:
+        """What the consumer reads of it on its own."""
+        slot = _first_slot(self._consumer, operand)
+        return 0 if slot is None else saturated(self._other.operand_bytes[slot])
 
     def common_utilization(self, slot: int) -> float:
         """How much of what the producer reads in ``slot`` the consumer reads at once with it."""
-        place = self._by_consumer.get(self._producer.operands[slot])
+        place = _first_slot(self._consumer, self._producer.operands[slot])
         return 0.0 if place is None else self._common_utilization(slot, place)
 
     def _common_utilization(self, slot: int, place: int) -> float:

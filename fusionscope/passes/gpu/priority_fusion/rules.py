@@ -18,7 +18,7 @@ from fusionscope.gpu.cost.duration import (
 from fusionscope.gpu.cost.model import PairCost
 from fusionscope.gpu.emitters import EmitterKind, is_generic_triton
 from fusionscope.gpu.state import GpuState, is_scatter
-from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.mutable import MutableInstruction, slots_of
 from fusionscope.hlo.shape import Shape
 from fusionscope.passes.inplace import IN_PLACE_RULES
 from fusionscope.passes.pair_rules import ONE_CONSUMER
@@ -414,7 +414,7 @@ def merged_size(producer: MutableInstruction, consumer: MutableInstruction, stat
     """Instructions that would be emitted for the two as one kernel."""
     costs, repeated = state.model.costs, 1
     if consumer.opcode == "fusion":
-        parameter = consumer.fused.parameters[consumer.operands.index(producer)]
+        parameter = consumer.fused.parameters[slots_of(consumer, producer)[0]]
         repeated = int(costs.of_fusion(consumer).emitted[parameter])
     return int(costs.of(producer).ir_size * repeated + costs.of(consumer).ir_size)
 

@@ -22,6 +22,7 @@ from fusionscope.graph.mutable import (
     MutableInstruction,
     MutableModule,
     reorder_users,
+    slots_of,
 )
 from fusionscope.graph.properties import is_fusible
 from fusionscope.passes.gpu.priority_fusion.rules import (
@@ -126,7 +127,7 @@ class GpuJudge:
 
 
 def _pair(producer: MutableInstruction, consumer: MutableInstruction) -> FusionPair:
-    return FusionPair(producer, consumer, consumer.operands.index(producer))
+    return FusionPair(producer, consumer, slots_of(consumer, producer)[0])
 
 
 def fusible_computations(graph: MutableModule) -> list[MutableComputation]:
