@@ -70,14 +70,12 @@ AnyRule = TypeVar("AnyRule", bound=Rule)
 class RuleBook(Generic[AnyRule]):
     """The rules of one pass in the compiler's order.
 
-    ``pass_name`` is the pass as files name it, ``versions`` are those of jaxlib that it was held
-    against.
+    ``pass_name`` is the pass as files name it.
     """
 
     name: str
     pass_name: str
     backend: str
-    versions: tuple[str, ...]
     rules: tuple[AnyRule, ...]
 
     def find(self, id: str) -> AnyRule | None:
@@ -108,8 +106,8 @@ class RuleBook(Generic[AnyRule]):
         """``rules`` are asked before all others."""
         return replace(self, rules=rules + self.rules)
 
-    def renamed(self, name: str, versions: tuple[str, ...]) -> RuleBook[AnyRule]:
-        return replace(self, name=name, versions=versions)
+    def renamed(self, name: str) -> RuleBook[AnyRule]:
+        return replace(self, name=name)
 
     def without(self, id: str) -> RuleBook[AnyRule]:
         return replace(self, rules=tuple(rule for rule in self.rules if rule.id != id))

@@ -10,7 +10,7 @@ from fusionscope.passes.cpu.fusion_wrapper.rules import CPU_WRAPPER
 from fusionscope.passes.cpu.multi_output_fusion.rules import MultiOutputLegal
 from fusionscope.passes.rule import Rule
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.versions.books import BOOKS, RULES
+from fusionscope.versions.books import RULES, books_at_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +55,18 @@ def find_rule(id: str) -> RulePage:
 
 
 def _page(rule: Rule) -> RulePage:
-    books = [book for books in BOOKS.values() for book in books if book.find(rule.id)]
-    versions = sorted({version for book in books for version in book.versions}, key=_numbers)
+    books = list(books_at_work(rule.id))
     older: dict[str, dict[str, int]] = {}
-    for book in books:
+    for release, book in books:
         found = book.find(rule.id)
         if found is not None and found.thresholds != rule.thresholds:
-            older.update(dict.fromkeys(book.versions, found.thresholds))
+            older[release] = found.thresholds
+    newest = books[0][1]
     return RulePage(
         rule,
-        books[0].pass_name,
-        books[0].backend,
-        tuple(versions),
+        newest.pass_name,
+        newest.backend,
+        tuple(sorted({release for release, _ in books}, key=_numbers)),
         rule.thresholds,
         older,
         read_examples(rule.id),

@@ -7,37 +7,24 @@ from itertools import chain
 from typing import Any
 
 from fusionscope.errors import UnusableInput
-from fusionscope.passes.cpu.fusion_wrapper.rules import CPU_WRAPPER, CPU_WRAPPER_0_10
-from fusionscope.passes.cpu.instruction_fusion.rules import (
-    CPU_FUSION,
-    CPU_FUSION_0_10,
-    CPU_FUSION_0_11,
-)
-from fusionscope.passes.cpu.library_fusion.rules import YNN, YNN_0_10, YNN_0_11
+from fusionscope.passes.cpu.fusion_wrapper.rules import CPU_WRAPPER
+from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
+from fusionscope.passes.cpu.library_fusion.rules import YNN
 from fusionscope.passes.cpu.multi_output_fusion.rules import CPU_MULTI_OUTPUT
 from fusionscope.passes.gpu.block_level.rules import GPU_BLOCK_LEVEL
 from fusionscope.passes.gpu.copy_fusion.rules import GPU_COPY_FUSION
 from fusionscope.passes.gpu.fusion_wrapper.rules import GPU_WRAPPER
-from fusionscope.passes.gpu.gemm_fusion.rules_v1 import GPU_GEMM_V1, GPU_GEMM_V1_0_10
+from fusionscope.passes.gpu.gemm_fusion.rules_v1 import GPU_GEMM_V1
 from fusionscope.passes.gpu.gemm_fusion.rules_v2 import GPU_GEMM_V2
 from fusionscope.passes.gpu.multi_output_fusion.rules import GPU_MULTI_OUTPUT
 from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.passes.gpu.softmax_fusion.rules import GPU_SOFTMAX
 from fusionscope.passes.gpu.sort_iota_fusion.rules import GPU_SORTING
 from fusionscope.passes.gpu.variadic_op_splitter.rules import GPU_SPLITTER
-from fusionscope.passes.gpu_before_priority_fusion.early import (
-    EARLY_FUSION_MERGER,
-    EARLY_GPU_DUPLICATION,
-    EARLY_GPU_FUSION,
-    EARLY_HORIZONTAL_INPUT,
-    EARLY_HORIZONTAL_LOOP,
-    EARLY_MULTI_OUTPUT,
-)
 from fusionscope.passes.gpu_before_priority_fusion.fusion_merger.rules import LEGACY_FUSION_MERGER
 from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
     LEGACY_HORIZONTAL_INPUT,
     LEGACY_HORIZONTAL_LOOP,
-    LEGACY_HORIZONTAL_LOOP_0_4_34,
 )
 from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import (
     LEGACY_GPU_DUPLICATION,
@@ -47,6 +34,30 @@ from fusionscope.passes.gpu_before_priority_fusion.multi_output_fusion.rules imp
     LEGACY_MULTI_OUTPUT,
 )
 from fusionscope.passes.rule import Rule, RuleBook
+from fusionscope.versions import (
+    jaxlib_0_4_34,
+    jaxlib_0_4_35,
+    jaxlib_0_10,
+    jaxlib_0_11,
+    jaxlib_0_12,
+    xla_2023,
+)
+from fusionscope.versions.jaxlib_0_4_34 import HORIZONTAL_LOOP_0_4_34
+from fusionscope.versions.jaxlib_0_10 import (
+    CPU_FUSION_0_10,
+    CPU_WRAPPER_0_10,
+    GPU_GEMM_V1_0_10,
+    YNN_0_10,
+)
+from fusionscope.versions.jaxlib_0_11 import CPU_FUSION_0_11, YNN_0_11
+from fusionscope.versions.xla_2023.rules import (
+    FUSION_MERGER_2023,
+    GPU_DUPLICATION_2023,
+    GPU_FUSION_2023,
+    HORIZONTAL_INPUT_2023,
+    HORIZONTAL_LOOP_2023,
+    MULTI_OUTPUT_2023,
+)
 
 Books = tuple[RuleBook[Any], ...]
 
@@ -65,17 +76,29 @@ _BEFORE_PRIORITIES: Books = (
     GPU_SPLITTER, LEGACY_GPU_FUSION, LEGACY_GPU_DUPLICATION, LEGACY_FUSION_MERGER,
     LEGACY_MULTI_OUTPUT,
 )  # fmt: skip
-_EARLY_2023: Books = (
-    GPU_SPLITTER, EARLY_GPU_FUSION, EARLY_GPU_DUPLICATION, EARLY_FUSION_MERGER, EARLY_MULTI_OUTPUT,
-    EARLY_HORIZONTAL_LOOP, EARLY_HORIZONTAL_INPUT,
+_OF_2023: Books = (
+    GPU_SPLITTER, GPU_FUSION_2023, GPU_DUPLICATION_2023, FUSION_MERGER_2023, MULTI_OUTPUT_2023,
+    HORIZONTAL_LOOP_2023, HORIZONTAL_INPUT_2023,
 )  # fmt: skip
 GPU_BOOKS: dict[str, Books] = {
     "gpu-0.12": (GPU_GEMM_V2, *_ON_EVERY_GPU),
     "gpu-0.11": (GPU_GEMM_V1, *_ON_EVERY_GPU),
     "gpu-0.10": (GPU_GEMM_V1_0_10, *_ON_EVERY_GPU),
     "gpu-0.4.35": (*_BEFORE_PRIORITIES, LEGACY_HORIZONTAL_LOOP, LEGACY_HORIZONTAL_INPUT),
-    "gpu-0.4.34": (*_BEFORE_PRIORITIES, LEGACY_HORIZONTAL_LOOP_0_4_34, LEGACY_HORIZONTAL_INPUT),
-    "gpu-2023": _EARLY_2023,
+    "gpu-0.4.34": (*_BEFORE_PRIORITIES, HORIZONTAL_LOOP_0_4_34, LEGACY_HORIZONTAL_INPUT),
+    "gpu-2023": _OF_2023,
+}
+# The release of jaxlib that each was held against.
+RELEASES = {
+    "cpu-0.12": jaxlib_0_12.RELEASE,
+    "cpu-0.11": jaxlib_0_11.RELEASE,
+    "cpu-0.10": jaxlib_0_10.RELEASE,
+    "gpu-0.12": jaxlib_0_12.RELEASE,
+    "gpu-0.11": jaxlib_0_11.RELEASE,
+    "gpu-0.10": jaxlib_0_10.RELEASE,
+    "gpu-0.4.35": jaxlib_0_4_35.RELEASE,
+    "gpu-0.4.34": jaxlib_0_4_34.RELEASE,
+    "gpu-2023": xla_2023.RELEASE,
 }
 BEFORE_PRIORITY_FUSION = frozenset({"gpu-0.4.35", "gpu-0.4.34", "gpu-2023"})
 BOOKS: dict[str, Books] = {**CPU_BOOKS, **GPU_BOOKS}
@@ -95,6 +118,17 @@ def find_book(books: Books, pass_name: str, backend: str) -> RuleBook[Any]:
             return book
     names = " and ".join(sorted({book.backend for book in books}))
     raise UnusableInput(f"the rules to go by are those of {names}, which has no pass {pass_name}")
+
+
+def books_at_work(id: str) -> Iterator[tuple[str, RuleBook[Any]]]:
+    """Those with the rule of this ``id``, each with the release in whose dumps they were at work,
+    the newest first."""
+    for name, books in BOOKS.items():
+        for book in books:
+            # No dump from before priority fusion has a concatenate of so many arrays.
+            is_idle = book is GPU_SPLITTER and name in BEFORE_PRIORITY_FUSION
+            if book.find(id) is not None and not is_idle:
+                yield RELEASES[name], book
 
 
 def _each_once() -> Iterator[Rule]:

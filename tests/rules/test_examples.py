@@ -3,12 +3,10 @@
 import pytest
 from cpu_examples import EXAMPLES, check, deciders
 
-from fusionscope.passes.cpu.instruction_fusion.rules import (
-    CPU_FUSION,
-    CPU_FUSION_0_10,
-    CPU_FUSION_0_11,
-)
+from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
 from fusionscope.rules.examples import Example, read_examples
+from fusionscope.versions.jaxlib_0_10 import CPU_FUSION_0_10
+from fusionscope.versions.jaxlib_0_11 import CPU_FUSION_0_11
 
 # On a CPU other rules decide before it.
 NEVER_ASKED = {"inplace-multi-nonelementwise"}

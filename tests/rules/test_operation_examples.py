@@ -4,8 +4,10 @@ import pytest
 from operation_examples import BOOKS, EXAMPLES, Book, check, library_fusions
 
 from fusionscope.hlo import parse
-from fusionscope.passes.cpu.library_fusion.rules import YNN, YNN_0_10, YNN_0_11
+from fusionscope.passes.cpu.library_fusion.rules import YNN
 from fusionscope.rules.examples import Example, read_examples
+from fusionscope.versions.jaxlib_0_10 import YNN_0_10
+from fusionscope.versions.jaxlib_0_11 import YNN_0_11
 from fusionscope.versions.passes import Settings, replay
 
 NAMES = [f"{id}: {example.why}" for _, id, example in EXAMPLES]

@@ -34,10 +34,12 @@ from fusionscope.passes import pair_rules as base
 from fusionscope.passes.cpu.instruction_fusion import expense
 from fusionscope.passes.cpu.instruction_fusion import rules as fusion
 from fusionscope.passes.cpu.instruction_fusion import run as replay
-from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION, CPU_FUSION_0_11
+from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
 from fusionscope.passes.inplace import InPlaceRule
 from fusionscope.passes.pair_rules import PairRule
 from fusionscope.rules.examples import read_examples
+from fusionscope.versions import jaxlib_0_11
+from fusionscope.versions.jaxlib_0_11 import CPU_FUSION_0_11
 
 Mutant = tuple[str, Book, AbstractContextManager[Any]]
 
@@ -201,6 +203,7 @@ FUNCTIONS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (base, ()),
     (inplace, ()),
     (fusion, ()),
+    (jaxlib_0_11, ("is_long",)),
     (expense, ()),
     (common_expense, ()),
     (indexing, ()),

@@ -20,11 +20,6 @@ _WRAPPED = (UNARY | BINARY) - {"copy", "logistic", "stochastic-convert"} | froze
 )
 
 
-_WRAPPED_0_10 = _WRAPPED - frozenset(
-    "acos acosh asin asinh atanh cosh dynamic-update-slice sinh transpose".split()
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Wrap(OperationRule):
     id: ClassVar = "cpu-wrap"
@@ -117,11 +112,5 @@ CPU_WRAPPER: RuleBook[OperationRule] = RuleBook(
     "cpu-wrapper",
     "fusion-wrapper",
     "cpu",
-    ("0.11.2", "0.12.0.1"),
     (Wrap(), WrapCopy(), WrapConvolution(), NoWrap()),
-)
-CPU_WRAPPER_0_10 = (
-    CPU_WRAPPER.renamed("cpu-wrapper-0.10", ("0.10.2",))
-    .with_rule(Wrap(_WRAPPED_0_10))
-    .without(WrapConvolution.id)
 )

@@ -197,7 +197,7 @@ class LoopFusibleProducer(PairRule):
 
 
 @dataclass(frozen=True, slots=True)
-class _Concatenate(PairRule):
+class Concatenate(PairRule):
     id: ClassVar = "cpu-concat"
     title: ClassVar = "concatenate of many operands or along last dimension"
     what: ClassVar = (
@@ -235,7 +235,7 @@ class _Concatenate(PairRule):
 
 
 @dataclass(frozen=True, slots=True)
-class Concatenate(_Concatenate):
+class ConcatenateInBytes(Concatenate):
     min_extent_bytes: int = 64
     min_bytes: int = 2048
 
@@ -244,16 +244,6 @@ class Concatenate(_Concatenate):
             extent * concatenate.shape.bits // 8 >= self.min_extent_bytes
             and concatenate.shape.byte_size >= self.min_bytes
         )
-
-
-@dataclass(frozen=True, slots=True)
-class OlderConcatenate(_Concatenate):
-    """Before jaxlib 0.12."""
-
-    min_extent: int = 128
-
-    def is_long(self, concatenate: MutableInstruction, extent: int) -> bool:
-        return extent >= self.min_extent
 
 
 def _minor_extent(concatenate: MutableInstruction) -> int | None:
@@ -439,7 +429,6 @@ CPU_FUSION: RuleBook[PairRule | InPlaceRule] = RuleBook(
     "cpu-fusion",
     "fusion",
     "cpu",
-    ("0.12.0.1",),
     (
         Eligible(),
         GloballyUnfusible(),
@@ -449,7 +438,7 @@ CPU_FUSION: RuleBook[PairRule | InPlaceRule] = RuleBook(
         OutputFuseDot(),
         DotAddBail(),
         LoopFusibleProducer(),
-        Concatenate(),
+        ConcatenateInBytes(),
         ExpensiveReuse(),
         Root(),
         ExpensiveDuplicate(),
@@ -463,8 +452,4 @@ CPU_FUSION: RuleBook[PairRule | InPlaceRule] = RuleBook(
         IntoLoopOperation(),
         NoCase(),
     ),
-)
-CPU_FUSION_0_11 = CPU_FUSION.renamed("cpu-fusion-0.11", ("0.11.2",)).with_rule(OlderConcatenate())
-CPU_FUSION_0_10 = CPU_FUSION_0_11.renamed("cpu-fusion-0.10", ("0.10.2",)).without(
-    SoftmaxCoupling.id
 )

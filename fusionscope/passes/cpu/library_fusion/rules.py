@@ -19,14 +19,12 @@ from fusionscope.passes.rule import Decision, Rule, RuleBook
 _SUPPORT = "xla/backends/cpu/ynn_support.cc"
 _TYPES = frozenset("s4 u4 s8 u8 bf16 f16 f32 f64 s32".split())
 _ELEMENTWISE_TYPES = frozenset("f64 f32 bf16 s8 u8".split())
-_UNARY_0_10 = frozenset(
-    """abs ceil convert erf exponential exponential-minus-one floor log log-plus-one logistic negate
-    round-nearest-even rsqrt sign sqrt tanh""".split()
+_UNARY = frozenset(
+    """abs ceil convert cosine erf exponential exponential-minus-one floor log log-plus-one logistic
+    negate round-nearest-even rsqrt sign sine sqrt tan tanh""".split()
 )
-_UNARY = _UNARY_0_10 | {"cosine", "sine", "tan"}
 _BINARY = frozenset("add divide maximum minimum multiply power subtract".split())
-_DATA_MOVES_0_11 = frozenset("bitcast broadcast constant iota pad reshape transpose".split())
-_DATA_MOVES = _DATA_MOVES_0_11 | {"copy"}
+_DATA_MOVES = frozenset("bitcast broadcast constant copy iota pad reshape transpose".split())
 _REDUCTIONS = frozenset({"reduce", "reduce-window"})
 _LAYOUT_MATTERS = _DATA_MOVES - {"constant"} | _REDUCTIONS | {"convolution", "dot"}
 
@@ -138,15 +136,6 @@ class Layout(OperationRule):
 
 
 @dataclass(frozen=True, slots=True)
-class OlderLayout(Layout):
-    """Before jaxlib 0.12."""
-
-    def is_row_major(self, shape: Shape) -> bool:
-        order = shape.layout.minor_to_major if shape.layout else ()
-        return list(order) == sorted(order, reverse=True)
-
-
-@dataclass(frozen=True, slots=True)
 class DataMove(OperationRule):
     id: ClassVar = "ynn-datamove"
     title: ClassVar = "data movement that YNN supports"
@@ -233,7 +222,6 @@ _DOT_TYPES = frozenset(
         "u8 s8 s32",
     )
 )
-_DOT_TYPES_0_10 = _DOT_TYPES - {("bf16", "bf16", "bf16")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +402,6 @@ YNN: RuleBook[Rule] = RuleBook(
     "cpu-ynn",
     "dot-library-rewriter",
     "cpu",
-    ("0.12.0.1",),
     (
         Starters(),
         Individual(),
@@ -428,16 +415,4 @@ YNN: RuleBook[Rule] = RuleBook(
         Convolution(),
         Elementwise(),
     ),
-)
-YNN_0_11 = (
-    YNN.renamed("cpu-ynn-0.11", ("0.11.2",))
-    .without(TrailingMoves.id)
-    .with_rule(DataMove(_DATA_MOVES_0_11))
-    .with_rule(OlderLayout())
-)
-YNN_0_10 = (
-    YNN_0_11.renamed("cpu-ynn-0.10", ("0.10.2",))
-    .with_rule(Elementwise(_UNARY_0_10))
-    .with_rule(Dot(types=_DOT_TYPES_0_10))
-    .with_rule(Grow(limit=None))
 )

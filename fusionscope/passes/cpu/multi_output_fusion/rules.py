@@ -181,7 +181,6 @@ CPU_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
     "cpu-multi-output",
     "cpu_multi_output_fusion",
     "cpu",
-    ("0.10.2", "0.11.2", "0.12.0.1"),
     (
         MultiOutputWorklist(),
         MultiOutputFusible(),

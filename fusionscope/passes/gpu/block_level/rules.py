@@ -149,7 +149,6 @@ GPU_BLOCK_LEVEL: RuleBook[BlockLevelRule] = RuleBook(
     "gpu-block-level",
     "fusion-block-level-rewriter",
     "gpu",
-    ("0.10.2", "0.11.2", "0.12.0.1"),
     (
         BlockLevelDot(),
         BlockLevelOutputs(),

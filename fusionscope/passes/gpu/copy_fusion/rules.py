@@ -176,7 +176,6 @@ GPU_COPY_FUSION: RuleBook[Rule] = RuleBook(
     "gpu-copy-fusion",
     "copy_fusion",
     "gpu",
-    ("0.10.2", "0.11.2", "0.12.0.1"),
     (
         CopiedFusion(),
         CopiedElementwise(),

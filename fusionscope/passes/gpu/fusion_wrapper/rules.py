@@ -54,6 +54,5 @@ GPU_WRAPPER: RuleBook[OperationRule] = RuleBook(
     "gpu-wrapper",
     "fusion-wrapper",
     "gpu",
-    ("0.10.2", "0.11.2", "0.12.0.1"),
     (GpuWrap(), GpuNoWrap()),
 )

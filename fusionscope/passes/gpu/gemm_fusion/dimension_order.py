@@ -130,12 +130,6 @@ class Following:
 
 
 FOLLOWING = Following()
-FOLLOWING_0_10 = Following(
-    dead_ends=frozenset({"concatenate", "dynamic-slice"}),
-    slices_in_memory=False,
-    reshapes_slices=False,
-    moves_parts=True,
-)
 
 
 @dataclass(frozen=True, slots=True)

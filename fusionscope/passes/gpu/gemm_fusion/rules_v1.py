@@ -15,7 +15,6 @@ from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.passes.gpu.gemm_fusion.dimension_order import (
     FOLLOWING,
-    FOLLOWING_0_10,
     DimensionOrder,
     DotSide,
     Following,
@@ -190,24 +189,10 @@ class OrderedDimensions(AroundRule[OrderedCandidate]):
         return self.refuse(found) if isinstance(found, str) else None
 
 
-@dataclass(frozen=True, slots=True)
-class OlderInputWorth(GemmInputWorth):
-    what: ClassVar = (
-        "The operand reads more bytes than it writes, beyond the tolerance, and is not one of: an "
-        "operation on two operands one of which is a broadcast of a parameter or constant; with no "
-        "other user, one of parameters or constants that nothing else reads, a slice of a "
-        "parameter or constant, or a slice of what others read too."
-    )
-
-    def is_cheap(self, instruction: MutableInstruction) -> bool:
-        return True
-
-
 GPU_GEMM_V1: RuleBook[Rule] = RuleBook(
     "gpu-gemm-v1",
     PASS_NAME,
     "gpu",
-    ("0.11.2",),
     (
         GemmSize(),
         GemmSupport(),
@@ -220,9 +205,4 @@ GPU_GEMM_V1: RuleBook[Rule] = RuleBook(
         GemmOtherInputs(),
         GemmOutputWorth(),
     ),
-)
-GPU_GEMM_V1_0_10 = (
-    GPU_GEMM_V1.renamed("gpu-gemm-v1-0.10", ("0.10.2",))
-    .with_rule(OrderedDimensions(FOLLOWING_0_10))
-    .with_rule(OlderInputWorth())
 )

@@ -413,7 +413,6 @@ GPU_GEMM_V2: RuleBook[Rule] = RuleBook(
     "gpu-gemm-v2",
     PASS_NAME,
     "gpu",
-    ("0.12.0.1",),
     (
         GemmSize(),
         GemmSupport(),

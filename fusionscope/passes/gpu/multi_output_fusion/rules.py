@@ -584,7 +584,6 @@ GPU_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
     "gpu-multi-output",
     "multi_output_fusion",
     "gpu",
-    ("0.10.2", "0.11.2", "0.12.0.1"),
     (
         ScalarParent(),
         OutputRoot(),

@@ -463,7 +463,6 @@ GPU_FUSION: RuleBook[Rule] = RuleBook(
     "gpu-fusion",
     "priority-fusion",
     "gpu",
-    ("0.10.2", "0.11.2", "0.12.0.1"),
     (
         PriorityRoot(),
         PriorityFusible(),

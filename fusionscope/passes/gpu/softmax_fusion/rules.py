@@ -470,7 +470,6 @@ GPU_SOFTMAX: RuleBook[Rule] = RuleBook(
     "gpu-softmax",
     "triton-softmax-rewriter",
     "gpu",
-    ("0.10.2", "0.11.2", "0.12.0.1"),
     (
         RootBinary(),
         RootTriton(),

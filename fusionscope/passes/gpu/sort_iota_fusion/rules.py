@@ -34,6 +34,5 @@ GPU_SORTING: RuleBook[OperationRule] = RuleBook(
     "gpu-sorting",
     "sort-iota-fusion",
     "gpu",
-    ("0.10.2", "0.11.2", "0.12.0.1"),
     (SortIota(),),
 )

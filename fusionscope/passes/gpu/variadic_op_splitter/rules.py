@@ -39,6 +39,5 @@ GPU_SPLITTER: RuleBook[OperationRule] = RuleBook(
     "gpu-splitter",
     "variadic-op-splitter",
     "gpu",
-    ("0.10.2", "0.11.2", "0.12.0.1"),
     (SplitConcatenate(),),
 )

@@ -223,7 +223,6 @@ LEGACY_FUSION_MERGER: RuleBook[Rule] = RuleBook(
     "legacy-fusion-merger",
     "fusion_merger",
     "gpu",
-    ("0.4.34", "0.4.35"),
     (
         NoUsers(),
         NotLoopFusion(),

@@ -309,14 +309,6 @@ class UnrolledBatch(Batch):
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyBatch(Batch):
-    """In 0.4.34 the limits leave out the first one."""
-
-    def counts_first(self) -> bool:
-        return False
-
-
-@dataclass(frozen=True, slots=True)
 class InputCandidate(SiblingRule):
     id: ClassVar = "leg-hi-candidate"
     title: ClassVar = "no reduction that only the consumer reads"
@@ -344,7 +336,6 @@ LEGACY_HORIZONTAL_LOOP: RuleBook[Rule] = RuleBook(
     "legacy-horizontal-loop",
     "horizontal_loop_fusion",
     "gpu",
-    ("0.4.35",),
     (
         LoopCandidate(),
         OtherReaders(),
@@ -354,14 +345,12 @@ LEGACY_HORIZONTAL_LOOP: RuleBook[Rule] = RuleBook(
         UnrolledBatch(),
     ),
 )
-LEGACY_HORIZONTAL_LOOP_0_4_34 = LEGACY_HORIZONTAL_LOOP.with_rule(EarlyBatch()).renamed(
-    "legacy-horizontal-loop-0.4.34", ("0.4.34",)
-)
+
+
 LEGACY_HORIZONTAL_INPUT: RuleBook[Rule] = RuleBook(
     "legacy-horizontal-input",
     "horizontal_input_fusion",
     "gpu",
-    ("0.4.34", "0.4.35"),
     (
         InputCandidate(),
         OlderHeroes(),

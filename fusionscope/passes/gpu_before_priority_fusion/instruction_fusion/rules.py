@@ -229,9 +229,7 @@ _RULES: tuple[Rule, ...] = (
     CodeDuplication(),
 )
 
-LEGACY_GPU_FUSION: RuleBook[Rule] = RuleBook(
-    "legacy-gpu-fusion", "fusion", "gpu", ("0.4.34", "0.4.35"), _RULES
-)
+LEGACY_GPU_FUSION: RuleBook[Rule] = RuleBook("legacy-gpu-fusion", "fusion", "gpu", _RULES)
 LEGACY_GPU_DUPLICATION: RuleBook[Rule] = RuleBook(
-    "legacy-gpu-duplication", DUPLICATING, "gpu", ("0.4.34", "0.4.35"), _RULES
+    "legacy-gpu-duplication", DUPLICATING, "gpu", _RULES
 )

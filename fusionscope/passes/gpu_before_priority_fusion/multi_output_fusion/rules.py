@@ -94,7 +94,6 @@ LEGACY_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
     "legacy-multi-output",
     "multi_output_fusion",
     "gpu",
-    ("0.4.34", "0.4.35"),
     (
         ScalarParent(),
         OutputRoot(),

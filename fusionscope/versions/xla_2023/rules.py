@@ -49,7 +49,6 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
     ReductionBudget,
     SharedMemoryBudget,
 )
-from fusionscope.passes.gpu_before_priority_fusion.early_cost import early_estimate
 from fusionscope.passes.gpu_before_priority_fusion.fusible import (
     NotFusibleConsumer,
     NotLoopProducer,
@@ -98,12 +97,12 @@ from fusionscope.passes.inplace import (
 from fusionscope.passes.pair_rules import Eligible, ExpensiveDuplicate, GloballyUnfusible, Root
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair
+from fusionscope.versions.xla_2023.cost import estimate
 
-_VERSION = ("2023",)
 _MOST_BUFFERS = 64
 
 
-def _is_early_loop_producer(instruction: MutableInstruction, gpu: GpuState) -> bool:
+def _is_loop_producer(instruction: MutableInstruction, gpu: GpuState) -> bool:
     """Source: IsLoopFusibleAsProducer."""
     if not is_fusible(instruction):
         return False
@@ -111,10 +110,10 @@ def _is_early_loop_producer(instruction: MutableInstruction, gpu: GpuState) -> b
         return True
     if instruction.opcode == "reduce":
         return not (instruction.shape.is_tuple or has_reduction_emitter(instruction, gpu.device))
-    return _is_early_loop(instruction, gpu)
+    return _is_loop(instruction, gpu)
 
 
-def _is_early_loop(instruction: MutableInstruction, gpu: GpuState) -> bool:
+def _is_loop(instruction: MutableInstruction, gpu: GpuState) -> bool:
     """Source: IsUniversallyLoopFusible."""
     if instruction.opcode == "copy" and tiled_transpose(instruction, gpu.emitters):
         return False
@@ -122,12 +121,12 @@ def _is_early_loop(instruction: MutableInstruction, gpu: GpuState) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyLoopProducer(NotLoopProducer):
+class NotLoopProducer2023(NotLoopProducer):
     """A reduction with an emitter ends a kernel, and so does a tiled copy."""
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         producer = pair.producer
-        if _is_early_loop_producer(producer, state) or (
+        if _is_loop_producer(producer, state) or (
             tiled_transpose(producer, state.emitters) and climb(pair.consumer) is producer
         ):
             return None
@@ -135,21 +134,20 @@ class EarlyLoopProducer(NotLoopProducer):
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyConsumer(NotFusibleConsumer):
+class NotFusibleConsumer2023(NotFusibleConsumer):
     """A bitcast is a loop, too."""
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         consumer = pair.consumer
         if is_input_fusible(consumer, state.device, state.emitters) or (
-            is_fusible(consumer)
-            and (consumer.opcode == "reduce" or _is_early_loop(consumer, state))
+            is_fusible(consumer) and (consumer.opcode == "reduce" or _is_loop(consumer, state))
         ):
             return None
         return self.refuse(opcode=consumer.opcode)
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyShaping(MultipleShaping):
+class MultipleShaping2023(MultipleShaping):
     """The rest of the rules about updates in place: a slice, alone, of what is updated. Source:
     xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp."""
 
@@ -179,25 +177,25 @@ class EarlyShaping(MultipleShaping):
 
 
 _PAIR_RULES: tuple[Rule, ...] = (
-    EarlyLoopProducer(),
-    EarlyConsumer(),
+    NotLoopProducer2023(),
+    NotFusibleConsumer2023(),
     SeveralOutputs(),
     UnfusedConstant(),
     ExtraOperand(),
-    EarlyShaping(),
+    MultipleShaping2023(),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyMergedSlower(MergedSlower):
+class MergedSlower2023(MergedSlower):
     """By the cost model of that time."""
 
     def estimate(self, producer: MutableInstruction, state: GpuState) -> Estimate:
-        return early_estimate(state.model, producer, producer.users)
+        return estimate(state.model, producer, producer.users)
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyScalarParent(ScalarParent):
+class ScalarParent2023(ScalarParent):
     """Only a constant is not worth it."""
 
     def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
@@ -208,15 +206,15 @@ class EarlyScalarParent(ScalarParent):
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyOutputProducer(OutputProducer):
+class OutputProducer2023(OutputProducer):
     """No reduction with an emitter, nor a tiled copy."""
 
     def is_loop_fusible(self, instruction: MutableInstruction, gpu: GpuState) -> bool:
-        return _is_early_loop_producer(instruction, gpu)
+        return _is_loop_producer(instruction, gpu)
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyHeroes(Heroes):
+class Heroes2023(Heroes):
     """Reductions have to be of equal shapes, and where each begins is one of them."""
 
     what: ClassVar = (
@@ -251,7 +249,7 @@ def _reduce_alike(one: MutableInstruction, other: MutableInstruction) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyLoopShape(LoopShape):
+class LoopShape2023(LoopShape):
     """Plain loops have to be of one shape, not only over the same memory."""
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
@@ -276,12 +274,12 @@ def _loop_of(hero: MutableInstruction, state: MultiOutputState) -> tuple[Mutable
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyOutputCost(OutputCost):
+class OutputCost2023(OutputCost):
     """By the cost model of that time."""
 
     def estimate(self, pair: OutputPair, state: MultiOutputState) -> Estimate:
         model = state.gpu.model
-        return early_estimate(model, pair.producer, (pair.consumer,), writes_producer=True)
+        return estimate(model, pair.producer, (pair.consumer,), writes_producer=True)
 
 
 # Operations of a fusion below which so many of them may lie side by side.
@@ -289,7 +287,7 @@ _LARGEST_BATCHES = ((8, 32), (16, 16), (32, 8), (64, 4))
 
 
 @dataclass(frozen=True, slots=True)
-class BatchOf2023(Batch):
+class Batch2023(Batch):
     """Of longer fusions fewer lie side by side, and the first one does not count."""
 
     def take(self, candidates: Sequence[MutableInstruction], *, has_slices: bool) -> int:
@@ -326,15 +324,12 @@ _RULES: tuple[Rule, ...] = (
     ParameterBudget(_MOST_BUFFERS),
     CodeDuplication(),
 )
-EARLY_GPU_FUSION: RuleBook[Rule] = RuleBook("gpu-fusion-2023", "fusion", "gpu", _VERSION, _RULES)
-EARLY_GPU_DUPLICATION: RuleBook[Rule] = RuleBook(
-    "gpu-duplication-2023", DUPLICATING, "gpu", _VERSION, _RULES
-)
-EARLY_FUSION_MERGER: RuleBook[Rule] = RuleBook(
+GPU_FUSION_2023: RuleBook[Rule] = RuleBook("gpu-fusion-2023", "fusion", "gpu", _RULES)
+GPU_DUPLICATION_2023: RuleBook[Rule] = RuleBook("gpu-duplication-2023", DUPLICATING, "gpu", _RULES)
+FUSION_MERGER_2023: RuleBook[Rule] = RuleBook(
     "fusion-merger-2023",
     "fusion_merger",
     "gpu",
-    _VERSION,
     (
         NoUsers(),
         NotLoopFusion(),
@@ -345,51 +340,48 @@ EARLY_FUSION_MERGER: RuleBook[Rule] = RuleBook(
         ReductionBudget(),
         ParameterBudget(_MOST_BUFFERS),
         MergedCode(),
-        EarlyMergedSlower(),
+        MergedSlower2023(),
         AllMerge(),
     ),
 )
-EARLY_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
+MULTI_OUTPUT_2023: RuleBook[Rule] = RuleBook(
     "multi-output-2023",
     "multi_output_fusion",
     "gpu",
-    _VERSION,
     (
-        EarlyScalarParent(),
+        ScalarParent2023(),
         OutputRoot(),
         SiblingCandidate(),
         SiblingOrder(),
-        EarlyOutputProducer(),
+        OutputProducer2023(),
         OnlyUser(),
         Connected(),
-        EarlyHeroes(),
-        EarlyLoopShape(),
+        Heroes2023(),
+        LoopShape2023(),
         SeveralUpdates(),
         OutputCycle(),
         SharedMemoryBudget(),
         ReductionBudget(),
         OutputParameterBudget(_MOST_BUFFERS),
         OlderOutputCodeSize(),
-        EarlyOutputCost(),
+        OutputCost2023(),
         OutputChoice(),
     ),
 )
-EARLY_HORIZONTAL_LOOP: RuleBook[Rule] = RuleBook(
+HORIZONTAL_LOOP_2023: RuleBook[Rule] = RuleBook(
     "horizontal-loop-2023",
     "gpu_horizontal_loop_fusion",
     "gpu",
-    _VERSION,
-    tuple(BatchOf2023() if isinstance(each, Batch) else each for each in LEGACY_HORIZONTAL_LOOP),
+    tuple(Batch2023() if isinstance(each, Batch) else each for each in LEGACY_HORIZONTAL_LOOP),
 )
-EARLY_HORIZONTAL_INPUT: RuleBook[Rule] = RuleBook(
+HORIZONTAL_INPUT_2023: RuleBook[Rule] = RuleBook(
     "horizontal-input-2023",
     "gpu_horizontal_input_fusion",
     "gpu",
-    _VERSION,
     (
         InputCandidate(),
-        EarlyHeroes(),
-        EarlyLoopShape(),
+        Heroes2023(),
+        LoopShape2023(),
         SharedMemoryBudget(),
         ReductionBudget(),
         OutputParameterBudget(_MOST_BUFFERS),

@@ -17,7 +17,7 @@ from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import leaves
 
 
-def early_estimate(
+def estimate(
     model: CostModel,
     producer: MutableInstruction,
     consumers: Iterable[MutableInstruction],

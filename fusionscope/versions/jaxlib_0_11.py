@@ -1,0 +1,41 @@
+"""What jaxlib 0.11 does in its own way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.hlo.shape import Shape
+from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION, Concatenate
+from fusionscope.passes.cpu.library_fusion.rules import YNN, DataMove, Layout, TrailingMoves
+
+RELEASE = "0.11.2"
+"""The one against whose dumps the rules were held."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConcatenateInElements(Concatenate):
+    """It is long by the number of elements, however many bytes they take."""
+
+    min_extent: int = 128
+
+    def is_long(self, concatenate: MutableInstruction, extent: int) -> bool:
+        return extent >= self.min_extent
+
+
+@dataclass(frozen=True, slots=True)
+class StrictLayout(Layout):
+    """Dimensions of 1 have to stand in order, too."""
+
+    def is_row_major(self, shape: Shape) -> bool:
+        order = shape.layout.minor_to_major if shape.layout else ()
+        return list(order) == sorted(order, reverse=True)
+
+
+CPU_FUSION_0_11 = CPU_FUSION.renamed("cpu-fusion-0.11").with_rule(ConcatenateInElements())
+YNN_0_11 = (
+    YNN.renamed("cpu-ynn-0.11")
+    .without(TrailingMoves.id)
+    .with_rule(DataMove(DataMove().operations - {"copy"}))
+    .with_rule(StrictLayout())
+)
