@@ -1,13 +1,29 @@
-"""The one error that bad input raises."""
+"""The one error that bad input raises, and how it quotes input."""
 
 from __future__ import annotations
+
+_LONGEST = 800  # characters of a problem, and of the name of a file
+
+
+def shorten(text: str, limit: int = 60) -> str:
+    """``text`` on one line, without control characters, cut at ``limit`` characters."""
+    cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return "".join(character if character.isprintable() else "�" for character in cut)
+
+
+def quoted(value: object) -> str:
+    """``value`` as Python writes it, on one line and cut where it is long."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= 60 else f"{value[:59]}…")
+    return shorten(repr(value))
 
 
 class UnusableInput(Exception):
     """Input that fusionscope cannot read, told in one line.
 
     ``problem`` says what was found and what was expected, ``hint`` what to do about it;
-    ``file``, ``line`` and ``column`` (both from 1) say where, as far as that is known.
+    ``file``, ``line`` and ``column`` (both from 1) say where, as far as that is known. A problem
+    quotes input by ``quoted`` or ``shorten``; one that is long all the same is cut.
     """
 
     def __init__(
@@ -19,7 +35,7 @@ class UnusableInput(Exception):
         column: int | None = None,
         hint: str | None = None,
     ) -> None:
-        self.problem = problem
+        self.problem = problem if len(problem) <= _LONGEST else f"{problem[: _LONGEST - 1]}…"
         self.file = file
         self.line = line
         self.column = column
@@ -27,8 +43,7 @@ class UnusableInput(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        place = ":".join(
-            str(part) for part in (self.file, self.line, self.column) if part is not None
-        )
+        file = self.file and shorten(self.file, _LONGEST)
+        place = ":".join(str(part) for part in (file, self.line, self.column) if part is not None)
         text = f"{place}: {self.problem}" if place else self.problem
         return f"{text}; {self.hint}" if self.hint else text

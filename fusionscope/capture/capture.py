@@ -16,7 +16,7 @@ from typing import Any
 
 from fusionscope import __version__
 from fusionscope.capture.targets import Program, ProgramKind, Target
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo.shape import ShapeTable
 from fusionscope.system.files import make_directory, read_text, write_file
 from fusionscope.system.processes import run_child
@@ -112,7 +112,7 @@ def capture(
     """
     for flag in flags:
         if not _FLAG.fullmatch(flag):
-            raise UnusableInput(f"{flag!r} is no flag, expected --xla_name=value")
+            raise UnusableInput(f"{quoted(flag)} is no flag, expected --xla_name=value")
     _require_empty(directory)
     told, code, errors = run_process(
         python,
@@ -270,7 +270,7 @@ def _quoted(flag: str) -> str:
     """As XLA_FLAGS, which are parted at spaces, hold it."""
     name, equals, value = flag.partition("=")
     if '"' in value:
-        raise UnusableInput(f"{flag}: XLA takes no quotation mark in a flag")
+        raise UnusableInput(f"{shorten(flag)}: XLA takes no quotation mark in a flag")
     return f'{name}="{value}"' if equals else name
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fusionscope.capture.description import describe_target
 from fusionscope.dump.device import CudaCapability, Device, RocmCapability, find_device
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.system.files import is_there, read_file, read_text, why_unreadable
 
 _ARGUMENT = re.compile(r"([a-z]\w*)\[([\d,\s]*)\]")
@@ -18,7 +18,6 @@ _PARTITIONS = re.compile(rb"num_partitions\s*=\s*(\d+)")
 _FUNCTION = re.compile(r"(.+):([A-Za-z_][\w.]*)")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _TPU = "v5e:1x1"
-_LONGEST = 80  # characters of a word that an error repeats
 
 
 class ProgramKind(Enum):
@@ -101,7 +100,7 @@ def read_program(words: str, arguments: Sequence[str] = ()) -> Program:
     kind = _SUFFIXES.get(path.suffix)
     if kind is None:
         raise UnusableInput(
-            f"{words[:_LONGEST]!r} is no program, expected package.module:function, "
+            f"{quoted(words)} is no program, expected package.module:function, "
             "file.py:function, or a file of StableHLO (.mlir) or HLO (.hlo, .txt, .pb)"
         )
     if given is not None:
@@ -114,17 +113,17 @@ def read_program(words: str, arguments: Sequence[str] = ()) -> Program:
 def _existing(name: str) -> Path:
     path = Path(name)
     if problem := why_unreadable(path):
-        raise UnusableInput(problem, file=name[:_LONGEST])
+        raise UnusableInput(problem, file=name)
     return path
 
 
 def _read_argument(words: str) -> Argument:
     found = _ARGUMENT.fullmatch(words.strip())
     if found is None:
-        raise UnusableInput(f"--arg {words[:_LONGEST]!r}: expected a shape such as f32[128,256]")
+        raise UnusableInput(f"--arg {quoted(words)}: expected a shape such as f32[128,256]")
     sizes = [each.strip() for each in found[2].split(",")] if found[2].strip() else []
     if not all(sizes):
-        raise UnusableInput(f"--arg {words[:_LONGEST]!r}: a dimension has no size")
+        raise UnusableInput(f"--arg {quoted(words)}: a dimension has no size")
     return Argument(found[1], tuple(map(int, sizes)))
 
 
@@ -157,4 +156,4 @@ def _platform(device: Device, words: str) -> str:
             return "cuda"
         case RocmCapability():
             return "rocm"
-    raise UnusableInput(f"no compiler of jax makes code for {words[:_LONGEST]!r}")
+    raise UnusableInput(f"no compiler of jax makes code for {quoted(words)}")

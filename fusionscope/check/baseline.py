@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from fusionscope.check.expectations import Expectation, Violation
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.result import Explanation, ModuleFacts, PairFacts
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.outcomes import TOGETHER, Outcome
@@ -218,7 +218,7 @@ def read_baseline(path: Path, tolerance: Tolerance) -> Baseline:
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         found = content.get("schema") if isinstance(content, dict) else None
         raise UnusableInput(
-            f"no baseline: its schema is {found!r}, expected {SCHEMA!r}",
+            f"no baseline: its schema is {quoted(found)}, expected {quoted(SCHEMA)}",
             file=str(path),
             hint="--update writes it anew",
         )

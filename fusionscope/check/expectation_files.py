@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionscope.check.expectations import EXPECTATIONS, Expectation, NotRefused, Where
-from fusionscope.errors import UnusableInput
-from fusionscope.hlo.grammar import shorten
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.rules.messages import RULE_IDS, UNKNOWN
 from fusionscope.system.files import read_text
 
@@ -58,7 +57,7 @@ class _Reader:
             raise self._error("expects nothing, expected tables [[expect]]")
         for key in content:
             if key != "expect":
-                raise self._error(f"unknown key {key!r}, expected tables [[expect]]", key=key)
+                raise self._error(f"unknown key {quoted(key)}, expected tables [[expect]]", key=key)
         tables = content["expect"]
         if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
             raise self._error("'expect' is no list of tables, expected [[expect]]", key="expect")
@@ -69,7 +68,7 @@ class _Reader:
         known = [*EXPECTATIONS, "where", "message"]
         for key in table:
             if key not in known:
-                raise self._error(f"unknown key {key!r}, {_expected(key, known)}", index, key)
+                raise self._error(f"unknown key {quoted(key)}, {_expected(key, known)}", index, key)
         kinds = [key for key in table if key in EXPECTATIONS]
         if len(kinds) != 1:
             found = f"has {' and '.join(kinds)}" if kinds else "says nothing"
@@ -79,30 +78,30 @@ class _Reader:
         (kind,) = kinds
         value = table[kind]
         if wanted := EXPECTATIONS[kind].expected(value):
-            raise self._error(f"{kind} = {_shown(value)}, expected {wanted}", index, kind)
+            raise self._error(f"{kind} = {quoted(value)}, expected {wanted}", index, kind)
         for id in value if kind == NotRefused.key else ():
             if id not in RULE_IDS and id != UNKNOWN:
                 close = _expected(id, sorted(RULE_IDS))
-                raise self._error(f"no reason is called {id!r}, {close}", index, kind)
+                raise self._error(f"no reason is called {quoted(id)}, {close}", index, kind)
         message = table.get("message", "")
         if not isinstance(message, str):
-            raise self._error(f"message = {_shown(message)}, expected a text", index, "message")
+            raise self._error(f"message = {quoted(message)}, expected a text", index, "message")
         where = self._where(index, table.get("where", {}))
         return EXPECTATIONS[kind](value, where, message, self._line(index, kind))
 
     def _where(self, index: int, table: Any) -> Where:
         if not isinstance(table, dict):
             raise self._error(
-                f"where = {_shown(table)}, expected a table such as {{ module = 'jit_step' }}",
+                f"where = {quoted(table)}, expected a table such as {{ module = 'jit_step' }}",
                 index,
                 "where",
             )
         for key, value in table.items():
             if key not in _PLACES:
                 known = _expected(key, list(_PLACES))
-                raise self._error(f"unknown key {key!r} in where, {known}", index, "where")
+                raise self._error(f"unknown key {quoted(key)} in where, {known}", index, "where")
             if not isinstance(value, str) or not value:
-                raise self._error(f"{key} = {_shown(value)}, expected a text", index, "where")
+                raise self._error(f"{key} = {quoted(value)}, expected a text", index, "where")
         return Where(**table)
 
     def _line(self, index: int | None, key: str | None) -> int | None:
@@ -129,8 +128,6 @@ class _Reader:
 
 def _expected(found: str, known: list[str]) -> str:
     close = get_close_matches(found, known, 1, 0.5)
-    return f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known[:12])}"
-
-
-def _shown(value: Any) -> str:
-    return shorten(repr(value))
+    if close:
+        return f"did you mean {quoted(close[0])}?"
+    return f"expected one of {', '.join(known[:12])}"

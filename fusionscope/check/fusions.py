@@ -10,7 +10,7 @@ from fusionscope.check.baseline import Baseline, Tolerance, read_baseline, write
 from fusionscope.check.checking import check
 from fusionscope.check.expectation_files import read_expectations
 from fusionscope.check.expectations import EXPECTATIONS, Expectation, Where
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.result import Explanation
 from fusionscope.system.files import make_directory, write_file
 
@@ -89,7 +89,7 @@ class Fusions:
     def _assert(self, kind: str, value: object, where: dict[str, str]) -> None:
         __tracebackhide__ = True
         if wanted := EXPECTATIONS[kind].expected(value):
-            raise UnusableInput(f"{kind} = {value!r}, expected {wanted}")
+            raise UnusableInput(f"{kind} = {quoted(value)}, expected {wanted}")
         self._check([EXPECTATIONS[kind](value, Where(**where))])
 
     def _check(self, expectations: Iterable[Expectation], baseline: Baseline | None = None) -> None:

@@ -16,7 +16,7 @@ from fusionscope.cli.output import (
     show_problem,
     write_json,
 )
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -131,7 +131,7 @@ def command(
 def _read_variant(words: str) -> tuple[str, list[str]]:
     name, colon, flags = words.partition(":")
     if not (colon and flags.split() and _NAME.fullmatch(name)):
-        raise UnusableInput(f"--variant {words!r}: expected 'NAME: FLAG=VALUE ...'")
+        raise UnusableInput(f"--variant {quoted(words)}: expected 'NAME: FLAG=VALUE ...'")
     return name, as_flags(flags.split())
 
 

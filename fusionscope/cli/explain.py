@@ -15,7 +15,7 @@ from fusionscope.cli.output import (
     top_option,
     write_report,
 )
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 
 
 @click.command(name="explain")
@@ -119,5 +119,5 @@ def _ends(pair: str | None) -> tuple[str | None, str | None]:
         return None, None
     producer, arrow, consumer = (part.strip() for part in pair.partition("->"))
     if not (producer and arrow and consumer):
-        raise UnusableInput(f"--pair {pair!r}: expected 'PRODUCER -> CONSUMER'")
+        raise UnusableInput(f"--pair {quoted(pair)}: expected 'PRODUCER -> CONSUMER'")
     return producer, consumer

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fusionscope.dump.text_proto import Message, parse
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.system.files import is_directory, is_there, read_file
 
 # xla_data.proto PrimitiveType, the numbers that key the rates of the execution units.
@@ -53,7 +53,6 @@ ELEMENT_TYPES = {
     36: "f6e2m3fn",
 }
 _TABLE = "devices.toml"
-_LONGEST = 80  # characters of a name that an error repeats
 _CUDA = re.compile(r"sm_(\d+)(\d)([af]?)")
 _FEATURE_SUFFIXES = {"ACCELERATED_FEATURES": "a", "FAMILY_COMPATIBLE_FEATURES": "f"}
 
@@ -264,7 +263,7 @@ def known_device(name: str) -> Device:
         return cards[names[wanted]].device
     close = dict.fromkeys(names[each] for each in get_close_matches(wanted, names, 3, 0.6))
     raise UnusableInput(
-        f"no device is called {name[:_LONGEST]!r}, expected {', '.join(cards)}",
+        f"no device is called {quoted(name)}, expected {', '.join(cards)}",
         hint=f"did you mean {' or '.join(close)}?" if close else None,
     )
 
@@ -286,7 +285,7 @@ def find_device(name: str) -> Device:
             raise UnusableInput(
                 f"{unknown.problem} or a file that describes one", hint=unknown.hint
             ) from None
-    return read_device(read_file(path, name=name[:_LONGEST]), name)
+    return read_device(read_file(path, name=name), name)
 
 
 # Drivers report a card's memory and bandwidth a little differently from one version to the next;

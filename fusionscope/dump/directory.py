@@ -20,9 +20,8 @@ from fusionscope.dump.pass_times import PassTime, read_pass_times
 from fusionscope.dump.priority_fusion import PriorityFusionRecord, read_priority_fusion
 from fusionscope.dump.protos import ProtoPrinter
 from fusionscope.dump.stage import FUSION_PASSES, Stage, backend_of
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo import Module, ParseTable, read
-from fusionscope.hlo.grammar import shorten
 from fusionscope.system.files import is_directory, is_there
 
 HOW_TO_DUMP = (
@@ -106,7 +105,7 @@ class DumpedModule:
                 for stage in (exact or found or self.stages)[:8]
             )
             problem = "several stages match" if found else "no stage matches"
-            raise UnusableInput(f"{problem} {wanted!r} in {self.name}, there are {choice} …")
+            raise UnusableInput(f"{problem} {quoted(wanted)} in {self.name}, there are {choice} …")
         return (exact or found)[0]
 
     def read(self, stage: Stage) -> Module:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted, shorten
 
 MAXIMUM_DEPTH = 100  # protobuf's own parsers refuse deeper nesting by default
 
@@ -103,7 +103,7 @@ class Message:
 
     def _unexpected(self, name: str, found: str, expected: str) -> UnusableInput:
         return UnusableInput(
-            f"{name} is {found[:40]}, expected {expected}",
+            f"{name} is {shorten(found)}, expected {expected}",
             file=self.file,
             hint="dump the module again",
         )
@@ -146,7 +146,7 @@ def parse(data: bytes, file: str) -> Message:
         elif junk is not None:
             start = match.start("junk")
             found = text[start : start + 20].split("\n")[0]
-            raise _error_at(f"found {found!r}, expected name: value", text, start, file)
+            raise _error_at(f"found {quoted(found)}, expected name: value", text, start, file)
     if outer:
         raise UnusableInput(
             f"the file ends inside {outer[-1][0]}, expected }}",

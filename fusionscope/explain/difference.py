@@ -10,7 +10,7 @@ from pathlib import Path
 from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.dump.device import describe as describe_device
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.explain import (
     NO_FINAL,
     explain_module,
@@ -247,7 +247,7 @@ def _open(target: str | Path) -> _Side:
     path, at, stage = text.rpartition("@")
     if at and not is_there(Path(text)):
         if not path:
-            raise UnusableInput(f"{text!r} names a stage of no dump, expected PATH@STAGE")
+            raise UnusableInput(f"{quoted(text)} names a stage of no dump, expected PATH@STAGE")
         return _Side(text, open_dump(path), stage)
     return _Side(text, open_dump(text), None)
 

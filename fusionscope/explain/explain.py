@@ -13,7 +13,7 @@ from typing import TypeVar
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.device import Device, describe
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.evidence import Evidence, read_evidence
 from fusionscope.explain.modules import costs_of
@@ -117,7 +117,7 @@ def _check_reason(reason: str | None) -> None:
     if reason is not None and reason not in RULE_IDS:
         close = get_close_matches(reason, RULE_IDS, 3, 0.4)
         raise UnusableInput(
-            f"no reason is called {reason!r}, expected a rule id such as "
+            f"no reason is called {quoted(reason)}, expected a rule id such as "
             f"{', '.join(close or sorted(RULE_IDS)[:3])}"
         )
 

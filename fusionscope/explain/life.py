@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.fusions import fusion_facts
 from fusionscope.explain.result import Operation
 from fusionscope.explain.source_lines import operation_of, user_line
@@ -129,7 +129,7 @@ def _find(lineage: Lineage, asked: str) -> tuple[int, Instruction, str]:
             for computation in module.reachable()
             for statement in computation.graph.statements
         }
-        raise UnknownName(f"no stage of {module_name} has an instruction {name!r}", names)
+        raise UnknownName(f"no stage of {module_name} has an instruction {quoted(name)}", names)
     stage = lineage.dumped.stage(wanted)
     if stage in lineage.stages:
         index = lineage.stages.index(stage)
@@ -153,7 +153,7 @@ def _find(lineage: Lineage, asked: str) -> tuple[int, Instruction, str]:
             )
     module = lineage.dumped.read(stage)
     names = {s.name for c in module.reachable() for s in c.graph.statements}
-    raise UnknownName(f"{stage.label} of {module_name} has no instruction {name!r}", names)
+    raise UnknownName(f"{stage.label} of {module_name} has no instruction {quoted(name)}", names)
 
 
 def _named(module: Module, name: str) -> Instruction | None:

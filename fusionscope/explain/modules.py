@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from fusionscope.dump import Dump, DumpedModule
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.history.kernels import find_kernels
 from fusionscope.history.values import Numbering
 
@@ -20,7 +20,8 @@ def pick_modules(dump: Dump, wanted: str | None) -> list[DumpedModule]:
     ]
     if not modules:
         names = ", ".join(sorted({module.name for module in dump.modules})[:8])
-        raise UnusableInput(f"no module matches {wanted!r}, there are {names}", file=str(dump.path))
+        problem = f"no module matches {quoted(wanted)}, there are {names}"
+        raise UnusableInput(problem, file=str(dump.path))
     return modules
 
 

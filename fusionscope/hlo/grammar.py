@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.system.files import make_directory, read_own_file, write_file
 
 if TYPE_CHECKING:
@@ -147,14 +147,3 @@ def _readable(terminals: set[str]) -> str:
     if len(names) > 6:
         return "the rest of a value"
     return " or ".join(names) if names else "something else"
-
-
-def shorten(text: str, limit: int = 60) -> str:
-    """``text`` on one line, without control characters, cut at ``limit`` characters."""
-    cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
-    return "".join(character if character.isprintable() else "�" for character in cut)
-
-
-def quoted(text: str) -> str:
-    """``text`` between quotation marks, on one line and cut where it is long."""
-    return repr(text if len(text) <= 60 else f"{text[:59]}…")

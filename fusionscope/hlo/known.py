@@ -12,9 +12,8 @@ import math
 import re
 from collections.abc import Callable, Iterable
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo.attributes import split_attributes
-from fusionscope.hlo.grammar import quoted, shorten
 from fusionscope.hlo.model import Instruction, Module, Statement
 from fusionscope.hlo.opcodes import OPCODES
 from fusionscope.hlo.text import strip_comments

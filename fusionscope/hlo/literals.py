@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from fusionscope.hlo.grammar import quoted
+from fusionscope.errors import quoted
 from fusionscope.hlo.shape import Shape
 
 _FLOAT = (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo.attributes import (
     called_names,
     read_metadata,
@@ -22,7 +22,6 @@ from fusionscope.hlo.attributes import (
     read_value,
     split_attributes,
 )
-from fusionscope.hlo.grammar import quoted, shorten
 from fusionscope.hlo.opcodes import LEAST_OPERANDS, OPERAND_COUNT
 from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack

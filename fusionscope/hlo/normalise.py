@@ -11,9 +11,8 @@ from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.hlo.attributes import CALLS
-from fusionscope.hlo.grammar import quoted
 from fusionscope.hlo.text import CLOSING, COMMENT, NAME, STRING, is_closed
 
 _TOKEN = re.compile(

@@ -24,9 +24,9 @@ from itertools import chain, filterfalse
 from operator import itemgetter
 from typing import NamedTuple
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo.attributes import cut_attributes, split_attributes
-from fusionscope.hlo.grammar import check, fits, quoted, shorten
+from fusionscope.hlo.grammar import check, fits
 from fusionscope.hlo.known import check_known
 from fusionscope.hlo.literals import check_literal
 from fusionscope.hlo.model import Body, Module, Statement

@@ -6,8 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from fusionscope.errors import UnusableInput
-from fusionscope.hlo.grammar import check, quoted
+from fusionscope.errors import UnusableInput, quoted
+from fusionscope.hlo.grammar import check
 
 TUPLE = "tuple"
 BUFFER = "buffer"

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, shorten
 from fusionscope.hlo.attributes import split_attributes
-from fusionscope.hlo.grammar import shorten
 from fusionscope.hlo.inference import Operation, infer_shape
 from fusionscope.hlo.model import Statement
 from fusionscope.hlo.opcodes import LEAST_OPERANDS, OPCODES, OPERAND_COUNT

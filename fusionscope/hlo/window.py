@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fusionscope.errors import UnusableInput
-from fusionscope.hlo.grammar import shorten
+from fusionscope.errors import UnusableInput, shorten
 
 _FIELD = re.compile(r"(\w+)=([\w\-]+)")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 
 Number = int | str
 
@@ -92,7 +92,7 @@ class RuleBook(Generic[AnyRule]):
         if name not in rule.thresholds:
             known = ", ".join(rule.thresholds) or "none at all"
             raise UnusableInput(
-                f"{id} has no threshold {name!r} in {self.name}, it has {known} there"
+                f"{id} has no threshold {quoted(name)} in {self.name}, it has {known} there"
             )
         changes: dict[str, Any] = {name: value}
         return self.with_rule(replace(rule, **changes))

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.hlo import Module, parse, to_text
 from fusionscope.rerun.injection import find_received, inject
@@ -74,7 +74,7 @@ def _pick(modules: tuple[DumpedModule, ...], name: str | None, file: Path) -> Du
     found = [each for each in modules if name in (None, each.name)]
     if len(found) != 1:
         raise UnusableInput(
-            f"is for the module {name!r}, of which the dump has {len(found)}", file=str(file)
+            f"is for the module {quoted(name)}, of which the dump has {len(found)}", file=str(file)
         )
     if found[0].backend != "cpu":
         raise UnusableInput(f"{found[0].name}: only plans for CPUs can be applied in a program")

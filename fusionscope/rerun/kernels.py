@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.graph.fusing import add_output, create_fusion, fuse_instruction
 from fusionscope.graph.mutable import (
     MutableComputation,
@@ -14,7 +14,6 @@ from fusionscope.graph.mutable import (
     remove_unused,
 )
 from fusionscope.graph.reachability import Reachability
-from fusionscope.hlo.grammar import shorten
 from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
 
 _NO_OPERATION = CONTROL_FLOW | {"get-tuple-element", "parameter", "tuple"}
@@ -47,7 +46,7 @@ def _find(name: str, named: dict[str, MutableInstruction]) -> MutableInstruction
     found = named.get(name.lstrip("%"))
     if found is None:
         raise UnusableInput(
-            f"no operation before fusion is called {shorten(name)!r}",
+            f"no operation before fusion is called {quoted(name)}",
             hint="`fusionscope explain` shows what they are called, and a plan fits one dump",
         )
     if found.opcode in _NO_OPERATION:

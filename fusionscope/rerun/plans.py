@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fusionscope.dump import DumpedModule, Stage
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.gpu.kinds import choose_kind
 from fusionscope.graph.fusing import unpack
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand, to_module
@@ -82,7 +82,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
         if rest is Rest.XLA:
             words = f"{changes or 'nothing'}, and the rest as the compiler likes"
     for pattern in unfitting((*changes.allowed, *changes.forbidden), before):
-        raise UnusableInput(f"{module.name}: no pair before fusion fits {pattern}")
+        raise UnusableInput(f"{module.name}: no pair before fusion fits {shorten(str(pattern))}")
     placed = MutableModule(before)
     kernels = frozenset(place_kernels(placed, changes.kernels, _kind_of(module)))
     graph = MutableModule(to_module(placed)) if kernels else placed
@@ -235,6 +235,6 @@ def is_copied(stage: Stage) -> bool:
 
 def _incomplete(module: DumpedModule, pipeline: str) -> UnusableInput:
     return UnusableInput(
-        f"{module.name}: the dump does not show the pipeline {pipeline!r} from end to end",
+        f"{module.name}: the dump does not show the pipeline {quoted(pipeline)} from end to end",
         hint="dump with --xla_dump_hlo_pass_re=.*",
     )

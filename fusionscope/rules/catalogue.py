@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.passes.cpu.fusion_wrapper.rules import CPU_WRAPPER
 from fusionscope.passes.cpu.multi_output_fusion.rules import MultiOutputLegal
 from fusionscope.passes.rule import Rule
@@ -49,7 +49,7 @@ def find_rule(id: str) -> RulePage:
     ids = [rule.id for rule in RULES]
     close = ", ".join(get_close_matches(id, ids, 3, 0.4)) or ", ".join(ids[:3])
     raise UnusableInput(
-        f"no rule is called {id!r}, expected one such as {close}",
+        f"no rule is called {quoted(id)}, expected one such as {close}",
         hint="fusionscope rules lists them all",
     )
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fusionscope.errors import UnusableInput
-from fusionscope.hlo.grammar import shorten
+from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import DUPLICATING
 from fusionscope.passes.overrides import Allowed, Forbidden, PairPattern
 from fusionscope.versions.books import BOOKS, Books
@@ -102,12 +101,14 @@ def _threshold(place: str, value: str) -> tuple[str, str, int]:
     names = dict.fromkeys(name for rule in versions for name in rule.thresholds)
     if name not in names:
         known = ", ".join(names) or "none at all"
-        raise UnusableInput(f"--set {place}: {id} has no threshold {name!r}, it has {known}")
+        raise UnusableInput(
+            f"--set {shorten(place)}: {id} has no threshold {quoted(name)}, it has {known}"
+        )
     return id, name, int(value)
 
 
 def _pattern(option: str, text: str) -> PairPattern:
     producer, arrow, consumer = (part.strip() for part in text.partition("->"))
     if not (producer and arrow and consumer) or "->" in consumer:
-        raise UnusableInput(f"{option} {text!r}: expected 'PRODUCER -> CONSUMER'")
+        raise UnusableInput(f"{option} {quoted(text)}: expected 'PRODUCER -> CONSUMER'")
     return PairPattern(producer.lstrip("%"), consumer.lstrip("%"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.rules.changes import Changes, read_changes
 from fusionscope.system.files import read_text
 
@@ -40,13 +40,13 @@ def read_plan(path: Path) -> PlanFile:
     for key in content:
         if key not in _KEYS:
             raise UnusableInput(
-                f"unknown key {key!r}, expected one of {', '.join(_KEYS)}", file=str(path)
+                f"unknown key {quoted(key)}, expected one of {', '.join(_KEYS)}", file=str(path)
             )
     values = [f"{key}={value}" for key, value in _flat(content.get("set", {}), path).items()]
     lists = [_texts(content, key, path) for key in _KEYS[1:4]]
     for key in ("module", "dump"):
         if not isinstance(content.get(key), str | None):
-            raise UnusableInput(f"{key!r} is no text", file=str(path))
+            raise UnusableInput(f"{quoted(key)} is no text", file=str(path))
     dump = path.parent / content["dump"] if "dump" in content else None
     try:
         changes = read_changes(values, *lists)
@@ -114,5 +114,5 @@ def _flat(table: Any, path: Path) -> dict[str, Any]:
 def _texts(content: dict[str, Any], key: str, path: Path) -> list[str]:
     value = content.get(key, [])
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise UnusableInput(f"{key!r} is no list of texts", file=str(path))
+        raise UnusableInput(f"{quoted(key)} is no list of texts", file=str(path))
     return value

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fusionscope.errors import UnusableInput
-from fusionscope.hlo.grammar import shorten
+from fusionscope.errors import UnusableInput, shorten
 from fusionscope.rules.changes import Changes, read_changes
 from fusionscope.system.files import read_text
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.passes.cpu.fusion_wrapper.rules import CPU_WRAPPER
 from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
 from fusionscope.passes.cpu.library_fusion.rules import YNN
@@ -108,7 +108,7 @@ def books_named(name: str | None) -> Books | None:
     """The books of a version, None where ``name`` is None. Raises ``UnusableInput``."""
     if name is None or name in BOOKS:
         return BOOKS[name] if name else None
-    raise UnusableInput(f"no rules are called {name!r}, there are {', '.join(BOOKS)}")
+    raise UnusableInput(f"no rules are called {quoted(name)}, there are {', '.join(BOOKS)}")
 
 
 def find_book(books: Books, pass_name: str, backend: str) -> RuleBook[Any]:

@@ -14,7 +14,7 @@ from fusionscope.dump.device import (
     marketing_name,
     read_device,
 )
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 
 H100 = "h100/module_0001.jit_f.gpu_target_config.pbtxt"
 ROCM = """
@@ -195,7 +195,7 @@ def test_a_card_answers_to_what_it_is_called_elsewhere(name):
 def test_an_unknown_name_is_told_with_all_there_are(name, close):
     with pytest.raises(UnusableInput) as refused:
         known_device(name)
-    assert repr(name[:80]) in str(refused.value) and ", ".join(NAMES) in str(refused.value)
+    assert quoted(name) in str(refused.value) and ", ".join(NAMES) in str(refused.value)
     assert len(str(refused.value)) < 400
     meant = (refused.value.hint or "").removeprefix("did you mean ").rstrip("?").split(" or ")
     assert close in meant if close is not None else refused.value.hint is None
