@@ -71,14 +71,18 @@ def test_the_exit_code_is_the_answer_whoever_reads_it(tmp_path, format_name, rea
     assert len(done.stderr.splitlines()) == (reader == "head -1")
 
 
-@pytest.mark.parametrize("package", ["click", "lark", "rich"])
-def test_a_package_that_is_not_installed(tmp_path, package):
+@pytest.mark.parametrize(
+    ("package", "form"),
+    [("click", "text"), ("lark", "text"), ("msgspec", "json"), ("rich", "text")],
+)
+def test_a_package_that_is_not_installed(tmp_path, package, form):
     program = tmp_path / "program.py"
     program.write_text(
         f"import sys; sys.modules[{package!r}] = None\n"
         "from fusionscope.__main__ import main; main()\n"
     )
-    done = shell(f"{sys.executable} {program} explain $CPU", XDG_CACHE_HOME=str(tmp_path))
+    command = f"{sys.executable} {program} explain $CPU --format {form}"
+    done = shell(command, XDG_CACHE_HOME=str(tmp_path))
     install = f"{sys.executable} -m pip install {package}"
     problem = f"fusionscope: the package {package} is not installed; {install}\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", problem)
