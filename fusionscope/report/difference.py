@@ -194,30 +194,7 @@ def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
         yield ""
         for note in module.notes:
             yield f"> {cell(note)}\n"
-        if module.outcomes:
-            yield "| producer | consumer | pairs | outcome | why |\n|---|---|--:|---|---|"
-            for change in module.outcomes[:top]:
-                yield (
-                    f"| {code(change.before.producer.name)} "
-                    f"| {code(change.before.consumer.name)} | {change.count:,} "
-                    f"| {change.before.outcome} → {change.after.outcome} "
-                    f"| {cell('; '.join(_reasons(change)))} |"
-                )
-            yield from _more(len(module.outcomes), top)
-        if module.fusions:
-            yield f"Fusions: {cell(_lost_and_gained(module))}.\n"
-            yield "| fusions | what changed | alike | passes |\n|---|---|--:|---|"
-            for each in module.fusions[:top]:
-                yield (
-                    f"| {each.change.kind} | {cell(each.change.text)} | {each.change.count:,} "
-                    f"| {cell(_passes_text(each))} |"
-                )
-            yield from _more(len(module.fusions), top)
-        if module.edits:
-            yield "| instructions | what changed | alike |\n|---|---|--:|"
-            for edit in module.edits[:top]:
-                yield f"| {edit.kind} | {cell(_edit_text(edit))} | {edit.count:,} |"
-            yield from _more(len(module.edits), top)
+        yield from _tables(module, top)
         yield f"{_matched(module)}.\n"
     if difference.same:
         for line in _same_lines(difference):
@@ -226,6 +203,34 @@ def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
         yield f"{cell(line)}.\n"
     for problem in (*difference.problems, *difference.notes):
         yield f"> {cell(problem)}\n"
+
+
+def _tables(module: ModuleDifference, top: int | None) -> Iterator[str]:
+    """Pairs, fusions and instructions that differ, as Markdown."""
+    if module.outcomes:
+        yield "| producer | consumer | pairs | outcome | why |\n|---|---|--:|---|---|"
+        for change in module.outcomes[:top]:
+            yield (
+                f"| {code(change.before.producer.name)} "
+                f"| {code(change.before.consumer.name)} | {change.count:,} "
+                f"| {change.before.outcome} → {change.after.outcome} "
+                f"| {cell('; '.join(_reasons(change)))} |"
+            )
+        yield from _more(len(module.outcomes), top)
+    if module.fusions:
+        yield f"Fusions: {cell(_lost_and_gained(module))}.\n"
+        yield "| fusions | what changed | alike | passes |\n|---|---|--:|---|"
+        for each in module.fusions[:top]:
+            yield (
+                f"| {each.change.kind} | {cell(each.change.text)} | {each.change.count:,} "
+                f"| {cell(_passes_text(each))} |"
+            )
+        yield from _more(len(module.fusions), top)
+    if module.edits:
+        yield "| instructions | what changed | alike |\n|---|---|--:|"
+        for edit in module.edits[:top]:
+            yield f"| {edit.kind} | {cell(_edit_text(edit))} | {edit.count:,} |"
+        yield from _more(len(module.edits), top)
 
 
 def _more(count: int, top: int | None) -> Iterator[str]:

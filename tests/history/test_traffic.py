@@ -264,7 +264,7 @@ ALL = (*PLACES, "reduce", "add")
 
 
 @st.composite
-def fusions(
+def fusions(  # noqa: C901  a branch for each kind of operation
     draw, kinds: tuple[str, ...], is_chain: bool
 ) -> tuple[str, tuple[int, ...], set[tuple[int, ...]]]:
     """A body, the dimensions of its one array, and which elements of that are read.

@@ -742,7 +742,7 @@ def graphs(flags: Flags, count: int, length: int) -> Iterator[Case]:
     return (graph(flags, seed, length) for seed in range(count))
 
 
-def graph(flags: Flags, seed: int, length: int) -> Case:
+def graph(flags: Flags, seed: int, length: int) -> Case:  # noqa: C901  a branch an operation
     """One by chance: operations that are supported and some that are not, read by any number."""
     square, row = "f32[64,64]", "f32[64]"
     dice = random.Random(f"{flags} {seed}")
@@ -1021,6 +1021,14 @@ def copies() -> Iterator[Case]:
 
 
 def siblings() -> Iterator[Case]:
+    yield from siblings_by_shape()
+    yield from siblings_by_operands()
+    yield from siblings_in_place()
+    yield from siblings_by_count()
+    yield from siblings_by_opcode()
+
+
+def siblings_by_shape() -> Iterator[Case]:
     shapes = ("f32[64,64]", "f32[64,64]", "f32[4096]", "bf16[64,64]", "f32[]", "f32[1,1]")
     for one, other in product(("negate", "abs", "copy", "cbrt"), repeat=2):
         for flags in (SIBLINGS, FUSED_SIBLINGS):
@@ -1056,6 +1064,9 @@ def siblings() -> Iterator[Case]:
         first = w("f32[64,64]", f"negate({source})")
         second = w(shape, text.format(source))
         yield Case(SIBLINGS, f"negate and {shape} {text}", w.text(first, second))
+
+
+def siblings_by_operands() -> Iterator[Case]:
     for pair in product((2, 3, 18, 19, 20, 21), (2, 19, 20)):
         # Fusions of so many operands: sums, in one fusion each.
         for shared in (1, 2):
@@ -1077,6 +1088,9 @@ def siblings() -> Iterator[Case]:
     third = w("f32[64]", f"add({source}, {second})")
     for flags in (SIBLINGS, FUSED_SIBLINGS):
         yield Case(flags, "siblings that depend", w.text(first, second, third))
+
+
+def siblings_in_place() -> Iterator[Case]:
     for same in (True, False):
         w = Writer()
         buffer, other = w.parameter("f32[64]"), w.parameter("f32[64]")
@@ -1091,6 +1105,9 @@ def siblings() -> Iterator[Case]:
     first = w("f32[64]", f"dynamic-update-slice({buffer}, {update}, {index})")
     second = w("f32[64]", f"negate({buffer})")
     yield Case(SIBLINGS, "an update and a reader", w.text(first, second))
+
+
+def siblings_by_count() -> Iterator[Case]:
     for count in (2, 5, 127, 128, 129, 130, 257):
         for alternate in (False, True):
             w = Writer()
@@ -1121,6 +1138,9 @@ def siblings() -> Iterator[Case]:
         first = w(shape, f"negate({value})")
         second = w(shape, f"abs({value})")
         yield Case(SIBLINGS, f"readers of {constant}", w.text(first, second))
+
+
+def siblings_by_opcode() -> Iterator[Case]:
     w = Writer()
     source = w.parameter("f32[16,16]")
     how = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"

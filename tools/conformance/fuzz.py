@@ -44,6 +44,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from types import FrameType
+from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
@@ -737,12 +738,9 @@ def _badly_formed(arguments: list[str], out: str) -> Iterator[tuple[str, str]]:
             yield "bad JSON", str(error)
             return
         if wanted == "sarif":
-            for result in content["runs"][0]["results"]:
-                for place in result.get("locations", ()):
-                    uri = place["physicalLocation"]["artifactLocation"]["uri"]
-                    named = unquote(uri)
-                    if named.startswith(("/", "\\")) or ".." in named.split("/") or ":" in uri:
-                        yield "path outside", uri
+            for uri in _places(content):
+                if _is_outside(uri) or ":" in uri:
+                    yield "path outside", uri
     elif wanted == "junit":
         try:
             ElementTree.fromstring(out)
@@ -753,13 +751,24 @@ def _badly_formed(arguments: list[str], out: str) -> Iterator[tuple[str, str]]:
             if not re.match(r"::(error|notice|warning) ", line):
                 yield "bad annotation", line
             for path in re.findall(r"file=([^,:]*)", line.partition("::")[2].partition("::")[0]):
-                named = unquote(path)
-                if named.startswith(("/", "\\")) or ".." in named.split("/"):
-                    yield "path outside", named
+                if _is_outside(path):
+                    yield "path outside", unquote(path)
     elif wanted == "markdown":
         bare = _SPAN.sub("", out)
         if (live := _LIVE.search(bare)) is not None:
             yield "live Markdown", bare[max(0, live.start() - 60) : live.end() + 60]
+
+
+def _places(sarif: Any) -> Iterator[str]:
+    for result in sarif["runs"][0]["results"]:
+        for place in result.get("locations", ()):
+            yield place["physicalLocation"]["artifactLocation"]["uri"]
+
+
+def _is_outside(path: str) -> bool:
+    """Whether a quoted path leaves the directory that it starts from."""
+    named = unquote(path)
+    return named.startswith(("/", "\\")) or ".." in named.split("/")
 
 
 def _no_constant(name: str) -> float:

@@ -84,7 +84,7 @@ def combining(name: str, kind: str, opcode: str) -> str:
     return body.written(name, body.add(f"{kind}[]", f"{opcode}({', '.join(body.parameters)})"))
 
 
-def gemms(random: Random) -> str:
+def gemms(random: Random) -> str:  # noqa: C901  a branch for each kind of operation
     """A matrix multiplication or two, with operations before and behind."""
     kind = random.choice(["f32", "bf16", "f16", "s8"])
     lengths = random.choice([(16, 64, 96, 128, 1000), (1, 2, 3, 8)])
@@ -96,7 +96,7 @@ def gemms(random: Random) -> str:
     def given(sizes: Sizes, own: str = kind) -> str:
         return entry.parameter(f"{own}[{listed(sizes)}]")
 
-    def changed(value: str, sizes: Sizes, own: str) -> str:
+    def changed(value: str, sizes: Sizes, own: str) -> str:  # noqa: C901
         shape = f"{own}[{listed(sizes)}]"
         match random.randrange(13):
             case 0:

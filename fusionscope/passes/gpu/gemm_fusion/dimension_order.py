@@ -345,14 +345,12 @@ def _reinterpreted(
             parts.append(len(fragments))
             fragments.append(fragment)
             minor *= part
-    if rest != 1:
+    left = [*extents]
+    if rest != 1 or any(extent != 1 for extent in left):
         return "Unsupported bitcast"
-    for extent in extents:
-        if extent != 1:
-            return "Unsupported bitcast"
-        if fragments:
-            made[-1].append(len(fragments))
-            fragments.append(Fragment.whole(fragments[-1].dimension, 1))
+    for _ in left if fragments else ():
+        made[-1].append(len(fragments))
+        fragments.append(Fragment.whole(fragments[-1].dimension, 1))
     places = {
         dimension: tuple(part for place in known for part in made[place])
         for dimension, known in order.places.items()
