@@ -1,38 +1,130 @@
-"""Attributes of instructions and modules: kept verbatim, read on demand."""
+"""Attributes of instructions and modules: kept verbatim, read on demand.
+
+``, key=value, key=value`` is cut before each attribute. Each attribute has a form (see ``forms``),
+and so has its value: a kind, such as ``integers``, and what the kind is made of.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from fusionscope.hlo.text import BRACES, BRACKETS, NAME, PARENTHESES, STRING, strip_comments
+from fusionscope.errors import UnusableInput, quoted
+from fusionscope.hlo.forms import Joints, Pieces, fill
+from fusionscope.hlo.grammar import keys
+from fusionscope.hlo.text import (
+    ARRAY,
+    BRACES,
+    BRACKETS,
+    DEPTH,
+    NAME,
+    PARENTHESES,
+    STRING,
+    empty_strings,
+    is_balanced,
+    strip_comments,
+)
 
 _VALUE = rf"(?!\s)(?:[^,{{}}()\[\]\"']+|{STRING}|{BRACES}|{PARENTHESES}|{BRACKETS})+"
+_ATTRIBUTE = re.compile(rf",\s*([A-Za-z_][\w.\-]*=\s*{_VALUE})", re.DOTALL)
 
-_ATTRIBUTE = re.compile(rf",\s*([A-Za-z_][\w.\-]*)=\s*({_VALUE})", re.DOTALL)
-_METADATA = re.compile(rf"\b(\w+)=\s*({STRING}|{BRACES}|[^\s,}}]+)", re.DOTALL)
-_INTEGER = re.compile(r"-?\d{1,20}")
-_INTEGERS = re.compile(r"\{\s*(?:-?\d{1,20}(?:\s*,\s*-?\d{1,20})*\s*)?\}")
-_NAME = re.compile(NAME)
-_NAMES = re.compile(rf"\{{?\s*(?:%?{NAME}(?:\s*,\s*%?{NAME})*\s*)?\}}?")
+_INDEX = r"\{[\d, ]*\}"
+_ALIAS = rf"{_INDEX}: \(\d+, {_INDEX}(?:, [a-z\-]+)?\)"
+_SLOTS = (
+    (STRING, '""', False),
+    (rf"(?<=backend_config=)(?=\{{\"){BRACES}", '{""}', False),
+    (r"-?\d+", "0", True),
+    (rf"%{NAME}", "%n", True),
+)
+_JOINTS = Joints("attribute", "attribute", _SLOTS)
+# The header of a module lists shapes and aliases, one for each argument and result.
+_HEADER_JOINTS = Joints(
+    "header",
+    "attribute",
+    (
+        _SLOTS[0],
+        (_ALIAS, "{}: (0, {})", True),
+        (r"(?:true|false)(?:\s*,\s*(?:true|false))+", "true,true", False),
+        (rf"(?<!\w){ARRAY}", "f32[]", True),
+        *_SLOTS[1:],
+    ),
+)
+_OF_HEADERS = ("entry_computation_layout=", "input_output_alias=")
 
 # Attributes that name computations.
-CALLS = frozenset(
-    """branch_computations body called_computations calls condition false_computation scatter select
-    to_apply true_computation""".split()
-)
-# Strings and braces are taken whole, so that what looks like a call inside of them is none.
-_CALLED = re.compile(
-    rf"{STRING}|{BRACES}|,\s*(?:{'|'.join(sorted(CALLS))})=\s*(%?{NAME}|\{{[^{{}}\"']*\}})",
-    re.DOTALL,
-)
-_NAME_LISTS = CALLS | {"control-predecessors"}
+CALLS = keys("CALL_KEY") | keys("CALLS_KEY")
+# None that XLA prints has more than 20 digits.
+_LONG_NUMBER = re.compile(r"\d{41}")
+_DIGITS = str.maketrans("123456789", "0" * 9)
+
+
+class _Attribute(NamedTuple):
+    """One attribute of a form; its slots are those of the whole text from ``first`` to ``end``."""
+
+    kind: str
+    content: Any
+    text: Pieces
+    first: int
+    end: int
+
+
+class _Attributes(NamedTuple):
+    """The form of all attributes of an instruction or module."""
+
+    joints: Joints
+    by_key: dict[str, _Attribute]
+    calls: tuple[str, ...]
+
+
+class _Read:
+    """A text with its form; its slots are looked for when first needed."""
+
+    __slots__ = ("_slots", "_texts", "form", "text")
+
+    def __init__(self, form: _Attributes, text: str) -> None:
+        self.form = form
+        self.text = text
+        self._slots: list[str] | None = None
+        self._texts: dict[str, str] | None = None
+
+    @property
+    def slots(self) -> list[str]:
+        if self._slots is None:
+            self._slots = self.form.joints.slots(self.text)
+        return self._slots
+
+    @property
+    def texts(self) -> dict[str, str]:
+        if self._texts is None:
+            by_key, slots = self.form.by_key, self.slots
+            self._texts = {key: fill(attribute.text, slots) for key, attribute in by_key.items()}
+        return self._texts
+
+
+def outlines(texts: Sequence[str]) -> list[str]:
+    """For each text what it shares with all texts of the same form: strings are emptied, and digits
+    become zeros. Cheaper than a skeleton, and with more of them."""
+    text = "\n".join(texts)
+    if "\\" in text or "'" in text:
+        text = "\n".join([empty_strings(a) if "\\" in a or "'" in a else a for a in texts])
+    parts = text.split('"')
+    found = '""'.join(parts[::2]).translate(_DIGITS).split("\n")
+    # Unless a line does not close its string.
+    return found if len(parts) % 2 and len(found) == len(texts) else list(texts)
+
+
+def check_attributes(text: str) -> None:
+    """Raises ``UnusableInput`` where ``text`` is not ``, key=value, key=value``."""
+    _read(text)
 
 
 def split_attributes(text: str) -> dict[str, str]:
-    """``, key=value, key=value`` as a dictionary of verbatim values."""
-    return {key: value.strip() for key, value in _ATTRIBUTE.findall(text)}
+    """``, key=value, key=value`` as a dictionary of verbatim values, without comments."""
+    return _read(text).texts.copy()
 
 
 def cut_attributes(text: str) -> list[str] | None:
@@ -41,9 +133,13 @@ def cut_attributes(text: str) -> list[str] | None:
     return pieces if "".join(pieces) == text.rstrip() else None
 
 
+@functools.lru_cache(maxsize=1 << 13)
 def called_names(text: str) -> tuple[str, ...]:
     """Names of the computations that the attributes in ``text`` call, in the order printed."""
-    return read_names(",".join(_CALLED.findall(text)))
+    read = _read(text)
+    calls = [read.form.by_key[key] for key in read.form.calls]
+    slots = read.form.joints.slots(read.text, calls[-1].end) if calls else []
+    return tuple(name for attribute in calls for name in _value(attribute, slots))
 
 
 def read_names(value: str) -> tuple[str, ...]:
@@ -51,45 +147,148 @@ def read_names(value: str) -> tuple[str, ...]:
     return tuple(_NAME.findall(value))
 
 
-def read_value(key: str, value: str) -> Any:
-    """The value of one attribute as data.
+_NAME = re.compile(NAME)
 
-    Integers, truth values, strings, lists of integers (a tuple), names (of computations and
-    instructions, a tuple), metadata and JSON (a dictionary) are read; everything else comes back
-    verbatim, without comments.
+
+def read_attribute(text: str, key: str) -> Any:
+    """One of the attributes in ``text`` as data, None where it is not there.
+
+    Integers, truth values, strings, lists of integers (a tuple), names of computations and
+    instructions (a tuple), metadata and JSON (a dictionary) are read, and so are windows (a
+    dictionary of tuples), slices and paddings (tuples of tuples of integers). Everything else comes
+    back verbatim, without comments. Raises ``UnusableInput`` where ``text`` is not HLO.
     """
-    if "/*" in value:
-        value = strip_comments(value).strip()
-    if key == "metadata":
-        return read_metadata(value)
-    if key in _NAME_LISTS and _NAMES.fullmatch(value):
-        return read_names(value)
-    if value in ("true", "false"):
-        return value == "true"
-    if _INTEGER.fullmatch(value):
-        return int(value)
-    if _INTEGERS.fullmatch(value):
-        return tuple(int(number) for number in value[1:-1].split(",") if number.strip())
-    if re.fullmatch(STRING, value, re.DOTALL):
-        return unescape(value)
-    if value.startswith('{"'):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return value
+    read = _read(text)
+    attribute = read.form.by_key.get(key)
+    return None if attribute is None else _value(attribute, read.slots)
+
+
+def read_attributes(text: str) -> dict[str, Any]:
+    """All of them."""
+    read = _read(text)
+    return {key: _value(attribute, read.slots) for key, attribute in read.form.by_key.items()}
+
+
+def read_value(key: str, value: str) -> Any:
+    """The value of one attribute as data, see ``read_attribute``."""
+    return read_attribute(f", {key}={value}", key)
 
 
 def read_slice(value: str) -> list[range]:
     """``{[0:8:2], [1:4]}`` as the indices that a slice takes, by dimension."""
-    parts = [part.strip("[]").split(":") for part in value.strip("{}").replace(" ", "").split(",")]
-    return [range(*map(int, part)) for part in parts if part != [""]]
+    return [range(*cut) for cut in read_value("slice", value)]
 
 
 def read_metadata(value: str) -> dict[str, str]:
     """``{op_name="a" stack_frame_id=3}`` as a dictionary; strings are unescaped."""
-    return {key: unescape(raw) if raw[0] in "\"'" else raw for key, raw in _METADATA.findall(value)}
+    read: dict[str, str] = read_value("metadata", value) if value else {}
+    return read
 
+
+@functools.lru_cache(maxsize=1 << 13)
+def _read(text: str) -> _Read:
+    if "/*" in text:
+        text = strip_comments(text)
+    return _Read(_form(outlines([text])[0]), text)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _form(outline: str) -> _Attributes:
+    if not is_balanced(outline):
+        raise UnusableInput(
+            f"a bracket or string is not closed, or brackets nest more than {DEPTH} deep"
+        )
+    if "/*" in outline:
+        raise UnusableInput("found '/*', expected the end of the comment")
+    if "//" in outline:
+        raise UnusableInput("found '//'")
+    if _LONG_NUMBER.search(outline):
+        raise UnusableInput("found a number of more than 40 digits")
+    joints = _HEADER_JOINTS if any(key in outline for key in _OF_HEADERS) else _JOINTS
+    skeleton = joints.skeleton(outline)
+    skeletons = _ATTRIBUTE.findall(skeleton)
+    if cut_attributes(skeleton) is None:
+        raise UnusableInput("expected attributes such as ', key=value'")
+    names = Counter(each.partition("=")[0] for each in skeletons)
+    for name, count in names.items():
+        if count > 1:
+            raise UnusableInput(f"found {name}= twice, expected it once")
+    by_key: dict[str, _Attribute] = {}
+    calls = []
+    first = 0
+    for each in skeletons:
+        try:
+            key, kind, content, text, is_call = joints.form(each)
+        except UnusableInput:
+            raise UnusableInput(f"cannot read {quoted(each)}") from None
+        shifted = [piece if isinstance(piece, str) else piece + first for piece in text]
+        end = first + len(joints.slots(each))
+        by_key[key] = _Attribute(kind, content, shifted, first, end)
+        if is_call:
+            calls.append(key)
+        first = end
+    return _Attributes(joints, by_key, tuple(calls))
+
+
+# Values
+
+
+def _value(attribute: _Attribute, slots: Sequence[str]) -> Any:
+    read = _KINDS.get(attribute.kind)
+    if read is None:
+        return fill(attribute.text, slots)
+    if attribute.kind == "json":
+        return _json(fill(attribute.text, slots))
+    return read(attribute.content, slots[attribute.first :])
+
+
+def _integers(content: Sequence[int], slots: Sequence[str]) -> tuple[int, ...]:
+    return tuple(int(number) for slot in content for number in slots[slot].split(","))
+
+
+def _names(content: Sequence[Pieces], slots: Sequence[str]) -> tuple[str, ...]:
+    return tuple(
+        name.strip().lstrip("%") for pieces in content for name in fill(pieces, slots).split(",")
+    )
+
+
+def _metadata(content: dict[str, Any], slots: Sequence[str]) -> dict[str, str]:
+    return {
+        key: unescape(slots[slot]) if kind == "string" else fill(pieces, slots)
+        for key, (kind, slot, pieces) in content.items()
+    }
+
+
+def _window(content: dict[str, Any], slots: Sequence[str]) -> dict[str, Any]:
+    return {
+        key: _rows(numbers, slots) if key == "pad" else _integers(numbers, slots)
+        for key, numbers in content.items()
+    }
+
+
+def _rows(content: Sequence[Sequence[int]], slots: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    return tuple(_integers(row, slots) for row in content)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+_KINDS: dict[str, Callable[[Any, Sequence[str]], Any]] = {
+    "constant": lambda content, _: content,
+    "integer": lambda slot, slots: int(slots[slot]),
+    "integers": _integers,
+    "json": lambda *_: None,
+    "metadata": _metadata,
+    "names": _names,
+    "paddings": _rows,
+    "slices": _rows,
+    "string": lambda slot, slots: unescape(slots[slot]),
+    "window": _window,
+}
 
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
 import json
-import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.system.files import make_directory, read_own_file, write_file
+from fusionscope.hlo.kept import keep, read_kept
 
 if TYPE_CHECKING:
-    from lark import Lark
+    from lark import Lark, Token, Tree
 
-START_RULES = ("header", "signature", "footer", "instruction", "attributes", "layout")
+START_RULES = (
+    "header",
+    "signature",
+    "footer",
+    "instruction",
+    "attributes",
+    "attribute",
+    "shape",
+    "layout",
+)
 
 # What the user is told where the grammar expects a terminal.
 _READABLE = {
@@ -39,6 +46,11 @@ _READABLE = {
     "RSQB": "']'",
     "ARROW": "'->'",
     "COLON": "':'",
+    "NUMBER": "a number",
+    "_TO": "'_' as in 1_1",
+    "_BY": "'x' as in 3x3",
+    "SIZES": "a field of a window (size=)",
+    "PAD": "a field of a window (size=)",
     "TRUE": "true",
     "FALSE": "false",
     "$END": "the end of the line",
@@ -59,48 +71,43 @@ def grammar() -> Lark:
 
     text = grammar_file().read_text(encoding="utf-8")
     source = repr((text, START_RULES, lark.__version__, sys.version_info))
-    kept = _kept_in(hashlib.sha256(source.encode()).hexdigest())
-    tables = _read_tables(kept)
+    tables = _read_tables(source)
     if tables is not None:
         return lark.Lark.load(tables)
-    made = lark.Lark(text, parser="lalr", start=list(START_RULES), maybe_placeholders=False)
-    _write_tables(made, kept)
+    made = lark.Lark(
+        text,
+        parser="lalr",
+        start=list(START_RULES),
+        maybe_placeholders=False,
+        propagate_positions=True,
+    )
+    _keep_tables(made, source)
     return made
 
 
-def _kept_in(digest: str) -> Path | None:
-    """A file in the user's own cache directory; None for a user without one."""
+def keys(terminal: str) -> frozenset[str]:
+    """The keys of attributes that a terminal of the grammar lists."""
+    pattern = rf"^{terminal}[.\d]*: /(?:\(\?:)?([^)/]+?)\)?=/$"
+    found = re.search(pattern, grammar_file().read_text(encoding="utf-8"), re.MULTILINE)
+    return frozenset(found[1].split("|") if found else ())
+
+
+def _read_tables(source: str) -> dict[str, Any] | None:
     try:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:
+        tables: dict[str, Any] = json.loads(
+            read_kept("grammar", source) or b"", object_hook=_with_numbers
+        )
+    except ValueError:
         return None
-    return Path(base) / "fusionscope" / f"grammar-{digest[:32]}.json"
+    return tables
 
 
-def _read_tables(kept: Path | None) -> dict[str, Any] | None:
-    """None where there are none, or they are damaged, or somebody else could have written them."""
-    try:
-        content = read_own_file(kept) if kept is not None else b""
-        digest, tables = content[:64], content[64:]
-        if hashlib.sha256(tables).hexdigest().encode() != digest:
-            return None
-        read: dict[str, Any] = json.loads(tables, object_hook=_with_numbers)
-    except (UnusableInput, ValueError):
-        return None
-    return read
-
-
-def _write_tables(made: Lark, kept: Path | None) -> None:
+def _keep_tables(made: Lark, source: str) -> None:
     from lark.grammar import Rule
     from lark.lexer import TerminalDef
 
-    if kept is None:
-        return
     data, memo = made.memo_serialize([TerminalDef, Rule])
-    tables = json.dumps({"data": data, "memo": memo}).encode()
-    with contextlib.suppress(UnusableInput):
-        make_directory(kept.parent)
-        write_file(kept, hashlib.sha256(tables).hexdigest().encode() + tables, mode=0o600)
+    keep("grammar", source, json.dumps({"data": data, "memo": memo}).encode())
 
 
 def _with_numbers(table: dict[str, Any]) -> dict[Any, Any]:
@@ -108,12 +115,13 @@ def _with_numbers(table: dict[str, Any]) -> dict[Any, Any]:
     return {int(key) if key.isdecimal() else key: value for key, value in table.items()}
 
 
-def check(rule: str, text: str) -> None:
-    """Raises ``UnusableInput`` with a place within ``text`` unless ``rule`` derives it."""
+def derive(rule: str, text: str) -> Tree[Token]:
+    """The tree of ``text``; raises ``UnusableInput`` with a place within it unless ``rule``
+    derives it."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
     try:
-        grammar().parse(text, start=rule)
+        return grammar().parse(text, start=rule)
     except UnexpectedInput as error:
         if isinstance(error, UnexpectedToken):
             found = "the end" if error.token.type == "$END" else quoted(str(error.token))
@@ -130,16 +138,6 @@ def check(rule: str, text: str) -> None:
             line=text.count("\n") + 1 if at_end else error.line,
             column=len(text) - (text.rfind("\n") + 1) + 1 if at_end else error.column,
         ) from None
-
-
-@functools.lru_cache(maxsize=4096)
-def fits(rule: str, text: str) -> bool:
-    """Whether ``rule`` derives ``text``; for short texts that come again and again."""
-    try:
-        check(rule, text)
-    except UnusableInput:
-        return False
-    return True
 
 
 def _readable(terminals: set[str]) -> str:

@@ -37,7 +37,7 @@ class Operation:
         return self.integers("dimensions")
 
     def value(self, key: str) -> Any:
-        return read_value(key, self.attributes.get(key, ""))
+        return read_value(key, self.attributes[key]) if key in self.attributes else None
 
     def integer(self, key: str, default: int) -> int:
         value = self.value(key)
@@ -185,10 +185,8 @@ def _concatenate(operation: Operation) -> Shape:
 
 
 def _pad(operation: Operation) -> Shape:
-    written = operation.attributes["padding"]
     sizes: list[int | None] = []
-    for index, padding in enumerate(written.split("x") if written else ()):
-        low, high, *interior = map(int, padding.split("_"))
+    for index, (low, high, *interior) in enumerate(operation.value("padding") or ()):
         size = _size(operation.first, index)
         sizes.append(size + low + high + max(size - 1, 0) * (interior[0] if interior else 0))
     if len(sizes) != operation.first.rank or any(size is None or size < 0 for size in sizes):

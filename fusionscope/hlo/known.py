@@ -16,7 +16,7 @@ from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Instruction, Module, Statement
 from fusionscope.hlo.opcodes import OPCODES
-from fusionscope.hlo.text import strip_comments
+from fusionscope.hlo.window import read_window
 
 _INDEX = r"\{\s*(?:\d+(?:\s*,\s*\d+)*)?\s*\}"
 _ALIAS = rf"{_INDEX}\s*:\s*(?:\d+|\(\s*\d+\s*,\s*{_INDEX}\s*(?:,\s*(?:may|must)-alias\s*)?\))"
@@ -70,7 +70,6 @@ _DEVICES = re.compile(r"devices=\[([\d,\s]*)\](?:<=\[([\d,\s]*)\]|([\d,\s]+))?")
 _IOTA = re.compile(r"\[([\d,\s]*)\]\s*<=\s*\[([\d,\s]*)\]")
 _MESH = re.compile(r"mesh\[([^\]]*)\]\s*(?:,[^{]*)?\{([^{}]*)\}")
 _QUOTED = re.compile(r"[\"']([^\"']*)[\"']")
-_WINDOW = re.compile(r"(\w+)=([^\s}]+)")
 
 
 def check_known(module: Module, forms: Iterable[str], header: int) -> None:
@@ -109,7 +108,7 @@ def check_known(module: Module, forms: Iterable[str], header: int) -> None:
 
 
 def _split(attributes: str) -> Iterable[tuple[str, str]]:
-    return split_attributes(strip_comments(attributes)).items()
+    return split_attributes(attributes).items()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -156,16 +155,10 @@ def _groups(value: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def _window(value: str) -> str | None:
-    fields = {key: field.split("x") for key, field in _WINDOW.findall(value)}
-    for key, field in fields.items():
-        if len(field) != len(fields.get("size", ())):
-            return f"a window has {len(field)} dimensions in {key}=, expected as many as in size="
-        form = r"-?\d+_-?\d+" if key == "pad" else r"-?\d+"
-        for number in field:
-            if not re.fullmatch(form, number):
-                return f"a window has {key}={shorten(number)}, expected a number" + (
-                    " below and one above, such as 1_1" if key == "pad" else ""
-                )
+    try:
+        read_window(value)
+    except UnusableInput as error:
+        return error.problem
     return None
 
 

@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo.attributes import (
     called_names,
-    read_metadata,
+    read_attribute,
+    read_attributes,
     read_names,
-    read_value,
     split_attributes,
 )
 from fusionscope.hlo.opcodes import LEAST_OPERANDS, OPERAND_COUNT
 from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
 from fusionscope.hlo.text import NAME, SHAPE, strip_comments
-from fusionscope.hlo.wellformed import CHECKED, find_problem
+from fusionscope.hlo.validate import CHECKED, find_problem
 
 _OPERAND = re.compile(
     rf"\s*(?:({SHAPE})(?:[\s,]+|(?=%)))?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,|$)"
@@ -360,11 +360,10 @@ class Instruction:
         return split_attributes(self.statement.attributes)
 
     def attribute(self, key: str) -> Any:
-        """One attribute as data (see ``attributes.read_value``), or None."""
+        """One attribute as data (see ``attributes.read_attribute``), or None."""
         if key not in self.statement.attributes:
             return None
-        value = self.attributes.get(key)
-        return None if value is None else read_value(key, value)
+        return read_attribute(self.statement.attributes, key)
 
     @property
     def called(self) -> tuple[Computation, ...]:
@@ -374,8 +373,7 @@ class Instruction:
 
     @property
     def metadata(self) -> dict[str, str]:
-        value = self.attributes.get("metadata") if "metadata" in self.statement.attributes else None
-        return read_metadata(value) if value else {}
+        return self.attribute("metadata") or {}
 
     @property
     def op_name(self) -> str | None:
@@ -414,7 +412,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computation:
-    """One computation of a module. ``line`` is that of its opening line, before normalising."""
+    """One computation of a module. ``line`` is that of its opening line, before desugaring."""
 
     module: Module
     body: Body
@@ -693,12 +691,11 @@ def _say_the_same(one: Computation, other: Computation) -> bool:
         and one.graph.root == other.graph.root
         and all(
             (a.name, a.opcode, a.shape) == (b.name, b.opcode, b.shape)
-            and (a.attributes == b.attributes or _values(a) == _values(b))
+            and (
+                a.statement.attributes == b.statement.attributes
+                or read_attributes(a.statement[5]) == read_attributes(b.statement[5])
+            )
             and (a.opcode not in _NO_OPERANDS or a.statement.inside == b.statement.inside)
             for a, b in zip(one.instructions, other.instructions, strict=True)
         )
     )
-
-
-def _values(instruction: Instruction) -> dict[str, Any]:
-    return {key: read_value(key, value) for key, value in instruction.attributes.items()}

@@ -8,15 +8,14 @@ attribute is its *skeleton*; the grammar (``grammars/hlo.lark``) reads each skel
 says what is wrong with a line that cannot be cut.
 
 Text that is not in the compiler's own form (one instruction a line, bodies indented) is first
-brought into it, see ``normalise``.
+brought into it, see ``desugar``.
 """
 
 from __future__ import annotations
 
 import gc
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,24 +24,20 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from fusionscope.errors import UnusableInput, quoted, shorten
-from fusionscope.hlo.attributes import cut_attributes, split_attributes
-from fusionscope.hlo.grammar import check, fits
+from fusionscope.hlo.attributes import check_attributes, outlines, split_attributes
+from fusionscope.hlo.desugar import desugar
+from fusionscope.hlo.grammar import derive
 from fusionscope.hlo.known import check_known
 from fusionscope.hlo.literals import check_literal
 from fusionscope.hlo.model import Body, Module, Statement
-from fusionscope.hlo.normalise import normalise
 from fusionscope.hlo.opcodes import OPCODES
 from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.shorthand import is_async_shorthand, write_out
 from fusionscope.hlo.source import StackFrames
 from fusionscope.hlo.text import (
-    BRACES,
-    DEPTH,
     INSTRUCTION,
     NAME,
     SHAPE,
-    empty_strings,
-    is_balanced,
     strip_comments,
 )
 
@@ -57,21 +52,11 @@ _OPENING = re.compile(
     rf"(?:(\(\s*(?:{_PARAMETER})*\)\s*->\s*({SHAPE}))[ \t]*)?\{{[ \t]*"
 )
 
-_CONFIGURATION = re.compile(rf"backend_config={BRACES}")
-_NUMBERS_AND_NAMES = re.compile(rf"-?\d+(?:,\s*-?\d+)*|(?<=%){NAME}")
-_ALIAS = r"\{[0, ]*\}: \(0, \{[0, ]*\}(?:, [a-z-]+)?\)"
-_ALIASES = re.compile(rf"{_ALIAS}(?:, {_ALIAS})+")
-_FLAGS = re.compile(r"(?:true|false)(?:, ?(?:true|false))+")
-# None that XLA prints has more than 20 digits.
-_LONG_NUMBER = re.compile(r"\d{41}")
 _SHAPE = re.compile(SHAPE)
-_SHAPES = re.compile(rf"(?<!\w){SHAPE}(?:,\s*(?<!\w){SHAPE})*")
 
 _HLO = "HLO text: 'HloModule name', then computations such as '%name (x: f32[2]) -> f32[2] {'"
 # An error message need not read more of a line than this.
 _DIAGNOSED = 4000
-# Of an attribute that is longer still without numbers and strings, only the brackets are checked.
-_LONG = 100_000
 
 
 class _Piece(NamedTuple):
@@ -100,8 +85,7 @@ class ParseTable:
         self.last: tuple[str, Module] | None = None
         # Texts that were found to be well formed.
         self.headers: set[str] = set()
-        self.skeletons: set[str] = set()
-        self.forms: set[str] = set()
+        self.outlines: set[str] = set()
         # Opcodes that ``opcodes`` does not list: those of a newer compiler.
         self.unknown_opcodes: set[str] = set()
 
@@ -118,7 +102,7 @@ def parse(text: str, *, file: str | None = None) -> Module:
         table = ParseTable()
         module = read(text, table, file=file)
         module.check()
-        check_known(module, table.skeletons, text[: text.find("HloModule")].count("\n") + 1)
+        check_known(module, table.outlines, text[: text.find("HloModule")].count("\n") + 1)
     return module
 
 
@@ -166,7 +150,7 @@ def _read(text: str, table: ParseTable, file: str | None) -> Module:
             hint="jax.jit(f).lower(...).as_text('hlo') prints HLO",
         )
     try:
-        lines, places = write_out(*normalise(text))
+        lines, places = write_out(*desugar(text))
         positions = tuple(places) or ((1, 1),)
         try:
             return _Reader("\n".join(lines), table, file, positions).module()
@@ -226,23 +210,6 @@ _LITERALS = frozenset({"constant", "parameter"})
 _INDENTATION = frozenset(" \t")
 _shape_of, _opcode_of, _attributes_of = itemgetter(2), itemgetter(3), itemgetter(5)
 _statement = partial(tuple.__new__, Statement)  # three times as fast as calling the class
-_DIGITS = str.maketrans("123456789", "0" * 9)
-_ZEROS = re.compile("0+(?:,0+)*")
-
-
-def _skeletons(attributes: Sequence[str]) -> list[str]:
-    """For each line's attributes a key that only lines share whose attributes have one form.
-
-    Strings are emptied and digits become zeros.
-    """
-    text = "\n".join(attributes)
-    if "\\" in text or "'" in text:
-        text = "\n".join([empty_strings(a) if "\\" in a or "'" in a else a for a in attributes])
-    parts = text.split('"')
-    skeletons = '""'.join(parts[::2]).translate(_DIGITS).split("\n")
-    # Unless a line does not close its string.
-    is_closed = len(parts) % 2 and len(skeletons) == len(attributes)
-    return skeletons if is_closed else list(attributes)
 
 
 class _Reader:
@@ -339,15 +306,10 @@ class _Reader:
     def _check_header(self, header: str, offset: int) -> None:
         if header in self.table.headers:
             return
-        # Its lists are as long as the program has arguments and results.
-        skeleton = empty_strings(strip_comments(header)).translate(_DIGITS)
-        while "00" in skeleton:
-            skeleton = skeleton.replace("00", "0")
-        skeleton = _FLAGS.sub("true", _ALIASES.sub("{}: (0, {})", skeleton))
-        if misfit := self._misfit(_SHAPES.sub("f0[0]", skeleton)):
+        if misfit := _misfit(header):
             raise self._diagnose("attributes", header, 0, offset, misfit)
         for shape in _SHAPE.findall(split_attributes(header).get("entry_computation_layout", "")):
-            self._shape(strip_comments(shape), header, 0)
+            self._shape(shape, header, 0)
         self.table.headers.add(header)
 
     def _frames(self, position: int) -> tuple[int, StackFrames | None]:
@@ -417,7 +379,7 @@ class _Reader:
     def _footer(self, line: str) -> str:
         """What stands behind a closing brace: an execution thread, or a comment."""
         footer = strip_comments(line).strip()
-        if footer and (misfit := self._misfit(footer)):
+        if footer and (misfit := _misfit(footer)):
             raise self._diagnose("footer", line, 0, 1, misfit)
         return footer
 
@@ -464,15 +426,11 @@ class _Reader:
             if is_async_shorthand(opcode):
                 raise self._error(f"{opcode} is not written out", offset)
         attributes = list(map(_attributes_of, statements))
-        new = dict(zip(_skeletons(attributes), attributes, strict=True))
-        for skeleton in new.keys() - self.table.skeletons:
-            form = _ZEROS.sub("0", skeleton)
-            if form not in self.table.forms or _LONG_NUMBER.search(skeleton):
-                misfit = "found '//'" if "//" in form else self._misfit(new[skeleton])
-                if misfit:
-                    raise self._diagnose("instruction", lines[0], offset, otherwise=misfit)
-                self.table.forms.add(form)
-            self.table.skeletons.add(skeleton)
+        new = dict(zip(outlines(attributes), attributes, strict=True))
+        for outline in new.keys() - self.table.outlines:
+            if misfit := _misfit(new[outline]):
+                raise self._diagnose("instruction", lines[0], offset, otherwise=misfit)
+            self.table.outlines.add(outline)
         for shape, opcode, inside in {s[2:5] for s in statements if s[3] in _LITERALS}:
             problem = check_literal(opcode, inside.strip(), self.table.shapes[shape])
             if problem:
@@ -498,34 +456,12 @@ class _Reader:
             column = line.find(text) + (error.column or 1)
             raise self._error(error.problem, offset, column) from None
 
-    def _misfit(self, text: str) -> str | None:
-        """What is wrong with the attributes in ``text``, or None."""
-        text = strip_comments(text)
-        if not is_balanced(text):
-            return f"a bracket or string is not closed, or brackets nest more than {DEPTH} deep"
-        skeleton = empty_strings(_CONFIGURATION.sub("backend_config={}", text))
-        if "/*" in skeleton:
-            return "found '/*', expected the end of the comment"
-        if _LONG_NUMBER.search(skeleton):
-            return "found a number of more than 40 digits"
-        pieces = cut_attributes(_NUMBERS_AND_NAMES.sub("0", skeleton))
-        if pieces is None:
-            return "expected attributes such as ', key=value'"
-        keys = Counter(piece.strip(", ").partition("=")[0] for piece in pieces)
-        for key, count in keys.items():
-            if count > 1:
-                return f"found {key}= twice, expected it once"
-        for piece in pieces:
-            if len(piece) < _LONG and not fits("attributes", piece.replace("%0", "%n")):
-                return f"cannot read {quoted(piece.strip(', '))}"
-        return None
-
     def _diagnose(
         self, rule: str, line: str, offset: int, column: int = 0, otherwise: str | None = None
     ) -> UnusableInput:
         """The grammar's own word on what is wrong with ``line``, or ``otherwise``."""
         try:
-            check(rule, line[:_DIAGNOSED])
+            derive(rule, line[:_DIAGNOSED])
         except UnusableInput as error:
             if len(line) <= _DIAGNOSED or (error.column or 0) < _DIAGNOSED - 100:
                 shift = column if rule != "instruction" else 0
@@ -537,3 +473,12 @@ class _Reader:
             offset,
             column + 1,
         )
+
+
+def _misfit(text: str) -> str | None:
+    """What is wrong with the attributes in ``text``, or None."""
+    try:
+        check_attributes(text)
+    except UnusableInput as error:
+        return error.problem
+    return None

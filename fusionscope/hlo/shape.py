@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.hlo.grammar import check
+from fusionscope.hlo.forms import Joints, fill
+from fusionscope.hlo.grammar import derive
+from fusionscope.hlo.text import ARRAY, TUPLE_DEPTH
 
 TUPLE = "tuple"
 BUFFER = "buffer"
@@ -48,25 +52,19 @@ class Layout:
     @property
     def tiles(self) -> tuple[tuple[int | None, ...], ...]:
         """The tiles, outermost first; None where a tile combines a dimension (``*``)."""
-        tiled = re.match(r"(?:D\([^)]*\))?T((?:\([^)]*\))+)", self.properties)
-        if tiled is None:
-            return ()
-        return tuple(
-            tuple(None if size == "*" else int(size) for size in tile.split(",") if size)
-            for tile in re.findall(r"\(([^)]*)\)", tiled[1])
-        )
+        tiles: tuple[tuple[int | None, ...], ...] = _properties(self.properties).get("T", ())
+        return tiles
 
     @property
     def memory_space(self) -> int:
         """0 unless the layout says otherwise (``S(n)``)."""
-        found = re.search(r"(?<![A-Z])S\((\d+)\)", self.properties)
-        return int(found[1]) if found else 0
+        space: int = _properties(self.properties).get("S", 0)
+        return space
 
     @property
     def element_size_in_bits(self) -> int | None:
         """What the layout says of packed elements (``E(bits)``), or None."""
-        found = re.search(r"E\((\d+)\)", self.properties)
-        return int(found[1]) if found else None
+        return _properties(self.properties).get("E")
 
     def __str__(self) -> str:
         order = ",".join(map(str, self.minor_to_major))
@@ -179,10 +177,12 @@ class Shape:
         return f"{self.element_type}[{dimensions}]{self.layout or ''}"
 
 
-_ARRAY = re.compile(r"([a-z]\w*)\s*\[([^\[\]]*)\]\s*(?:\{([^{}]*)\})?")
-_DIMENSION = re.compile(r"\s*(?:(<=)?\s*(\d{1,18})|(\?))\s*")
-_TOO_LONG = re.compile(r"\d{19}")
-_TOKEN = re.compile(rf"\s*(b\(|[(),]|{_ARRAY.pattern})\s*")
+_ARRAY = re.compile(ARRAY)
+# An array is cut at its numbers, a tuple at its arrays.
+_OF_ARRAYS = Joints("array", "shape", [(r"(?<![\w.])\d+", "0", True)])
+_OF_TUPLES = Joints("tuple", "shape", [(rf"(?<!\w){ARRAY}", "f32[]", True)])
+_OF_LAYOUTS = Joints("layout", "layout", [(r"(?<![\w.])\d+", "0", True)])
+_MOST_DIGITS = 18
 
 
 class ShapeTable:
@@ -190,7 +190,6 @@ class ShapeTable:
 
     def __init__(self) -> None:
         self.known: dict[str, Shape] = {}
-        self._layouts: dict[str, Layout] = {}
 
     def __getitem__(self, text: str) -> Shape:
         shape = self.known.get(text)
@@ -200,106 +199,125 @@ class ShapeTable:
 
     def _read(self, text: str) -> Shape:
         """Raises ``UnusableInput`` with a column within ``text``."""
-        if array := _ARRAY.fullmatch(text):
-            return self._array(array[1], array[2], array[3], text, 0)
-        open_tuples: list[tuple[str, list[Shape]]] = []
-        done: Shape | None = None
-        position = 0
-        after_element = False
-        while position < len(text) and done is None:
-            token = _TOKEN.match(text, position)
-            if token is None:
-                raise _malformed(text, position)
-            kind = token[1]
-            if kind in ("(", "b("):
-                if after_element:
-                    raise _malformed(text, position)
-                open_tuples.append((TUPLE if kind == "(" else BUFFER, []))
-            elif kind == ",":
-                if not (open_tuples and after_element):
-                    raise _malformed(text, position)
-                after_element = False
+        is_array = "(" not in text.partition("[")[0]
+        joints = _OF_ARRAYS if is_array else _OF_TUPLES
+        try:
+            _check_depth(text)
+            form = joints.form(joints.skeleton(text))
+        except UnusableInput:
+            raise _malformed(text) from None
+        slots = joints.slots(text)
+        return _array(form, slots, text) if is_array else self._tuple(form, slots, text)
+
+    def _tuple(self, form: Any, slots: list[str], text: str) -> Shape:
+        elements: list[Shape] = []
+        kind, inside = form
+        for part in inside:
+            if part[0] == "arrays":
+                elements += [self._element(array, text) for array in _ARRAY.findall(slots[part[1]])]
             else:
-                if kind == ")":
-                    if not open_tuples or (open_tuples[-1][1] and not after_element):
-                        raise _malformed(text, position)
-                    outer, elements = open_tuples.pop()
-                    shape = Shape(outer, elements=tuple(elements))
-                else:
-                    if after_element:
-                        raise _malformed(text, position)
-                    known = self.known.get(kind)
-                    shape = known or self._array(token[2], token[3], token[4], text, position)
-                    self.known[kind] = shape
-                if open_tuples:
-                    open_tuples[-1][1].append(shape)
-                else:
-                    done = shape
-                after_element = True
-            position = token.end()
-        if done is None or position < len(text):
-            raise _malformed(text, position)
-        return done
+                elements.append(self._tuple(part, slots, text))
+        return Shape(TUPLE if kind == "tuple" else BUFFER, elements=tuple(elements))
 
-    def _array(
-        self, element_type: str, sizes: str, layout: str | None, text: str, position: int
-    ) -> Shape:
-        if element_type not in ELEMENT_TYPES:
-            raise UnusableInput(f"unknown element type {quoted(element_type)}", column=position + 1)
-        dimensions: list[int | None] = []
-        dynamic: list[bool] = []
-        for size in sizes.split(",") if sizes.strip() else ():
-            found = _DIMENSION.fullmatch(size)
-            if found is None:
-                raise _malformed(text, position)
-            dimensions.append(None if found[3] else int(found[2]))
-            dynamic.append(bool(found[1] or found[3]))
-        read = None
-        if layout is not None:
-            read = self._layout(layout, position)
-            if len(read.minor_to_major) != len(dimensions):
-                raise UnusableInput(
-                    f"the layout of {quoted(text)} orders {len(read.minor_to_major)} "
-                    f"dimensions, expected {len(dimensions)}",
-                    column=position + 1,
-                )
-            if set(read.minor_to_major) != set(range(len(dimensions))):
-                raise UnusableInput(
-                    f"the layout of {quoted(text)} is not an order of its dimensions",
-                    column=position + 1,
-                )
-        return Shape(element_type, tuple(dimensions), tuple(dynamic), read)
+    def _element(self, array: str, text: str) -> Shape:
+        try:
+            return self[array]
+        except UnusableInput as error:
+            column = text.find(array) + (error.column or 1)
+            raise UnusableInput(error.problem, column=column) from None
 
-    def _layout(self, text: str, position: int) -> Layout:
-        layout = self._layouts.get(text)
-        if layout is None:
-            if _TOO_LONG.search(text):
-                raise UnusableInput(
-                    f"found a number of more than 18 digits in the layout {quoted(text)}",
-                    column=position + 1,
-                )
-            order, colon, properties = text.partition(":")
-            if colon or not re.fullmatch(r"\d+(,\d+)*", order):
-                try:
-                    check("layout", f"{{{text}}}")
-                except UnusableInput as error:
-                    raise UnusableInput(error.problem, column=position + 1) from None
-                if "P(" in properties and "D(" not in properties:
-                    raise UnusableInput(
-                        f"the layout {quoted(text)} has a physical shape, expected one for sparse "
-                        "arrays alone",
-                        column=position + 1,
-                    )
-            layout = Layout(
-                tuple(int(dimension) for dimension in order.split(",") if dimension.strip()),
-                properties.strip(),
+
+def _array(form: Any, slots: list[str], text: str) -> Shape:
+    _, element_type, sizes, ordered = form
+    if element_type not in ELEMENT_TYPES:
+        raise UnusableInput(f"unknown element type {quoted(element_type)}", column=1)
+    dimensions: list[int | None] = []
+    dynamic: list[bool] = []
+    for slot, is_dynamic in sizes:
+        found = [None] if slot is None else _integers(slots[slot], text)
+        dimensions += found
+        dynamic += [is_dynamic, *[False] * (len(found) - 1)]
+    layout = None
+    if ordered is not None:
+        layout = _layout(ordered, slots, text)
+        if len(layout.minor_to_major) != len(dimensions):
+            raise UnusableInput(
+                f"the layout of {quoted(text)} orders {len(layout.minor_to_major)} "
+                f"dimensions, expected {len(dimensions)}",
+                column=1,
             )
-            self._layouts[text] = layout
-        return layout
+        if set(layout.minor_to_major) != set(range(len(dimensions))):
+            raise UnusableInput(
+                f"the layout of {quoted(text)} is not an order of its dimensions", column=1
+            )
+    return Shape(element_type, tuple(dimensions), tuple(dynamic), layout)
 
 
-def _malformed(text: str, position: int) -> UnusableInput:
-    found = quoted(text[position : position + 20]) if position < len(text) else "the end"
-    return UnusableInput(
-        f"found {found}, expected a shape such as f32[2,3]{{1,0}}", column=position + 1
-    )
+def _layout(form: dict[str, Any], slots: list[str], text: str) -> Layout:
+    properties = fill(form["properties"], slots).strip()
+    if "P" in form and "D" not in form:
+        raise UnusableInput(
+            f"the layout of {quoted(text)} has a physical shape, expected one for sparse arrays "
+            "alone",
+            column=1,
+        )
+    for slot in slots:
+        _integers(slot, text)
+    order = [number for slot in form["order"] for number in _integers(slots[slot], text)]
+    return Layout(tuple(order), properties)
+
+
+@lru_cache(maxsize=4096)
+def _properties(text: str) -> dict[str, Any]:
+    """What a layout says behind the colon: numbers and tiles by the letter of the property."""
+    whole = f"{{:{text}}}"
+    form = _OF_LAYOUTS.form(_OF_LAYOUTS.skeleton(whole))
+    slots = _OF_LAYOUTS.slots(whole)
+    read: dict[str, Any] = {}
+    for letter, content in form.items():
+        if letter == "T":
+            read["T"] = tuple(_tile(tile, slots) for tile in content)
+        elif letter in ("E", "L", "M", "S") and content:
+            read[letter] = int(slots[content[0]])
+    return read
+
+
+def _tile(form: list[int | str], slots: list[str]) -> tuple[int | None, ...]:
+    sizes: list[int | None] = []
+    for size in form:
+        sizes += [None] if isinstance(size, str) else map(int, slots[size].split(","))
+    return tuple(sizes)
+
+
+def _integers(slot: str, text: str) -> list[int]:
+    numbers = slot.split(",")
+    if any(len(number.strip()) > _MOST_DIGITS for number in numbers):
+        raise UnusableInput(
+            f"found a number of more than {_MOST_DIGITS} digits in {quoted(text)}, expected a "
+            "smaller one",
+            column=1,
+        )
+    return [int(number) for number in numbers]
+
+
+def _check_depth(text: str) -> None:
+    depth = deepest = 0
+    for bracket in re.findall(r"[()]", text):
+        depth += 1 if bracket == "(" else -1
+        deepest = max(deepest, depth)
+    if deepest > TUPLE_DEPTH:
+        raise UnusableInput(f"tuples nest more than {TUPLE_DEPTH} deep")
+
+
+def _malformed(text: str) -> UnusableInput:
+    """What is wrong with a text that has no form: the grammar's own word, if it has one."""
+    column = 1
+    try:
+        _check_depth(text)
+        derive("shape", text)
+    except UnusableInput as error:
+        column = error.column or 1
+        if "{" in text[: column - 1].rpartition("}")[2]:  # in a layout
+            return UnusableInput(error.problem, column=column)
+    found = quoted(text[column - 1 : column + 19]) if column <= len(text) else "the end"
+    return UnusableInput(f"found {found}, expected a shape such as f32[2,3]{{1,0}}", column=column)

@@ -22,7 +22,7 @@ CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 # How deep brackets may nest in attributes and literals, and how deep tuples may nest in shapes.
 DEPTH = 12
-_TUPLE_DEPTH = 32
+TUPLE_DEPTH = 32
 
 
 def _balanced(opening: str, closing: str, inside: str, depth: int = DEPTH) -> str:
@@ -39,8 +39,9 @@ PARENTHESES = _balanced(r"\(", r"\)", rf"{STRING}|\\.")
 BRACKETS = _balanced(r"\[", r"\]", rf"{STRING}|\\.")
 
 # A shape, as far as one has to look to find its end.
-_TUPLE = _balanced(r"\(", r"\)", "(?!)", _TUPLE_DEPTH)
-SHAPE = rf"(?:[a-z]\w*\s*\[[^\[\]]*\](?:\s*\{{\s*[\d:][^{{}}]*\}}|)|b?{_TUPLE})"
+_TUPLE = _balanced(r"\(", r"\)", "(?!)", TUPLE_DEPTH)
+ARRAY = r"[a-z]\w*\s*\[[^\[\]]*\](?:\s*\{\s*[\d:][^{}]*\}|)"
+SHAPE = rf"(?:{ARRAY}|b?{_TUPLE})"
 # ROOT, name, shape, opcode, what stands in the parentheses, attributes. Every line of a dump is
 # matched against this: `(?:x|)` is faster than `(?:x)?`.
 INSTRUCTION = (

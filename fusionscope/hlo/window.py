@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 from fusionscope.errors import UnusableInput, shorten
+from fusionscope.hlo.attributes import read_value
 
-_FIELD = re.compile(r"(\w+)=([\w\-]+)")
+_TOO_LARGE = 10**18
+# The value where none is written, and the least one that a window can have.
+_FIELDS = {
+    "size": (0, 0),
+    "stride": (1, 1),
+    "lhs_dilate": (1, 1),
+    "rhs_dilate": (1, 1),
+    "rhs_reversal": (0, 0),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,33 +36,30 @@ class WindowDimension:
 def read_window(text: str) -> tuple[WindowDimension, ...]:
     """``{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=… rhs_dilate=… rhs_reversal=…}`` as data.
 
-    Raises ``UnusableInput`` where it is not of this form.
+    Raises ``UnusableInput`` where it is not of this form, where fields differ in their number of
+    dimensions, and for numbers that no window has, such as a stride of 0.
     """
-    try:
-        return tuple(_dimensions(text))
-    except (IndexError, ValueError):
-        raise UnusableInput(
-            f"found window={shorten(text)}, expected one such as {{size=3x3 pad=1_1x1_1}}"
-        ) from None
+    return window_dimensions(read_value("window", text or "{}"))
 
 
-def _dimensions(text: str) -> Iterator[WindowDimension]:
-    written = {key: value.split("x") for key, value in _FIELD.findall(text)}
-    for index, size in enumerate(written.get("size", ())):
-
-        def field(key: str, default: str, at: int = index) -> str:
-            return written[key][at] if key in written else default
-
-        low, _, high = field("pad", "0_0").partition("_")
-        stride = int(field("stride", "1"))
-        if stride < 1:
-            raise ValueError
-        yield WindowDimension(
-            int(size),
-            stride,
-            int(low),
-            int(high),
-            int(field("lhs_dilate", "1")),
-            int(field("rhs_dilate", "1")),
-            field("rhs_reversal", "0") == "1",
-        )
+def window_dimensions(fields: dict[str, Any]) -> tuple[WindowDimension, ...]:
+    """The same from the fields that the grammar reads; raises ``UnusableInput`` likewise."""
+    rank = len(fields.get("size", ()))
+    for key, field in fields.items():
+        if len(field) != rank:
+            raise UnusableInput(
+                f"a window of {len(field)} dimensions in {key}=, expected {rank} as in size="
+            )
+        least = -_TOO_LARGE if key == "pad" else _FIELDS[key][1]
+        for number in chain.from_iterable(field) if key == "pad" else field:
+            if not least <= number < _TOO_LARGE:
+                raise UnusableInput(
+                    f"a window with {key}={shorten(str(number))}, expected at least {least} and "
+                    "less than 10^18"
+                )
+    columns = [fields.get(key, (default,) * rank) for key, (default, _) in _FIELDS.items()]
+    pads = fields.get("pad", ((0, 0),) * rank)
+    return tuple(
+        WindowDimension(size, stride, low, high, base, window, bool(is_reversed))
+        for (low, high), size, stride, base, window, is_reversed in zip(pads, *columns, strict=True)
+    )

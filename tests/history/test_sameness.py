@@ -65,9 +65,13 @@ VALUES = {
     "INTEGER_KEY": ("2", "3"),
     "FLAG_KEY": ("true", "false"),
     "CALL_KEY": ("%one", "%other"),
+    "CALLS_KEY": ("{%one}", "{%other}"),
     "NAMES_KEY": ("{%one}", "{%other}"),
     "STRING_KEY": ('"one"', '"other"'),
     "METADATA_KEY": ('{op_name="one"}', '{op_name="other"}'),
+    "WINDOW_KEY": ("{size=2 pad=0_1}", "{size=2 pad=1_0}"),
+    "SLICE_KEY": ("{[0:1]}", "{[1:2]}"),
+    "PADDING_KEY": ("0_1", "1_0"),
 }
 CALLING = """HloModule m
 

@@ -181,7 +181,7 @@ TYPICAL_MISTAKES = [
     Mistake(
         "a size of too many digits",
         of_one("  ROOT a = f32[99999999999999999999] parameter(0)"),
-        3, 12, ("found 'f32[9999", "expected a shape"),
+        3, 12, ("a number of more than 18 digits in 'f32[9999",),
     ),
     Mistake(
         "no comma before an attribute",

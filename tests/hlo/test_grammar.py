@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope.hlo.grammar import START_RULES, check, fits
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo.grammar import START_RULES, derive
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "samples" / "dumps"
 READ = (
     "from fusionscope.hlo import parse\n"
-    "parse('HloModule m ENTRY e { ROOT p = f32[2]{0} parameter(0), new={1, x=(2)} }')"
+    "parse('HloModule m\\n\\nENTRY e {\\n  ROOT p = f32[2]{0} parameter(0), new={1, x=(2)}\\n}\\n')"
 )
 
 
@@ -34,7 +35,7 @@ def test_it_derives_what_compilers_print(file: Path) -> None:
     content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     lines = content.decode().split("\n")
     assert lines[0].startswith("HloModule")
-    check("header", lines[0])
+    derive("header", lines[0])
     forms: set[str] = set()
     for line in lines:
         form = re.sub(r"\d+", "0", line)
@@ -42,9 +43,9 @@ def test_it_derives_what_compilers_print(file: Path) -> None:
             continue
         forms.add(form)
         if line.startswith("  "):
-            check("instruction", line)
+            derive("instruction", line)
         elif re.match(r"(ENTRY )?%", line):
-            check("signature", line)
+            derive("signature", line)
     assert len(forms) > 5
 
 
@@ -57,12 +58,17 @@ def test_it_derives_what_compilers_print(file: Path) -> None:
         ("instruction", "%a = f32[<=2]{0} add(%b#1, f32[2] c)", "%a = f32[2]{} add(%b, c)"),
         ("attributes", ", dimensions={0,1}, to_apply=%f", ", dimensions={0,%f}"),
         ("attributes", ", new={[1, 2]}", ", new={[1, 2}"),
+        ("attribute", "window={size=3x3 pad=1_1x-1_2}", "window={size=3x}"),
+        ("attribute", "slice={[0:8:2], [1:4]}", "slice={[0:8:2], [1]}"),
+        ("attribute", "padding=0_1x2_2_1", "padding=0x1"),
+        ("shape", "(f32[2]{0}, (s32[], b(f32[<=3])))", "(f32[2]{0},)"),
         ("layout", "{1,0:T(8,128)(2,1)S(1)}", "{1,0:T8}"),
     ],
 )
 def test_rules(rule: str, good: str, bad: str) -> None:
-    assert fits(rule, good)
-    assert not fits(rule, bad)
+    derive(rule, good)
+    with pytest.raises(UnusableInput):
+        derive(rule, bad)
 
 
 def test_every_rule_is_asked_for() -> None:
@@ -71,10 +77,10 @@ def test_every_rule_is_asked_for() -> None:
         assert re.search(rf"^{rule}:", grammar, re.MULTILINE)
 
 
-def start(cache: Path) -> subprocess.Popen[bytes]:
-    """A process that needs the grammar and keeps its tables in ``cache``."""
+def start(cache: Path, program: str = READ) -> subprocess.Popen[bytes]:
+    """A process that reads HLO and keeps what it learns of the grammar in ``cache``."""
     return subprocess.Popen(
-        [sys.executable, "-c", READ],
+        [sys.executable, "-c", program],
         cwd=ROOT,
         env=os.environ | {"XDG_CACHE_HOME": str(cache)},
         stderr=subprocess.PIPE,
@@ -87,17 +93,24 @@ def finish(child: subprocess.Popen[bytes]) -> None:
 
 
 def kept(cache: Path) -> list[Path]:
-    return [path for path in (cache / "fusionscope").iterdir() if path.is_file()]
+    return sorted(path for path in (cache / "fusionscope").iterdir() if path.is_file())
 
 
-def test_tables_are_kept_as_data_that_only_the_user_writes(tmp_path: Path) -> None:
+def test_what_is_kept_is_data_that_only_the_user_writes(tmp_path: Path) -> None:
     finish(start(tmp_path))
-    (file,) = kept(tmp_path)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    json.loads(file.read_bytes()[64:])
-    written = file.stat().st_mtime_ns
+    files = kept(tmp_path)
+    assert [file.name.partition("-")[0] for file in files] == ["forms", "grammar"]
+    for file in files:
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        json.loads(file.read_bytes()[64:])
+    written = [file.stat().st_mtime_ns for file in files]
     finish(start(tmp_path))
-    assert kept(tmp_path)[0].stat().st_mtime_ns == written
+    assert [file.stat().st_mtime_ns for file in kept(tmp_path)] == written
+
+
+def test_known_forms_need_no_lark(tmp_path: Path) -> None:
+    finish(start(tmp_path))
+    finish(start(tmp_path, f"{READ}\nimport sys\nassert 'lark' not in sys.modules"))
 
 
 def empty(file: Path) -> None:
@@ -119,8 +132,8 @@ def foreign(file: Path) -> None:
 
 
 def written_by_others(file: Path) -> None:
-    """Whole, and with rules that refuse everything."""
-    tables = file.read_bytes()[64:].replace(b"HloModule", b"NoModule")
+    """Whole, and with forms and rules that are wrong."""
+    tables = re.sub(rb"2?0|HloModule", b"3", file.read_bytes()[64:])
     file.write_bytes(hashlib.sha256(tables).hexdigest().encode() + tables)
     file.chmod(0o666)
 
@@ -131,14 +144,20 @@ def replaced(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [empty, cut, flipped, foreign, written_by_others, replaced])
-def test_a_damaged_cache_does_no_harm(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("name", ["forms", "grammar"])
+def test_a_damaged_cache_does_no_harm(
+    tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
     finish(start(tmp_path))
-    (file,) = kept(tmp_path)
+    forms, grammar = kept(tmp_path)
+    file = forms if name == "forms" else grammar
     whole = file.stat().st_size
     damage(file)
+    if file is grammar:
+        forms.unlink()  # which would do without it
     finish(start(tmp_path))
     if damage is not replaced:  # it is written anew
-        assert abs(kept(tmp_path)[0].stat().st_size - whole) < 1000
+        assert abs(file.stat().st_size - whole) < 1000
         finish(start(tmp_path))
 
 
@@ -152,4 +171,26 @@ def test_no_place_for_a_cache_does_no_harm(tmp_path: Path) -> None:
 def test_many_processes_at_once(tmp_path: Path) -> None:
     for child in [start(tmp_path) for _ in range(8)]:
         finish(child)
-    assert len(kept(tmp_path)) == 1
+    assert len(kept(tmp_path)) == 2
+
+
+REFUSING = """
+import sys
+import lark
+from fusionscope import UnusableInput, open_dump
+lark.Lark.parse = lambda *_, **__: None
+for sample in sys.argv[1:]:
+    for module in open_dump(sample).modules:
+        for stage in module.stages:
+            try:
+                module.read(stage)
+            except UnusableInput:
+                continue
+            sys.exit(f"{stage} was read")
+"""
+
+
+def test_nothing_is_read_without_the_grammar(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", REFUSING, *map(str, sorted(SAMPLES.glob("*/*")))]
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run(command, check=True, env=environment, cwd=ROOT)

@@ -292,12 +292,18 @@ def test_attributes_are_cut_where_they_end() -> None:
         ("{1,-2, 3}", (1, -2, 3)),
         ('"a\\"b\\\\\\n\\101\\x42"', 'a"b\\\nAB'),
         ("b01f_01io->b01f", "b01f_01io->b01f"),
-        ("1" * 5000, "1" * 5000),
-        ('{"a":', '{"a":'),
+        ("true_color", "true_color"),
+        ('{"a":}', '{"a":}'),
     ],
 )
 def test_values_are_read(value: str, expected: object) -> None:
     assert read_value("any", value) == expected
+
+
+@pytest.mark.parametrize("value", ["1" * 5000, '{"a":', "", "1,2", "a, b=c, b=d", "(" * 5000])
+def test_what_is_no_value_is_not_read(value: str) -> None:
+    with pytest.raises(UnusableInput):
+        read_value("any", value)
 
 
 @pytest.mark.parametrize(
@@ -307,6 +313,7 @@ def test_values_are_read(value: str, expected: object) -> None:
         (", kind=kLoop, calls=%f.1", ("f.1",)),
         (", condition=%c, body=%b", ("c", "b")),
         (", branch_computations={%a, b ,%c}, metadata={}", ("a", "b", "c")),
+        (", branch_computations={%a.1, %b.2 ,%c}", ("a.1", "b.2", "c")),
         (", called_computations={}", ()),
         (', backend_config="calls=%f", to_apply=g', ("g",)),
         (', backend_config={"a":", calls=%f"}', ()),

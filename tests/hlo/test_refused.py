@@ -202,7 +202,7 @@ REFUSED = [
         reduced("replica_groups={}, use_global_device_ids=true"), 5, "expected a channel_id=",
     ),
     Refused("window of two ranks", convolved("{size=3x3 stride=1}"), 5, "stride="),
-    Refused("padding of three numbers", convolved("{size=3x3 pad=1_1_1x1_1}"), 5, "pad=1_1_1"),
+    Refused("padding of three numbers", convolved("{size=3x3 pad=1_1_1x1_1}"), 5, "found '_1x1_1'"),
     Refused("labels", convolved("{size=3x3}", "b01g_01io->b01f"), 5, "dim_labels=b01g"),
     Refused("labels that count on", convolved("{size=3x3}", "b09f_01io->b01f"), 5, "found 9"),
     Refused(

@@ -49,7 +49,7 @@ def test_what_fits_is_read(line):
     [
         ("f32[2,4] slice(p)", "has no slice= of entries such as [0:8:2]"),
         ("f32[2,4] slice(p), slice={[0:8:4]}", "has 1 cuts, expected 2"),
-        ("f32[2,4] slice(p), slice={[0:8:], [0:4]}", "entries such as [0:8:2]"),
+        ("f32[2,4] slice(p), slice={[0:8:], [0:4]}", "found ']', expected an integer"),
         ("f32[2,4] slice(p), slice={[0:8:0], [0:4]}", "entries such as [0:8:2]"),
         ("f32[2] slice(p), slice={[0:2], [0:1]}", "has 1 sizes, expected 2"),
         ("f32[4,8] transpose(p), dimensions={1,1}", "names no dimensions, or one twice"),
@@ -64,7 +64,7 @@ def test_what_fits_is_read(line):
         ("f32[16,4] concatenate(p, z), dimensions={0}", "has 0 sizes, expected 2"),
         ("f32[32] negate(p)", "has operands and a result of different ranks"),
         ("f32[9,5] pad(p, z)", "has no padding= of entries such as 1_1 or 1_1_0"),
-        ("f32[9,5] pad(p, z), padding=0_1x0", "entries such as 1_1"),
+        ("f32[9,5] pad(p, z), padding=0_1x0", "found the end, expected '_' as in 1_1"),
         ("f32[9,5] pad(p, z), padding=0_1", "has 1 paddings, expected 2"),
         ("f32[1,4] dynamic-slice(p, i, i, i)", "has 3 indices, expected 2"),
         ("f32[8,4] dynamic-update-slice(p)", "has 1 operands, expected at least 2"),

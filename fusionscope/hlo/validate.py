@@ -8,13 +8,16 @@ with. Shapes that are no arrays, and operations of which nothing is listed, are 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from fusionscope.hlo.attributes import called_names, read_value, split_attributes
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo.attributes import called_names, read_attributes
 from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.hlo.shape import Shape
+from fusionscope.hlo.text import BRACES
+from fusionscope.hlo.window import window_dimensions
 
 # How many computations they call at least.
 _CALLS = {
@@ -28,11 +31,8 @@ _CALLS = {
     "sort": 1,
     "while": 2,
 }
-_CUT = re.compile(r"\s*\[\s*\d{1,18}\s*:\s*\d{1,18}\s*(?::\s*[1-9]\d{0,17}\s*)?\]\s*")
-_PADDING = re.compile(r"-?\d{1,18}_-?\d{1,18}(?:_\d{1,18})?")
-_WINDOW = re.compile(r"(\w+)=([^\s}]*)")
-_SIZES = {"pad": re.compile(r"-?\d{1,18}_-?\d{1,18}")}
-_SIZE = re.compile(r"\d{1,18}")
+_METADATA = re.compile(rf", metadata={BRACES}")
+_TOO_LARGE = 10**18
 
 
 class _Written(NamedTuple):
@@ -60,33 +60,28 @@ def find_problem(
     needed = _CALLS.get(opcode, 0)
     if needed and (called := len(called_names(attributes))) < needed:
         return f"calls {called} computations, expected {needed}"
-    # What compilers print has metadata at the end, and without them few texts are different.
-    own, metadata, _ = attributes.partition(", metadata=")
-    if opcode == "get-tuple-element" and operands:
-        return _element(operands[0], own) and _element(operands[0], attributes)
+    if opcode == "get-tuple-element":
+        return _element(operands[0], _read(_METADATA.sub("", attributes))) if operands else None
     check = _CHECKS.get(opcode)
     if check is None or not all(each.is_array for each in operands):
         return None
     if not operands:
         return "has no operands"
-    problem = check(_Written(opcode, operands, shape, _read(own)))
-    if problem is None or not metadata:
-        return problem
-    return check(_Written(opcode, operands, shape, _read(attributes)))
+    # Without metadata few texts are different.
+    read = {} if check is _same else _read(_METADATA.sub("", attributes))
+    return check(_Written(opcode, operands, shape, read))
 
 
-def _element(read: Shape, attributes: str) -> str | None:
-    index = split_attributes(attributes).get("index", "")
-    if not _SIZE.fullmatch(index):
+def _element(read: Shape, attributes: dict[str, Any]) -> str | None:
+    index = attributes.get("index")
+    if not isinstance(index, int) or not 0 <= index < _TOO_LARGE:
         return "has no index= of an element"
-    if read.is_tuple and int(index) >= len(read.elements):
+    if read.is_tuple and index >= len(read.elements):
         return f"has index={index}, which a tuple of {len(read.elements)} has not"
     return None
 
 
-@lru_cache(maxsize=4096)
-def _read(attributes: str) -> dict[str, Any]:
-    return {key: read_value(key, value) for key, value in split_attributes(attributes).items()}
+_read = lru_cache(maxsize=4096)(read_attributes)
 
 
 def _dimensions(written: _Written, rank: int, key: str = "dimensions") -> str | None:
@@ -139,19 +134,25 @@ def _concatenate(written: _Written) -> str | None:
 
 
 def _slice(written: _Written) -> str | None:
-    value = written.attributes.get("slice")
-    cuts = value[1:-1].split(",") if isinstance(value, str) and value.strip("{} ") else []
-    if _lacks(written, "slice") or not all(map(_CUT.fullmatch, cuts)):
+    cuts = written.attributes.get("slice", ())
+    if _lacks(written, "slice") or not all(
+        cut[0] >= 0 and cut[1] >= 0 and cut[2:] != (0,) and _is_small(cut) for cut in cuts
+    ):
         return "has no slice= of entries such as [0:8:2]"
     return _counted("cuts", len(cuts), written.rank) or _ranked(written)
 
 
 def _pad(written: _Written) -> str | None:
-    value = written.attributes.get("padding")
-    pads = value.split("x") if isinstance(value, str) else []
-    if _lacks(written, "padding") or not all(map(_PADDING.fullmatch, pads)):
+    pads = written.attributes.get("padding", ())
+    if _lacks(written, "padding") or not all(
+        _is_small(pad) and min(pad[2:], default=0) >= 0 for pad in pads
+    ):
         return "has no padding= of entries such as 1_1 or 1_1_0"
     return _counted("paddings", len(pads), written.rank) or _ranked(written)
+
+
+def _is_small(numbers: Iterable[int]) -> bool:
+    return all(abs(number) < _TOO_LARGE for number in numbers)
 
 
 def _dynamic(written: _Written) -> str | None:
@@ -179,14 +180,12 @@ def _dot(written: _Written) -> str | None:
 
 
 def _window(written: _Written) -> str | None:
-    value = written.attributes.get("window", "{}")
-    fields = {key: field.split("x") for key, field in _WINDOW.findall(str(value))}
-    rank = len(fields.get("size", ()))
-    for key, field in fields.items():
-        if len(field) != rank or not all(map(_SIZES.get(key, _SIZE).fullmatch, field)):
-            return f"has a window with {key}={'x'.join(field)}, expected {rank} numbers"
+    try:
+        window = window_dimensions(written.attributes.get("window", {}))
+    except UnusableInput as error:
+        return f"has {error.problem}"
     if written.opcode == "reduce-window":
-        return _counted("sizes of its window", rank, written.rank) or _ranked(written)
+        return _counted("sizes of its window", len(window), written.rank) or _ranked(written)
     return None
 
 

@@ -50,17 +50,28 @@ class _Part:
     lines: list[str] = field(default_factory=list)
     places: list[tuple[int, int]] = field(default_factory=list)
 
+    def add(self, kind: str | None, token: str) -> None:
+        """Takes a token that is no space and no bracket."""
+        if kind == "group":
+            token = "".join(token.split())
+        elif kind == "string":  # a line break inside of it would end the line
+            token = token.replace("\n", "\\n")
+        self.words.append(token)
+        self.previous = token
+        if token == "," and self.operand and len(self.brackets) == 1:
+            self.operand = len(self.words)
 
-def normalise(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+
+def desugar(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     """The lines of the same module, one instruction each, and no comments.
 
     Also returns line and column (from 1) in ``text`` of each of them. Raises ``UnusableInput``
     where brackets do not match or a string is not closed.
     """
-    return _Normaliser(text).read()
+    return _Desugarer(text).read()
 
 
-class _Normaliser:
+class _Desugarer:
     def __init__(self, text: str) -> None:
         self.text = text
         self.starts = [0] + [found.end() for found in re.finditer("\n", text)]
@@ -94,14 +105,7 @@ class _Normaliser:
             elif kind == "close":
                 part = self._close(part, token, found.start())
             else:
-                if kind == "group":
-                    token = "".join(token.split())
-                elif kind == "string":  # a line break inside of it would end the line
-                    token = token.replace("\n", "\\n")
-                part.words.append(token)
-                part.previous = token
-                if token == "," and part.operand and len(part.brackets) == 1:
-                    part.operand = len(part.words)
+                part.add(kind, token)
         if len(self.parts) > 1 or part.brackets:
             raise self._error(
                 "the text ends inside a computation or bracket, expected '}': is the file cut?",

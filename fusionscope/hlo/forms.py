@@ -1,0 +1,130 @@
+"""Skeletons and forms: the grammar reads many texts by reading few.
+
+A text is cut at its joints: its names, numbers and strings are its *slots*, and what is left is
+its *skeleton*. Few skeletons occur. The grammar reads each of them once, and what its tree means
+is the *form*: plain data, in which the numbers of slots stand for what the text has there. A form
+filled with the slots of a text is what that text means. What the grammar refuses has no form, and
+is not read.
+
+Forms are kept between runs, so that most runs need not load the grammar at all.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import re
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo.grammar import derive, grammar_file
+from fusionscope.hlo.kept import keep, read_kept
+
+# Literal parts of a text and numbers of slots.
+Pieces = Sequence[str | int]
+
+_MOST_KEPT = 1000
+_LONGEST_KEPT = 1000  # characters of a skeleton
+
+
+class Joints:
+    """Where the texts that ``rule`` derives are cut.
+
+    ``slots`` are the kinds of slots: a pattern, what stands for it in a skeleton, and whether a
+    whole list of them is one slot. Of a list the skeleton shows two.
+    """
+
+    def __init__(self, name: str, rule: str, slots: Sequence[tuple[str, str, bool]]) -> None:
+        self.name = name
+        self.rule = rule
+        self._holders = {
+            2 * kind + 1: (holder, f"{holder},{holder}")
+            for kind, (_, holder, _) in enumerate(slots)
+        }
+        rests = [rf"(?:\s*,\s*(?:{item}))*" if is_list else "" for item, _, is_list in slots]
+        items = [(f"(?:{item})", rest) for (item, _, _), rest in zip(slots, rests, strict=True)]
+        self._kinds = re.compile("|".join(f"({item}({rest}))" for item, rest in items), re.DOTALL)
+        self._slots = re.compile("|".join(f"{item}{rest}" for item, rest in items), re.DOTALL)
+
+    def skeleton(self, text: str) -> str:
+        return self._kinds.sub(self._holder, text)
+
+    def _holder(self, found: re.Match[str]) -> str:
+        kind = found.lastindex or 1
+        holder = self._holders[kind][bool(found[kind + 1])]
+        return f"-{holder}" if found[0][0] == "-" else holder
+
+    def slots(self, text: str, most: int | None = None) -> list[str]:
+        """The slots of ``text``, or the first of them."""
+        if most is None:
+            return self._slots.findall(text)
+        return [found[0] for found in islice(self._slots.finditer(text), most)]
+
+    def form(self, skeleton: str) -> Any:
+        """What the grammar makes of ``skeleton``, as plain data (see ``transformer``).
+
+        Raises ``UnusableInput`` with a place in the skeleton where it makes nothing.
+        """
+        return _form(self, skeleton)
+
+    def read(self, skeleton: str) -> Any:
+        """The same, by the grammar itself."""
+        tree = derive(self.rule, skeleton)
+        from fusionscope.hlo.transformer import FormTransformer
+
+        spans = [found.span() for found in self._slots.finditer(skeleton)]
+        return FormTransformer(skeleton, spans).form(tree)
+
+
+def fill(pieces: Pieces, slots: Sequence[str]) -> str:
+    """The text that ``pieces`` are with these slots."""
+    return "".join([piece if isinstance(piece, str) else slots[piece] for piece in pieces])
+
+
+@functools.lru_cache(maxsize=4096)
+def _form(joints: Joints, skeleton: str) -> Any:
+    kept = _kept()
+    key = f"{joints.name} {skeleton}"
+    form = kept.forms.get(key)
+    if form is None:
+        form = joints.read(skeleton)
+        if form is None:
+            raise UnusableInput(f"cannot read {skeleton}")
+        kept.is_complete = False
+    if len(key) < _LONGEST_KEPT:
+        kept.used[key] = form
+    return form
+
+
+class _Kept:
+    """Forms of former runs, and those that this run uses."""
+
+    def __init__(self, forms: dict[str, Any], source: str) -> None:
+        self.forms = forms
+        self.source = source
+        self.used: dict[str, Any] = {}
+        self.is_complete = True
+
+    def write(self) -> None:
+        if not self.is_complete:
+            forms = [*{**self.used, **self.forms}.items()][:_MOST_KEPT]
+            keep("forms", self.source, json.dumps(dict(forms)).encode())
+
+
+@functools.cache
+def _kept() -> _Kept:
+    source = "".join(
+        file.read_text(encoding="utf-8")
+        for file in (grammar_file(), Path(__file__).with_name("transformer.py"), Path(__file__))
+    )
+    try:
+        forms = json.loads(read_kept("forms", source) or b"{}")
+    except ValueError:
+        forms = {}
+    kept = _Kept(forms, source)
+    atexit.register(kept.write)
+    return kept

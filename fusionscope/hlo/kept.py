@@ -1,0 +1,45 @@
+"""What is worked out from the grammar, kept between runs in the user's own cache directory."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+
+from fusionscope.errors import UnusableInput
+from fusionscope.system.files import make_directory, read_own_file, write_file
+
+
+def _file(name: str, source: str) -> Path | None:
+    """None for a user without a home."""
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    return Path(base) / "fusionscope" / f"{name}-{digest[:32]}.json"
+
+
+def read_kept(name: str, source: str) -> bytes | None:
+    """What was kept under ``name`` for this ``source``.
+
+    None where there is nothing, or it is damaged, or somebody else could have written it.
+    """
+    file = _file(name, source)
+    try:
+        content = read_own_file(file) if file is not None else b""
+    except (UnusableInput, ValueError):
+        return None
+    digest, data = content[:64], content[64:]
+    return data if hashlib.sha256(data).hexdigest().encode() == digest else None
+
+
+def keep(name: str, source: str, data: bytes) -> None:
+    """Keeps ``data`` for ``read_kept``; does nothing where that is not possible."""
+    file = _file(name, source)
+    if file is None:
+        return
+    with contextlib.suppress(UnusableInput):
+        make_directory(file.parent)
+        write_file(file, hashlib.sha256(data).hexdigest().encode() + data, mode=0o600)
