@@ -11,18 +11,19 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from operator import ne
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import msgspec
 
 from fusionscope.check.expectations import Expectation, Violation
-from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.result import Explanation, ModuleFacts, PairFacts
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.outcomes import TOGETHER, Outcome
-from fusionscope.system.files import read_text
+from fusionscope.system.user_files import read_json
 
 SCHEMA = "fusionscope.baseline/2"
 _LAYOUT = re.compile(r"\{[^{}]*\}")
@@ -199,56 +200,33 @@ def _find_nearest(key: ModuleKey, others: Iterable[ModuleKey]) -> ModuleKey | No
     return min(named, key=lambda each: sum(map(ne, key, each)), default=None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Module(Before):
+    """A module in the file: its key, and what it was like."""
+
+    name: str
+    arguments: tuple[str, ...]
+    device: str
+
+
+class _File(msgspec.Struct):
+    schema: Literal["fusionscope.baseline/2"]
+    modules: list[_Module]
+
+
 def read_baseline(path: Path, tolerance: Tolerance) -> Baseline:
-    """Raises ``UnusableInput``."""
-    try:
-        content = json.loads(read_text(path))
-    except UnusableInput as error:
-        raise UnusableInput(error.problem, file=error.file, hint="--update writes it") from None
-    except json.JSONDecodeError as error:
-        raise UnusableInput(
-            f"no baseline: {error.msg}",
-            file=str(path),
-            line=error.lineno,
-            column=error.colno,
-            hint="--update writes it anew",
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise UnusableInput(f"no baseline: {error}", file=str(path)) from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        found = content.get("schema") if isinstance(content, dict) else None
-        raise UnusableInput(
-            f"no baseline: its schema is {quoted(found)}, expected {quoted(SCHEMA)}",
-            file=str(path),
-            hint="--update writes it anew",
-        )
-    try:
-        modules = tuple((_read_key(module), _read(module)) for module in content["modules"])
-        return Baseline(modules, tolerance)
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise UnusableInput(
-            f"no baseline: something is missing or of another type ({error})",
-            file=str(path),
-            hint="--update writes it anew",
-        ) from None
-
-
-def _read_key(module: dict[str, Any]) -> ModuleKey:
-    arguments = tuple(map(str, module["arguments"]))
-    return ModuleKey(str(module["name"]), arguments, str(module["device"]))
-
-
-def _read(module: dict[str, Any]) -> Before:
-    return Before(
-        launches=int(module["launches"]),
-        bytes_moved=int(module["bytes_moved"]),
-        kernels={str(key): int(count) for key, count in module["kernels"].items()},
-        libraries={str(key): int(count) for key, count in module["libraries"].items()},
-        pairs={
-            str(key): {str(outcome): int(count) for outcome, count in outcomes.items()}
-            for key, outcomes in module["pairs"].items()
-        },
-        passes={str(key): str(name) for key, name in module["passes"].items()},
+    """Raises ``UnusableInput`` with the line."""
+    file = read_json(path, _File, hint="--update writes it anew")
+    names = [each.name for each in fields(Before)]
+    return Baseline(
+        tuple(
+            (
+                ModuleKey(each.name, each.arguments, each.device),
+                Before(**{name: getattr(each, name) for name in names}),
+            )
+            for each in file.value.modules
+        ),
+        tolerance,
     )
 
 

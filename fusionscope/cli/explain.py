@@ -79,11 +79,12 @@ def command(
     from fusionscope.explain import Selection, explain
     from fusionscope.report.explanation import print_explanation, to_markdown
     from fusionscope.rules.changes import read_changes
-    from fusionscope.rules.plan_files import read_plan
 
     producer, consumer = _ends(pair)
     changes = read_changes(set_, disable, allow, forbid)
     if plan is not None:
+        from fusionscope.rules.plan_files import read_plan
+
         changes = read_plan(plan).changes | changes
     selection = Selection(
         module=module,

@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from fusionscope.errors import UnusableInput, shorten
+import msgspec
+
+from fusionscope.errors import UnusableInput, quoted
 from fusionscope.rules.changes import Changes, read_changes
-from fusionscope.system.files import read_text
+from fusionscope.system.user_files import read_toml
 
 FILE = "study.toml"
 _NAME = re.compile(r"\w[\w-]*")
-_STEP = {"name", "what", "program", "arguments", "paper", "of", "set", "disable", "allow", "forbid"}
-_STUDY = {"title", "sizes", "work", "paper", "steps"}
-_CHANGES = ("set", "disable", "allow", "forbid")
+_HINT = "docs/study.md has one"
+
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _StepTable(msgspec.Struct, forbid_unknown_fields=True):
+    """A table ``[[steps]]``, see ``Step``."""
+
+    name: str
+    what: str = ""
+    program: str | None = None
+    arguments: list[str] = []
+    paper: str = ""
+    of: str | None = None
+    set: list[str] = []
+    disable: list[str] = []
+    allow: list[str] = []
+    forbid: list[str] = []
+
+
+class _StudyTable(msgspec.Struct, forbid_unknown_fields=True):
+    """What stands in a file, see ``Study``."""
+
+    steps: Annotated[list[_StepTable], msgspec.Meta(min_length=1)]
+    title: str | None = None
+    sizes: tuple[_Count, ...] = (1,)
+    work: _Count = 1
+    paper: list[str] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,98 +76,46 @@ class Study:
 
 def read_study(folder: Path) -> Study:
     """Raises ``UnusableInput`` with file and, where it is known, line."""
-    file = folder / FILE
-    try:
-        content = tomllib.loads(read_text(file))
-    except (ValueError, RecursionError) as error:  # a number may be too long, a list too deep
-        raise UnusableInput(f"no TOML: {error}", file=str(file)) from None
-    try:
-        return _study(folder, content)
-    except _Wrong as wrong:
-        raise UnusableInput(str(wrong), file=str(file), hint="docs/study.md has one") from None
-
-
-class _Wrong(Exception):
-    """What is wrong with the content of a file, in words."""
-
-
-def _study(folder: Path, content: dict[str, Any]) -> Study:
-    _know(content, _STUDY, "the study")
-    steps = content.get("steps", [])
-    if not isinstance(steps, list) or not steps:
-        raise _Wrong("no [[steps]] in it")
-    read = [_step(entry, number) for number, entry in enumerate(steps, 1)]
-    names = [step.name for step in read]
-    for place, step in enumerate(read):
-        if step.name in names[:place]:
-            raise _Wrong(f"two steps are called {shorten(step.name)}")
-        if step.of is not None and step.of not in names[:place]:
-            raise _Wrong(f"step {step.name} is of {shorten(step.of)}, expected a step before it")
+    file = read_toml(folder / FILE, _StudyTable, hint=_HINT)
+    table = file.value
+    steps: dict[str, Step] = {}
+    for index, each in enumerate(table.steps):
+        try:
+            steps[each.name] = _step(each, set(steps))
+        except UnusableInput as error:
+            raise file.error(error.problem, "steps", index, hint=_HINT) from None
     return Study(
         folder=folder,
-        title=_of_type(content.get("title", folder.name), str, "title"),
-        sizes=tuple(_number(size, "sizes") for size in _list(content.get("sizes", [1]), "sizes")),
-        work=_number(content.get("work", 1), "work"),
-        paper=tuple(
-            _of_type(each, str, "paper") for each in _list(content.get("paper", []), "paper")
-        ),
-        steps=tuple(read),
+        title=folder.name if table.title is None else table.title,
+        sizes=table.sizes,
+        work=table.work,
+        paper=tuple(table.paper),
+        steps=tuple(steps.values()),
     )
 
 
-def _step(entry: Any, number: int) -> Step:
-    if not isinstance(entry, dict):
-        raise _Wrong(f"step {number} is no table")
-    name = _of_type(entry.get("name", ""), str, f"name of step {number}")
-    if not name:
-        raise _Wrong(f"step {number} has no name")
+def _step(table: _StepTable, before: set[str]) -> Step:
+    """``before`` are the names of the steps before it. Raises ``UnusableInput`` without a place."""
+    name = table.name
     if not _NAME.fullmatch(name):  # that of a folder, too
-        raise _Wrong(f"step {number} is called {shorten(name)}, expected letters, digits, - and _")
-    _know(entry, _STEP, f"step {name}")
-    of = entry.get("of")
-    if (of is None) == ("program" not in entry):
-        raise _Wrong(f"step {name}: expected either a program or the step that it is of")
-    words = {
-        key: [_of_type(e, str, key) for e in _list(entry.get(key, []), key)] for key in _CHANGES
-    }
-    try:
-        changes = read_changes(words["set"], words["disable"], words["allow"], words["forbid"])
-    except UnusableInput as error:
-        raise _Wrong(f"step {name}: {error}") from None
-    if bool(changes) != (of is not None):
-        raise _Wrong(f"step {name}: rules are changed where it is of another step, and only there")
+        raise UnusableInput(f"name = {quoted(name)}, expected letters, digits, - and _")
+    if name in before:
+        raise UnusableInput(f"two steps are called {name}")
+    if (table.of is None) == (table.program is None):
+        raise UnusableInput(f"step {name}: expected either a program or the step that it is of")
+    if table.of is not None and table.of not in before:
+        raise UnusableInput(f"of = {quoted(table.of)}, expected a step before {name}")
+    changes = read_changes(table.set, table.disable, table.allow, table.forbid)
+    if bool(changes) != (table.of is not None):
+        raise UnusableInput(
+            f"step {name}: rules are changed where it is of another step, and only there"
+        )
     return Step(
         name=name,
-        what=_of_type(entry.get("what", ""), str, f"what of step {name}"),
-        program=_of_type(entry.get("program", ""), str, f"program of step {name}"),
-        arguments=tuple(
-            _of_type(e, str, "arguments") for e in _list(entry.get("arguments", []), "arguments")
-        ),
-        paper=_of_type(entry.get("paper", ""), str, f"paper of step {name}"),
-        of=None if of is None else _of_type(of, str, f"of in step {name}"),
+        what=table.what,
+        program=table.program or "",
+        arguments=tuple(table.arguments),
+        paper=table.paper,
+        of=table.of,
         changes=changes,
     )
-
-
-def _know(table: dict[str, Any], known: set[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            expected = ", ".join(sorted(known))
-            raise _Wrong(f"{where} has {shorten(key)}, expected one of {expected}")
-
-
-def _list(value: Any, what: str) -> list[Any]:
-    found: list[Any] = _of_type(value, list, what)
-    return found
-
-
-def _number(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise _Wrong(f"{what}: expected whole numbers above 0")
-    return value
-
-
-def _of_type(value: Any, kind: type[Any], what: str) -> Any:
-    if not isinstance(value, kind):
-        raise _Wrong(f"{what} is {shorten(str(value))}, expected {kind.__name__}")
-    return value

@@ -202,6 +202,10 @@ def test_of_modules_with_one_key_the_one_that_changed_is_told(tmp_path: Path) ->
     assert not any("no baseline" in each.what for each in found)
 
 
+OTHER_SCHEMA = '{"schema": "fusionscope.baseline/1", "modules": 3}'
+HEAD = '{\n"schema": "fusionscope.baseline/2",\n"modules": '
+
+
 def test_a_line_for_each_pair_in_order() -> None:
     text = write_baseline([explained("h100/attention")])
     content = json.loads(text)
@@ -216,15 +220,20 @@ def test_a_line_for_each_pair_in_order() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no baseline"),
-        ("{", "no baseline"),
-        ("[]", "its schema is None"),
-        ('{"schema": "other/2"}', "its schema is 'other/2'"),
-        ('{"schema": "fusionscope.baseline/1"}', "its schema is 'fusionscope.baseline/1'"),
-        ('{"schema": "fusionscope.baseline/2"}', "something is missing"),
-        ('{"schema": "fusionscope.baseline/2", "modules": {"m": 3}}', "something is missing"),
-        ('{"schema": "fusionscope.baseline/2", "modules": [{"name": "m"}]}', "is missing"),
-        ("[" * 100_000, "no baseline"),
+        ("", ":1:1: not JSON"),
+        ("{", ":1:2: not JSON"),
+        ("[]", r": found a list, expected a table of keys and values; --update writes it anew"),
+        ("{}", "it has no 'schema'"),
+        (OTHER_SCHEMA, ":1: schema = 'fusionscope.baseline/1', expected 'fusionscope.baseline/2'"),
+        ('{"schema": "fusionscope.baseline/2"}', "it has no 'modules'"),
+        (f'{HEAD}{{"m": 3}}}}', r":3: modules = \{'m': 3\}, expected a list"),
+        (f'{HEAD}[{{"name": "m"}}]}}', r":3: modules\[0\] has no 'launches'"),
+        (f'{HEAD}[\n{{"device": "cpu",\n"name": 7}}]}}', ":5: name = 7, expected a text"),
+        (
+            f'{HEAD}[\n{{"pairs":\n{{"a -> b": 3}}}}]}}',
+            ":4: pairs holds a whole number, expected a table",
+        ),
+        ("[" * 100_000, "not JSON"),
     ],
 )
 def test_files_that_are_no_baseline(text: str, problem: str, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_table_of_a_pyproject(tmp_path: Path) -> None:
         (GOOD.replace("{ module = \"jit_step\", device = \"h100\" }", "'jit_step'"), 4, "expected a table"),
         (GOOD.replace("\"jit_step\"", "3"), 4, "module = 3, expected a text"),
         (GOOD + "\n[other]\nx = 1\n", 10, "unknown key 'other'"),
-        ("expect = 3\n", 1, "no list of tables"),
+        ("expect = 3\n", 1, "expect = 3, expected a list"),
         ("", None, "expects nothing"),
         ("[[expect]\n", 1, "not TOML"),
         ("x = 1\n[[expect]]\nkernels = 1\n", 1, "unknown key 'x'"),

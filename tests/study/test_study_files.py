@@ -37,36 +37,45 @@ def test_the_studies_of_the_trade_off(folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
+    ("content", "line", "problem"),
     [
-        ("", r"no \[\[steps\]\] in it"),
-        ("steps = 3", r"no \[\[steps\]\] in it"),
-        ("steps = [3]", "step 1 is no table"),
-        ("[[steps]", "no TOML"),
-        (f"{STEP}{STEP}", "two steps are called first"),
-        ("[[steps]]\nname = 'a'", "either a program or the step that it is of"),
-        (f"{STEP}of = 'x'", "either a program or the step that it is of"),
-        (f"{STEP}allow = ['a -> b']", "rules are changed where it is of another step"),
-        (f"{STEP}[[steps]]\nname = 'b'\nof = 'first'", "rules are changed where it is of another"),
-        (f"[[steps]]\nname = 'b'\nof = 'first'\nallow = ['a -> b']\n{STEP}", "a step before it"),
-        (f"{STEP}allow = ['a']", "expected 'PRODUCER -> CONSUMER'"),
-        (f"{STEP}disable = ['no-such-rule']", "no-such-rule"),
-        (f"{STEP}colour = 'red'", "step first has colour, expected one of"),
-        (f"sizes = [0]\n{STEP}", "sizes: expected whole numbers above 0"),
-        (f"sizes = 3\n{STEP}", "sizes is 3, expected list"),
-        (f"work = true\n{STEP}", "work: expected whole numbers above 0"),
-        (f"{STEP}arguments = [1]", "arguments is 1, expected str"),
-        (f"{STEP}paper = 1.5", "paper of step first is 1.5, expected str"),
-        ("[[steps]]\nprogram = 'a.py:f'", "step 1 has no name"),
-        ("[[steps]]\nname = '../up'\nprogram = 'a.py:f'", "expected letters"),
+        ("", None, "it has no 'steps'"),
+        ("steps = []", 1, r"steps = \[\], expected a list that is not empty"),
+        ("steps = 3", 1, "steps = 3, expected a list"),
+        ("steps = [3]", 1, r"steps\[0\] = 3, expected a table"),
+        ("[[steps]", 1, "not TOML"),
+        (f"{STEP}{STEP}", 4, "two steps are called first"),
+        ("[[steps]]\nname = 'a'", 1, "either a program or the step that it is of"),
+        (f"{STEP}of = 'x'", 1, "either a program or the step that it is of"),
+        (f"{STEP}allow = ['a -> b']", 1, "rules are changed where it is of another step"),
+        (
+            f"{STEP}[[steps]]\nname = 'b'\nof = 'first'",
+            4,
+            "rules are changed where it is of another",
+        ),
+        (f"[[steps]]\nname = 'b'\nof = 'first'\nallow = ['a -> b']\n{STEP}", 1, "a step before b"),
+        (f"{STEP}allow = ['a']", 1, "expected 'PRODUCER -> CONSUMER'"),
+        (f"{STEP}disable = ['no-such-rule']", 1, "no-such-rule"),
+        (f"{STEP}programme = 'x'", 4, "unknown key 'programme', did you mean 'program'?"),
+        (f"{STEP}colour = 'red'", 4, "unknown key 'colour', expected one of name, what"),
+        (f"sizes = [0]\n{STEP}", 1, r"sizes\[0\] = 0, expected a whole number above 0"),
+        (f"sizes = 3\n{STEP}", 1, "sizes = 3, expected a list"),
+        (f"title = 'x'\nwork = true\n{STEP}", 2, "work = True, expected a whole number"),
+        (f"{STEP}arguments = [1]", 4, r"arguments\[0\] = 1, expected a text"),
+        (f"{STEP}paper = 1.5", 4, "paper = 1.5, expected a text"),
+        ("[[steps]]\nprogram = 'a.py:f'", 1, r"steps\[0\] has no 'name'"),
+        ("[[steps]]\nname = '../up'\nprogram = 'a.py:f'", 1, "expected letters"),
     ],
 )
-def test_mistakes_are_told_with_the_file(tmp_path: Path, content: str, problem: str) -> None:
+def test_mistakes_are_told_with_file_and_line(
+    tmp_path: Path, content: str, line: int | None, problem: str
+) -> None:
     file = tmp_path / "study.toml"
     file.write_text(content)
     with pytest.raises(UnusableInput, match=problem) as told:
         read_study(tmp_path)
     assert str(file) in str(told.value)
+    assert told.value.line == line
     assert "\n" not in str(told.value)
 
 

@@ -1,0 +1,247 @@
+"""Files that users write, as typed values: what is wrong with one is told with its line."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from fusionscope.errors import UnusableInput, quoted
+from fusionscope.system.files import read_text
+
+Value = TypeVar("Value")
+Place = tuple[str | int, ...]  # keys and indices, from the outermost table on
+
+_PATH = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+_WORDS = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "a table of keys and values",
+    "str": "a text",
+}
+_BOUNDS = {
+    " of length >= 1": " that is not empty",
+    " >= 0": " that is not negative",
+    " >= 1": " above 0",
+}
+_NAME = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[\w-]+)"""
+_NAMES = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
+_TOML_LINE = re.compile(rf"\s*(?:(\[\[?)\s*({_NAMES})\s*\]|({_NAMES})\s*=)")
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+
+
+@dataclass(frozen=True, slots=True)
+class UserFile(Generic[Value]):
+    """What stands in a file. ``content`` is the same as plain dictionaries and lists."""
+
+    path: Path
+    value: Value
+    content: Any
+    places: Callable[[], Iterator[tuple[Place, int]]]
+
+    def line(self, *place: str | int) -> int | None:
+        """From 1: where a value stands, or the nearest table or list around it that does; None
+        where neither is found."""
+        best: tuple[int, int | None] = (0, None)
+        for there, line in self.places():
+            if len(there) > best[0] and place[: len(there)] == there:
+                best = (len(there), line)
+        return best[1]
+
+    def error(self, problem: str, *place: str | int, hint: str | None = None) -> UnusableInput:
+        """Something is wrong with what stands at ``place``."""
+        return UnusableInput(problem, file=str(self.path), line=self.line(*place), hint=hint)
+
+
+def read_toml(
+    path: Path, kind: type[Value], *, within: tuple[str, ...] = (), hint: str | None = None
+) -> UserFile[Value]:
+    """A TOML file, or the table ``within`` it, as a ``kind``: a ``msgspec.Struct``.
+
+    Raises ``UnusableInput`` with the line, where that is known, and ``hint``.
+    """
+    text = _text(path, hint)
+    try:
+        content: Any = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number may be too long, a list too deep
+        line = re.search(r"at line (\d+)", str(error))
+        raise UnusableInput(
+            f"not TOML: {error}",
+            file=str(path),
+            line=int(line[1]) if line is not None else None,
+            hint=hint,
+        ) from None
+    for name in within:
+        content = content.get(name, {}) if isinstance(content, dict) else content
+
+    def places() -> Iterator[tuple[Place, int]]:
+        for place, line in _toml_places(text):
+            if place[: len(within)] == within:
+                yield place[len(within) :], line
+
+    return _as_kind(path, content, kind, places, hint)
+
+
+def read_json(path: Path, kind: type[Value], *, hint: str | None = None) -> UserFile[Value]:
+    """The same of a JSON file."""
+    text = _text(path, hint)
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UnusableInput(
+            f"not JSON: {error.msg}",
+            file=str(path),
+            line=error.lineno,
+            column=error.colno,
+            hint=hint,
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise UnusableInput(f"not JSON: {error}", file=str(path), hint=hint) from None
+    return _as_kind(path, content, kind, lambda: _json_places(text), hint)
+
+
+def _text(path: Path, hint: str | None) -> str:
+    try:
+        return read_text(path)
+    except UnusableInput as error:
+        raise UnusableInput(error.problem, file=error.file, hint=error.hint or hint) from None
+
+
+def expected_one_of(found: str, known: list[str]) -> str:
+    """What to say of a name that is not known: the one that may be meant, or what there is."""
+    close = get_close_matches(found, known, 1, 0.5)
+    return (
+        f"did you mean {quoted(close[0])}?" if close else f"expected one of {', '.join(known[:12])}"
+    )
+
+
+def _as_kind(
+    path: Path,
+    content: Any,
+    kind: type[Value],
+    places: Callable[[], Iterator[tuple[Place, int]]],
+    hint: str | None,
+) -> UserFile[Value]:
+    try:
+        return UserFile(path, msgspec.convert(content, kind), content, places)
+    except msgspec.ValidationError as error:
+        problem, place = _in_words(str(error), content, kind)
+        raise UserFile(path, None, content, places).error(problem, *place, hint=hint) from None
+    except (OverflowError, RecursionError) as error:
+        raise UnusableInput(f"not usable: {error}", file=str(path), hint=hint) from None
+
+
+def _in_words(message: str, content: Any, kind: type) -> tuple[str, Place]:
+    """What the library says of a value, in our words, and where that is."""
+    what, _, path = message.partition(" - at `$")
+    place: Place = tuple(
+        int(number) if number else name
+        for name, number in _PATH.findall(path.partition("[...]")[0].removesuffix("`"))
+    )
+    if key := re.search(r"unknown field `(.*)`", what):
+        known = [field.encode_name for field in _type_at(kind, place).fields]
+        inside = f" in {place[-1]}" if place and isinstance(place[-1], str) else ""
+        return f"unknown key {quoted(key[1])}{inside}, {expected_one_of(key[1], known)}", (
+            *place,
+            key[1],
+        )
+    if key := re.search(r"missing required field `(.*)`", what):
+        return f"{_named(place) or 'it'} has no {quoted(key[1])}", place
+    expected, _, got = what.removeprefix("Expected ").partition(", got ")
+    if what.startswith("Invalid enum value"):
+        expected = " or ".join(map(quoted, _type_at(kind, place).values))
+    for bound, words in _BOUNDS.items():
+        expected = expected.replace(bound, words)
+    if "[...]" in path:
+        return f"{_named(place)} holds {_translated(f'{got}, expected {expected}')}", place
+    value = content
+    for step in place:
+        value = value[step]
+    found = f"{_named(place)} = {quoted(value)}" if place else _translated(f"found {got}")
+    return f"{found}, expected {_translated(expected)}", place
+
+
+def _translated(words: str) -> str:
+    """With our words for the library's types."""
+    return re.sub(
+        r"`([^`]*)`",
+        lambda kinds: " or ".join(_WORDS[each] for each in kinds[1].split(" | ") if each in _WORDS),
+        words,
+    )
+
+
+def _named(place: Place) -> str:
+    """The last key of a place, with what follows: ``arguments[0]``."""
+    keys = [number for number, step in enumerate(place) if isinstance(step, str)]
+    first, *rest = place[keys[-1] :] if keys else ("",)
+    return f"{first}{''.join(f'[{step}]' for step in rest)}"
+
+
+def _type_at(kind: type, place: Place) -> Any:
+    """The library's description of what is expected there."""
+    found: Any = msgspec.inspect.type_info(kind)
+    for step in place:
+        if isinstance(step, int):
+            found = found.item_type
+        else:
+            found = next(each.type for each in found.fields if each.encode_name == step)
+        if isinstance(found, msgspec.inspect.UnionType):
+            found = found.types[0]
+    return found
+
+
+def _toml_places(text: str) -> Iterator[tuple[Place, int]]:
+    """Tables and keys, each with its line. What looks like a key in a text of several lines is
+    taken for one."""
+    table: Place = ()
+    tables: dict[Place, int] = {}  # how many there are so far
+    for number, line in enumerate(text.splitlines(), 1):
+        found = _TOML_LINE.match(line)
+        if found is None:
+            continue
+        names = tuple(_unquoted(each[0]) for each in re.finditer(_NAME, found[2] or found[3]))
+        if found[1] is None:
+            yield (*table, *names), number
+            continue
+        table = names
+        if found[1] == "[[":
+            table = (*names, tables.get(names, 0))
+            tables[names] = tables.get(names, 0) + 1
+        yield table, number
+
+
+def _unquoted(name: str) -> str:
+    with suppress(tomllib.TOMLDecodeError):  # what only looks like a name, in a longer text
+        return str(tomllib.loads(f"name = {name}")["name"]) if name[0] in "\"'" else name
+    return name
+
+
+def _json_places(text: str) -> Iterator[tuple[Place, int]]:
+    """Values in objects and lists, each with the line of its key or, in a list, its beginning."""
+    here: list[str | int] = []
+    last, line, seen = "", 1, 0
+    for token in _JSON_TOKEN.finditer(text):
+        line += text.count("\n", seen, token.start())
+        seen = token.start()
+        if here and last in ("{", "[", ","):
+            inner = here[-1]
+            if isinstance(inner, int):
+                here[-1] = inner + (last == ",")
+            elif token[0][0] == '"':
+                here[-1] = json.loads(token[0])
+            yield tuple(here), line
+        if token[0] in "{[":
+            here.append("" if token[0] == "{" else 0)
+        elif token[0] in "}]":
+            here.pop()
+        last = token[0]
