@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from fusionscope.dump.device import Device
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.reductions import is_reduction_hero, normal_reduction
-from fusionscope.gpu.transposes import TiledTranspose, climb, tiled_transpose
-from fusionscope.gpu.version import Emitters
+from fusionscope.gpu.transposes import TiledTranspose
 from fusionscope.graph.layouts import (
     reshape_is_bitcast,
     same_elements_in_memory,
@@ -44,7 +44,7 @@ class EmitterKind(Enum):
     TRANSPOSE = "transpose"
     CONCATENATE = "concatenate"
     SCATTER = "scatter"
-    SLICES = "slices"  # several of one array; up to 0.4
+    SLICES = "slices"  # several of one array
     SORT = "sort"
     TRITON = "triton"
     CUSTOM = "custom"
@@ -62,6 +62,50 @@ class EmitterKind(Enum):
             EmitterKind.SCATTER,
         )
         return "kInput" if is_input else "kCustom"
+
+
+# What is not made by XLA's own emitters.
+_NOT_OF_XLA = frozenset({EmitterKind.TRITON, EmitterKind.CUSTOM, EmitterKind.CUDNN})
+
+TransposeTiling: TypeAlias = Callable[[MutableInstruction], TiledTranspose | None]
+"""How an instruction is transposed in tiles, None where it has no tiled emitter."""
+
+HeroSearch: TypeAlias = Callable[
+    [FusionBody, MutableInstruction, TransposeTiling], MutableInstruction
+]
+"""The instruction above a root that decides how it is computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emitters:
+    """What the emitters of a version of the compiler can do, and what passes see of that.
+
+    ``tiles_copies`` says whether copies are tiled, too, and that is also seen from below;
+    ``tells_sizes_apart`` whether transposes of elements of different sizes need kernels of their
+    own, ``loops_below_a_byte`` whether elements of less than a byte have no other emitters than
+    loops, ``has_slices`` whether several slices of one array have their own.
+    ``looks_above_roots`` says whether a fusion is also taken for one of reductions for what is
+    above its root, ``looks_at_producers`` whether the producer of a new fusion counts for its kind.
+    ``column_elements`` are those of shared memory that a reduction of columns takes.
+    """
+
+    tiled_transpose: TransposeTiling
+    hero_search: HeroSearch
+    tiles_copies: bool
+    tells_sizes_apart: bool
+    loops_below_a_byte: bool
+    has_slices: bool
+    looks_above_roots: bool
+    looks_at_producers: bool
+    column_elements: int
+
+    def find_hero(self, body: FusionBody, root: MutableInstruction) -> MutableInstruction:
+        """The instruction above ``root`` that decides how it is computed, or ``root`` itself."""
+        return self.hero_search(body, root, self.tiled_transpose)
+
+    def are_alike(self, one: TiledTranspose, other: TiledTranspose) -> bool:
+        """Whether one kernel can compute both. Source: TransposeDescription::IsEquivalent."""
+        return one.form == other.form and (not self.tells_sizes_apart or one.bits == other.bits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,11 +149,11 @@ def is_intermediate(instruction: MutableInstruction, operands: int) -> bool:
     return False
 
 
-def find_hero(body: FusionBody, root: MutableInstruction, emitters: Emitters) -> MutableInstruction:
+def find_hero(
+    body: FusionBody, root: MutableInstruction, tiled: TransposeTiling
+) -> MutableInstruction:
     """The instruction above ``root`` that decides how it is computed, ``root`` itself where there
     is none. Source: xla/service/gpu/ir_emission_utils.cc, FindNonTrivialHero."""
-    if emitters is Emitters.V2023:
-        return climb(root)
     if not body.holds("concatenate", "reduce", "transpose"):
         return root
     hero = root
@@ -118,7 +162,7 @@ def find_hero(body: FusionBody, root: MutableInstruction, emitters: Emitters) ->
         if above not in body:
             break
         hero = above
-    found = _find_only(body, hero, lambda each: tiled_transpose(each, emitters) is not None)
+    found = _find_only(body, hero, lambda each: tiled(each) is not None)
     found = found or _find_only(body, hero, lambda each: each.opcode == "concatenate")
     if found is not None:
         return found
@@ -161,14 +205,15 @@ def _find_only(
 def emission_of(body: FusionBody, device: Device, emitters: Emitters) -> Emission:
     """Source: HloFusionAnalysis::Create."""
     roots = body.roots
-    heroes = [find_hero(body, root, emitters) for root in roots]
+    heroes = [emitters.find_hero(body, root) for root in roots]
     transpose = _common_transpose(roots, heroes, emitters)
     output_bits = _narrowest(roots)
-    if emitters.is_older:
-        bits = min(_narrowest(body.parameters()), output_bits)
-        kind = _kind_in_0_4(body, roots, heroes, transpose, device, bits)
-    else:
-        kind = _kind(body, roots, heroes, transpose, device)
+    kind = _kind(body, roots, heroes, transpose, device)
+    if kind not in _NOT_OF_XLA:
+        if emitters.loops_below_a_byte and min(_narrowest(body.parameters()), output_bits) < _BYTE:
+            kind = EmitterKind.LOOP
+        if emitters.has_slices and kind is EmitterKind.LOOP and _are_slices_of_one_shape(roots):
+            kind = EmitterKind.SLICES
     if kind is EmitterKind.LOOP:
         heroes, transpose = roots, None
     return Emission(
@@ -197,12 +242,12 @@ def _common_transpose(
     source: MutableInstruction | None = None
     others: list[MutableInstruction] = []
     for root, hero in zip(roots, heroes, strict=True):
-        transpose = tiled_transpose(hero, emitters)
+        transpose = emitters.tiled_transpose(hero)
         if transpose is None:
             others.append(root)
         elif found is None:
             found, source = transpose, hero.operands[0]
-        elif not found.is_like(transpose, emitters):
+        elif not emitters.are_alike(found, transpose):
             return None
     if source is not None and all(
         same_elements_in_memory(root.shape, source.shape) for root in others
@@ -253,29 +298,9 @@ def _kind(
     return EmitterKind.LOOP
 
 
-def _kind_in_0_4(
-    body: FusionBody,
-    roots: list[MutableInstruction],
-    heroes: list[MutableInstruction],
-    transpose: TiledTranspose | None,
-    device: Device,
-    narrowest_bits: int,
-) -> EmitterKind:
-    """Elements of less than a byte have no other emitters than loops, and several slices of one
-    array have their own. Source: GetEmitterFusionKind of October 2024."""
-    kind = _kind(body, roots, heroes, transpose, device)
-    if kind in (EmitterKind.TRITON, EmitterKind.CUSTOM, EmitterKind.CUDNN):
-        return kind
-    if narrowest_bits < _BYTE:
-        kind = EmitterKind.LOOP
-    if kind is EmitterKind.LOOP and len(roots) > 1 and _are_slices_of_one_shape(roots):
-        return EmitterKind.SLICES
-    return kind
-
-
 def _are_slices_of_one_shape(roots: list[MutableInstruction]) -> bool:
     """Source: IsInputFusibleNonStridedSlices, AllSliceInputsAreCompatible."""
-    return all(
+    return len(roots) > 1 and all(
         root.opcode == "slice"
         and all(each.step == 1 for each in slice_ranges(root))
         and same_but_for_type(root.operands[0].shape, roots[0].operands[0].shape)

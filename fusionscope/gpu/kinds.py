@@ -8,10 +8,8 @@ from __future__ import annotations
 from fusionscope.dump.device import Device
 from fusionscope.gpu.body import FusionBody, part_roots
 from fusionscope.gpu.cost.model import is_input_reduction
-from fusionscope.gpu.emitters import find_hero
+from fusionscope.gpu.emitters import Emitters
 from fusionscope.gpu.state import is_fusion, is_scatter
-from fusionscope.gpu.transposes import tiled_transpose
-from fusionscope.gpu.version import Emitters
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_fusible
 
@@ -20,7 +18,7 @@ def choose_kind(
     producer: MutableInstruction, consumer: MutableInstruction, device: Device, emitters: Emitters
 ) -> str:
     """Of a new fusion of the two, or of one where they are the same. Source: ChooseFusionKind."""
-    ends = (consumer,) if emitters is Emitters.V2023 else (consumer, producer)
+    ends = (consumer, producer) if emitters.looks_at_producers else (consumer,)
     is_input = any(is_input_fusible(end, device, emitters) for end in ends)
     return "kInput" if is_input else "kLoop"
 
@@ -40,9 +38,8 @@ def is_input_transpose(instruction: MutableInstruction, emitters: Emitters) -> b
     Source: IsInputFusibleTranspose.
     """
     if not is_fusion(instruction):
-        return tiled_transpose(instruction, emitters) is not None
+        return emitters.tiled_transpose(instruction) is not None
     body = FusionBody(instruction)
     return not instruction.is_custom_fusion and any(
-        tiled_transpose(find_hero(body, root, emitters), emitters)
-        for root in part_roots(instruction)
+        emitters.tiled_transpose(emitters.find_hero(body, root)) for root in part_roots(instruction)
     )

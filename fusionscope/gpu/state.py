@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fusionscope.dump.device import Device
 from fusionscope.gpu.cost.model import CostModel
-from fusionscope.gpu.emitters import is_generic_triton
+from fusionscope.gpu.emitters import Emitters, is_generic_triton
+from fusionscope.gpu.model import GpuModel
 from fusionscope.gpu.reductions import has_reduction_emitter, normal_reduction
-from fusionscope.gpu.transposes import tiled_transpose
 from fusionscope.gpu.triton import Triton
-from fusionscope.gpu.triton_support import (
-    TRITON_0_10,
-    TRITON_0_11,
-    TRITON_0_12,
-    TritonVersion,
-)
-from fusionscope.gpu.version import Emitters
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise, is_fusible
 from fusionscope.hlo.shape import Shape
 
 _BANKS = 32
-_WIDEST_VECTOR = 4
-_WIDEST_STEP_2023 = 2  # tiles of a column side by side
 
 # Beside what is elementwise.
 _FUSIBLE = frozenset(
@@ -33,43 +23,10 @@ _FUSIBLE = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSettings:
-    """The flags of the compiler that its rules for GPUs depend on, as they are by default, what its
-    version can do with Triton, and whether it rounds a product before it adds it to something:
-    since 0.12 it is built for processors that do both in one step; and its generation of emitters.
-
-    ``max_unroll`` is xla_gpu_experimental_max_unroll_factor, ``has_heroless_triton``
-    xla_gpu_experimental_enable_triton_heroless_priority_fusion, ``gemm_threshold``
-    xla_gpu_gemm_rewrite_size_threshold.
-    """
-
-    max_unroll: int = 32
-    has_heroless_triton: bool = False
-    gemm_threshold: int = 100
-    triton: TritonVersion = TRITON_0_12
-    rounds_products: bool = False
-    emitters: Emitters = Emitters.V0_10
-
-
-_BEFORE_PRIORITIES = GpuSettings(
-    triton=TRITON_0_10, rounds_products=True, max_unroll=4, emitters=Emitters.V0_4
-)
-# By the name of a version's books, with the flags as they are by default.
-GPU_SETTINGS = {
-    "gpu-0.12": GpuSettings(),
-    "gpu-0.11": GpuSettings(triton=TRITON_0_11, rounds_products=True),
-    "gpu-0.10": GpuSettings(triton=TRITON_0_10, rounds_products=True),
-    "gpu-0.4.35": _BEFORE_PRIORITIES,
-    "gpu-0.4.34": _BEFORE_PRIORITIES,
-    "gpu-2023": replace(_BEFORE_PRIORITIES, emitters=Emitters.V2023),
-}
-
-
 class GpuState:
     """A run over a module, for a device: its cost model, and what is known of instructions."""
 
-    def __init__(self, device: Device, settings: GpuSettings) -> None:
+    def __init__(self, device: Device, settings: GpuModel) -> None:
         self.device = device
         self.settings = settings
         self.emitters = settings.emitters
@@ -79,7 +36,7 @@ class GpuState:
             settings.max_unroll,
             self.triton,
             settings.emitters,
-            rounds_products=settings.rounds_products,
+            settings.formulas,
         )
         self._facts: dict[MutableInstruction, Facts] = {}
 
@@ -121,7 +78,8 @@ class Facts:
     @cached_property
     def shared_memory(self) -> int:
         """Bytes that its kernel takes. Source: SharedMemoryUsageNoCache."""
-        if not self._emitters.is_older and not self._instruction.holds("reduce", "transpose"):
+        may_tile = self._emitters.tiles_copies or self._instruction.holds("reduce", "transpose")
+        if not may_tile:
             return 0
         return sum(_shared_memory(each, self._device, self._emitters) for each in self._inside)
 
@@ -184,10 +142,8 @@ def _shared_memory(instruction: MutableInstruction, device: Device, emitters: Em
         size = sum(-(-each.shape.bits // 8) for each in inputs)
         if normal_reduction(instruction).is_row:
             return _BANKS * size
-        if emitters is Emitters.V2023:
-            return _WIDEST_STEP_2023 * _BANKS * (_BANKS + 1) * size
-        return _BANKS * (_WIDEST_VECTOR * _BANKS + 1) * size
-    transpose = tiled_transpose(instruction, emitters)
+        return emitters.column_elements * size
+    transpose = emitters.tiled_transpose(instruction)
     return transpose.shared_memory if transpose is not None else 0
 
 

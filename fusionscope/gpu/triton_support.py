@@ -37,14 +37,7 @@ _LOGIC = frozenset({"and", "or", "xor"})
 _ALIGNMENT = 64  # elements of an operand of a concatenate
 
 
-_ONE_OPERAND = "Reduction is not a reduction of a single operand."
-_ROW = "Reduction is not a row-reduction of a single operand."
-_ONE_DIMENSION = (
-    "Multi-dimension reductions are only supported when experimental tiling propagation is enabled."
-)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TritonVersion:
     """What differs between versions of the compiler.
 
@@ -56,36 +49,19 @@ class TritonVersion:
     whether what pads reduced dimensions to a power of two does.
     """
 
-    has_unsigned: bool = True
-    has_pads: bool = False
-    aligns_concatenates: bool = True
-    many_operands: str = _ONE_OPERAND
-    many_dimensions: str | None = None
-    propagates_tiles: bool = True
-    limits_transposes: bool = True
-    counts_copies: bool = False
-    counts_padding: bool = True
-
-
-TRITON_0_12 = TritonVersion()
-TRITON_0_11 = TritonVersion(
-    has_pads=True, many_dimensions=_ONE_DIMENSION, propagates_tiles=False, counts_copies=True
-)
-TRITON_0_10 = TritonVersion(
-    has_unsigned=False,
-    has_pads=True,
-    aligns_concatenates=False,
-    many_operands=_ROW,
-    many_dimensions=_ROW,
-    propagates_tiles=False,
-    limits_transposes=False,
-    counts_copies=True,
-    counts_padding=False,
-)
+    has_unsigned: bool
+    has_pads: bool
+    aligns_concatenates: bool
+    many_operands: str
+    many_dimensions: str | None
+    propagates_tiles: bool
+    limits_transposes: bool
+    counts_copies: bool
+    counts_padding: bool
 
 
 def unsupported(
-    instruction: MutableInstruction, device: Device, version: TritonVersion = TRITON_0_12
+    instruction: MutableInstruction, device: Device, version: TritonVersion
 ) -> str | None:
     """The compiler's message; None for what Triton can compute.
 

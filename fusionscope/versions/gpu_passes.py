@@ -34,7 +34,9 @@ from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules impo
     DUPLICATING,
     is_expensive,
 )
-from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.run import LegacyFusion
+from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.run import (
+    GpuInstructionFusion,
+)
 from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.passes.rule import RuleBook
 from fusionscope.passes.state import FusionState
@@ -48,6 +50,8 @@ from fusionscope.versions.gpu_target import (
     read_gpu_settings,
 )
 from fusionscope.versions.older_passes import has_older_passes, is_from_2023
+from fusionscope.versions.xla_2023.instruction_fusion import InstructionFusion2023
+from fusionscope.versions.xla_2023.rules import GPU_DUPLICATION_2023, GPU_FUSION_2023
 
 PRIORITY_FUSION = "priority-fusion"
 _START = "pipeline-start"
@@ -226,7 +230,9 @@ def replay_gpu(pass_name: str, graph: MutableModule, target: GpuTarget, books: B
         case "fusion" | "fusion-duplicating":
             may_duplicate = pass_name == DUPLICATING
             of_run = FusionState(is_expensive, may_duplicate=may_duplicate)
-            return LegacyFusion(graph, book, of_run, state).run()
+            is_of_2023 = book.name in (GPU_FUSION_2023.name, GPU_DUPLICATION_2023.name)
+            fusion = InstructionFusion2023 if is_of_2023 else GpuInstructionFusion
+            return fusion(graph, book, of_run, state).run()
         case "fusion_merger":
             return FusionMerger(graph, book, state).run()
         case "horizontal_loop_fusion" | "gpu_horizontal_loop_fusion":

@@ -9,10 +9,11 @@ from fusionscope.dump import DumpedModule
 from fusionscope.dump.debug_options import DebugOptions
 from fusionscope.dump.device import CudaCapability, Device
 from fusionscope.errors import UnusableInput
-from fusionscope.gpu.state import GPU_SETTINGS, GpuSettings
+from fusionscope.gpu.model import GpuModel
 from fusionscope.passes.gpu.gemm_fusion.rules_v2 import GPU_GEMM_V2
 from fusionscope.passes.gpu.priority_fusion.run import RecordedOrder
 from fusionscope.versions.chosen_rules import choose_rules
+from fusionscope.versions.gpu_models import GPU_MODELS
 
 _GEMM = GPU_GEMM_V2.pass_name
 _GEMM_THRESHOLD = "xla_gpu_gemm_rewrite_size_threshold"
@@ -43,7 +44,7 @@ class GpuTarget:
     is to be followed, ``has_record`` whether there is one to compare with."""
 
     device: Device
-    settings: GpuSettings = field(default_factory=GpuSettings)
+    settings: GpuModel
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     users: Mapping[str, Sequence[str]] = field(default_factory=dict)
     recorded: RecordedOrder | None = None
@@ -72,9 +73,9 @@ def read_device(module: DumpedModule, device: Device | None = None) -> Device:
     return device
 
 
-def read_gpu_settings(module: DumpedModule, flags: DebugOptions | None) -> GpuSettings:
+def read_gpu_settings(module: DumpedModule, flags: DebugOptions | None) -> GpuModel:
     values = _values(flags)
-    default = GPU_SETTINGS[choose_rules(module).name]
+    default = GPU_MODELS[choose_rules(module).name]
     triton = default.triton
     if _TILES in values:
         triton = replace(triton, propagates_tiles=values[_TILES][-1] == "true")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fusionscope.graph.mutable import MutableInstruction
@@ -12,7 +12,7 @@ from fusionscope.passes.cpu.library_fusion.rules import Dot, Elementwise, Grow
 from fusionscope.passes.gpu.gemm_fusion.dimension_order import Following
 from fusionscope.passes.gpu.gemm_fusion.rules import GemmInputWorth
 from fusionscope.passes.gpu.gemm_fusion.rules_v1 import GPU_GEMM_V1, OrderedDimensions
-from fusionscope.versions.jaxlib_0_11 import CPU_FUSION_0_11, YNN_0_11
+from fusionscope.versions.jaxlib_0_11 import CPU_FUSION_0_11, GPU_0_11, TRITON_0_11, YNN_0_11
 
 RELEASE = "0.10.2"
 """The one against whose dumps the rules were held."""
@@ -58,3 +58,15 @@ GPU_GEMM_V1_0_10 = (
     .with_rule(OrderedDimensions(_FOLLOWING))
     .with_rule(AnySliceWorth())
 )
+
+_ROW = "Reduction is not a row-reduction of a single operand."
+TRITON_0_10 = replace(
+    TRITON_0_11,
+    has_unsigned=False,
+    aligns_concatenates=False,
+    many_operands=_ROW,
+    many_dimensions=_ROW,
+    limits_transposes=False,
+    counts_padding=False,
+)
+GPU_0_10 = replace(GPU_0_11, triton=TRITON_0_10)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.hlo.shape import Shape
 from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION, Concatenate
 from fusionscope.passes.cpu.library_fusion.rules import YNN, DataMove, Layout, TrailingMoves
+from fusionscope.versions.jaxlib_0_12 import GPU_0_12, TRITON_0_12
 
 RELEASE = "0.11.2"
 """The one against whose dumps the rules were held."""
@@ -38,4 +39,20 @@ YNN_0_11 = (
     .without(TrailingMoves.id)
     .with_rule(DataMove(DataMove().operations - {"copy"}))
     .with_rule(StrictLayout())
+)
+
+TRITON_0_11 = replace(
+    TRITON_0_12,
+    has_pads=True,
+    many_dimensions=(
+        "Multi-dimension reductions are only supported when experimental tiling propagation is "
+        "enabled."
+    ),
+    propagates_tiles=False,
+    counts_copies=True,
+)
+GPU_0_11 = replace(
+    GPU_0_12,
+    triton=TRITON_0_11,
+    formulas=replace(GPU_0_12.formulas, rounds_products=True),
 )

@@ -10,11 +10,7 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.gpu.state import GpuSettings
 from fusionscope.gpu.triton_support import (
-    TRITON_0_10,
-    TRITON_0_11,
-    TRITON_0_12,
     TritonVersion,
 )
 from fusionscope.passes.gpu.gemm_fusion.rules_v1 import GPU_GEMM_V1
@@ -23,6 +19,9 @@ from fusionscope.versions.books import GPU_BOOKS
 from fusionscope.versions.chosen_rules import choose_rules
 from fusionscope.versions.gpu_passes import PRIORITY_FUSION
 from fusionscope.versions.gpu_target import read_gpu_settings
+from fusionscope.versions.jaxlib_0_10 import TRITON_0_10
+from fusionscope.versions.jaxlib_0_11 import TRITON_0_11
+from fusionscope.versions.jaxlib_0_12 import GPU_0_12, TRITON_0_12
 from fusionscope.versions.passes import find_runs
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
@@ -76,8 +75,8 @@ def test_flags_are_looked_at(tmp_path: Path) -> None:
     )
     assert GPU_GEMM_V1 in choose_rules(module).books
     settings = read_gpu_settings(module, module.flags)
-    assert settings == GpuSettings(
-        gemm_threshold=7, triton=replace(TRITON_0_12, propagates_tiles=False)
+    assert settings == replace(
+        GPU_0_12, gemm_threshold=7, triton=replace(TRITON_0_12, propagates_tiles=False)
     )
 
 

@@ -8,13 +8,14 @@ from fusionscope.dump.device import read_device
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority
 from fusionscope.gpu.cost.duration import Duration, microseconds
 from fusionscope.gpu.cost.numbers import f32
-from fusionscope.gpu.state import GpuSettings, GpuState
+from fusionscope.gpu.state import GpuState
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
 from fusionscope.passes.gpu.priority_fusion.record import undecided_order
 from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion, RecordedOrder
 from fusionscope.passes.plan import Scored
+from fusionscope.versions.jaxlib_0_12 import GPU_0_12
 
 # Both products read a softmax first, and operands of the same shapes. The compiler holds the two
 # pairs for the same and finds tiles for one, but the square reads less.
@@ -65,7 +66,7 @@ CARD = Path(__file__).parents[2] / "samples" / "devices" / "h100.txtpb"
 
 def fused_times(text: str, recorded: RecordedOrder | None = None) -> dict[str, Duration]:
     """Of the softmaxes, when they are scored first."""
-    state = GpuState(read_device(CARD.read_bytes(), CARD.name), GpuSettings())
+    state = GpuState(read_device(CARD.read_bytes(), CARD.name), GPU_0_12)
     plan = PriorityFusion(MutableModule(parse(text)), GPU_FUSION, state, recorded=recorded).run()
     times: dict[str, Duration] = {}
     for event in plan.events:

@@ -8,7 +8,8 @@ from gpu_records import DIFFERENT, Programs, all_programs, card, settings_of, st
 from fusionscope.dump.device import Device
 from fusionscope.dump.priority_fusion import Step
 from fusionscope.gpu.emitters import is_generic_triton
-from fusionscope.gpu.state import GpuSettings, GpuState
+from fusionscope.gpu.model import GpuModel
+from fusionscope.gpu.state import GpuState
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
 from fusionscope.passes.gpu.priority_fusion.record import compare_with_record, recorded_order
@@ -28,7 +29,7 @@ def difference(
     text: str,
     steps: tuple[Step, ...],
     device: Device,
-    settings: GpuSettings,
+    settings: GpuModel,
     book: RuleBook[Rule] = GPU_FUSION,
 ) -> tuple[str, str] | None:
     """The first step of replay and record that differs, if any.

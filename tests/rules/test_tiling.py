@@ -71,15 +71,14 @@ from fusionscope.gpu.tiling.search import (
 )
 from fusionscope.gpu.tiling.tile import Collapsed, DimensionTile, Expanded, Grid, OfRoot
 from fusionscope.gpu.triton_support import (
-    TRITON_0_10,
-    TRITON_0_11,
-    TRITON_0_12,
     TritonVersion,
     unsupported,
 )
-from fusionscope.gpu.version import Emitters
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.hlo import parse
+from fusionscope.versions.jaxlib_0_10 import TRITON_0_10
+from fusionscope.versions.jaxlib_0_11 import TRITON_0_11
+from fusionscope.versions.jaxlib_0_12 import TRITON_0_12
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 H100 = read_card("h100")
@@ -129,8 +128,8 @@ def test_a_pair_that_the_compiler_recorded() -> None:
     write = write_time(H100, size)
 
     def time(cycles: int, reads: int) -> Duration:
-        compute = compute_time(H100, cycles * elements, blocks, threads, Emitters.V0_10)
-        return combine(compute, reads * once + write, Emitters.V0_10)
+        compute = compute_time(H100, cycles * elements, blocks, threads)
+        return combine(compute, reads * once + write)
 
     tanh, sum_, both = time(467, 1), time(7, 2), time(474, 2)
     assert microseconds(2 * KERNEL_LAUNCH + tanh + sum_) == f32(4.8005)
@@ -399,7 +398,7 @@ def test_the_compiler_finds_the_same_tilings(name: str) -> None:
         found = kernel.tiling(tile_sizes)
         if found is not None:
             times.append(found.total)
-    best = find_best_tiling(body, H100)
+    best = find_best_tiling(body, H100, TRITON_0_12)
     assert isinstance(best, Tiling)
     assert Logged(best.tile_sizes, int(best.total), len(times), int(sum(times))) == logged
 
@@ -418,12 +417,12 @@ def test_older_compilers_find_the_same_tiling(name: str) -> None:
 
 def test_a_tiling_that_was_given_is_estimated_as_it_is() -> None:
     _, fusion = read_pair(MODULES["normalized"].replace("KERNEL", KERNEL))
-    small = estimate_run_time(fusion, H100, BlockLevelConfig((1, 200), 1))
-    large = estimate_run_time(fusion, H100, BlockLevelConfig((48, 200), 8))
+    small = estimate_run_time(fusion, H100, BlockLevelConfig((1, 200), 1), TRITON_0_12)
+    large = estimate_run_time(fusion, H100, BlockLevelConfig((48, 200), 8), TRITON_0_12)
     assert small is not None and large is not None
     assert (small.tile_sizes, small.blocks, small.threads) == ((1, 256), 48, 32)
     assert (large.tile_sizes, large.blocks, large.threads) == ((64, 256), 1, 256)
-    assert estimate_run_time(fusion, H100, BlockLevelConfig((128, 256), 8)) is None
+    assert estimate_run_time(fusion, H100, BlockLevelConfig((128, 256), 8), TRITON_0_12) is None
 
 
 # What Triton supports
@@ -540,8 +539,8 @@ ENTRY main {
     root = MutableModule(parse(text)).entry.root
     before_ada: Device = read_card("a100")
     for device in (H100, replace(H100, capability=CudaCapability(8, 9, ""))):
-        assert unsupported(root, device) is None
-    assert unsupported(root, before_ada) == (
+        assert unsupported(root, device, TRITON_0_12) is None
+    assert unsupported(root, before_ada, TRITON_0_12) == (
         "Unsupported conversion in Triton: f32 to f8e4m3fn with message:\n"
         "F8E4M3FN is not supported before Ada."
     )

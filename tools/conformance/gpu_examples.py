@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fusionscope.dump.device import Device, read_device
-from fusionscope.gpu.state import GpuSettings, GpuState
+from fusionscope.gpu.state import GpuState
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
 from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
@@ -17,6 +17,7 @@ from fusionscope.passes.inplace import IN_PLACE_RULES
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import Rule, RuleBook
 from fusionscope.rules.examples import Example, read_examples
+from fusionscope.versions.jaxlib_0_12 import GPU_0_12
 
 EXAMPLES = [
     (rule.id, example)
@@ -40,7 +41,7 @@ H100 = read_card("h100")
 
 def replay(module: Module, book: Book = GPU_FUSION, device: Device = H100) -> FusionPlan:
     graph = MutableModule(module)
-    return PriorityFusion(graph, book, GpuState(device, GpuSettings())).run()
+    return PriorityFusion(graph, book, GpuState(device, GPU_0_12)).run()
 
 
 def is_constant(example: Example) -> bool:

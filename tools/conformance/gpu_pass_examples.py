@@ -8,13 +8,13 @@ from typing import Any
 from gpu_examples import EXAMPLES as OF_PRIORITY_FUSION
 from gpu_examples import H100
 
-from fusionscope.gpu.state import GPU_SETTINGS
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import RuleBook
 from fusionscope.rules.examples import Example, read_examples
 from fusionscope.versions.books import GPU_BOOKS
+from fusionscope.versions.gpu_models import GPU_MODELS
 from fusionscope.versions.gpu_passes import replay_gpu
 from fusionscope.versions.gpu_target import GpuTarget
 
@@ -36,7 +36,7 @@ def plan_of(id: str, example: Example, changed: RuleBook[Any] | None = None) -> 
     version, own = RULES[id]
     book = changed or own
     graph = MutableModule(parse(example.text))
-    target = GpuTarget(H100, GPU_SETTINGS[version])
+    target = GpuTarget(H100, GPU_MODELS[version])
     return replay_gpu(book.pass_name, graph, target, (book,))
 
 

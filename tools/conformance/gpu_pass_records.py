@@ -22,7 +22,6 @@ from cpu_compiling import version_of
 from gpu_compiling import run_all
 from gpu_examples import H100
 
-from fusionscope.gpu.state import GPU_SETTINGS
 from fusionscope.gpu.tiling.search import BlockLevelConfig, block_level_config
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.graph.mutable import MutableModule
@@ -30,6 +29,7 @@ from fusionscope.hlo import Module, parse
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import RuleBook
 from fusionscope.versions.books import GPU_BOOKS, find_book
+from fusionscope.versions.gpu_models import GPU_MODELS
 from fusionscope.versions.gpu_passes import replay_gpu
 from fusionscope.versions.gpu_target import GpuTarget
 
@@ -69,7 +69,7 @@ RECORDS = {
 
 def replay(book: RuleBook[Any], version: str, before: Module) -> FusionPlan:
     """For an H100."""
-    target = GpuTarget(H100, GPU_SETTINGS[version])
+    target = GpuTarget(H100, GPU_MODELS[version])
     return replay_gpu(book.pass_name, MutableModule(before), target, (book,))
 
 

@@ -23,9 +23,10 @@ from pathlib import Path
 from gpu_examples import read_card
 
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Step
-from fusionscope.gpu.state import GPU_SETTINGS, GpuSettings
+from fusionscope.gpu.model import GpuModel
 from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.rules.examples import read_examples
+from fusionscope.versions.gpu_models import GPU_MODELS
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "rules" / "gpu_records"
 EXAMPLES = "examples"
@@ -117,10 +118,10 @@ card = lru_cache(read_card)
 steps_of = lru_cache(read_steps)
 
 
-def settings_of(programs: Programs) -> GpuSettings:
+def settings_of(programs: Programs) -> GpuModel:
     unroll = re.search(r"max_unroll_factor=(\d+)", programs.flags)
     return replace(
-        GPU_SETTINGS[f"gpu-{programs.version}"],
+        GPU_MODELS[f"gpu-{programs.version}"],
         max_unroll=int(unroll[1]) if unroll else 32,
         has_heroless_triton="heroless_priority_fusion=true" in programs.flags,
     )

@@ -18,7 +18,6 @@ from fusionscope.gpu.cost.numbers import (
     to_int64,
     wrap_int64,
 )
-from fusionscope.gpu.version import Emitters
 from fusionscope.graph.layouts import sizes, transpose_is_bitcast
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 from fusionscope.graph.properties import is_elementwise, leaves, same_but_for_type
@@ -75,11 +74,11 @@ class CostAnalysis:
     """Costs of instructions, each computed once until it changes."""
 
     def __init__(
-        self, architecture: str, emitters: Emitters, *, rounds_products: bool = False
+        self, architecture: str, *, sees_through_bitcasts: bool, rounds_products: bool
     ) -> None:
         """``architecture`` is that whose cycles count, such as ``sm_90``."""
         self._architecture = architecture
-        self._sees_through_bitcasts = not emitters.is_older
+        self._sees_through_bitcasts = sees_through_bitcasts
         self._rounds_products = rounds_products
         self._known: dict[MutableInstruction, Costs] = {}
 

@@ -17,7 +17,6 @@ from fusionscope.gpu.emitters import Emission, EmitterKind
 from fusionscope.gpu.inplace_emitter import in_place_updates
 from fusionscope.gpu.reductions import Reduction, is_reduction_hero, normal_reduction
 from fusionscope.gpu.transposes import TiledTranspose, tiled_transpose
-from fusionscope.gpu.version import Emitters
 from fusionscope.graph.layouts import normal_transpose, sizes
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import COMPLEX, leaves
@@ -237,7 +236,7 @@ def _transpose(emission: Emission, device: Device) -> Launch:
         return Launch(math.prod(map(ceil_of, source, tile)), threads)
     tile[-1] = tile[permutation[-1]] = _TILE
     launch = Launch(math.prod(map(ceil_of, source, tile)), threads)
-    tiles = sum(tiled_transpose(hero, Emitters.V0_10) is not None for hero in emission.heroes)
+    tiles = sum(tiled_transpose(hero) is not None for hero in emission.heroes)
     vector = _vector_of_transpose(transpose, tiles, launch, device)
     tile[-1] = tile[permutation[-1]] = _TILE * vector
     return Launch(math.prod(map(ceil_of, source, tile)), threads)

@@ -20,7 +20,6 @@ from fusionscope.gpu.cost.duration import (
     scaled,
 )
 from fusionscope.gpu.cost.numbers import f32
-from fusionscope.gpu.version import Emitters
 
 KERNEL_LAUNCH: Final = TICKS_PER_MICROSECOND
 _L2_SPEEDUP = 2.5
@@ -111,15 +110,20 @@ def flops_per_nanosecond(device: Device, blocks: int, threads_per_block: int) ->
     return int(f32(f32(device.clock_rate_ghz) * 2) * _units(device, blocks, threads_per_block))
 
 
-def compute_time(
-    device: Device, flops: int, blocks: int, threads_per_block: int, emitters: Emitters
+def compute_time(device: Device, flops: int, blocks: int, threads_per_block: int) -> Duration:
+    """Source: ComputeTime."""
+    return _time_at(flops_per_nanosecond(device, blocks, threads_per_block), flops)
+
+
+def compute_time_of_whole_flops(
+    device: Device, flops: int, blocks: int, threads_per_block: int
 ) -> Duration:
-    """The older model counts whole flops per nanosecond and unit. Source: ComputeTime."""
-    if emitters.is_older:
-        whole = int(f32(f32(device.clock_rate_ghz) * 2))
-        speed = whole * _units(device, blocks, threads_per_block)
-    else:
-        speed = flops_per_nanosecond(device, blocks, threads_per_block)
+    """Where each unit computes whole flops in a nanosecond. Source: ComputeTime of October 2024."""
+    whole = int(f32(f32(device.clock_rate_ghz) * 2))
+    return _time_at(whole * _units(device, blocks, threads_per_block), flops)
+
+
+def _time_at(speed: int, flops: int) -> Duration:
     return from_nanoseconds(f32(f32(flops) / f32(speed))) if speed else INFINITE
 
 
@@ -128,16 +132,13 @@ def _units(device: Device, blocks: int, threads_per_block: int) -> int:
     return min(blocks, device.core_count) * min(threads_per_block, device.fpus_per_core)
 
 
-def combine(compute: Duration, memory: Duration, emitters: Emitters) -> Duration:
-    """How long computing and memory access take together. To the passes before priority fusion one
-    hides the other.
+def combine(compute: Duration, memory: Duration) -> Duration:
+    """How long computing and memory access take together.
 
     Source: CombineComputeAndMemoryAccessTime, GpuPerformanceModelOptions.
     """
     if INFINITE in (compute, memory):
         return INFINITE
-    if emitters.is_older:
-        return max(compute, memory)
     return compute + memory - scaled(min(compute, memory), _OVERLAP)
 
 

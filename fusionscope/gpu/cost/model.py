@@ -6,7 +6,7 @@ Source: xla/service/gpu/model/combined_gpu_performance_model.cc, gpu_performance
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,13 +16,10 @@ from fusionscope.gpu.cost.analysis import CostAnalysis, shape_bytes
 from fusionscope.gpu.cost.coalescing import spoils_coalescing
 from fusionscope.gpu.cost.cycles import architecture_of
 from fusionscope.gpu.cost.duration import INFINITE, Duration
-from fusionscope.gpu.cost.early_analysis import EarlyCostAnalysis
-from fusionscope.gpu.cost.launch import Launch, launch_of
+from fusionscope.gpu.cost.launch import Launch
 from fusionscope.gpu.cost.memory import (
     KERNEL_LAUNCH,
     coalescing_utilization,
-    combine,
-    compute_time,
     read_time,
     write_time,
 )
@@ -34,19 +31,17 @@ from fusionscope.gpu.cost.numbers import (
     to_int64,
     wrap_int64,
 )
-from fusionscope.gpu.cost.older_launch import older_launch_of
 from fusionscope.gpu.emitters import (
     Emission,
     EmitterKind,
+    Emitters,
     configured_part,
     emission_of,
-    find_hero,
     is_generic_triton,
 )
 from fusionscope.gpu.reductions import has_reduction_emitter, is_reduction_hero
 from fusionscope.gpu.tiling.kernel import Tiling
 from fusionscope.gpu.triton import Triton
-from fusionscope.gpu.version import Emitters
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction, slots_of
 from fusionscope.graph.properties import is_elementwise
@@ -92,6 +87,25 @@ class PairCost:
     together: RunTime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostFormulas:
+    """By what a version of the compiler estimates run times.
+
+    ``launch`` says how an emission would be launched on a device, by the most elements of a thread;
+    ``compute_time`` how long flops in blocks of so many threads take, and ``combine`` how long that
+    and memory access take together. ``sees_through_bitcasts`` is about operands of fusions,
+    ``rounds_products`` says whether a product is rounded before it is added to something: where
+    not, the compiler was built for processors that do both in one step.
+    """
+
+    analysis: type[CostAnalysis]
+    launch: Callable[[Emission, Device, int], Launch]
+    compute_time: Callable[[Device, int, int, int], Duration]
+    combine: Callable[[Duration, Duration], Duration]
+    sees_through_bitcasts: bool
+    rounds_products: bool
+
+
 class CostModel:
     """Run times of kernels on ``device``.
 
@@ -105,13 +119,15 @@ class CostModel:
         max_unroll: int,
         triton: Triton,
         emitters: Emitters,
-        *,
-        rounds_products: bool = False,
+        formulas: CostFormulas,
     ) -> None:
         self.device = device
-        analysis = EarlyCostAnalysis if emitters is Emitters.V2023 else CostAnalysis
-        self.costs = analysis(architecture_of(device), emitters, rounds_products=rounds_products)
-        self._rounds_products = rounds_products
+        self.costs = formulas.analysis(
+            architecture_of(device),
+            sees_through_bitcasts=formulas.sees_through_bitcasts,
+            rounds_products=formulas.rounds_products,
+        )
+        self._formulas = formulas
         self._max_unroll = max_unroll
         self._triton = triton
         self._emitters = emitters
@@ -240,9 +256,7 @@ class CostModel:
                 pairs = zip(extents, config.tile_sizes, strict=False)
                 counts = (-(-extent // size) for extent, size in pairs)
                 return Launch(math.prod(counts), config.warps * self.device.threads_per_warp)
-        if self._emitters.is_older:
-            return older_launch_of(emission, self.device)
-        return launch_of(emission, self.device, self._max_unroll)
+        return self._formulas.launch(emission, self.device, self._max_unroll)
 
     def pair_time(
         self,
@@ -261,7 +275,10 @@ class CostModel:
             used = f32(used + costs.utilization[slot])
         flops = to_int64(
             add_product(
-                f32(second.flops), f32(first.flops), used, rounds_product=self._rounds_products
+                f32(second.flops),
+                f32(first.flops),
+                used,
+                rounds_product=self._formulas.rounds_products,
             )
         )
         emission = self.emission(producer, consumer)
@@ -303,8 +320,9 @@ class CostModel:
         write: Duration,
         launch: Launch,
     ) -> RunTime:
-        compute = compute_time(self.device, flops, launch.blocks, launch.threads, self._emitters)
-        total = combine(compute, read + write, self._emitters)
+        formulas = self._formulas
+        compute = formulas.compute_time(self.device, flops, launch.blocks, launch.threads)
+        total = formulas.combine(compute, read + write)
         return RunTime(flops, bytes_read, written, read, write, compute, total, launch)
 
     def _reads(
@@ -464,7 +482,7 @@ def is_input_reduction(instruction: MutableInstruction, device: Device, emitters
     for root in part_roots(instruction):
         if root.opcode == "get-tuple-element":  # of what reduces several arrays at once
             root = root.operands[0]
-        hero = root if emitters is Emitters.V2023 else find_hero(body, root, emitters)
+        hero = emitters.find_hero(body, root) if emitters.looks_above_roots else root
         if is_reduction_hero(root, hero, device):
             return True
     return False

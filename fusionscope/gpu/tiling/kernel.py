@@ -18,7 +18,6 @@ from fusionscope.gpu.tiling.computation import Nested, Region, TiledBody
 from fusionscope.gpu.tiling.propagation import Numbers, Propagation
 from fusionscope.gpu.tiling.tile import Grid, power_of_two
 from fusionscope.gpu.triton_support import TritonVersion
-from fusionscope.gpu.version import Emitters
 from fusionscope.graph.layouts import minor_to_major, sizes
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
@@ -144,7 +143,7 @@ class Kernel:
         if warps is None:
             warps = _warps(largest)
         threads = warps * self._device.threads_per_warp
-        compute = compute_time(self._device, flops, blocks, threads, Emitters.V0_10)
+        compute = compute_time(self._device, flops, blocks, threads)
         if compute > limit:
             return None
         read: Duration = 0
@@ -165,7 +164,7 @@ class Kernel:
             read,
             write,
             compute,
-            combine(compute, read + write, Emitters.V0_10),
+            combine(compute, read + write),
         )
 
     def _work(

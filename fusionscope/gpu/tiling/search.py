@@ -17,7 +17,7 @@ from fusionscope.gpu.cost.duration import INFINITE
 from fusionscope.gpu.tiling.indexing import IndexPropagation
 from fusionscope.gpu.tiling.kernel import Kernel, Tiling
 from fusionscope.gpu.tiling.propagation import NONE_FOUND, Propagation, TilePropagation
-from fusionscope.gpu.triton_support import TRITON_0_12, TritonVersion
+from fusionscope.gpu.triton_support import TritonVersion
 from fusionscope.graph.mutable import MutableInstruction
 
 
@@ -37,7 +37,7 @@ _MANY_REAL_ROOTS = Untileable(
 
 
 def find_best_tiling(
-    body: FusionBody, device: Device, version: TritonVersion = TRITON_0_12
+    body: FusionBody, device: Device, version: TritonVersion
 ) -> Tiling | Untileable:
     """The fastest of all tilings; of several that are equally fast, that with the smallest tiles.
 
@@ -65,7 +65,7 @@ def estimate_run_time(
     fusion: MutableInstruction,
     device: Device,
     config: BlockLevelConfig,
-    version: TritonVersion = TRITON_0_12,
+    version: TritonVersion,
 ) -> Tiling | None:
     """How long a fusion for Triton takes with the tiling that it was given.
 

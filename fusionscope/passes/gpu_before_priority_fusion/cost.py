@@ -13,13 +13,11 @@ from fusionscope.gpu.cost.duration import Duration
 from fusionscope.gpu.cost.memory import (
     KERNEL_LAUNCH,
     cached_read_time,
-    combine,
-    compute_time,
+    compute_time_of_whole_flops,
 )
 from fusionscope.gpu.cost.model import CostModel, Estimate, RunTime, SharedReads
 from fusionscope.gpu.cost.numbers import f32, round_to_int64, saturated, to_int64
 from fusionscope.gpu.state import GpuState, is_fusion
-from fusionscope.gpu.version import Emitters
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.passes.gpu.priority_fusion.rules import merged_size
 from fusionscope.passes.indexing import EMITTED_ANEW
@@ -100,7 +98,7 @@ def _producer_inside(
     """What the producer computes and reads inside the consumer. Source: EstimateFusedExecTime."""
     launch = model.launch(model.emission(producer, consumer))
     flops = to_int64(f32(f32(time.flops) * shared.used))
-    compute = compute_time(model.device, flops, launch.blocks, launch.threads, Emitters.V0_4)
+    compute = compute_time_of_whole_flops(model.device, flops, launch.blocks, launch.threads)
     costs = model.costs.of(producer)
     read: Duration = 0
     for slot in range(len(producer.operands)):  # Source: ProducerInputAccessTime
@@ -109,4 +107,4 @@ def _producer_inside(
         more = f32(shared.used - shared.common_utilization(slot))
         total = to_int64(f32(f32(accessed) * more))
         read += cached_read_time(model.device, launch.blocks, net, total)
-    return combine(compute, read, Emitters.V0_4)
+    return max(compute, read)

@@ -10,11 +10,10 @@ from typing import ClassVar
 
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.cost.model import is_input_reduction
-from fusionscope.gpu.emitters import find_hero, is_intermediate
+from fusionscope.gpu.emitters import is_intermediate
 from fusionscope.gpu.kinds import is_input_fusible, is_input_transpose
 from fusionscope.gpu.reductions import has_reduction_emitter, is_race_free, normal_reduction
 from fusionscope.gpu.state import GpuState, is_fusion
-from fusionscope.gpu.transposes import tiled_transpose
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_effective_scalar, is_elementwise, is_fusible
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule, Scatter
@@ -66,11 +65,11 @@ def find_clash(one: MutableInstruction, other: MutableInstruction, gpu: GpuState
     """Why kernels with these heroes do not go together, in the compiler's words; None where they
     do. Source: FusionHeroesAreCompatible."""
     reductions = [has_reduction_emitter(each, gpu.device) for each in (one, other)]
-    transposes = [tiled_transpose(each, gpu.emitters) for each in (one, other)]
+    transposes = [gpu.emitters.tiled_transpose(each) for each in (one, other)]
     first, second = transposes
     if all(reductions) and normal_reduction(one) != normal_reduction(other):
         return "tiled reductions with different shapes"
-    if first is not None and second is not None and not first.is_like(second, gpu.emitters):
+    if first is not None and second is not None and not gpu.emitters.are_alike(first, second):
         return "tiled transposes with different shapes"
     if (first is not None and reductions[1]) or (second is not None and reductions[0]):
         return "MOF-fusion of a transpose and a reduction"
@@ -150,7 +149,7 @@ class ReductionEpilogue(GpuPairRule):
             return None
         hero = producer
         if is_fusion(producer):
-            hero = find_hero(FusionBody(producer), producer.fused.root, state.emitters)
+            hero = state.emitters.find_hero(FusionBody(producer), producer.fused.root)
         if hero.opcode == "reduce" and not is_race_free(hero, state.device):
             return self.refuse("Reduction output fusion only works for race free reductions")
         inside = consumer.fused.instructions if is_fusion(consumer) else (consumer,)

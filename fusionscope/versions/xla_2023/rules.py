@@ -16,7 +16,6 @@ from fusionscope.gpu.cost.model import Estimate
 from fusionscope.gpu.kinds import is_input_fusible
 from fusionscope.gpu.reductions import has_reduction_emitter, reduced_dimensions
 from fusionscope.gpu.state import GpuState
-from fusionscope.gpu.transposes import climb, tiled_transpose
 from fusionscope.graph.aliasing import InPlace
 from fusionscope.graph.layouts import same_elements_in_memory
 from fusionscope.graph.mutable import MutableInstruction
@@ -98,6 +97,7 @@ from fusionscope.passes.pair_rules import Eligible, ExpensiveDuplicate, Globally
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair
 from fusionscope.versions.xla_2023.cost import estimate
+from fusionscope.versions.xla_2023.emitters import find_non_trivial_hero
 
 _MOST_BUFFERS = 64
 
@@ -115,7 +115,7 @@ def _is_loop_producer(instruction: MutableInstruction, gpu: GpuState) -> bool:
 
 def _is_loop(instruction: MutableInstruction, gpu: GpuState) -> bool:
     """Source: IsUniversallyLoopFusible."""
-    if instruction.opcode == "copy" and tiled_transpose(instruction, gpu.emitters):
+    if instruction.opcode == "copy" and gpu.emitters.tiled_transpose(instruction):
         return False
     return is_universally_loop_fusible(instruction)
 
@@ -127,7 +127,8 @@ class NotLoopProducer2023(NotLoopProducer):
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         producer = pair.producer
         if _is_loop_producer(producer, state) or (
-            tiled_transpose(producer, state.emitters) and climb(pair.consumer) is producer
+            state.emitters.tiled_transpose(producer)
+            and find_non_trivial_hero(pair.consumer) is producer
         ):
             return None
         return self.refuse(opcode=producer.opcode)
@@ -226,7 +227,7 @@ class Heroes2023(Heroes):
         one, other = state.hero(pair.consumer), state.hero(pair.producer)
         gpu = state.gpu
         reductions = [has_reduction_emitter(each, gpu.device) for each in (one, other)]
-        transposes = [tiled_transpose(each, gpu.emitters) is not None for each in (one, other)]
+        transposes = [gpu.emitters.tiled_transpose(each) is not None for each in (one, other)]
         if all(reductions) and not _reduce_alike(one, other):
             return self.refuse("tiled reductions with different shapes")
         if all(transposes) and not (
@@ -268,8 +269,8 @@ class LoopShape2023(LoopShape):
 def _loop_of(hero: MutableInstruction, state: MultiOutputState) -> tuple[MutableInstruction, bool]:
     """What the kernel loops over, and whether its emitter is that of a reduction or transpose."""
     gpu = state.gpu
-    if has_reduction_emitter(hero, gpu.device) or tiled_transpose(hero, gpu.emitters) is not None:
-        return climb(hero).operands[0], True
+    if has_reduction_emitter(hero, gpu.device) or gpu.emitters.tiled_transpose(hero) is not None:
+        return find_non_trivial_hero(hero).operands[0], True
     return hero, False
 
 

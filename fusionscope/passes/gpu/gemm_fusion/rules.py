@@ -15,7 +15,7 @@ from math import prod
 from typing import ClassVar, Generic, TypeVar
 
 from fusionscope.dump.device import Device
-from fusionscope.gpu.triton_support import TRITON_0_12, TritonVersion
+from fusionscope.gpu.triton_support import TritonVersion
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
@@ -43,8 +43,8 @@ class GemmState:
     what Triton can compute."""
 
     device: Device
-    size_threshold: int = 100
-    triton: TritonVersion = TRITON_0_12
+    size_threshold: int
+    triton: TritonVersion
 
 
 @dataclass(frozen=True, slots=True)

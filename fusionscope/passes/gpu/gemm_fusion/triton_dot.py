@@ -57,7 +57,7 @@ def unsupported_dot(dot: MutableInstruction, device: Device, version: TritonVers
     name = f"ALG_{algorithm.upper()}"
     if types is None:
         return f"Unsupported dot algorithm: {name}"
-    problem = _of_algorithm(algorithm, types, (lhs, rhs), dot.shape, device)
+    problem = _of_algorithm(algorithm, types, (lhs, rhs), dot.shape, device, version)
     return f"{problem} for dot algorithm {name}" if problem is not None else None
 
 
@@ -95,12 +95,13 @@ def _of_algorithm(
     operands: tuple[str, str],
     result: Shape,
     device: Device,
+    version: TritonVersion,
 ) -> str | None:
     """Source: AreDotAlgorithmInputAndOutputConversionsSupported."""
     multiplied, summed = types
     if result.element_type != summed and not (
-        _converts(summed, result.element_type, device)
-        and _converts(result.element_type, summed, device)
+        _converts(summed, result.element_type, device, version)
+        and _converts(result.element_type, summed, device, version)
     ):
         return "Unsupported result conversion"
     capability = device.capability
@@ -112,12 +113,12 @@ def _of_algorithm(
     ):
         return "Unsupported BF16 on GPUs on ROCm and before Blackwell"
     for side, operand in zip(("lhs", "rhs"), operands, strict=True):
-        if operand != multiplied and not _converts(operand, multiplied, device):
+        if operand != multiplied and not _converts(operand, multiplied, device, version):
             return f"Unsupported {side} conversion"
     return None
 
 
-def _converts(source: str, result: str, device: Device) -> bool:
+def _converts(source: str, result: str, device: Device, version: TritonVersion) -> bool:
     operand = MutableInstruction("", "parameter", Shape(source), [])
     convert = MutableInstruction("", "convert", Shape(result), [operand])
-    return unsupported(convert, device) is None
+    return unsupported(convert, device, version) is None

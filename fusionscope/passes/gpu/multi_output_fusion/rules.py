@@ -15,7 +15,6 @@ from typing import ClassVar, Protocol
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.cost.duration import microseconds
 from fusionscope.gpu.cost.model import Estimate, is_input_reduction
-from fusionscope.gpu.emitters import find_hero
 from fusionscope.gpu.kinds import is_input_transpose
 from fusionscope.gpu.reductions import (
     has_reduction_emitter,
@@ -23,8 +22,6 @@ from fusionscope.gpu.reductions import (
     normal_reduction,
 )
 from fusionscope.gpu.state import GpuState, is_fusible_bitcast, is_fusion
-from fusionscope.gpu.transposes import tiled_transpose
-from fusionscope.gpu.version import Emitters
 from fusionscope.graph.aliasing import in_place_operands
 from fusionscope.graph.layouts import same_elements_in_memory, transpose_is_bitcast
 from fusionscope.graph.mutable import MutableInstruction
@@ -128,11 +125,11 @@ def find_real_hero(instruction: MutableInstruction, gpu: GpuState) -> MutableIns
     if not is_fusion(instruction):
         return instruction
     body, outputs = FusionBody(instruction), outputs_of(instruction)
-    if gpu.emitters is Emitters.V2023 and not instruction.is_multi_output:
+    if not (gpu.emitters.looks_above_roots or instruction.is_multi_output):
         return outputs[0]
     for output in outputs:
-        hero = find_hero(body, output, gpu.emitters)
-        if is_reduction_hero(output, hero, gpu.device) or tiled_transpose(hero, gpu.emitters):
+        hero = gpu.emitters.find_hero(body, output)
+        if is_reduction_hero(output, hero, gpu.device) or gpu.emitters.tiled_transpose(hero):
             return hero
     return outputs[0]
 
@@ -374,7 +371,7 @@ class Heroes(OutputPairRule):
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         heroes = state.hero(pair.consumer), state.hero(pair.producer)
         reductions = [has_reduction_emitter(each, state.gpu.device) for each in heroes]
-        transposes = [tiled_transpose(each, state.gpu.emitters) for each in heroes]
+        transposes = [state.gpu.emitters.tiled_transpose(each) for each in heroes]
         nested = [
             each.opcode == "transpose" and tiled is None
             for each, tiled in zip(heroes, transposes, strict=True)
@@ -384,7 +381,7 @@ class Heroes(OutputPairRule):
             if forms[0] != forms[1]:
                 return self.refuse("tiled reductions with different shapes")
         one, other = transposes
-        if one is not None and other is not None and not one.is_like(other, state.gpu.emitters):
+        if one is not None and other is not None and not state.gpu.emitters.are_alike(one, other):
             return self.refuse("tiled transposes with different shapes")
         has_emitter = (one is not None or reductions[0], other is not None or reductions[1])
         if (has_emitter[0] and nested[1]) or (has_emitter[1] and nested[0]):
@@ -419,8 +416,8 @@ class LoopShape(OutputPairRule):
     @staticmethod
     def _looped_over(instruction: MutableInstruction, state: MultiOutputState) -> Shape:
         hero = state.hero(instruction)
-        if has_reduction_emitter(hero, state.gpu.device) or tiled_transpose(
-            hero, state.gpu.emitters
+        if has_reduction_emitter(hero, state.gpu.device) or state.gpu.emitters.tiled_transpose(
+            hero
         ):
             return hero.operands[0].shape
         return hero.shape

@@ -7,12 +7,14 @@ EstimateOptimizedHloRunTimeWithoutSoftMaxRewriterTriton and RunFusionPipeline.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from math import isqrt
 
 from fusionscope.dump.device import Device
 from fusionscope.gpu.cost.duration import Duration
+from fusionscope.gpu.model import GpuModel
 from fusionscope.gpu.reductions import has_reduction_emitter
-from fusionscope.gpu.state import GpuSettings, GpuState
+from fusionscope.gpu.state import GpuState
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import (
     MutableComputation,
@@ -27,18 +29,17 @@ from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion
 
 _LONGEST_ROW = 16 * 1024
+_MAX_UNROLL = 32  # where no flag says otherwise
 
 
-def time_unfused(
-    computation: MutableComputation, device: Device, settings: GpuSettings
-) -> Duration:
+def time_unfused(computation: MutableComputation, device: Device, settings: GpuModel) -> Duration:
     """The times of the kernels that would be made of it, without their launches.
 
     It has one reduction, of the last dimension, in the default layout. The flags that the compiler
     was given do not matter, it takes its defaults here.
     """
     graph = extract(computation)
-    settings = GpuSettings(triton=settings.triton, rounds_products=settings.rounds_products)
+    settings = replace(settings, max_unroll=_MAX_UNROLL, has_heroless_triton=False)
     fuse(graph, device, settings)
     model = GpuState(device, settings).model
     return sum(model.time(each).total for each in graph.entry.instructions)
@@ -74,7 +75,7 @@ def _copy(
     return made
 
 
-def fuse(graph: MutableModule, device: Device, settings: GpuSettings) -> None:
+def fuse(graph: MutableModule, device: Device, settings: GpuModel) -> None:
     """The passes that can change something where one dimension is reduced; the compiler also runs
     ReductionDimensionGrouper and ReductionSplitter, which look for several."""
     _split_long_row(graph.entry, device)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from fusionscope.gpu.kinds import choose_kind
 from fusionscope.gpu.state import GpuState
-from fusionscope.gpu.version import Emitters
-from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
 from fusionscope.passes.instruction_fusion import InstructionFusion, Judge, Step
@@ -29,31 +28,13 @@ class _Judge(Judge):
         return super().check(step, pair)
 
 
-def _computations_of_2023(graph: MutableModule) -> list[MutableComputation]:
-    """Those that are applied to single elements too, but not what a softmax library computes.
-
-    Source: GpuInstructionFusion::GetFusionComputations of February 2023.
-    """
-    order = graph.post_order()
-    in_library = {
-        called
-        for computation in order
-        for instruction in computation.instructions
-        if instruction.attributes.get("custom_call_target") == '"__softmax_fusion"'
-        for called in instruction.called
-    }
-    return [each for each in order if not each.is_fused and each not in in_library]
-
-
 @dataclass(slots=True)
-class LegacyFusion(InstructionFusion):
+class GpuInstructionFusion(InstructionFusion):
     """One of the two runs of the pass: ``state`` says whether it may compute things twice."""
 
     gpu: GpuState
 
     def computations(self) -> list[MutableComputation]:
-        if self.gpu.emitters is Emitters.V2023:
-            return _computations_of_2023(self.graph)
         return fusible_computations(self.graph)
 
     def judge(self) -> Judge:

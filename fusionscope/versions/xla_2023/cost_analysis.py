@@ -28,7 +28,7 @@ _MEASURED: dict[str, dict[str, int]] = {
 _SIMPLE = frozenset({"clamp", "compare", "convert", "reduce-precision", "select"})
 
 
-class EarlyCostAnalysis(CostAnalysis):
+class CostAnalysis2023(CostAnalysis):
     """Costs of instructions, by the few figures that there were."""
 
     def _single(self, instruction: MutableInstruction) -> Costs:

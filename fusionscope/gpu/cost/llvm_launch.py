@@ -1,4 +1,4 @@
-"""How many blocks of how many threads the emitters up to jaxlib 0.4 launch.
+"""How many blocks of how many threads the emitters that write LLVM IR launch.
 
 Source: xla/service/gpu/fusions/legacy of October 2024.
 """
@@ -26,7 +26,6 @@ from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import leaves
 from fusionscope.hlo.shape import Shape
 
-_UNROLL = 4
 _NOT_UNROLLED = frozenset("atan2 cosine dot power reduce-window sine sort tan".split())
 _MOST_CONCATENATED = 10  # operands with which a concatenate is unrolled
 _WARP = 32
@@ -39,14 +38,15 @@ _MOST_ROWS_IN_BATCH = 8
 _FALLBACK_THREADS = 128
 
 
-def older_launch_of(emission: Emission, device: Device) -> Launch:
+def llvm_launch_of(emission: Emission, device: Device, max_unroll: int) -> Launch:
+    """``max_unroll`` is how many elements a thread computes at most, where nothing forces it."""
     kind, hero = emission.kind, emission.heroes[0]
     if kind is EmitterKind.LOOP:
         updates = in_place_updates(emission.body, emission.roots)
         if updates is not None:
             return loop_launch(updates[0].operands[1].shape, device, 1)
         shape = first_leaf(emission.roots[0].shape)
-        return loop_launch(shape, device, _unroll(emission, shape, device))
+        return loop_launch(shape, device, _unroll(emission, shape, device, max_unroll))
     if kind is EmitterKind.REDUCTION:
         return _reduction(emission, device)
     if kind is EmitterKind.TRANSPOSE:
@@ -62,11 +62,11 @@ def older_launch_of(emission: Emission, device: Device) -> Launch:
     return Launch(ceil_of(elements, _FALLBACK_THREADS), _FALLBACK_THREADS)
 
 
-def _unroll(emission: Emission, shape: Shape, device: Device) -> int:
+def _unroll(emission: Emission, shape: Shape, device: Device, max_unroll: int) -> int:
     """Elements per thread. Source: ComputeLoopFusionConfig."""
     elements, unroll = shape.element_count, 1
     if elements >= device.threads_per_core_limit * device.core_count and not _resists(emission):
-        unroll = math.gcd(elements, _UNROLL)
+        unroll = math.gcd(elements, max_unroll)
     return max(unroll, ceil_of(8, emission.output_bits))
 
 

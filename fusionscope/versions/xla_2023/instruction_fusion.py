@@ -1,0 +1,28 @@
+"""Which computations instruction fusion went through early in 2023."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.graph.mutable import MutableComputation
+from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.run import (
+    GpuInstructionFusion,
+)
+
+
+@dataclass(slots=True)
+class InstructionFusion2023(GpuInstructionFusion):
+    def computations(self) -> list[MutableComputation]:
+        """Those that are applied to single elements too, but not what a softmax library computes.
+
+        Source: GpuInstructionFusion::GetFusionComputations of February 2023.
+        """
+        order = self.graph.post_order()
+        in_library = {
+            called
+            for computation in order
+            for instruction in computation.instructions
+            if instruction.attributes.get("custom_call_target") == '"__softmax_fusion"'
+            for called in instruction.called
+        }
+        return [each for each in order if not each.is_fused and each not in in_library]
