@@ -21,17 +21,17 @@ from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.passes.gpu.softmax_fusion.rules import GPU_SOFTMAX
 from fusionscope.passes.gpu.sort_iota_fusion.rules import GPU_SORTING
 from fusionscope.passes.gpu.variadic_op_splitter.rules import GPU_SPLITTER
-from fusionscope.passes.gpu_before_priority_fusion.fusion_merger.rules import LEGACY_FUSION_MERGER
+from fusionscope.passes.gpu_before_priority_fusion.fusion_merger.rules import FUSION_MERGER
 from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
-    LEGACY_HORIZONTAL_INPUT,
-    LEGACY_HORIZONTAL_LOOP,
+    HORIZONTAL_INPUT,
+    HORIZONTAL_LOOP,
 )
 from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import (
-    LEGACY_GPU_DUPLICATION,
-    LEGACY_GPU_FUSION,
+    GPU_DUPLICATING_FUSION,
+    GPU_INSTRUCTION_FUSION,
 )
 from fusionscope.passes.gpu_before_priority_fusion.multi_output_fusion.rules import (
-    LEGACY_MULTI_OUTPUT,
+    MULTI_OUTPUT_BEFORE_PRIORITY_FUSION,
 )
 from fusionscope.passes.rule import Rule, RuleBook
 from fusionscope.versions import (
@@ -73,8 +73,8 @@ _ON_EVERY_GPU: Books = (
 )  # fmt: skip
 # The passes that priority fusion replaced; newer versions have them no more.
 _BEFORE_PRIORITIES: Books = (
-    GPU_SPLITTER, LEGACY_GPU_FUSION, LEGACY_GPU_DUPLICATION, LEGACY_FUSION_MERGER,
-    LEGACY_MULTI_OUTPUT,
+    GPU_SPLITTER, GPU_INSTRUCTION_FUSION, GPU_DUPLICATING_FUSION, FUSION_MERGER,
+    MULTI_OUTPUT_BEFORE_PRIORITY_FUSION,
 )  # fmt: skip
 _OF_2023: Books = (
     GPU_SPLITTER, GPU_FUSION_2023, GPU_DUPLICATION_2023, FUSION_MERGER_2023, MULTI_OUTPUT_2023,
@@ -84,8 +84,8 @@ GPU_BOOKS: dict[str, Books] = {
     "gpu-0.12": (GPU_GEMM_V2, *_ON_EVERY_GPU),
     "gpu-0.11": (GPU_GEMM_V1, *_ON_EVERY_GPU),
     "gpu-0.10": (GPU_GEMM_V1_0_10, *_ON_EVERY_GPU),
-    "gpu-0.4.35": (*_BEFORE_PRIORITIES, LEGACY_HORIZONTAL_LOOP, LEGACY_HORIZONTAL_INPUT),
-    "gpu-0.4.34": (*_BEFORE_PRIORITIES, HORIZONTAL_LOOP_0_4_34, LEGACY_HORIZONTAL_INPUT),
+    "gpu-0.4.35": (*_BEFORE_PRIORITIES, HORIZONTAL_LOOP, HORIZONTAL_INPUT),
+    "gpu-0.4.34": (*_BEFORE_PRIORITIES, HORIZONTAL_LOOP_0_4_34, HORIZONTAL_INPUT),
     "gpu-2023": _OF_2023,
 }
 # The release of jaxlib that each was held against.

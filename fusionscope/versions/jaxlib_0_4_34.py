@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
-    LEGACY_HORIZONTAL_LOOP,
+    HORIZONTAL_LOOP,
     Batch,
 )
 
@@ -21,6 +21,6 @@ class BatchBehindFirst(Batch):
         return False
 
 
-HORIZONTAL_LOOP_0_4_34 = LEGACY_HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.4.34").with_rule(
+HORIZONTAL_LOOP_0_4_34 = HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.4.34").with_rule(
     BatchBehindFirst()
 )

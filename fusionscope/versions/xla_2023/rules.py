@@ -65,7 +65,7 @@ from fusionscope.passes.gpu_before_priority_fusion.fusion_merger.rules import (
     Uncoalesced,
 )
 from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
-    LEGACY_HORIZONTAL_LOOP,
+    HORIZONTAL_LOOP,
     Batch,
     InputCandidate,
     alike,
@@ -81,7 +81,7 @@ from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules impo
     ProducerFusion,
 )
 from fusionscope.passes.gpu_before_priority_fusion.multi_output_fusion.rules import (
-    OlderOutputCodeSize,
+    BranchingOutputCodeSize,
 )
 from fusionscope.passes.inplace import (
     DynamicSliceIndex,
@@ -364,7 +364,7 @@ MULTI_OUTPUT_2023: RuleBook[Rule] = RuleBook(
         SharedMemoryBudget(),
         ReductionBudget(),
         OutputParameterBudget(_MOST_BUFFERS),
-        OlderOutputCodeSize(),
+        BranchingOutputCodeSize(),
         OutputCost2023(),
         OutputChoice(),
     ),
@@ -373,7 +373,7 @@ HORIZONTAL_LOOP_2023: RuleBook[Rule] = RuleBook(
     "horizontal-loop-2023",
     "gpu_horizontal_loop_fusion",
     "gpu",
-    tuple(Batch2023() if isinstance(each, Batch) else each for each in LEGACY_HORIZONTAL_LOOP),
+    tuple(Batch2023() if isinstance(each, Batch) else each for each in HORIZONTAL_LOOP),
 )
 HORIZONTAL_INPUT_2023: RuleBook[Rule] = RuleBook(
     "horizontal-input-2023",

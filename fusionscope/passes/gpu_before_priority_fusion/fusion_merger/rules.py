@@ -219,7 +219,7 @@ class AllMerge(Rule):
         return self.refuse(decision.message, because=f"{user}, {decision.rule}")
 
 
-LEGACY_FUSION_MERGER: RuleBook[Rule] = RuleBook(
+FUSION_MERGER: RuleBook[Rule] = RuleBook(
     "legacy-fusion-merger",
     "fusion_merger",
     "gpu",

@@ -30,7 +30,7 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
     ReductionBudget,
     SharedMemoryBudget,
 )
-from fusionscope.passes.gpu_before_priority_fusion.multi_output_fusion.rules import OlderHeroes
+from fusionscope.passes.gpu_before_priority_fusion.multi_output_fusion.rules import TiledHeroes
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 _LOOP = "xla/service/gpu/transforms/horizontal_loop_fusion.cc"
@@ -332,7 +332,7 @@ class InputCandidate(SiblingRule):
         return None
 
 
-LEGACY_HORIZONTAL_LOOP: RuleBook[Rule] = RuleBook(
+HORIZONTAL_LOOP: RuleBook[Rule] = RuleBook(
     "legacy-horizontal-loop",
     "horizontal_loop_fusion",
     "gpu",
@@ -347,13 +347,13 @@ LEGACY_HORIZONTAL_LOOP: RuleBook[Rule] = RuleBook(
 )
 
 
-LEGACY_HORIZONTAL_INPUT: RuleBook[Rule] = RuleBook(
+HORIZONTAL_INPUT: RuleBook[Rule] = RuleBook(
     "legacy-horizontal-input",
     "horizontal_input_fusion",
     "gpu",
     (
         InputCandidate(),
-        OlderHeroes(),
+        TiledHeroes(),
         LoopShape(),
         SharedMemoryBudget(),
         ReductionBudget(),

@@ -229,7 +229,7 @@ _RULES: tuple[Rule, ...] = (
     CodeDuplication(),
 )
 
-LEGACY_GPU_FUSION: RuleBook[Rule] = RuleBook("legacy-gpu-fusion", "fusion", "gpu", _RULES)
-LEGACY_GPU_DUPLICATION: RuleBook[Rule] = RuleBook(
+GPU_INSTRUCTION_FUSION: RuleBook[Rule] = RuleBook("legacy-gpu-fusion", "fusion", "gpu", _RULES)
+GPU_DUPLICATING_FUSION: RuleBook[Rule] = RuleBook(
     "legacy-gpu-duplication", DUPLICATING, "gpu", _RULES
 )

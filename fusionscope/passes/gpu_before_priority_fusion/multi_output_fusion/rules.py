@@ -42,7 +42,7 @@ from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 
 @dataclass(frozen=True, slots=True)
-class OlderOutputProducer(OutputProducer):
+class LoopFusibleOutputProducer(OutputProducer):
     """More can begin a loop fusion."""
 
     def is_loop_fusible(self, instruction: MutableInstruction, gpu: GpuState) -> bool:
@@ -50,8 +50,8 @@ class OlderOutputProducer(OutputProducer):
 
 
 @dataclass(frozen=True, slots=True)
-class OlderHeroes(Heroes):
-    """Transposes in plain loops go with everything."""
+class TiledHeroes(Heroes):
+    """Only reductions and tiled transposes clash: those in plain loops go with everything."""
 
     what: ClassVar = (
         "Both are reductions of different forms (rows or columns, and the sizes in three "
@@ -66,15 +66,15 @@ class OlderHeroes(Heroes):
 
 
 @dataclass(frozen=True, slots=True)
-class OlderOutputCost(OutputCost):
-    """The same rule by the cost model of that time."""
+class OutputCostPerConsumer(OutputCost):
+    """What the consumer takes is estimated anew with the producer inside it."""
 
     def estimate(self, pair: OutputPair, state: MultiOutputState) -> Estimate:
         return estimate(state.gpu.model, pair.producer, (pair.consumer,), writes_producer=True)
 
 
 @dataclass(frozen=True, slots=True)
-class OlderOutputCodeSize(OutputCodeSize):
+class BranchingOutputCodeSize(OutputCodeSize):
     """Code doubles with each branch."""
 
     branches: int = 10
@@ -90,7 +90,7 @@ class OlderOutputCodeSize(OutputCodeSize):
         return self.refuse(None, **found) if found else None
 
 
-LEGACY_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
+MULTI_OUTPUT_BEFORE_PRIORITY_FUSION: RuleBook[Rule] = RuleBook(
     "legacy-multi-output",
     "multi_output_fusion",
     "gpu",
@@ -99,10 +99,10 @@ LEGACY_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
         OutputRoot(),
         SiblingCandidate(),
         SiblingOrder(),
-        OlderOutputProducer(),
+        LoopFusibleOutputProducer(),
         OnlyUser(),
         Connected(),
-        OlderHeroes(),
+        TiledHeroes(),
         LoopShape(),
         DisjointSlices(),
         SeveralUpdates(),
@@ -110,8 +110,8 @@ LEGACY_MULTI_OUTPUT: RuleBook[Rule] = RuleBook(
         SharedMemoryBudget(),
         ReductionBudget(),
         OutputParameterBudget(),
-        OlderOutputCodeSize(),
-        OlderOutputCost(),
+        BranchingOutputCodeSize(),
+        OutputCostPerConsumer(),
         OutputChoice(),
     ),
 )
