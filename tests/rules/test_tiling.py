@@ -425,6 +425,22 @@ def test_a_tiling_that_was_given_is_estimated_as_it_is() -> None:
     assert estimate_run_time(fusion, H100, BlockLevelConfig((128, 256), 8), TRITON_0_12) is None
 
 
+@pytest.mark.parametrize("extents", [(0, 40), (20, 0)])
+def test_an_array_without_elements_takes_no_time_to_read(extents: tuple[int, int]) -> None:
+    rows, columns = extents
+    producer, consumer = read_pair(f"""ENTRY main {{
+  x = f32[{rows},{columns}] parameter(0)
+  producer = f32[{rows},{columns}] negate(x)
+  ROOT consumer = f32[{rows},{columns}] exponential(producer)
+}}
+""")
+    tiling = Kernel(FusionBody(producer, consumer), H100, TilePropagation(), TRITON_0_12).tiling(
+        (1, 1)
+    )
+    assert tiling is not None
+    assert tiling.bytes_read == 0
+
+
 # What Triton supports
 
 

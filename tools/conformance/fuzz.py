@@ -852,8 +852,8 @@ def _untold(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """Without what is wrapped or replaced on a screen."""
-    return re.sub(r"[^!-~]", "", text)
+    """Without what is wrapped or replaced on a screen, or put in by Markdown."""
+    return re.sub(r"[^!-~]|\\", "", text)
 
 
 # ---------------------------------------------------------------------------------------- main

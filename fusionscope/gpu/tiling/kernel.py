@@ -222,7 +222,8 @@ class Kernel:
             size *= min(tile_size, extent)
             if tile_size < extent:
                 break
-        return size / (-(-size // self._transaction_size) * self._transaction_size)
+        moved = -(-size // self._transaction_size) * self._transaction_size
+        return size / moved if moved else 1.0  # of an array without elements nothing is moved
 
     def _content(self, region: Region, tiles: tuple[Numbers, ...]) -> _Content:
         """Of tiles that are the same."""
