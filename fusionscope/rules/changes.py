@@ -70,7 +70,10 @@ NO_CHANGES = Changes()
 
 
 def read_changes(
-    set_: Iterable[str], disable: Iterable[str], allow: Iterable[str], forbid: Iterable[str]
+    set_: Iterable[str] = (),
+    disable: Iterable[str] = (),
+    allow: Iterable[str] = (),
+    forbid: Iterable[str] = (),
 ) -> Changes:
     """Options of the command line as changes. Raises ``UnusableInput``."""
     return Changes(

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import msgspec
 import tomli_w
 
-from fusionscope.errors import UnusableInput
 from fusionscope.rules.changes import Changes, read_changes
 from fusionscope.system.user_files import read_toml
 
@@ -50,10 +49,14 @@ def read_plan(path: Path) -> PlanFile:
     """
     file = read_toml(path, _Plan)
     plan = file.value
-    try:
-        changes = read_changes(list(_flat(plan.set)), plan.disable, plan.allow, plan.forbid)
-    except UnusableInput as error:
-        raise file.error(error.problem) from None
+    with file.at("set"):
+        changes = read_changes(set_=_flat(plan.set))
+    with file.at("disable"):
+        changes |= read_changes(disable=plan.disable)
+    with file.at("allow"):
+        changes |= read_changes(allow=plan.allow)
+    with file.at("forbid"):
+        changes |= read_changes(forbid=plan.forbid)
     return PlanFile(
         replace(changes, kernels=tuple(tuple(kernel.members) for kernel in plan.kernel)),
         plan.module,

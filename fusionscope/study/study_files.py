@@ -80,10 +80,8 @@ def read_study(folder: Path) -> Study:
     table = file.value
     steps: dict[str, Step] = {}
     for index, each in enumerate(table.steps):
-        try:
+        with file.at("steps", index):
             steps[each.name] = _step(each, set(steps))
-        except UnusableInput as error:
-            raise file.error(error.problem, "steps", index, hint=_HINT) from None
     return Study(
         folder=folder,
         title=folder.name if table.title is None else table.title,

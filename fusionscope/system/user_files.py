@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -42,25 +42,36 @@ _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 
 @dataclass(frozen=True, slots=True)
 class UserFile(Generic[Value]):
-    """What stands in a file. ``content`` is the same as plain dictionaries and lists."""
+    """What a file holds. ``places`` finds its keys and values with their lines; ``hint`` is what to
+    do where one of them is wrong."""
 
     path: Path
     value: Value
-    content: Any
     places: Callable[[], Iterator[tuple[Place, int]]]
+    hint: str | None = None
 
     def line(self, *place: str | int) -> int | None:
-        """From 1: where a value stands, or the nearest table or list around it that does; None
-        where neither is found."""
-        best: tuple[int, int | None] = (0, None)
+        """From 1: where a value begins, or what is nearest around it; None where nothing is."""
+        best, nearest = 0, None
         for there, line in self.places():
-            if len(there) > best[0] and place[: len(there)] == there:
-                best = (len(there), line)
-        return best[1]
+            shared = next(
+                (n for n, step in enumerate(place) if there[n : n + 1] != (step,)), len(place)
+            )
+            if shared > best:
+                best, nearest = shared, line
+        return nearest
 
-    def error(self, problem: str, *place: str | int, hint: str | None = None) -> UnusableInput:
+    def error(self, problem: str, *place: str | int) -> UnusableInput:
         """Something is wrong with what stands at ``place``."""
-        return UnusableInput(problem, file=str(self.path), line=self.line(*place), hint=hint)
+        return UnusableInput(problem, file=str(self.path), line=self.line(*place), hint=self.hint)
+
+    @contextmanager
+    def at(self, *place: str | int) -> Iterator[None]:
+        """What is found to be wrong here is wrong with what stands at ``place``."""
+        try:
+            yield
+        except UnusableInput as error:
+            raise self.error(error.problem, *place) from None
 
 
 def read_toml(
@@ -133,10 +144,10 @@ def _as_kind(
     hint: str | None,
 ) -> UserFile[Value]:
     try:
-        return UserFile(path, msgspec.convert(content, kind), content, places)
+        return UserFile(path, msgspec.convert(content, kind), places, hint)
     except msgspec.ValidationError as error:
         problem, place = _in_words(str(error), content, kind)
-        raise UserFile(path, None, content, places).error(problem, *place, hint=hint) from None
+        raise UserFile(path, None, places, hint).error(problem, *place) from None
     except (OverflowError, RecursionError) as error:
         raise UnusableInput(f"not usable: {error}", file=str(path), hint=hint) from None
 
@@ -156,7 +167,7 @@ def _in_words(message: str, content: Any, kind: type) -> tuple[str, Place]:
             key[1],
         )
     if key := re.search(r"missing required field `(.*)`", what):
-        return f"{_named(place) or 'it'} has no {quoted(key[1])}", place
+        return f"{quoted(key[1])} is missing{f' in {_named(place)}' if place else ''}", place
     expected, _, got = what.removeprefix("Expected ").partition(", got ")
     if what.startswith("Invalid enum value"):
         expected = " or ".join(map(quoted, _type_at(kind, place).values))
@@ -204,19 +215,24 @@ def _toml_places(text: str) -> Iterator[tuple[Place, int]]:
     """Tables and keys, each with its line. What looks like a key in a text of several lines is
     taken for one."""
     table: Place = ()
-    tables: dict[Place, int] = {}  # how many there are so far
-    for number, line in enumerate(text.splitlines(), 1):
+    last: dict[Place, int] = {}  # the index of the last table of each list
+    for number, line in enumerate(text.split("\n"), 1):
         found = _TOML_LINE.match(line)
         if found is None:
             continue
-        names = tuple(_unquoted(each[0]) for each in re.finditer(_NAME, found[2] or found[3]))
+        names = [_unquoted(each[0]) for each in re.finditer(_NAME, found[2] or found[3])]
         if found[1] is None:
             yield (*table, *names), number
             continue
-        table = names
+        table = ()
+        for name in names[:-1]:
+            table = (*table, name)
+            if table in last:
+                table = (*table, last[table])
+        table = (*table, names[-1])
         if found[1] == "[[":
-            table = (*names, tables.get(names, 0))
-            tables[names] = tables.get(names, 0) + 1
+            last[table] = last.get(table, -1) + 1
+            table = (*table, last[table])
         yield table, number
 
 

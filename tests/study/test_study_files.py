@@ -39,7 +39,7 @@ def test_the_studies_of_the_trade_off(folder: str) -> None:
 @pytest.mark.parametrize(
     ("content", "line", "problem"),
     [
-        ("", None, "it has no 'steps'"),
+        ("", None, "'steps' is missing"),
         ("steps = []", 1, r"steps = \[\], expected a list that is not empty"),
         ("steps = 3", 1, "steps = 3, expected a list"),
         ("steps = [3]", 1, r"steps\[0\] = 3, expected a table"),
@@ -63,7 +63,7 @@ def test_the_studies_of_the_trade_off(folder: str) -> None:
         (f"title = 'x'\nwork = true\n{STEP}", 2, "work = True, expected a whole number"),
         (f"{STEP}arguments = [1]", 4, r"arguments\[0\] = 1, expected a text"),
         (f"{STEP}paper = 1.5", 4, "paper = 1.5, expected a text"),
-        ("[[steps]]\nprogram = 'a.py:f'", 1, r"steps\[0\] has no 'name'"),
+        ("[[steps]]\nprogram = 'a.py:f'", 1, r"'name' is missing in steps\[0\]"),
         ("[[steps]]\nname = '../up'\nprogram = 'a.py:f'", 1, "expected letters"),
     ],
 )
