@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fusionscope.graph.mutable import (
     CONTROL,
+    Growth,
     MutableComputation,
     MutableInstruction,
     replace_operand,
@@ -56,6 +57,7 @@ def fuse_instruction(
     del fusion.operands[slot]
     producer.users.drop(fusion)
     _adopt_operands(fusion, clone)
+    fused.growth.append(Growth(parameter, clone, tuple(clone.operands)))
     return clone
 
 

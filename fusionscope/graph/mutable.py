@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.wellformed import find_problem
@@ -192,15 +192,24 @@ class MutableInstruction:
         return self.inside.strip()
 
 
+class Growth(NamedTuple):
+    """``instruction`` took the place of ``parameter`` in a fusion, and read ``operands`` then."""
+
+    parameter: MutableInstruction
+    instruction: MutableInstruction
+    operands: tuple[MutableInstruction, ...]
+
+
 class MutableComputation:
     """One computation; ``instructions`` in the order in which they were added, ``parameters`` in
     that of their numbers. ``opcodes`` counts instructions by opcode, so that no rule looks through
     a large fusion for what is not in it. ``nesting`` is how deep fusions stood in fusions inside it
-    at first."""
+    at first; ``growth`` is what was fused into it since."""
 
     __slots__ = (
         "callers",
         "footer",
+        "growth",
         "instructions",
         "module",
         "name",
@@ -220,6 +229,7 @@ class MutableComputation:
         self.root: MutableInstruction
         self.callers: dict[MutableInstruction, None] = {}
         self.nesting = 0
+        self.growth: list[Growth] = []
 
     def __repr__(self) -> str:
         return f"<computation {self.name}>"

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from fusionscope.gpu.cost.cycles import cycles_of
+from fusionscope.gpu.cost.fusion_walk import FusionWalk
 from fusionscope.gpu.cost.numbers import (
-    add_product,
     f32,
     round_to_int64,
-    to_int64,
     wrap_int64,
 )
 from fusionscope.graph.layouts import sizes, transpose_is_bitcast
@@ -46,28 +45,11 @@ class Costs:
     ir_size: float = 1.0
 
 
-# The instructions from which on an instruction is read element by element.
-_Roots = dict[MutableInstruction, None]
-
-
 @dataclass(slots=True, eq=False)
 class FusionCosts(Costs):
-    """Of a fusion: for what is in it, how often it is emitted, and how it is read from below."""
+    """Of a fusion: how what is ``inside`` is read, too."""
 
-    emitted: dict[MutableInstruction, float] = field(default_factory=dict)
-    _roots: dict[MutableInstruction, _Roots] = field(default_factory=dict)
-    _root_utilization: dict[MutableInstruction, float] = field(default_factory=dict)
-
-    def common_utilization(self, one: MutableInstruction, other: MutableInstruction) -> float:
-        """How much of ``one`` is used together with ``other``, both inside.
-
-        Source: CommonElementwiseUtilization.
-        """
-        total = 0.0
-        for root in self._roots[one]:
-            if root in self._roots[other]:
-                total = f32(total + self._root_utilization[root])
-        return total
+    inside: FusionWalk = field(kw_only=True)
 
 
 class CostAnalysis:
@@ -81,6 +63,7 @@ class CostAnalysis:
         self._sees_through_bitcasts = sees_through_bitcasts
         self._rounds_products = rounds_products
         self._known: dict[MutableInstruction, Costs] = {}
+        self._walks: dict[MutableInstruction, FusionWalk] = {}
 
     def of(self, instruction: MutableInstruction) -> Costs:
         found = self._known.get(instruction)
@@ -196,54 +179,22 @@ class CostAnalysis:
         fused = fusion.fused
         outputs = fused.root.operands if fused.root.opcode == "tuple" else [fused.root]
         in_place = {each for each in outputs if each.opcode == "dynamic-update-slice"}
-        costs = FusionCosts(0.0, 0.0, [], [], 0.0)
+        inside = self._walks.get(fusion)
+        if inside is None:
+            inside = self._walks[fusion] = FusionWalk(
+                fused, self.of, self._passes_elements_on, rounds_products=self._rounds_products
+            )
+        inside.update(in_place)
+        costs = FusionCosts(inside.flops, 0.0, [], [], inside.ir_size, inside=inside)
         for output in outputs:
             written = output.operands[1] if output in in_place else output
             for leaf in leaves(written.shape):
                 costs.output_bytes = f32(costs.output_bytes + f32(shape_bytes(leaf)))
-        roots: dict[MutableInstruction, _Roots] = {fused.root: {fused.root: None}}
-        utilization: dict[MutableInstruction, float] = {fused.root: 1.0}
-        sizes: dict[MutableInstruction, int] = {fused.root: 1}
-        used: dict[MutableInstruction, float] = {}
-        nobody: _Roots = {}
-        for current in reversed(fused.post_order()):
-            own_roots = roots.setdefault(current, nobody)
-            share = emitted = 0.0
-            for root in own_roots:
-                share = f32(share + utilization[root])
-                emitted = f32(emitted + sizes[root])
-            used[current] = share
-            costs.emitted[current] = emitted
-            own = self.of(current)
-            costs.flops = add_product(
-                costs.flops, share, own.flops, rounds_product=self._rounds_products
-            )
-            costs.ir_size = f32(costs.ir_size + emitted)
-            if self._passes_elements_on(current):
-                for operand in current.operands:
-                    known = roots.get(operand)
-                    if known is None:
-                        roots[operand] = own_roots
-                    elif known is not own_roots:
-                        roots[operand] = known | own_roots
-            else:
-                for slot, operand in enumerate(current.operands):
-                    roots[operand] = roots.get(operand, nobody) | {operand: None}
-                    part = 0.0 if slot == 0 and current in in_place else own.utilization[slot]
-                    elements = operand.shape.element_count
-                    read = 0.0
-                    if elements:
-                        read = f32(f32(share * part) * f32(elements))
-                        if math.isfinite(read):
-                            read = f32(math.ceil(read) / elements)
-                    utilization[operand] = f32(utilization.get(operand, 0.0) + read)
-                    sizes[operand] = to_int64(f32(f32(sizes.get(operand, 0)) + emitted))
+        used = inside.used
         for parameter in fused.parameters:
-            share = used[parameter]
-            costs.utilization.append(share)
+            costs.utilization.append(used[parameter])
             read = sum(self._bytes_inside(each, used[each]) for each in _elements_read(parameter))
             costs.operand_bytes.append(f32(read))
-        costs._roots, costs._root_utilization = roots, utilization
         return costs
 
     def _bytes_inside(self, instruction: MutableInstruction, share: float) -> int:

@@ -460,14 +460,14 @@ class SharedReads:
             if producer.opcode != "fusion":
                 return 0.0
             fused, costs = producer.fused, self._costs.of_fusion(producer)
-            if costs.common_utilization(fused.parameters[slot], fused.root) != 1.0:
+            if costs.inside.common_utilization(fused.parameters[slot], fused.root) != 1.0:
                 return 0.0
         if consumer.opcode != "fusion":
             return 1.0 if is_elementwise(consumer) else 0.0
-        parameters, costs = consumer.fused.parameters, self._costs.of_fusion(consumer)
+        parameters, inside = consumer.fused.parameters, self._costs.of_fusion(consumer).inside
         total = 0.0
         for other in self._places:
-            total = f32(total + costs.common_utilization(parameters[place], parameters[other]))
+            total = f32(total + inside.common_utilization(parameters[place], parameters[other]))
         return total
 
 

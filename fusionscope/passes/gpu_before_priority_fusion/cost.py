@@ -40,7 +40,7 @@ def excess_code(
     costs, repeated = state.model.costs, 1
     if is_fusion(consumer):
         parameter = consumer.fused.parameters[consumer.operands.index(producer)]
-        repeated = int(costs.of_fusion(consumer).emitted[parameter])
+        repeated = int(costs.of_fusion(consumer).inside.emitted[parameter])
     branches = int(repeated * _branches(producer, costs) + _branches(consumer, costs))
     if branches > most_branches:
         return {"branches": branches, "limit": most_branches}
@@ -52,7 +52,7 @@ def _branches(instruction: MutableInstruction, costs: CostAnalysis) -> int:
     """Source: IrBasicBlockSplitCount."""
     if not is_fusion(instruction):
         return instruction.opcode in EMITTED_ANEW
-    emitted = costs.of_fusion(instruction).emitted
+    emitted = costs.of_fusion(instruction).inside.emitted
     return sum(
         int(emitted[each]) for each in instruction.fused.instructions if each.opcode in EMITTED_ANEW
     )

@@ -415,7 +415,7 @@ def merged_size(producer: MutableInstruction, consumer: MutableInstruction, stat
     costs, repeated = state.model.costs, 1
     if consumer.opcode == "fusion":
         parameter = consumer.fused.parameters[slots_of(consumer, producer)[0]]
-        repeated = int(costs.of_fusion(consumer).emitted[parameter])
+        repeated = int(costs.of_fusion(consumer).inside.emitted[parameter])
     return int(costs.of(producer).ir_size * repeated + costs.of(consumer).ir_size)
 
 
