@@ -265,12 +265,12 @@ class InstructionFusion:
                 fusion = self.fuse(pair) if decision.allow else None
                 considered.append(
                     Considered(
-                        computation.name,
-                        pair.producer.name,
-                        consumer.name,
-                        decision,
-                        fusion.name if fusion else None,
-                        is_recorded,
+                        computation=computation.name,
+                        producer=pair.producer.name,
+                        consumer=consumer.name,
+                        decision=decision,
+                        fusion=fusion.name if fusion else None,
+                        is_recorded=is_recorded,
                     )
                 )
                 if fusion is None:

@@ -21,7 +21,7 @@ class PassRun:
     after: Stage | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Considered:
     """What was decided of a pair when the pass came to it; ``fusion`` is what the two became, None
     where they were not fused. Names are those of that moment: ``consumer`` may be a fusion that the

@@ -30,7 +30,7 @@ class KeptOnce(NamedTuple):
     because: str = ""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class FusionState:
     """One run of the pass over a module. It outlives single fusions, as the compiler's own does.
 

@@ -57,4 +57,11 @@ class FusionWrapper:
             fusion = create_fusion(instruction, kind, wrapped, inside=f"{wrapped}_computation")
             computation.replace(instruction, fusion)
             made = fusion.name
-        return Considered(computation.name, name, name, decision, made, is_recorded=False)
+        return Considered(
+            computation=computation.name,
+            producer=name,
+            consumer=name,
+            decision=decision,
+            fusion=made,
+            is_recorded=False,
+        )

@@ -13,7 +13,7 @@ from fusionscope.rules.examples import Example, read_examples
 from fusionscope.versions.books import RULES, books_at_work
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RulePage:
     """One rule, as the newest version has it.
 
@@ -63,13 +63,13 @@ def _page(rule: Rule) -> RulePage:
             older[release] = found.thresholds
     newest = books[0][1]
     return RulePage(
-        rule,
-        newest.pass_name,
-        newest.backend,
-        tuple(sorted({release for release, _ in books}, key=_numbers)),
-        rule.thresholds,
-        older,
-        read_examples(rule.id),
+        rule=rule,
+        pass_name=newest.pass_name,
+        backend=newest.backend,
+        versions=tuple(sorted({release for release, _ in books}, key=_numbers)),
+        thresholds=rule.thresholds,
+        older_thresholds=older,
+        examples=read_examples(rule.id),
     )
 
 

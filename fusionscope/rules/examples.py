@@ -21,7 +21,7 @@ _HEADING = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """One module of a rule's file. ``consumer`` is None where the rule is about one operation."""
 
@@ -43,12 +43,12 @@ def read_examples(id: str) -> tuple[Example, ...]:
     ends = [heading.start() for heading in found[1:]] + [len(text)]
     return tuple(
         Example(
-            heading[1] == "decides",
-            heading[2],
-            heading[3],
-            heading[4],
-            heading[5],
-            text[heading.end() : end].strip() + "\n",
+            is_decided=heading[1] == "decides",
+            producer=heading[2],
+            consumer=heading[3],
+            instead=heading[4],
+            why=heading[5],
+            text=text[heading.end() : end].strip() + "\n",
         )
         for heading, end in zip(found, ends, strict=True)
     )

@@ -19,7 +19,7 @@ from fusionscope.hlo import Computation
 UserOrder = Mapping[str, Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageGraph:
     """What reads what in a stage, by names in the order of the text. ``rank`` is an instruction's
     id with its place in the text, ``lines`` are all opcodes in order, with the places of what each

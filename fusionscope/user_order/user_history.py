@@ -144,7 +144,7 @@ def _stages(module: DumpedModule) -> list[Stage]:
 
 def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) -> StageGraph:
     """Where the dump has no ids, those of ``before`` are kept, and what is new comes behind."""
-    graph = StageGraph({}, {}, {}, [], {}, {})
+    graph = StageGraph(rank={}, operands={}, users={}, lines=[], roots={}, computations={})
     ids = module.instruction_ids(stage)
     for computation in module.read(stage).reachable():
         known = {} if ids is None else ids.get(computation.name, {})

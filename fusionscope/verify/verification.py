@@ -77,7 +77,7 @@ class Disagreement:
     theirs: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PassVerification:
     """One run of a pass. ``after`` is None where the compiler's run changed nothing.
     ``has_same_kernels`` is whether the plans differ in the order of outputs and operands at most.
@@ -324,17 +324,17 @@ def _compare(
         agreeing = sum(one.outcome is other.outcome for one, other in zip(ours, pairs, strict=True))
     told = _told(plan)
     return PassVerification(
-        run.pass_name,
-        book,
-        run.before.label,
-        run.after.label if run.after else None,
-        divergence,
-        divergence is None or has_same_kernels(plan.module, after),
-        len(pairs),
-        agreeing,
-        max(sum(map(len, told)), sum(map(len, theirs))) if theirs else 0,
-        _count_agreeing(told, theirs),
-        _first_disagreement(told, theirs) if theirs else None,
+        pass_name=run.pass_name,
+        book=book,
+        before=run.before.label,
+        after=run.after.label if run.after else None,
+        divergence=divergence,
+        has_same_kernels=divergence is None or has_same_kernels(plan.module, after),
+        pairs=len(pairs),
+        pairs_agreeing=agreeing,
+        decisions=max(sum(map(len, told)), sum(map(len, theirs))) if theirs else 0,
+        decisions_agreeing=_count_agreeing(told, theirs),
+        disagreement=_first_disagreement(told, theirs) if theirs else None,
     )
 
 

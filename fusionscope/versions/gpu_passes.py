@@ -126,12 +126,12 @@ def read_target(
         if run.pass_name == PRIORITY_FUSION:
             ids = module.instruction_ids(run.before) or {}
     return GpuTarget(
-        device,
-        read_gpu_settings(module, flags),
-        ids,
-        recorded_users(record.steps) if record is not None else {},
-        undecided_order(record.steps) if record is not None else None,
-        record is not None,
+        device=device,
+        settings=read_gpu_settings(module, flags),
+        ids=ids,
+        users=recorded_users(record.steps) if record is not None else {},
+        recorded=undecided_order(record.steps) if record is not None else None,
+        has_record=record is not None,
     )
 
 
@@ -229,7 +229,7 @@ def replay_gpu(pass_name: str, graph: MutableModule, target: GpuTarget, books: B
             return GpuMultiOutputFusion(graph, book, state).run()
         case "fusion" | "fusion-duplicating":
             may_duplicate = pass_name == DUPLICATING
-            of_run = FusionState(is_expensive, may_duplicate=may_duplicate)
+            of_run = FusionState(is_expensive=is_expensive, may_duplicate=may_duplicate)
             is_of_2023 = book.name in (GPU_FUSION_2023.name, GPU_DUPLICATION_2023.name)
             fusion = InstructionFusion2023 if is_of_2023 else GpuInstructionFusion
             return fusion(graph, book, of_run, state).run()
@@ -247,7 +247,13 @@ def replay_gpu(pass_name: str, graph: MutableModule, target: GpuTarget, books: B
         case "fusion-block-level-rewriter":
             return FusionBlockLevelRewriter(graph, book, state).run()
     return PriorityFusion(
-        graph, book, state, target.ids, target.users, target.recorded, target.has_record
+        graph=graph,
+        book=book,
+        state=state,
+        ids=target.ids,
+        users=target.users,
+        recorded=target.recorded,
+        tells_events=target.has_record,
     ).run()
 
 

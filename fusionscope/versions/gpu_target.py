@@ -36,7 +36,7 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTarget:
     """What the passes compiled for, and by which flags. ``ids`` are the unique ids of instructions
     before priority fusion, by computation and name, ``users`` those of instructions in their order

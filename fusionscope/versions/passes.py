@@ -132,7 +132,7 @@ def replay(
         return LibraryRewriter(graph, book, settings.ynn_types).run()
     if pass_name == "fusion":
         state = FusionState(
-            is_expensive,
+            is_expensive=is_expensive,
             may_duplicate=not settings.has_multi_output,
             skipped=find_skipped(graph, emitters=settings.has_emitters),
         )

@@ -67,7 +67,9 @@ CARD = Path(__file__).parents[2] / "samples" / "devices" / "h100.txtpb"
 def fused_times(text: str, recorded: RecordedOrder | None = None) -> dict[str, Duration]:
     """Of the softmaxes, when they are scored first."""
     state = GpuState(read_device(CARD.read_bytes(), CARD.name), GPU_0_12)
-    plan = PriorityFusion(MutableModule(parse(text)), GPU_FUSION, state, recorded=recorded).run()
+    plan = PriorityFusion(
+        graph=MutableModule(parse(text)), book=GPU_FUSION, state=state, recorded=recorded
+    ).run()
     times: dict[str, Duration] = {}
     for event in plan.events:
         if isinstance(event, Scored) and event.producer in ("one", "two"):

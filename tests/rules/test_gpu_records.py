@@ -41,7 +41,9 @@ def difference(
     found = None
     for order in (None, recorded_order(steps)):
         state = GpuState(device, settings)
-        plan = PriorityFusion(MutableModule(module), book, state, recorded=order).run()
+        plan = PriorityFusion(
+            graph=MutableModule(module), book=book, state=state, recorded=order
+        ).run()
         found = compare_with_record(plan.events, steps, triton).first
         if found is None:
             return None

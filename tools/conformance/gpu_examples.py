@@ -41,7 +41,7 @@ H100 = read_card("h100")
 
 def replay(module: Module, book: Book = GPU_FUSION, device: Device = H100) -> FusionPlan:
     graph = MutableModule(module)
-    return PriorityFusion(graph, book, GpuState(device, GPU_0_12)).run()
+    return PriorityFusion(graph=graph, book=book, state=GpuState(device, GPU_0_12)).run()
 
 
 def is_constant(example: Example) -> bool:

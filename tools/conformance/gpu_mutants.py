@@ -253,7 +253,7 @@ def judges() -> Iterator[Judge]:
                 continue
             steps = steps_of(programs.record(target))
             for name, text in programs.texts.items():
-                gpu = GpuTarget(card(target), settings_of(programs))
+                gpu = GpuTarget(device=card(target), settings=settings_of(programs))
                 label = f"{programs.name}, {target}: {name}"
                 yield Judge(label, _Recorded(parse(text), steps[name], gpu).holds)
     for path in sorted(SAMPLES.glob("*00*/*")):
@@ -314,9 +314,9 @@ class _Recorded:
     def holds(self, book: Book | None) -> bool:
         target = self._target
         plan = PriorityFusion(
-            MutableModule(self._module),
-            book or GPU_FUSION,
-            GpuState(target.device, target.settings),
+            graph=MutableModule(self._module),
+            book=book or GPU_FUSION,
+            state=GpuState(target.device, target.settings),
             ids=target.ids,
             recorded=target.recorded,
         ).run()

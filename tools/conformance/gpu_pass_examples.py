@@ -36,7 +36,7 @@ def plan_of(id: str, example: Example, changed: RuleBook[Any] | None = None) -> 
     version, own = RULES[id]
     book = changed or own
     graph = MutableModule(parse(example.text))
-    target = GpuTarget(H100, GPU_MODELS[version])
+    target = GpuTarget(device=H100, settings=GPU_MODELS[version])
     return replay_gpu(book.pass_name, graph, target, (book,))
 
 

@@ -69,7 +69,7 @@ RECORDS = {
 
 def replay(book: RuleBook[Any], version: str, before: Module) -> FusionPlan:
     """For an H100."""
-    target = GpuTarget(H100, GPU_MODELS[version])
+    target = GpuTarget(device=H100, settings=GPU_MODELS[version])
     return replay_gpu(book.pass_name, MutableModule(before), target, (book,))
 
 

@@ -131,11 +131,11 @@ class LibraryRewriter:
     ) -> None:
         self._decisions.append(
             Considered(
-                computation.name,
-                producer,
-                consumer,
-                decision,
-                fusion.name if fusion else None,
+                computation=computation.name,
+                producer=producer,
+                consumer=consumer,
+                decision=decision,
+                fusion=fusion.name if fusion else None,
                 is_recorded=False,
             )
         )

@@ -126,7 +126,12 @@ class _Run:
     ) -> None:
         self._decisions.append(
             Considered(
-                self._computation.name, one.name, other.name, decision, fusion, is_recorded=False
+                computation=self._computation.name,
+                producer=one.name,
+                consumer=other.name,
+                decision=decision,
+                fusion=fusion,
+                is_recorded=False,
             )
         )
 

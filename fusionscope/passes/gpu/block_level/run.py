@@ -40,11 +40,11 @@ class FusionBlockLevelRewriter:
                         decision = tiler.refuse(tiling.message)
                 decisions.append(
                     Considered(
-                        fusion.computation.name,
-                        fusion.name,
-                        fusion.name,
-                        decision,
-                        fusion.name if decision.allow else None,
+                        computation=fusion.computation.name,
+                        producer=fusion.name,
+                        consumer=fusion.name,
+                        decision=decision,
+                        fusion=fusion.name if decision.allow else None,
                         is_recorded=False,
                     )
                 )

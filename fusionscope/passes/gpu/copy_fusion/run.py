@@ -73,7 +73,14 @@ def _considered(
     fusion: str | None = None,
 ) -> Considered:
     computation = copy.computation.name
-    return Considered(computation, producer.name, copy.name, decision, fusion, is_recorded=False)
+    return Considered(
+        computation=computation,
+        producer=producer.name,
+        consumer=copy.name,
+        decision=decision,
+        fusion=fusion,
+        is_recorded=False,
+    )
 
 
 def _ways_to_copies(producer: MutableInstruction) -> Iterator[_Way]:

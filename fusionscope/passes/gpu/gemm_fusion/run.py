@@ -124,7 +124,14 @@ class GemmFusion(ABC):
     ) -> None:
         made = fusion.name if fusion is not None else None
         self._decisions.append(
-            Considered(computation.name, producer, consumer, decision, made, is_recorded=False)
+            Considered(
+                computation=computation.name,
+                producer=producer,
+                consumer=consumer,
+                decision=decision,
+                fusion=made,
+                is_recorded=False,
+            )
         )
 
 

@@ -228,11 +228,11 @@ class _Run:
         name = fusion.name if fusion is not None else None
         self.decisions.append(
             Considered(
-                self._computation.name,
-                producer.name,
-                consumer.name,
-                decision,
-                name,
+                computation=self._computation.name,
+                producer=producer.name,
+                consumer=consumer.name,
+                decision=decision,
+                fusion=name,
                 is_recorded=is_recorded,
             )
         )

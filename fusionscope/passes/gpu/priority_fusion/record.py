@@ -24,7 +24,7 @@ class Agreement(NamedTuple):
     agreeing: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityComparison:
     """How many steps record and replay have in common.
 
@@ -202,12 +202,12 @@ def compare_with_record(
         return Agreement(max(size[kind] for size in sizes), agreeing[kind])
 
     return PriorityComparison(
-        agreement(_Kind.NATIVE),
-        agreement(_Kind.WITH_TRITON),
-        agreement(_Kind.REFUSED),
-        _count_of_another(lone, rest),
-        agreement(_Kind.FUSED),
-        _first_difference(lone, [told for told, _ in rest]),
+        native=agreement(_Kind.NATIVE),
+        with_triton=agreement(_Kind.WITH_TRITON),
+        reasons=agreement(_Kind.REFUSED),
+        reasons_of_another=_count_of_another(lone, rest),
+        fusions=agreement(_Kind.FUSED),
+        first=_first_difference(lone, [told for told, _ in rest]),
     )
 
 

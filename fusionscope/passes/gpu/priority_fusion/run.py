@@ -151,7 +151,7 @@ def fusible_computations(graph: MutableModule) -> list[MutableComputation]:
     return [each for each in order if not each.is_fused and each not in left_out]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class PriorityFusion:
     """The pass, as it runs over ``graph`` under the rules of ``book``.
 
@@ -396,7 +396,13 @@ class _Run:
                 give_to_triton(fusion, tiling)
             self._tell(Merged(fusion.name, producer.name, before))
             self.decisions.append(
-                Considered(self._computation.name, producer.name, before, NO_OBJECTION, fusion.name)
+                Considered(
+                    computation=self._computation.name,
+                    producer=producer.name,
+                    consumer=before,
+                    decision=NO_OBJECTION,
+                    fusion=fusion.name,
+                )
             )
             if fusion is not consumer:
                 to_score.pop(consumer, None)
@@ -501,7 +507,13 @@ class _Run:
             told.refused = told.refused or self._refusal(producer)
             assert told.refused is not None, f"{producer.name} can be fused, but has no priority"
             decision = AllUsers().refuse_because(told.refused.consumer, told.refused.decision)
-        return Considered(self._computation.name, producer.name, consumer.name, decision, cost=cost)
+        return Considered(
+            computation=self._computation.name,
+            producer=producer.name,
+            consumer=consumer.name,
+            decision=decision,
+            cost=cost,
+        )
 
     def _fuse_constants(self) -> None:
         for constant in self._ids.in_order():
@@ -517,11 +529,11 @@ class _Run:
                     self._state.changed(user)
                 self.decisions.append(
                     Considered(
-                        self._computation.name,
-                        constant.name,
-                        before,
-                        refusal or NO_OBJECTION,
-                        fusion,
+                        computation=self._computation.name,
+                        producer=constant.name,
+                        consumer=before,
+                        decision=refusal or NO_OBJECTION,
+                        fusion=fusion,
                         is_recorded=False,
                     )
                 )

@@ -146,11 +146,11 @@ class SoftmaxRewriter:
         name = fusion.name if fusion is not None else None
         self._decisions += [
             Considered(
-                consumer.computation.name,
-                producer.name,
-                consumer.name,
-                decision,
-                name,
+                computation=consumer.computation.name,
+                producer=producer.name,
+                consumer=consumer.name,
+                decision=decision,
+                fusion=name,
                 is_recorded=False,
             )
             for producer, consumer in pairs

@@ -79,7 +79,7 @@ def fuse(graph: MutableModule, device: Device, settings: GpuModel) -> None:
     """The passes that can change something where one dimension is reduced; the compiler also runs
     ReductionDimensionGrouper and ReductionSplitter, which look for several."""
     _split_long_row(graph.entry, device)
-    PriorityFusion(graph, GPU_FUSION, GpuState(device, settings)).run()
+    PriorityFusion(graph=graph, book=GPU_FUSION, state=GpuState(device, settings)).run()
     _merge_equal(graph.entry.instructions)
     GpuMultiOutputFusion(graph, GPU_MULTI_OUTPUT, GpuState(device, settings)).run()
     _merge_equal(graph.entry.instructions)

@@ -45,11 +45,11 @@ class SortIotaFusion:
                     computation.remove(operand)
         return [
             Considered(
-                computation.name,
-                operand.name,
-                name,
-                decision,
-                made if decision.allow else None,
+                computation=computation.name,
+                producer=operand.name,
+                consumer=name,
+                decision=decision,
+                fusion=made if decision.allow else None,
                 is_recorded=False,
             )
             for operand, decision in decided.items()

@@ -36,8 +36,21 @@ class VariadicOpSplitter:
             decision = rule.check(concatenate)
             if decision is not None and isinstance(rule, SplitConcatenate):
                 made = _split(concatenate, max(rule.limit, 2)).name
-                return Considered(computation, name, name, decision, made, is_recorded=False)
-        return Considered(computation, name, name, NO_CASE, is_recorded=False)
+                return Considered(
+                    computation=computation,
+                    producer=name,
+                    consumer=name,
+                    decision=decision,
+                    fusion=made,
+                    is_recorded=False,
+                )
+        return Considered(
+            computation=computation,
+            producer=name,
+            consumer=name,
+            decision=NO_CASE,
+            is_recorded=False,
+        )
 
 
 def _split(concatenate: MutableInstruction, limit: int) -> MutableInstruction:

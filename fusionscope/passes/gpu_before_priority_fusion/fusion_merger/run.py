@@ -64,17 +64,23 @@ class FusionMerger:
                 for user in users or [producer]:
                     is_recorded = bool(users) and user is users[0]
                     yield Considered(
-                        computation.name,
-                        producer.name,
-                        user.name,
-                        refusal.of(user),
+                        computation=computation.name,
+                        producer=producer.name,
+                        consumer=user.name,
+                        decision=refusal.of(user),
                         is_recorded=is_recorded,
                     )
                 continue
             for user in users:
                 name = user.name
                 fusion = self._merge(producer, user).name
-                yield Considered(computation.name, producer.name, name, NO_OBJECTION, fusion)
+                yield Considered(
+                    computation=computation.name,
+                    producer=producer.name,
+                    consumer=name,
+                    decision=NO_OBJECTION,
+                    fusion=fusion,
+                )
             self._forget(producer)
             computation.remove(producer)
 

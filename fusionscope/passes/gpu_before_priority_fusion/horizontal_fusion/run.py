@@ -128,7 +128,12 @@ class _LoopRun:
             name = fusion.name if fusion is not None else None
             self.decisions.append(
                 Considered(
-                    self._computation.name, one.name, other.name, decision, name, is_recorded=False
+                    computation=self._computation.name,
+                    producer=one.name,
+                    consumer=other.name,
+                    decision=decision,
+                    fusion=name,
+                    is_recorded=False,
                 )
             )
 
@@ -267,7 +272,13 @@ class HorizontalInputFusion:
             if refusal is None:
                 candidates.append(each)
             else:
-                yield Considered(name, each.name, consumer.name, refusal, is_recorded=False)
+                yield Considered(
+                    computation=name,
+                    producer=each.name,
+                    consumer=consumer.name,
+                    decision=refusal,
+                    is_recorded=False,
+                )
         if len(candidates) < 2:
             return
         candidates.sort(key=lambda each: (*_input_sizes(each, state), count_instructions(each)))
@@ -278,7 +289,14 @@ class HorizontalInputFusion:
             refusal = self._refusal(pair, state)
             decision = refusal or NO_OBJECTION
             made = anchor.name if refusal is None else None
-            yield Considered(name, fusion.name, anchor.name, decision, made, is_recorded=False)
+            yield Considered(
+                computation=name,
+                producer=fusion.name,
+                consumer=anchor.name,
+                decision=decision,
+                fusion=made,
+                is_recorded=False,
+            )
             if refusal is None:
                 merge_outputs(anchor, fusion)
                 for changed in (anchor, fusion):
