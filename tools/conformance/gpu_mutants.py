@@ -3,10 +3,11 @@
     python tools/conformance/gpu_mutants.py [--only MODULE | book]
 
 A rule is removed, inverted, or swapped with the next one; a threshold, or another number, is one
-more or less; a function has an operator, a comparison, a condition or a message turned round or
-left out; a list lacks one of its elements. The examples of the rules, the steps that the compiler
-recorded of the programs in ``gpu_records/`` and those of the sample dumps, and what it made of
-these have to notice. What they do not and is not in ``EQUIVALENT`` makes it fail.
+more or less; what a version of the compiler can do is turned round; a function has an operator, a
+comparison, a condition or a message turned round or left out; a list lacks one of its elements. The
+examples of the rules, the steps that the compiler recorded of the programs in ``gpu_records/`` and
+those of the sample dumps, and what it made of these have to notice. What they do not and is not in
+``EQUIVALENT`` makes it fail.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import operator
 import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
@@ -34,9 +36,13 @@ from gpu_records import DIFFERENT, all_programs, card, settings_of, steps_of
 from loading import load
 
 from fusionscope.dump import open_dump
+from fusionscope.dump.device import Device
 from fusionscope.dump.priority_fusion import Step
-from fusionscope.gpu.emitters import is_generic_triton
+from fusionscope.gpu.cost.model import CostFormulas
+from fusionscope.gpu.emitters import Emitters, is_generic_triton
+from fusionscope.gpu.model import GpuModel
 from fusionscope.gpu.state import GpuState
+from fusionscope.gpu.triton_support import TritonVersion
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
@@ -354,6 +360,35 @@ def of_book(whole: Book, left_out: Collection[Rule]) -> Iterator[Mutant]:
             yield Mutant(f"{rule.id} behind {rules[index + 1].id}", book, nullcontext())
 
 
+def of_model() -> Iterator[Mutant]:
+    """What each version can do turned round, and each number one more or less."""
+    for part, kind in (
+        ("emitters", Emitters),
+        ("formulas", CostFormulas),
+        ("triton", TritonVersion),
+    ):
+        for each in fields(kind):
+            changes: dict[str, Callable[[Any], Any]] = {}
+            if each.type == "bool":
+                changes = {"not": operator.not_}
+            elif each.type == "int":
+                changes = {"-1": lambda value: value - 1, "+1": lambda value: value + 1}
+            for what, change in changes.items():
+                patch = _with_model(part, each.name, change)
+                yield Mutant(f"{part}.{each.name} {what}", None, patch, GpuState.__init__.__code__)
+
+
+def _with_model(part: str, name: str, change: Callable[[Any], Any]) -> Any:
+    original = GpuState.__init__
+
+    def make(self: GpuState, device: Device, settings: GpuModel) -> None:
+        whole: Any = getattr(settings, part)
+        changed = replace(whole, **{name: change(getattr(whole, name))})
+        original(self, device, replace(settings, **{part: changed}))
+
+    return mock.patch.object(GpuState, "__init__", make)
+
+
 def _short(name: str) -> str:
     return ".".join(name.split(".")[-2:])
 
@@ -577,8 +612,8 @@ def try_all(
 def main() -> None:
     for name in MODULES:
         importlib.import_module(name)
-    book = of_book(GPU_FUSION, IN_PLACE_RULES)
-    sys.exit(not try_all(read_only(), MODULES, book, list(judges()), EQUIVALENT))
+    values = chain(of_book(GPU_FUSION, IN_PLACE_RULES), of_model())
+    sys.exit(not try_all(read_only(), MODULES, values, list(judges()), EQUIVALENT))
 
 
 if __name__ == "__main__":
