@@ -64,29 +64,31 @@ class EmitterKind(Enum):
         return "kInput" if is_input else "kCustom"
 
 
-# What is not made by XLA's own emitters.
+# Not written by XLA's own emitters.
 _NOT_OF_XLA = frozenset({EmitterKind.TRITON, EmitterKind.CUSTOM, EmitterKind.CUDNN})
 
 TransposeTiling: TypeAlias = Callable[[MutableInstruction], TiledTranspose | None]
-"""How an instruction is transposed in tiles, None where it has no tiled emitter."""
+"""Returns how the tiled emitter transposes an instruction, None where it does not."""
 
 HeroSearch: TypeAlias = Callable[
     [FusionBody, MutableInstruction, TransposeTiling], MutableInstruction
 ]
-"""The instruction above a root that decides how it is computed."""
+"""Returns the instruction that decides how a root is computed: one above it, or itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emitters:
-    """What the emitters of a version of the compiler can do, and what passes see of that.
+    """What the emitters of one version of the compiler can do, and how its passes tell.
 
-    ``tiles_copies`` says whether copies are tiled, too, and that is also seen from below;
-    ``tells_sizes_apart`` whether transposes of elements of different sizes need kernels of their
-    own, ``loops_below_a_byte`` whether elements of less than a byte have no other emitters than
-    loops, ``has_slices`` whether several slices of one array have their own.
-    ``looks_above_roots`` says whether a fusion is also taken for one of reductions for what is
-    above its root, ``looks_at_producers`` whether the producer of a new fusion counts for its kind.
-    ``column_elements`` are those of shared memory that a reduction of columns takes.
+    - ``tiles_copies``: copies that change the layout are tiled like transposes, and so is what is
+      computed from a tiled instruction element by element.
+    - ``tells_sizes_apart``: transposes of elements of different sizes cannot share a kernel.
+    - ``loops_below_a_byte``: elements smaller than a byte are only read and written in plain loops.
+    - ``has_slices``: several slices of arrays of one shape have an emitter.
+    - ``looks_above_roots``: a fusion ends in a reduction where the hero of a root is one, and not
+      only where a root itself is.
+    - ``looks_at_producers``: the producer decides the kind of a new fusion, too.
+    - ``column_elements``: the shared memory that a column reduction takes, in elements.
     """
 
     tiled_transpose: TransposeTiling
@@ -100,7 +102,7 @@ class Emitters:
     column_elements: int
 
     def find_hero(self, body: FusionBody, root: MutableInstruction) -> MutableInstruction:
-        """The instruction above ``root`` that decides how it is computed, or ``root`` itself."""
+        """The instruction that decides how ``root`` is computed: one above it, or itself."""
         return self.hero_search(body, root, self.tiled_transpose)
 
     def are_alike(self, one: TiledTranspose, other: TiledTranspose) -> bool:

@@ -73,8 +73,8 @@ def _is_large(one: int, other: int) -> bool:
 
 
 def tiled_transpose_of_three(transpose: MutableInstruction) -> TiledTranspose | None:
-    """As the emitters that write LLVM IR do it: of a matrix, or of three dimensions of which the
-    last one becomes another. Source: GetDescriptionForTiledTransposeEmitter of October 2024."""
+    """The same for the emitters that write LLVM IR: they tile matrices, and three dimensions of
+    which the last one moves. Source: GetDescriptionForTiledTransposeEmitter of October 2024."""
     if transpose.opcode != "transpose":
         return None
     permutation, extents = transpose.attribute("dimensions"), sizes(transpose.shape)

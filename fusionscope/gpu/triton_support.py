@@ -39,14 +39,18 @@ _ALIGNMENT = 64  # elements of an operand of a concatenate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonVersion:
-    """What differs between versions of the compiler.
+    """What one version of the compiler can do with Triton, and how it estimates that.
 
-    Whether it has unsigned integers and, outside of matrix multiplications, pads behind an array;
-    whether operands of a concatenate have to be aligned; what it says of a reduction of several
-    operands, and of several dimensions where it cannot reduce these. Whether tiles are propagated,
-    else they are derived from indices (--xla_gpu_experimental_enable_tiling_propagation); whether
-    what is transposed has to fit into shared memory; whether copying an element counts as work, and
-    whether what pads reduced dimensions to a power of two does.
+    - ``has_unsigned``: there are unsigned integers.
+    - ``has_pads``: an array can be padded at its end, outside of matrix multiplications.
+    - ``aligns_concatenates``: the operands of a concatenate have to be aligned.
+    - ``many_operands``: the message for a reduction of several operands.
+    - ``many_dimensions``: that for a reduction of several dimensions, None where it can be done.
+    - ``propagates_tiles``: tiles are propagated, not derived from indices (the flag
+      xla_gpu_experimental_enable_tiling_propagation).
+    - ``limits_transposes``: what is transposed has to fit into shared memory.
+    - ``counts_copies``: to copy an element counts as work.
+    - ``counts_padding``: to pad reduced dimensions to a power of two does.
     """
 
     has_unsigned: bool

@@ -39,7 +39,7 @@ _FALLBACK_THREADS = 128
 
 
 def llvm_launch_of(emission: Emission, device: Device, max_unroll: int) -> Launch:
-    """``max_unroll`` is how many elements a thread computes at most, where nothing forces it."""
+    """``max_unroll`` is the most elements that a thread computes in a loop."""
     kind, hero = emission.kind, emission.heroes[0]
     if kind is EmitterKind.LOOP:
         updates = in_place_updates(emission.body, emission.roots)

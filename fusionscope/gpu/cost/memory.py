@@ -118,7 +118,8 @@ def compute_time(device: Device, flops: int, blocks: int, threads_per_block: int
 def compute_time_of_whole_flops(
     device: Device, flops: int, blocks: int, threads_per_block: int
 ) -> Duration:
-    """Where each unit computes whole flops in a nanosecond. Source: ComputeTime of October 2024."""
+    """The same where a unit computes a whole number of flops in a nanosecond. Source: ComputeTime
+    of October 2024."""
     whole = int(f32(f32(device.clock_rate_ghz) * 2))
     return _time_at(whole * _units(device, blocks, threads_per_block), flops)
 

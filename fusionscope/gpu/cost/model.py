@@ -89,13 +89,14 @@ class PairCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFormulas:
-    """By what a version of the compiler estimates run times.
+    """The formulas by which one version of the compiler estimates run times.
 
-    ``launch`` says how an emission would be launched on a device, by the most elements of a thread;
-    ``compute_time`` how long flops in blocks of so many threads take, and ``combine`` how long that
-    and memory access take together. ``sees_through_bitcasts`` is about operands of fusions,
-    ``rounds_products`` says whether a product is rounded before it is added to something: where
-    not, the compiler was built for processors that do both in one step.
+    - ``launch`` takes an emission, the device, and the most elements that a thread computes.
+    - ``compute_time`` takes the device, flops, blocks, and threads per block.
+    - ``combine`` takes the times for computing and for memory access, and returns that for both.
+    - ``sees_through_bitcasts``: inside a fusion, a bitcast to the same shape counts as elementwise.
+    - ``rounds_products``: a product is rounded before it is added. False where the compiler was
+      built for processors that multiply and add in one step.
     """
 
     analysis: type[CostAnalysis]

@@ -1,4 +1,4 @@
-"""What the emitters of early 2023 tile, and where they look for it.
+"""Heroes and tiled transposes in XLA of early 2023.
 
 Source: xla/service/gpu/ir_emission_utils.cc of February 2023.
 """
@@ -23,12 +23,13 @@ from fusionscope.graph.properties import is_elementwise
 def find_hero(
     body: FusionBody, root: MutableInstruction, tiled: TransposeTiling
 ) -> MutableInstruction:
-    """The fusion does not bound the search, and what is tiled does not end it."""
+    """The search leaves the fusion, and passes what is tiled."""
     return find_non_trivial_hero(root)
 
 
 def find_non_trivial_hero(instruction: MutableInstruction) -> MutableInstruction:
-    """What ``instruction`` changes elements of one by one, or nothing, where nobody else reads it.
+    """The first instruction above ``instruction``, or itself, that is not elementwise or that has
+    another user.
 
     Source: FindNonTrivialHero of February 2023.
     """

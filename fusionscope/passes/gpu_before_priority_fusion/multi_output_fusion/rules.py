@@ -51,7 +51,7 @@ class LoopFusibleOutputProducer(OutputProducer):
 
 @dataclass(frozen=True, slots=True)
 class TiledHeroes(Heroes):
-    """Only reductions and tiled transposes clash: those in plain loops go with everything."""
+    """Transposes in plain loops share a kernel with everything."""
 
     what: ClassVar = (
         "Both are reductions of different forms (rows or columns, and the sizes in three "
@@ -67,7 +67,7 @@ class TiledHeroes(Heroes):
 
 @dataclass(frozen=True, slots=True)
 class OutputCostPerConsumer(OutputCost):
-    """What the consumer takes is estimated anew with the producer inside it."""
+    """The estimate of each consumer counts what the producer computes and reads inside it."""
 
     def estimate(self, pair: OutputPair, state: MultiOutputState) -> Estimate:
         return estimate(state.gpu.model, pair.producer, (pair.consumer,), writes_producer=True)
