@@ -19,19 +19,15 @@ from fusionscope.hlo.grammar import keys
 from fusionscope.hlo.text import (
     ARRAY,
     BRACES,
-    BRACKETS,
     DEPTH,
     NAME,
-    PARENTHESES,
     STRING,
+    cut_at_commas,
     empty_strings,
-    is_balanced,
     strip_comments,
 )
 
-_VALUE = rf"(?!\s)(?:[^,{{}}()\[\]\"']+|{STRING}|{BRACES}|{PARENTHESES}|{BRACKETS})+"
-_ATTRIBUTE = re.compile(rf",\s*([A-Za-z_][\w.\-]*=\s*{_VALUE})", re.DOTALL)
-
+_KEY = re.compile(r"\s*[A-Za-z_][\w.\-]*=")
 _INDEX = r"\{[\d, ]*\}"
 _ALIAS = rf"{_INDEX}: \(\d+, {_INDEX}(?:, [a-z\-]+)?\)"
 _SLOTS = (
@@ -129,8 +125,10 @@ def split_attributes(text: str) -> dict[str, str]:
 
 def cut_attributes(text: str) -> list[str] | None:
     """The same text cut before each attribute, or None where it cannot be."""
-    pieces = [found[0] for found in _ATTRIBUTE.finditer(text)]
-    return pieces if "".join(pieces) == text.rstrip() else None
+    first, *parts = cut_at_commas(text) or ["?"]
+    if first.strip() or not all(map(_KEY.match, parts)):
+        return None
+    return [f",{part}" for part in parts]
 
 
 @functools.lru_cache(maxsize=1 << 13)
@@ -194,7 +192,7 @@ def _read(text: str) -> _Read:
 
 @functools.lru_cache(maxsize=1 << 13)
 def _form(outline: str) -> _Attributes:
-    if not is_balanced(outline):
+    if cut_at_commas(outline) is None:
         raise UnusableInput(
             f"a bracket or string is not closed, or brackets nest more than {DEPTH} deep"
         )
@@ -206,9 +204,10 @@ def _form(outline: str) -> _Attributes:
         raise UnusableInput("found a number of more than 40 digits")
     joints = _HEADER_JOINTS if any(key in outline for key in _OF_HEADERS) else _JOINTS
     skeleton = joints.skeleton(outline)
-    skeletons = _ATTRIBUTE.findall(skeleton)
-    if cut_attributes(skeleton) is None:
+    pieces = cut_attributes(skeleton)
+    if pieces is None:
         raise UnusableInput("expected attributes such as ', key=value'")
+    skeletons = [piece.lstrip(", \t\n").rstrip() for piece in pieces]
     names = Counter(each.partition("=")[0] for each in skeletons)
     for name, count in names.items():
         if count > 1:

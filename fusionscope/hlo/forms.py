@@ -47,11 +47,10 @@ class Joints:
         }
         rests = [rf"(?:\s*,\s*(?:{item}))*" if is_list else "" for item, _, is_list in slots]
         items = [(f"(?:{item})", rest) for (item, _, _), rest in zip(slots, rests, strict=True)]
-        self._kinds = re.compile("|".join(f"({item}({rest}))" for item, rest in items), re.DOTALL)
-        self._slots = re.compile("|".join(f"{item}{rest}" for item, rest in items), re.DOTALL)
+        self._slots = re.compile("|".join(f"({item}({rest}))" for item, rest in items), re.DOTALL)
 
     def skeleton(self, text: str) -> str:
-        return self._kinds.sub(self._holder, text)
+        return self._slots.sub(self._holder, text)
 
     def _holder(self, found: re.Match[str]) -> str:
         kind = found.lastindex or 1
@@ -60,8 +59,6 @@ class Joints:
 
     def slots(self, text: str, most: int | None = None) -> list[str]:
         """The slots of ``text``, or the first of them."""
-        if most is None:
-            return self._slots.findall(text)
         return [found[0] for found in islice(self._slots.finditer(text), most)]
 
     def form(self, skeleton: str) -> Any:

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 START_RULES = (
     "header",
-    "signature",
+    "opening",
     "footer",
     "instruction",
     "attributes",
     "attribute",
+    "signature",
     "shape",
     "layout",
 )

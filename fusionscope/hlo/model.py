@@ -28,9 +28,7 @@ from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
 from fusionscope.hlo.text import NAME, SHAPE, strip_comments
 from fusionscope.hlo.validate import CHECKED, find_problem
 
-_OPERAND = re.compile(
-    rf"\s*(?:({SHAPE})(?:[\s,]+|(?=%)))?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,|$)"
-)
+_OPERAND = rf"\s*(?:({SHAPE})(?:[\s,]+|(?=%)))?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,|$)"
 _COMMAS = re.compile(r"(?:,\s*)+")
 _PLAIN_OPERANDS = re.compile(rf"%?{NAME}(?:#\d{{1,9}})*(?:, *%?{NAME}(?:#\d{{1,9}})*)*")
 _NUMBERS = [str(number) for number in range(1000)]
@@ -71,7 +69,8 @@ class Statement(NamedTuple):
         text = _COMMAS.sub(",", strip_comments(self.inside)).strip(" \t,")
         operands = []
         position = 0
-        while found := _OPERAND.match(text, position):
+        operand = re.compile(_OPERAND)  # compiled where a line first writes them so
+        while found := operand.match(text, position):
             operands.append((found[1] or "", found[2] + re.sub(r"\s+", "", found[3])))
             position = found.end()
             if position == len(text):

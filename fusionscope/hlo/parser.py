@@ -26,6 +26,7 @@ from typing import NamedTuple
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo.attributes import check_attributes, outlines, split_attributes
 from fusionscope.hlo.desugar import desugar
+from fusionscope.hlo.forms import Joints, fill
 from fusionscope.hlo.grammar import derive
 from fusionscope.hlo.known import check_known
 from fusionscope.hlo.literals import check_literal
@@ -35,9 +36,11 @@ from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.shorthand import is_async_shorthand, write_out
 from fusionscope.hlo.source import StackFrames
 from fusionscope.hlo.text import (
+    ARRAY,
     INSTRUCTION,
     NAME,
-    SHAPE,
+    TUPLE_DEPTH,
+    cut_at_commas,
     strip_comments,
 )
 
@@ -46,13 +49,19 @@ _MLIR = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:builtin\.)?module\s+(?:@|attributes)
 _BLANK = re.compile(r"[ \t\n]*")
 _MARGINS = re.compile(r"^[ \t]*(?=\S)", re.MULTILINE)
 _HEADER = re.compile(rf"HloModule\s+%?({NAME}):?[ \t]*(.*)")
-_PARAMETER = rf"%?{NAME}(?::\s*|\s+){SHAPE}\s*(?:,\s*(?!\))|(?=\)))"
-_OPENING = re.compile(
-    rf"[ \t]*(ENTRY(?:[ \t]+|(?=%))|(?!ENTRY[ \t]))%?({NAME})[ \t]*"
-    rf"(?:(\(\s*(?:{_PARAMETER})*\)\s*->\s*({SHAPE}))[ \t]*)?\{{[ \t]*"
+_OPENING = re.compile(rf"[ \t]*(ENTRY(?:[ \t]+|(?=%))|(?!ENTRY[ \t]))%?({NAME})(?![\w.\-])[ \t]*")
+# A signature is cut at its parameters and at other arrays.
+_NAMED = rf"%?{NAME}(?::\s*|\s+)"
+_SIGNATURES = Joints(
+    "signature",
+    "signature",
+    (
+        (rf"(?<!\w){_NAMED}{ARRAY}", "n: f32[]", True),
+        (rf"(?<!\w){_NAMED}(?=b?\()", "n: ", False),
+        (rf"(?<!\w){ARRAY}", "f32[]", True),
+    ),
 )
-
-_SHAPE = re.compile(SHAPE)
+_ARRAYS = re.compile(rf"(?<!\w){ARRAY}")
 
 _HLO = "HLO text: 'HloModule name', then computations such as '%name (x: f32[2]) -> f32[2] {'"
 # An error message need not read more of a line than this.
@@ -308,7 +317,7 @@ class _Reader:
             return
         if misfit := _misfit(header):
             raise self._diagnose("attributes", header, 0, offset, misfit)
-        for shape in _SHAPE.findall(split_attributes(header).get("entry_computation_layout", "")):
+        for shape in _ARRAYS.findall(split_attributes(header).get("entry_computation_layout", "")):
             self._shape(shape, header, 0)
         self.table.headers.add(header)
 
@@ -363,12 +372,16 @@ class _Reader:
         if opening == len(lines):
             raise self._error("found '}', which nothing opens", len(lines))
         line = strip_comments(lines[opening]) if "/" in lines[opening] else lines[opening]
-        found = _OPENING.fullmatch(line)
+        found = _cut_opening(line)
         if found is None:
             if line.rstrip().endswith("{"):
-                raise self._diagnose("signature", line, opening)
+                raise self._diagnose("opening", line, opening)
             raise self._unexpected(line, opening)
-        entry, name, signature, result = found.groups("")
+        entry, name, signature = found
+        try:
+            result = _result(signature) if signature else ""
+        except UnusableInput:
+            raise self._diagnose("opening", line, opening) from None
         statements = self._statements(lines[opening + 1 :], opening + 1)
         if not statements:
             raise self._error(f"computation {name} is empty, expected instructions", opening)
@@ -394,9 +407,9 @@ class _Reader:
         footer, _, rest = text.partition("\n")
         if line := rest.strip():
             line = line.partition("\n")[0]
-            found = _OPENING.fullmatch(strip_comments(line))
+            found = _cut_opening(strip_comments(line))
             if found is not None:
-                raise self._cut(found[2])
+                raise self._cut(found[1])
             raise self._unexpected(line, text[: text.index(line)].count("\n"))
         return self._footer(footer) if footer else ""
 
@@ -473,6 +486,24 @@ class _Reader:
             offset,
             column + 1,
         )
+
+
+def _cut_opening(line: str) -> tuple[str, str, str] | None:
+    """ENTRY or nothing, the name and the signature of a line that opens a computation."""
+    line = line.rstrip(" \t")
+    found = _OPENING.match(line)
+    if found is None or line[-1] != "{":
+        return None
+    signature = line[found.end() : -1].rstrip(" \t")
+    return None if signature and signature[0] != "(" else (found[1], found[2], signature)
+
+
+def _result(signature: str) -> str:
+    """The shape of the result; raises ``UnusableInput`` where the grammar does not accept it."""
+    if cut_at_commas(signature, TUPLE_DEPTH) is None:
+        raise UnusableInput("a bracket is not closed")
+    pieces = _SIGNATURES.form(_SIGNATURES.skeleton(signature))
+    return fill(pieces, _SIGNATURES.slots(signature))
 
 
 def _misfit(text: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.hlo.forms import Joints, fill
 from fusionscope.hlo.grammar import derive
-from fusionscope.hlo.text import ARRAY, TUPLE_DEPTH
+from fusionscope.hlo.text import ARRAY, TUPLE_DEPTH, cut_at_commas
 
 TUPLE = "tuple"
 BUFFER = "buffer"
@@ -202,7 +202,8 @@ class ShapeTable:
         is_array = "(" not in text.partition("[")[0]
         joints = _OF_ARRAYS if is_array else _OF_TUPLES
         try:
-            _check_depth(text)
+            if cut_at_commas(text, TUPLE_DEPTH) is None:
+                raise _malformed(text)
             form = joints.form(joints.skeleton(text))
         except UnusableInput:
             raise _malformed(text) from None
@@ -300,20 +301,10 @@ def _integers(slot: str, text: str) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _check_depth(text: str) -> None:
-    depth = deepest = 0
-    for bracket in re.findall(r"[()]", text):
-        depth += 1 if bracket == "(" else -1
-        deepest = max(deepest, depth)
-    if deepest > TUPLE_DEPTH:
-        raise UnusableInput(f"tuples nest more than {TUPLE_DEPTH} deep")
-
-
 def _malformed(text: str) -> UnusableInput:
     """What is wrong with a text that has no form: the grammar's own word, if it has one."""
     column = 1
     try:
-        _check_depth(text)
         derive("shape", text)
     except UnusableInput as error:
         column = error.column or 1

@@ -17,7 +17,6 @@ from fusionscope.hlo.text import INSTRUCTION, NAME
 
 Place = tuple[int, int]
 
-_INSTRUCTION = re.compile(rf"\s*{INSTRUCTION}", re.DOTALL)
 _OPENING = re.compile(rf"(?:ENTRY\s+)?%?({NAME})(?:[^\w.\-].*)?\{{", re.DOTALL)
 # What an asynchronous operation says of itself, and what also of the operation that it wraps.
 _OUTSIDE = frozenset(
@@ -44,6 +43,7 @@ def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str],
     Takes and returns lines in the compiler's own form and their places in the text. Raises
     ``UnusableInput`` where a shape is left out and cannot be told from operands.
     """
+    instruction = re.compile(rf"\s*{INSTRUCTION}", re.DOTALL)  # few texts need it
     table = ShapeTable()
     done: list[tuple[str | _Wrapped, Place]] = []
     computation: list[tuple[str, Place]] = []
@@ -55,7 +55,7 @@ def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str],
     taken = {found[1] for line in lines if (found := _OPENING.fullmatch(line))}
     names = (name for name in _numbered("async_wrapped") if name not in taken)
     for line, place in zip(lines, places, strict=True):
-        found = _INSTRUCTION.fullmatch(line)
+        found = instruction.fullmatch(line)
         if found is not None:
             statement = Statement(*found.groups(""))
             try:

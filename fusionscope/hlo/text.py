@@ -17,7 +17,7 @@ COMMENT = r"/\*[\s\S]*?(?:\*/|\Z)|//[^\n]*"
 _STRINGS = re.compile(rf"({STRING})|[\"'].*", re.DOTALL)
 _COMMENTS = re.compile(rf"({STRING}|[\"'].*)|(?<!\s)\s*(?:{COMMENT})\s*", re.DOTALL)
 _INDEX = re.compile(r"/\*index=\d+\*/")  # what the compiler writes into long tuples
-_JOINTS = re.compile(rf"{STRING}|[()\[\]{{}}\"']", re.DOTALL)
+_JOINTS = re.compile(rf"{STRING}|[()\[\]{{}}\"',]", re.DOTALL)
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 # How deep brackets may nest in attributes and literals, and how deep tuples may nest in shapes.
@@ -70,21 +70,28 @@ def is_closed(comment: str) -> bool:
     return comment.startswith("//") or (comment.endswith("*/") and len(comment) > 3)
 
 
-def is_balanced(text: str) -> bool:
-    """Whether every bracket and string in ``text`` is closed, nested up to DEPTH.
+def cut_at_commas(text: str, depth: int = DEPTH) -> list[str] | None:
+    """The parts of ``text`` between the commas outside of all strings and brackets.
 
-    What is not would cost the patterns above time that grows with the square of its length.
+    None where a bracket or string is not closed, or brackets nest more than ``depth`` deep: what is
+    not balanced would cost the patterns above time that grows with the square of its length.
     """
-    open_brackets: list[str] = []
+    parts: list[str] = []
+    start = 0
+    expected: list[str] = []
     for found in _JOINTS.finditer(text):
         joint = found[0]
-        if joint in CLOSING:
-            open_brackets.append(CLOSING[joint])
-            if len(open_brackets) > DEPTH:
-                return False
+        if joint == ",":
+            if not expected:
+                parts.append(text[start : found.start()])
+                start = found.end()
+        elif joint in CLOSING:
+            expected.append(CLOSING[joint])
+            if len(expected) > depth:
+                return None
         elif joint in ")]}":
-            if not open_brackets or open_brackets.pop() != joint:
-                return False
+            if not expected or expected.pop() != joint:
+                return None
         elif len(joint) == 1:  # a quotation mark that nothing closes
-            return False
-    return not open_brackets
+            return None
+    return None if expected else [*parts, text[start:]]

@@ -16,7 +16,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo.attributes import called_names, read_attributes
 from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.hlo.shape import Shape
-from fusionscope.hlo.text import BRACES
+from fusionscope.hlo.text import STRING
 from fusionscope.hlo.window import window_dimensions
 
 # How many computations they call at least.
@@ -31,7 +31,7 @@ _CALLS = {
     "sort": 1,
     "while": 2,
 }
-_METADATA = re.compile(rf", metadata={BRACES}")
+_METADATA = re.compile(r", metadata=\{(?:[^{}\"']|" + STRING + r"|\{[^{}\"']*\})*\}", re.DOTALL)
 _TOO_LARGE = 10**18
 
 

@@ -45,7 +45,7 @@ def test_it_derives_what_compilers_print(file: Path) -> None:
         if line.startswith("  "):
             derive("instruction", line)
         elif re.match(r"(ENTRY )?%", line):
-            derive("signature", line)
+            derive("opening", line)
     assert len(forms) > 5
 
 
@@ -53,7 +53,8 @@ def test_it_derives_what_compilers_print(file: Path) -> None:
     ("rule", "good", "bad"),
     [
         ("header", "HloModule m, is_scheduled=true", "HloModule m, is_scheduled=1"),
-        ("signature", "ENTRY %e (p: f32[2]) -> (f32[]) {", "ENTRY %e (p: f32[2]) -> {"),
+        ("opening", "ENTRY %e (p: f32[2]) -> (f32[]) {", "ENTRY %e (p: f32[2]) -> {"),
+        ("signature", "(p: f32[2], q: (s32[])) -> (f32[])", "(p: f32[2]) -> f32[2], p"),
         ("footer", ', execution_thread="host"', ", execution_thread=host"),
         ("instruction", "%a = f32[<=2]{0} add(%b#1, f32[2] c)", "%a = f32[2]{} add(%b, c)"),
         ("attributes", ", dimensions={0,1}, to_apply=%f", ", dimensions={0,%f}"),
