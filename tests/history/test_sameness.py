@@ -72,7 +72,7 @@ VALUES = {
     "WINDOW_KEY": ("{size=2 pad=0_1}", "{size=2 pad=1_0}"),
     "SLICE_KEY": ("{[0:1]}", "{[1:2]}"),
     "PADDING_KEY": ("0_1", "1_0"),
-    "SHAPES_KEY": ("{f32[]}", "{f32[1]{0}}"),
+    "SHAPES_KEY": ("{f32[], f32[], f32[]}", "{f32[]{:S(1)}, f32[], f32[]}"),
     "PROGRAM_KEY": ("{(f32[])->f32[]}", "{(f32[])->f32[1]{0}}"),
 }
 CALLING = """HloModule m
