@@ -55,7 +55,8 @@ _OF_HEADERS = ("entry_computation_layout=", "input_output_alias=")
 CALLS = keys("CALL_KEY") | keys("CALLS_KEY")
 # None that XLA prints has more than 20 digits.
 _LONG_NUMBER = re.compile(r"\d{41}")
-_DIGITS = str.maketrans("123456789", "0" * 9)
+# What makes zeros of digits.
+DIGITS = str.maketrans("123456789", "0" * 9)
 
 
 class _Attribute(NamedTuple):
@@ -108,7 +109,7 @@ def outlines(texts: Sequence[str]) -> list[str]:
     if "\\" in text or "'" in text:
         text = "\n".join([empty_strings(a) if "\\" in a or "'" in a else a for a in texts])
     parts = text.split('"')
-    found = '""'.join(parts[::2]).translate(_DIGITS).split("\n")
+    found = '""'.join(parts[::2]).translate(DIGITS).split("\n")
     # Unless a line does not close its string.
     return found if len(parts) % 2 and len(found) == len(texts) else list(texts)
 
@@ -203,7 +204,7 @@ def _form(outline: str) -> _Attributes:
     if _LONG_NUMBER.search(outline):
         raise UnusableInput("found a number of more than 40 digits")
     joints = _HEADER_JOINTS if any(key in outline for key in _OF_HEADERS) else _JOINTS
-    skeleton = joints.skeleton(outline)
+    skeleton, _ = joints.cut(outline)
     pieces = cut_attributes(skeleton)
     if pieces is None:
         raise UnusableInput("expected attributes such as ', key=value'")

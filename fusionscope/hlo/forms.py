@@ -23,6 +23,7 @@ from typing import Any
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.grammar import derive, grammar_file
 from fusionscope.hlo.kept import keep, read_kept
+from fusionscope.hlo.text import TUPLE_DEPTH, cut_at_commas
 
 # Literal parts of a text and numbers of slots.
 Pieces = Sequence[str | int]
@@ -49,13 +50,17 @@ class Joints:
         items = [(f"(?:{item})", rest) for (item, _, _), rest in zip(slots, rests, strict=True)]
         self._slots = re.compile("|".join(f"({item}({rest}))" for item, rest in items), re.DOTALL)
 
-    def skeleton(self, text: str) -> str:
-        return self._slots.sub(self._holder, text)
+    def cut(self, text: str) -> tuple[str, list[str]]:
+        """The skeleton and the slots of ``text``."""
+        slots: list[str] = []
 
-    def _holder(self, found: re.Match[str]) -> str:
-        kind = found.lastindex or 1
-        holder = self._holders[kind][bool(found[kind + 1])]
-        return f"-{holder}" if found[0][0] == "-" else holder
+        def hold(found: re.Match[str]) -> str:
+            slot, kind = found[0], found.lastindex or 1
+            slots.append(slot)
+            holder = self._holders[kind][bool(found[kind + 1])]
+            return f"-{holder}" if slot[0] == "-" else holder
+
+        return self._slots.sub(hold, text), slots
 
     def slots(self, text: str, most: int | None = None) -> list[str]:
         """The slots of ``text``, or the first of them."""
@@ -70,6 +75,8 @@ class Joints:
 
     def read(self, skeleton: str) -> Any:
         """The same, by the grammar itself."""
+        if cut_at_commas(skeleton, TUPLE_DEPTH) is None:  # trees are walked by recursion
+            raise UnusableInput(f"brackets are not closed, or nest more than {TUPLE_DEPTH} deep")
         tree = derive(self.rule, skeleton)
         from fusionscope.hlo.transformer import FormTransformer
 

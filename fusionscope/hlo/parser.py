@@ -18,15 +18,15 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, filterfalse
 from operator import itemgetter
 from typing import NamedTuple
 
 from fusionscope.errors import UnusableInput, quoted, shorten
-from fusionscope.hlo.attributes import check_attributes, outlines, split_attributes
+from fusionscope.hlo.attributes import DIGITS, check_attributes, outlines, split_attributes
 from fusionscope.hlo.desugar import desugar
-from fusionscope.hlo.forms import Joints, fill
+from fusionscope.hlo.forms import Joints
 from fusionscope.hlo.grammar import derive
 from fusionscope.hlo.known import check_known
 from fusionscope.hlo.literals import check_literal
@@ -39,8 +39,6 @@ from fusionscope.hlo.text import (
     ARRAY,
     INSTRUCTION,
     NAME,
-    TUPLE_DEPTH,
-    cut_at_commas,
     strip_comments,
 )
 
@@ -379,9 +377,11 @@ class _Reader:
             raise self._unexpected(line, opening)
         entry, name, signature = found
         try:
-            result = _result(signature) if signature else ""
+            if signature:
+                _check_signature(signature.translate(DIGITS))
         except UnusableInput:
             raise self._diagnose("opening", line, opening) from None
+        result = signature.rpartition("->")[2].strip()
         statements = self._statements(lines[opening + 1 :], opening + 1)
         if not statements:
             raise self._error(f"computation {name} is empty, expected instructions", opening)
@@ -498,12 +498,11 @@ def _cut_opening(line: str) -> tuple[str, str, str] | None:
     return None if signature and signature[0] != "(" else (found[1], found[2], signature)
 
 
-def _result(signature: str) -> str:
-    """The shape of the result; raises ``UnusableInput`` where the grammar does not accept it."""
-    if cut_at_commas(signature, TUPLE_DEPTH) is None:
-        raise UnusableInput("a bracket is not closed")
-    pieces = _SIGNATURES.form(_SIGNATURES.skeleton(signature))
-    return fill(pieces, _SIGNATURES.slots(signature))
+@lru_cache(maxsize=4096)
+def _check_signature(signature: str) -> None:
+    """Raises ``UnusableInput`` where the grammar does not accept it."""
+    skeleton, _ = _SIGNATURES.cut(signature)
+    _SIGNATURES.form(skeleton)
 
 
 def _misfit(text: str) -> str | None:

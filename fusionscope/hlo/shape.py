@@ -11,7 +11,7 @@ from typing import Any
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.hlo.forms import Joints, fill
 from fusionscope.hlo.grammar import derive
-from fusionscope.hlo.text import ARRAY, TUPLE_DEPTH, cut_at_commas
+from fusionscope.hlo.text import ARRAY
 
 TUPLE = "tuple"
 BUFFER = "buffer"
@@ -202,12 +202,10 @@ class ShapeTable:
         is_array = "(" not in text.partition("[")[0]
         joints = _OF_ARRAYS if is_array else _OF_TUPLES
         try:
-            if cut_at_commas(text, TUPLE_DEPTH) is None:
-                raise _malformed(text)
-            form = joints.form(joints.skeleton(text))
+            skeleton, slots = joints.cut(text)
+            form = joints.form(skeleton)
         except UnusableInput:
             raise _malformed(text) from None
-        slots = joints.slots(text)
         return _array(form, slots, text) if is_array else self._tuple(form, slots, text)
 
     def _tuple(self, form: Any, slots: list[str], text: str) -> Shape:
@@ -272,8 +270,8 @@ def _layout(form: dict[str, Any], slots: list[str], text: str) -> Layout:
 def _properties(text: str) -> dict[str, Any]:
     """What a layout says behind the colon: numbers and tiles by the letter of the property."""
     whole = f"{{:{text}}}"
-    form = _OF_LAYOUTS.form(_OF_LAYOUTS.skeleton(whole))
-    slots = _OF_LAYOUTS.slots(whole)
+    skeleton, slots = _OF_LAYOUTS.cut(whole)
+    form = _OF_LAYOUTS.form(skeleton)
     read: dict[str, Any] = {}
     for letter, content in form.items():
         if letter == "T":

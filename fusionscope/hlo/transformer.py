@@ -168,11 +168,8 @@ class FormTransformer(Transformer[Token, Any]):
 
     # Signatures, shapes and layouts
 
-    def signature(self, meta: Meta, children: list[Any]) -> Pieces:
-        """The text of the shape of the result."""
-        arrow = next(child for child in children if isinstance(child, Token))
-        text = self._skeleton[arrow.end_pos : meta.end_pos]
-        return self._pieces(meta.end_pos - len(text.lstrip()), meta.end_pos)
+    def signature(self, meta: Meta, children: list[Any]) -> bool:
+        return True
 
     def shape(self, meta: Meta, children: list[Any]) -> list[Any] | None:
         """``[kind, …]``: an array, a list of arrays in one slot, a tuple or a buffer."""
