@@ -118,7 +118,7 @@ def _key(pair: PairFacts) -> str:
 
 
 def _opcodes(key: str) -> str:
-    return " -> ".join(end.split()[0] for end in key.split(" -> "))
+    return " -> ".join(end.partition(" ")[0] for end in key.split(" -> "))
 
 
 def write_baseline(explanations: Sequence[Explanation]) -> str:
@@ -334,7 +334,7 @@ class AsBefore(Expectation):
         for key, old in self.before.pairs.items():
             new = now.pairs.get(key, {})
             more = new.get(twice, 0) - old.get(twice, 0)
-            if key.split()[0] in _FREE:
+            if key.partition(" ")[0] in _FREE:
                 continue
             if more > 0 and new.get("fused", 0) < old.get("fused", 0):
                 pair = _find(facts.pairs, key, twice)

@@ -201,13 +201,21 @@ def merge_outputs(fusion: MutableInstruction, other: MutableInstruction) -> None
 
 
 def unpack(fusion: MutableInstruction) -> list[MutableInstruction]:
-    """Clones, beside the fusion, of everything in it but parameters, operands before users."""
+    """Clones, beside the fusion, of all that its root needs but parameters, operands before users.
+
+    The root is the last. Dead code, which the compiler leaves in no fusion, is left behind.
+    """
+    order = fusion.fused.post_order()
+    live = {fusion.fused.root}
+    for inner in reversed(order):
+        if inner in live:
+            live.update(inner.operands)
     outside: dict[MutableInstruction, MutableInstruction] = {}
     clones: list[MutableInstruction] = []
-    for inner in fusion.fused.post_order():
+    for inner in order:
         if inner.opcode == "parameter":
             outside[inner] = fusion.operands[inner.parameter_number]
-        else:
+        elif inner in live:
             operands = [outside[operand] for operand in inner.operands]
             outside[inner] = clone_into(inner, fusion.computation, operands)
             clones.append(outside[inner])

@@ -242,3 +242,14 @@ def test_files_that_are_no_baseline(text: str, problem: str, tmp_path: Path) -> 
     with pytest.raises(UnusableInput, match=problem) as told:
         read_baseline(file, Tolerance())
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("key", ["", " ", "->", " -> ", "add f32[2]"])
+def test_a_pair_in_no_form_is_one_that_is_gone(key: str, tmp_path: Path) -> None:
+    now = explained("cpu/softmax")
+    content = json.loads(write_baseline([now]))
+    content["modules"][0]["pairs"] = {key: {"fused": 100}}
+    file = tmp_path / "baseline.json"
+    file.write_text(json.dumps(content))
+    found = check([now], [], read_baseline(file, EXACT))
+    assert "100 of 100 pairs that were fused are there no more" in found.violations[0].what

@@ -1,5 +1,6 @@
 """The graph that replays work on."""
 
+from fusionscope.graph.fusing import merge_fusion
 from fusionscope.graph.mutable import MutableModule, replace_operand
 from fusionscope.hlo import parse
 
@@ -28,3 +29,35 @@ def test_operands_are_replaced_in_what_was_wide_and_is_not_any_more():
     assert [each.name for each in wide.operands] == ["x", "n1", "x"]
     assert source.users.slots(wide) == 2
     assert wide not in found["n5"].users
+
+
+def test_dead_code_of_a_fusion_is_left_behind():
+    """Before and behind the root in the text; only damaged dumps have any."""
+    graph = MutableModule(
+        parse("""HloModule m
+
+first {
+  p = f32[2] parameter(0)
+  dead = f32[2] negate(p)
+  deader = f32[2] exponential(dead)
+  ROOT live = f32[2] sine(p)
+  last = f32[2] cosine(p)
+}
+
+second {
+  q = f32[2] parameter(0)
+  ROOT root = f32[2] tanh(q)
+}
+
+ENTRY main {
+  x = f32[2] parameter(0)
+  producer = f32[2] fusion(x), kind=kLoop, calls=first
+  ROOT consumer = f32[2] fusion(producer), kind=kLoop, calls=second
+}
+""")
+    )
+    consumer = graph.entry.root
+    merge_fusion(consumer, consumer.operands[0])
+    assert {each.opcode for each in consumer.fused.instructions} == {"parameter", "sine", "tanh"}
+    assert consumer.fused.root.operands[0].opcode == "sine"
+    assert {each.opcode for each in graph.entry.instructions} == {"parameter", "fusion"}
