@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from fusionscope.report.documents.form import At, Form
-from fusionscope.report.documents.shared import RulesUsed
+from fusionscope.report.documents.rules_used import RulesUsed
 
 
 class Violation(Form):

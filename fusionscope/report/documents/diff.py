@@ -9,7 +9,8 @@ from fusionscope.explain.result import Operation
 from fusionscope.history.changes import EditKind
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
-from fusionscope.report.documents.shared import FusionChange, RulesUsed
+from fusionscope.report.documents.history import FusionChange
+from fusionscope.report.documents.rules_used import RulesUsed
 
 
 class Side(Form):

@@ -8,7 +8,7 @@ from fusionscope.explain.costs import CostFacts
 from fusionscope.explain.result import ChangedPair, KernelFacts, Neighbour
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
-from fusionscope.report.documents.shared import RulesUsed
+from fusionscope.report.documents.rules_used import RulesUsed
 
 
 class Stages(Form):

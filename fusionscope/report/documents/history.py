@@ -6,8 +6,32 @@ from typing import Annotated
 
 from fusionscope.explain.life import Ending
 from fusionscope.explain.result import Operation
+from fusionscope.history.changes import ChangeKind
 from fusionscope.report.documents.form import At, Form
-from fusionscope.report.documents.shared import FusionChange, FusionStep
+
+
+class FusionStep(Form):
+    """A recorded step."""
+
+    producer: str
+    consumer: str
+    fusion: str
+    fused_us: Annotated[float | None, At("estimate.fused_us")]
+    unfused_us: Annotated[float | None, At("estimate.unfused_us")]
+    benefit_us: Annotated[float | None, At("estimate.benefit_us")]
+
+
+class FusionChange(Form):
+    """A change of fusions."""
+
+    kind: ChangeKind
+    text: str
+    before: list[Operation]
+    after: list[Operation]
+    gained: list[Operation]
+    lost: list[Operation]
+    emitters: list[str] | None
+    count: int
 
 
 class Stages(Form):

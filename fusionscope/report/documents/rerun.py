@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fusionscope.report.documents.capture import Capture
 from fusionscope.report.documents.form import At, Form
-from fusionscope.report.documents.shared import RulesUsed
+from fusionscope.report.documents.rules_used import RulesUsed
 from fusionscope.rerun.estimates import TimeEstimate
 from fusionscope.rerun.requests import Request
 from fusionscope.rerun.rerun import RerunPair

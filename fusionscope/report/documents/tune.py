@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusionscope.report.documents.form import Form
 from fusionscope.report.documents.rerun import Measurement
-from fusionscope.report.documents.shared import RulesUsed
+from fusionscope.report.documents.rules_used import RulesUsed
 
 
 class Attempt(Form):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fusionscope.report.documents.form import At, Form
-from fusionscope.report.documents.shared import Agreement, RulesUsed
+from fusionscope.report.documents.rules_used import Agreement, RulesUsed
 
 
 class Divergence(Form):
