@@ -25,8 +25,9 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from timing import least  # noqa: E402
 
 from fusionscope.dump import open_dump  # noqa: E402
-from fusionscope.versions.chosen_rules import choose_rules  # noqa: E402
-from fusionscope.versions.passes import find_runs, read_settings, replay  # noqa: E402
+from fusionscope.versions.choice import choose_compiler  # noqa: E402
+from fusionscope.versions.context import read_context  # noqa: E402
+from fusionscope.versions.runs import find_runs, replay  # noqa: E402
 
 PROGRAMS = [f"benchmarks/layers.py:{layers}" for layers in (9, 17, 34, 68)]
 PROGRAMS += [f"samples/programs/{name}.py" for name in ("attention", "cartpole", "reductions")]
@@ -73,9 +74,13 @@ def dump(program: str, directory: Path, target: str, python: str) -> None:
 def replay_all(directory: Path) -> int:
     """The number of instructions before the first fusion pass."""
     (module,) = [each for each in open_dump(directory).modules if find_runs(each)]
-    runs, settings, books = find_runs(module), read_settings(module), choose_rules(module).books
+    runs, context, compiler = (
+        find_runs(module),
+        read_context(module),
+        choose_compiler(module).compiler,
+    )
     for run in runs:
-        replay(run.pass_name, module.read(run.before), settings, books)
+        replay(run.pass_name, module.read(run.before), context, compiler)
     return module.read(runs[0].before).instruction_count
 
 

@@ -317,8 +317,9 @@ def write_dump(directory: Path, backend: str, text: str) -> None:
     from fusionscope.dump import open_dump
     from fusionscope.hlo import parse
     from fusionscope.hlo.printer import to_text
-    from fusionscope.versions.chosen_rules import choose_rules
-    from fusionscope.versions.passes import read_settings, replay
+    from fusionscope.versions.choice import choose_compiler
+    from fusionscope.versions.context import read_context
+    from fusionscope.versions.runs import replay
 
     directory.mkdir(parents=True)
     start = directory / "module_0001.jit_scale"
@@ -332,10 +333,10 @@ def write_dump(directory: Path, backend: str, text: str) -> None:
     for label, _ in stages[:3]:
         write(label)
     (dumped,) = open_dump(directory).modules
-    settings, books = read_settings(dumped), choose_rules(dumped).books
+    context, compiler = read_context(dumped), choose_compiler(dumped).compiler
     for label, pass_name in stages[3:]:
         if pass_name is not None:
-            after = to_text(replay(pass_name, parse(text), settings, books).module)
+            after = to_text(replay(pass_name, parse(text), context, compiler).module)
             if after == text:
                 continue
             text = after

@@ -60,13 +60,13 @@ def command(
     from fusionscope.explain.modules import pick_modules
     from fusionscope.report.verification import print_verification, to_markdown
     from fusionscope.verify.verification import verify
-    from fusionscope.versions.books import books_named
+    from fusionscope.versions.known import compiler_named
 
     opened = open_dump(dump)
     verification = verify(
         opened,
         pick_modules(opened, module),
-        books_named(rules),
+        compiler_named(rules),
         find_device(device) if device is not None else None,
         progress=lambda modules: show_progress(modules, "Replaying"),
     )

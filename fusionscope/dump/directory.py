@@ -14,12 +14,13 @@ from fusionscope.dump.debug_options import DebugOptions, read_debug_options
 from fusionscope.dump.device import Device, read_device
 from fusionscope.dump.files import DumpFile, find_files
 from fusionscope.dump.fusion_explorer import FusionExplorerRecord, read_fusion_explorer
+from fusionscope.dump.fusion_passes import names_in_files
 from fusionscope.dump.instruction_ids import read_instruction_ids
 from fusionscope.dump.names import FileName, Role, read_name
 from fusionscope.dump.pass_times import PassTime, read_pass_times
 from fusionscope.dump.priority_fusion import PriorityFusionRecord, read_priority_fusion
 from fusionscope.dump.protos import ProtoPrinter
-from fusionscope.dump.stage import FUSION_PASSES, Stage, backend_of
+from fusionscope.dump.stage import Stage, backend_of
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo import Module, ParseTable, read
 from fusionscope.system.files import is_directory, is_there
@@ -68,7 +69,7 @@ class DumpedModule:
     @property
     def fusion_stages(self) -> tuple[Stage, ...]:
         """The stages after passes that formed or changed fusions, in order."""
-        passes = FUSION_PASSES.get(self.backend or "", ())
+        passes = names_in_files(self.backend)
         return tuple(stage for stage in self.stages if stage.name.after in passes)
 
     @property
@@ -77,7 +78,7 @@ class DumpedModule:
 
         Where none did, the stage before the first one that the file names mention.
         """
-        passes = FUSION_PASSES.get(self.backend or "", ())
+        passes = names_in_files(self.backend)
         changed = self.fusion_stages
         if changed:
             index = self.stages.index(changed[0])

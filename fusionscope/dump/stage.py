@@ -9,49 +9,6 @@ from fusionscope.dump.names import FileName
 
 BEFORE_OPTIMIZATIONS = "before_optimizations"
 
-# Passes that form, grow or dissolve fusions, by backend, as files name them, in the order in which
-# they run. Sources: xla/service/cpu/cpu_compiler.cc, xla/service/gpu/gpu_compiler.cc,
-# xla/backends/gpu/transforms/fusion_pipeline.cc; for TPU the names in real dumps.
-FUSION_PASSES = {
-    "cpu": (
-        "dot-library-rewriter",
-        "onednn-contraction-rewriter",
-        "fusion",
-        "fusion-wrapper",
-        "cpu_multi_output_fusion",
-    ),
-    "gpu": (
-        "triton-gemm-rewriter",
-        "gemm-fusion",
-        "cudnn-fused-mha-rewriter",
-        "triton-softmax-rewriter",
-        "softmax-rewriter-triton",
-        "fusion",
-        "fusion_merger",
-        "priority-fusion",
-        "variadic-op-splitter",
-        "multi_output_fusion",
-        "sort-iota-fusion",
-        "horizontal_loop_fusion",
-        "horizontal_input_fusion",
-        "gpu_horizontal_loop_fusion",
-        "gpu_horizontal_input_fusion",
-        "dynamic-slice-fusion-rewriter",
-        "dynamic-slice-fusion-rewriter-v2",
-        "address-computation-fusion-rewriter",
-        "copy-fusion",
-        "copy_fusion",
-        "fusion-wrapper",
-        "collective-fusion",
-        "fusion-block-level-rewriter",
-    ),
-    "tpu": (
-        "tpu_fusion",
-        "tpu_multi_output_fusion",
-        "tpu_trivial_instruction_unfuser",
-    ),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Stage:

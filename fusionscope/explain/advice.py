@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fusionscope.passes.rule import Rule
-from fusionscope.versions.books import RULES
+from fusionscope.versions.known import all_rules
 
 
 class RuleText(NamedTuple):
@@ -46,7 +46,7 @@ def _lever(rule: Rule) -> str | None:
 
 
 RULE_TEXTS = {
-    **{rule.id: RuleText(rule.title, _lever(rule)) for rule in RULES},
+    **{rule.id: RuleText(rule.title, _lever(rule)) for rule in all_rules()},
     "unknown": RuleText("reason not known"),
     "pass-off": RuleText(
         "a flag keeps the fusion pass from running",

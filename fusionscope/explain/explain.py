@@ -36,8 +36,9 @@ from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.rules.messages import RULE_IDS
-from fusionscope.versions.books import Books, books_named
-from fusionscope.versions.passes import find_runs
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.known import compiler_named
+from fusionscope.versions.runs import find_runs
 
 Content = TypeVar("Content")
 
@@ -232,23 +233,23 @@ class _Known:
 def _gather(module: DumpedModule, selection: Selection, notes: list[str]) -> _Known:
     """Raises ``UnusableInput`` where the changes that were asked for cannot be tried."""
     evidence = _read(lambda: read_evidence(module), notes)
-    books = books_named(selection.rules)
+    compiler = compiler_named(selection.rules)
     asked = selection.device if module.backend == "gpu" else None
     own = _read(lambda: module.device, notes)
     device = own or asked
     notes += _device_notes(module, selection.device, own)
-    replayed = _read(lambda: replay_passes(module, books, device), notes)
-    if books is not None and replayed is None:
+    replayed = _read(lambda: replay_passes(module, compiler, device), notes)
+    if compiler is not None and replayed is None:
         notes.append(_NO_REPLAY)
     other = asked if asked != device else None
-    tried = _try_changes(module, selection, books, device, other, notes)
+    tried = _try_changes(module, selection, compiler, device, other, notes)
     return _Known(device, evidence, replayed, tried)
 
 
 def _try_changes(
     module: DumpedModule,
     selection: Selection,
-    books: Books | None,
+    compiler: Compiler | None,
     device: Device | None,
     other: Device | None,
     notes: list[str],
@@ -256,9 +257,9 @@ def _try_changes(
     """Raises ``UnusableInput`` where changes of rules cannot be tried; that ``other``, another GPU,
     cannot be tried is noted."""
     if selection.changes:
-        return what_if(module, selection.changes, books, device, other)
+        return what_if(module, selection.changes, compiler, device, other)
     if other is not None:
-        return _read(lambda: what_if(module, NO_CHANGES, books, device, other), notes)
+        return _read(lambda: what_if(module, NO_CHANGES, compiler, device, other), notes)
     return None
 
 

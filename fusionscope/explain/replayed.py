@@ -9,23 +9,15 @@ from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
 from fusionscope.explain.evidence import AroundDots, Evidence, Reason
 from fusionscope.graph.mutable import MutableModule
-from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import DUPLICATING
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.rules.messages import PASS_OFF
 from fusionscope.verify.verification import RulesUsed, replay_one, sum_up
-from fusionscope.versions.books import Books
-from fusionscope.versions.chosen_rules import choose_rules
-from fusionscope.versions.older_passes import has_older_passes
-from fusionscope.versions.passes import find_runs, read_settings
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.context import read_context
+from fusionscope.versions.runs import find_runs
 
 _AROUND_DOTS = "triton-gemm-rewriter"
-# The passes that decide about pairs, the main one last, by backend.
-_DECIDING = {
-    "cpu": ("dot-library-rewriter", "fusion"),
-    "gpu": (_AROUND_DOTS, "priority-fusion"),
-}
-# Before priority fusion.
-_OLDER = ("fusion", DUPLICATING, "fusion_merger")
 
 
 class Replayed:
@@ -98,34 +90,37 @@ def find_rules(module: DumpedModule) -> RulesUsed | None:
 
 
 def replay_passes(
-    module: DumpedModule, books: Books | None = None, device: Device | None = None
+    module: DumpedModule, compiler: Compiler | None = None, device: Device | None = None
 ) -> Replayed | None:
     """Replays the passes that decide about pairs; None where they cannot be. ``device`` is the GPU
     to take, the dump's own where None. Raises ``UnusableInput``."""
-    passes: tuple[str, ...] | None = _DECIDING.get(module.backend or "")
-    if passes is None:
+    if module.backend not in ("cpu", "gpu"):
         return None
-    chosen = choose_rules(module, books)
-    settings = read_settings(module, device)
-    is_older = module.backend == "gpu" and has_older_passes(module)
-    if is_older:
-        passes = _OLDER
-    elif not module.lets_run(passes[-1]):
-        return SwitchedOff(passes[-1])
+    chosen = choose_compiler(module, compiler)
+    context = read_context(module, device)
+    own = choose_compiler(module).compiler
+    main = own.main_pass
+    # One upon the other, the pass that looked at a pair last is heard last.
+    chain = next((each for each in own.chains if main in each), (main,))
+    in_chain = [name for name in own.deciding if name in chain]
+    if len(in_chain) == 1 and not module.lets_run(main):
+        return SwitchedOff(main)
     plans: dict[str, list[FusionPlan]] = {}
     agreements: list[tuple[str, bool]] = []
     graph: MutableModule | None = None
     for run in find_runs(module):
-        if run.pass_name not in passes:
+        if run.pass_name not in own.deciding:
             continue
-        if is_older:  # one upon the other, so that the last one that looked at a pair is heard last
+        is_chained = len(in_chain) > 1 and run.pass_name in in_chain
+        if is_chained:
             graph = graph or MutableModule(module.read(run.before))
-        plan, agrees = replay_one(module, run, settings, chosen.books, graph)
+        on = graph if is_chained else None
+        plan, agrees = replay_one(module, run, context, chosen.compiler, on)
         agreements.append((run.pass_name, agrees))
-        if is_older:
-            plans.setdefault(passes[0], []).append(plan)
+        if is_chained:
+            plans.setdefault(main, []).append(plan)
         else:
             plans[run.pass_name] = [plan]
     if not plans:
         return None
-    return Replayed(plans, passes[0] if is_older else passes[-1], sum_up(chosen, agreements))
+    return Replayed(plans, main, sum_up(chosen, agreements))

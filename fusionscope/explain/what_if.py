@@ -15,32 +15,14 @@ from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import TOGETHER, Pair, pairs_after
 from fusionscope.hlo import Module
-from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import DUPLICATING
 from fusionscope.passes.overrides import unfitting
 from fusionscope.passes.plan import FusionPlan, PassRun
-from fusionscope.rules.changes import TAKING_WISHES, Changes
-from fusionscope.versions.books import Books
-from fusionscope.versions.chosen_rules import choose_rules
-from fusionscope.versions.older_passes import has_older_passes
-from fusionscope.versions.passes import find_runs, read_settings, replay
+from fusionscope.rules.changes import Changes
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.context import read_context
+from fusionscope.versions.runs import find_runs, replay
 
-# The passes of a GPU that run one upon the other: between these groups much else is done.
-_GPU_CHAINS = (
-    ("variadic-op-splitter", "sort-iota-fusion", "priority-fusion", "multi_output_fusion"),
-    ("triton-gemm-rewriter",),
-    ("triton-softmax-rewriter",),
-    ("copy_fusion",),
-    ("fusion-block-level-rewriter",),
-)
-_OLDER_GPU_CHAINS = (
-    ("variadic-op-splitter", "fusion", DUPLICATING, "fusion_merger", "multi_output_fusion"),
-    ("horizontal_loop_fusion", "horizontal_input_fusion"),
-)
-# The passes that say why they keep a pair apart, the one that says most first.
-_REFUSING = (
-    "fusion_merger", DUPLICATING, "fusion", "dot-library-rewriter", "priority-fusion",
-    *chain.from_iterable(_GPU_CHAINS[1:]),
-)  # fmt: skip
 _NO_WISHES = "only instruction fusion asks for wishes: the fusion merger may do otherwise after it"
 _GUESS = (
     "a guess: {rules} was not checked against {version}, or makes something else of this dump "
@@ -58,7 +40,7 @@ _PASSES_BETWEEN = (
 def what_if(
     module: DumpedModule,
     changes: Changes,
-    books: Books | None = None,
+    compiler: Compiler | None = None,
     device: Device | None = None,
     other: Device | None = None,
 ) -> WhatIf:
@@ -67,12 +49,12 @@ def what_if(
     ``device`` is the GPU to take, the dump's own where None, and ``other`` the one to take with the
     changed rules, where that is another. Raises ``UnusableInput`` where they cannot be replayed.
     """
-    chosen = choose_rules(module, books)
-    books = chosen.books
-    changed = changes.apply(books)
-    settings = read_settings(module, device)
-    changed_settings = settings if other is None else read_settings(module, other)
-    runs = _runs(module, books, changed, changes.disabled)
+    chosen = choose_compiler(module, compiler)
+    compiler = chosen.compiler
+    changed = changes.apply(compiler)
+    context = read_context(module, device)
+    changed_settings = context if other is None else read_context(module, other)
+    runs = _runs(module, compiler, changed, changes.disabled)
     if not runs:
         raise UnusableInput(
             f"{module.name}: no fusion pass can be replayed, so nothing else can be tried",
@@ -82,12 +64,12 @@ def what_if(
     old: dict[str, FusionPlan] = {}
     new: dict[str, FusionPlan] = {}
     current: Module | None = None
-    notes = list(_notes(changes, books, runs, inputs))
+    notes = list(_notes(changes, compiler, runs, inputs))
     if other is not None:
         notes.append(_PASSES_BEFORE)
     is_guess = not chosen.are_checked
     for index, run in enumerate(runs):
-        as_is = old[run.pass_name] = replay(run.pass_name, inputs[index], settings, books)
+        as_is = old[run.pass_name] = replay(run.pass_name, inputs[index], context, compiler)
         after = inputs[index] if run.after is None else module.read(run.after)
         is_guess = is_guess or not is_same(as_is.module, after)
         start = inputs[index] if current is None else current
@@ -126,7 +108,7 @@ def what_if(
                 consumer=old_pair.consumer.name,
                 before=old_pair.outcome,
                 after=new_pair.outcome,
-                rule=_refusal(refused[new_pair.outcome not in TOGETHER], old_pair),
+                rule=_refusal(refused[new_pair.outcome not in TOGETHER], old_pair, compiler),
                 bytes_between=old_pair.bytes_between,
             )
             for old_pair, new_pair in zip(*pairs, strict=True)
@@ -138,7 +120,7 @@ def what_if(
 
 
 def _runs(
-    module: DumpedModule, books: Books, changed: Books, disabled: tuple[str, ...]
+    module: DumpedModule, compiler: Compiler, changed: Compiler, disabled: tuple[str, ...]
 ) -> list[PassRun]:
     """Those to replay: of a GPU the main ones, or others if only their rules were changed."""
     runs = list(find_runs(module))
@@ -146,16 +128,18 @@ def _runs(
         while runs and runs[-1].pass_name == "fusion-wrapper":  # it fuses no two operations
             runs.pop()
         return runs
-    other = {new.pass_name for old, new in zip(books, changed, strict=True) if old != new}
+    other = {
+        new.name for old, new in zip(compiler.passes, changed.passes, strict=True) if old != new
+    }
     other.update(disabled)
-    chains = _OLDER_GPU_CHAINS if has_older_passes(module) else _GPU_CHAINS
+    chains = choose_compiler(module).compiler.chains
     asked = [passes for passes in chains if other.intersection(passes)]
     passes = (asked or chains)[0]
     return [run for run in runs if run.pass_name in passes]
 
 
 def _notes(
-    changes: Changes, books: Books, runs: list[PassRun], inputs: list[Module]
+    changes: Changes, compiler: Compiler, runs: list[PassRun], inputs: list[Module]
 ) -> Iterator[str]:
     """Which of the changes can have no effect, and which none that is to be had."""
     if changes.kernels:
@@ -163,7 +147,7 @@ def _notes(
     passes = {run.pass_name for run in runs}
     if "fusion_merger" in passes and (changes.allowed or changes.forbidden):
         yield _NO_WISHES
-    asked = {rule.id: rule for book in books if book.pass_name in passes for rule in book}
+    asked = {rule.id: rule for each in compiler.passes if each.name in passes for rule in each.book}
     for id in dict.fromkeys([*(id for id, _, _ in changes.thresholds), *changes.disabled]):
         if id in passes:
             continue
@@ -172,14 +156,15 @@ def _notes(
         elif id in changes.disabled and asked[id].is_legality:
             yield f"without {id} the module may not compile, or may compute something else"
     for run, before in zip(runs, inputs, strict=True):
-        if run.pass_name in TAKING_WISHES:
+        if compiler.find(run.pass_name).known.takes_overrides:
             for pattern in unfitting((*changes.allowed, *changes.forbidden), before):
                 yield f"no pair before the fusion pass fits {pattern}"
 
 
-def _refusal(replayed: Replayed, pair: Pair) -> str | None:
-    """The rule that keeps the pair apart, where it is kept apart."""
-    for pass_name in _REFUSING:
+def _refusal(replayed: Replayed, pair: Pair, compiler: Compiler) -> str | None:
+    """The rule that keeps the pair apart, where it is kept apart: the pass that decided last is
+    asked first."""
+    for pass_name in (*reversed(compiler.deciding), *chain(*compiler.chains[1:])):
         reason = replayed.reason(pass_name, pair.producer.name, pair.consumer.name)
         if reason is not None:
             return reason.rule

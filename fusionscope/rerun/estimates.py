@@ -13,8 +13,8 @@ from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.history.kernels import Kernel, KernelKind, find_kernels
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
-from fusionscope.versions.gpu_target import GpuTarget
-from fusionscope.versions.passes import read_settings
+from fusionscope.passes.context import GpuTarget
+from fusionscope.versions.context import read_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def estimate(final: Module, target: GpuTarget) -> TimeEstimate:
 def estimate_final(module: DumpedModule) -> TimeEstimate | None:
     """Of the final module of a dump; None where that is for no GPU, or not there. Raises
     ``UnusableInput``."""
-    gpu = read_settings(module).gpu if module.backend == "gpu" else None
+    gpu = read_context(module).gpu if module.backend == "gpu" else None
     return None if gpu is None or module.final is None else estimate(module.read(module.final), gpu)
 
 

@@ -25,10 +25,11 @@ from fusionscope.rerun.kernels import place_kernels
 from fusionscope.rerun.legality import require_legal
 from fusionscope.rerun.parallel_tasks import assign_tasks
 from fusionscope.rerun.placeholders import NAMING, put_placeholders, replace_placeholders
-from fusionscope.rules.changes import NO_CHANGES, TAKING_WISHES, Changes
+from fusionscope.rules.changes import NO_CHANGES, Changes
 from fusionscope.user_order.user_history import arrange, find_user_order
-from fusionscope.versions.chosen_rules import choose_rules
-from fusionscope.versions.passes import find_runs, read_settings, replay
+from fusionscope.versions.choice import choose_compiler, find_rewriters
+from fusionscope.versions.context import read_context
+from fusionscope.versions.runs import find_runs, replay
 
 # The passes of GPUs that fuse, of the pipeline that is called like this; those between them clean
 # up.
@@ -107,7 +108,7 @@ def require_start(module: DumpedModule) -> Module:
 
 
 def _kind_of(module: DumpedModule) -> Callable[[MutableInstruction], str]:
-    gpu = read_settings(module).gpu
+    gpu = read_context(module).gpu
     if gpu is None:
         return lambda _: "kLoop"
     return lambda fusion: choose_kind(fusion, fusion, gpu.device, gpu.settings.emitters)
@@ -118,28 +119,25 @@ def _replay(
 ) -> tuple[FusionPlan, ...]:
     """What the passes that fuse make of ``before``, which was made of ``start``. Raises
     ``UnusableInput`` where a change is of something else."""
-    books = changes.apply(choose_rules(module).books)
+    compiler = changes.apply(choose_compiler(module).compiler)
     runs = find_fusing_runs(module)
     passes = [run.pass_name for run in runs]
     if rest is not Rest.RULES:
         others = Forbidden((PairPattern("*", "*"),), changes.allowed)
-        books = tuple(
-            book.with_first((others,)) if book.pass_name in TAKING_WISHES else book
-            for book in books
-        )
+        compiler = compiler.with_first((others,))
         kept = {WRAPPER} if rest is Rest.OFF else set()
         if changes.allowed:
-            kept.update(TAKING_WISHES)
+            kept.update(each.name for each in compiler.passes if each.known.takes_overrides)
         runs = [run for run in runs if run.pass_name in kept]
     _require_part(module, changes, passes, [run.pass_name for run in runs])
     runs = [run for run in runs if run.pass_name not in changes.disabled]
-    settings = read_settings(module)
+    context = read_context(module)
     graph = None
-    if settings.gpu is not None:
-        graph = arrange(before, find_user_order(module, start))
+    if context.gpu is not None:
+        graph = arrange(before, find_user_order(module, start, find_rewriters(module)))
     steps: list[FusionPlan] = []
     for run in runs:
-        steps.append(replay(run.pass_name, before, settings, books, graph))
+        steps.append(replay(run.pass_name, before, context, compiler, graph))
         before, graph = steps[-1].module, steps[-1].graph
     return tuple(steps)
 
@@ -149,8 +147,8 @@ def _require_part(
 ) -> None:
     """Raises ``UnusableInput`` where a rule that was changed is one of no pass that is replayed, or
     a pass that is left out none of ``passes``, those that a plan takes the place of."""
-    books = [book for book in choose_rules(module).books if book.pass_name in replayed]
-    known = {*passes, *(rule.id for book in books for rule in book)}
+    asked = [each for each in choose_compiler(module).compiler.passes if each.name in replayed]
+    known = {*passes, *(rule.id for each in asked for rule in each.book)}
     for id in (*(id for id, _, _ in changes.thresholds), *changes.disabled):
         if id not in known:
             is_pass = id in {run.pass_name for run in find_runs(module)}

@@ -27,7 +27,7 @@ from fusionscope.rerun.programs import (
 )
 from fusionscope.rerun.requests import Request, find_hook, look_up
 from fusionscope.system.files import write_file
-from fusionscope.versions.passes import read_settings
+from fusionscope.versions.context import read_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _requests(plan: Plan, made: DumpedModule, ends: Module, is_same: bool) -> tu
 def _estimates(
     module: DumpedModule, final: Module, ends: Module
 ) -> tuple[TimeEstimate, TimeEstimate] | None:
-    gpu = read_settings(module).gpu
+    gpu = read_context(module).gpu
     return None if gpu is None else (estimate(final, gpu), estimate(ends, gpu))
 
 

@@ -16,7 +16,7 @@ from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rerun.running import Measurement, Numbers, measure, why_not_run
 from fusionscope.rules.changes import Changes
 from fusionscope.verify.verification import RulesUsed
-from fusionscope.versions.passes import find_runs
+from fusionscope.versions.runs import find_runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,9 @@ from fusionscope.rerun.plans import WRAPPER, Plan, find_fusing_runs, make_plan, 
 from fusionscope.rerun.running import Measurement, Numbers, Speed, measure, why_not_run
 from fusionscope.rules.changes import Changes
 from fusionscope.verify.verification import RulesUsed
-from fusionscope.versions.chosen_rules import choose_rules
-from fusionscope.versions.passes import read_settings, replay
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.context import read_context
+from fusionscope.versions.runs import replay
 
 _AT_ONCE = 6  # variants that are timed beside each other
 _SECONDS = 3.0  # of timing for these
@@ -142,12 +143,12 @@ def find_candidates(module: DumpedModule, own: Plan) -> Iterator[Changes]:
 def _refusing_rules(module: DumpedModule, own: Plan) -> list[str]:
     """Those that refuse, the one that refuses most first; without those on which it depends that
     the result is right."""
-    books, settings = choose_rules(module).books, read_settings(module)
-    rules = {rule.id: rule for book in books for rule in book}
+    compiler, context = choose_compiler(module).compiler, read_context(module)
+    rules = {rule.id: rule for book in compiler.books for rule in book}
     refusals: Counter[str] = Counter()
     current = own.before
     for run in find_fusing_runs(module):
-        plan = replay(run.pass_name, current, settings, books)
+        plan = replay(run.pass_name, current, context, compiler)
         refusals.update(each.decision.rule for each in plan.decisions if not each.decision.allow)
         current = plan.module
     return [id for id, _ in refusals.most_common() if id in rules and not rules[id].is_legality]

@@ -10,7 +10,7 @@ from fusionscope.passes.cpu.fusion_wrapper.rules import CPU_WRAPPER
 from fusionscope.passes.cpu.multi_output_fusion.rules import MultiOutputLegal
 from fusionscope.passes.rule import Rule
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.versions.books import RULES, books_at_work
+from fusionscope.versions import known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,15 +38,15 @@ class RulePage:
 
 def all_rules() -> tuple[RulePage, ...]:
     """In the order of the passes and, within one, in the compiler's own."""
-    return tuple(_page(rule) for rule in RULES)
+    return tuple(_page(rule) for rule in known.all_rules())
 
 
 def find_rule(id: str) -> RulePage:
     """Raises ``UnusableInput`` where no rule has this id."""
-    for rule in RULES:
+    for rule in known.all_rules():
         if rule.id == id:
             return _page(rule)
-    ids = [rule.id for rule in RULES]
+    ids = [rule.id for rule in known.all_rules()]
     close = ", ".join(get_close_matches(id, ids, 3, 0.4)) or ", ".join(ids[:3])
     raise UnusableInput(
         f"no rule is called {quoted(id)}, expected one such as {close}",
@@ -55,7 +55,7 @@ def find_rule(id: str) -> RulePage:
 
 
 def _page(rule: Rule) -> RulePage:
-    books = list(books_at_work(rule.id))
+    books = list(known.books_at_work(rule.id))
     older: dict[str, dict[str, int]] = {}
     for release, book in books:
         found = book.find(rule.id)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusionscope.errors import UnusableInput, quoted, shorten
-from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import DUPLICATING
+from fusionscope.passes.fusion_pass import FusionPass
 from fusionscope.passes.overrides import Allowed, Forbidden, PairPattern
-from fusionscope.versions.books import BOOKS, Books
+from fusionscope.versions import known
+from fusionscope.versions.compiler import Compiler
 
-# The passes whose rules pairs are asked of.
-TAKING_WISHES = ("fusion", DUPLICATING, "priority-fusion")
 _NEEDED = "fusion-wrapper"
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
@@ -50,20 +49,20 @@ class Changes:
             self.kernels + other.kernels,
         )
 
-    def apply(self, books: Books) -> Books:
-        """The books with these changes. Raises ``UnusableInput`` where a rule has no such
+    def apply(self, compiler: Compiler) -> Compiler:
+        """``compiler`` with these changes. Raises ``UnusableInput`` where a rule has no such
         threshold."""
-        changed = []
-        for book in books:
-            for id, name, value in self.thresholds:
-                book = book.with_threshold(id, name, value)
-            for id in self.disabled:
-                book = book.without(id)
-            if book.pass_name in TAKING_WISHES:
-                wishes = (Forbidden(self.forbidden), Allowed(self.allowed))
-                book = book.with_first(tuple(wish for wish in wishes if wish.patterns))
-            changed.append(book)
-        return tuple(changed)
+        overrides = (Forbidden(self.forbidden), Allowed(self.allowed))
+        changed = replace(compiler, passes=tuple(map(self._changed, compiler.passes)))
+        return changed.with_first(tuple(rule for rule in overrides if rule.patterns))
+
+    def _changed(self, each: FusionPass) -> FusionPass:
+        book = each.book
+        for id, name, value in self.thresholds:
+            book = book.with_threshold(id, name, value)
+        for id in self.disabled:
+            book = book.without(id)
+        return each.with_book(book)
 
 
 NO_CHANGES = Changes()
@@ -87,7 +86,7 @@ def read_changes(
 def _known(id: str) -> str:
     from fusionscope.rules.catalogue import find_rule
 
-    passes = {book.pass_name for books in BOOKS.values() for book in books}
+    passes = {each.name for compiler in known.all_compilers() for each in compiler.passes}
     if id == _NEEDED:
         raise UnusableInput(f"--disable {id}: without this pass results are wrong")
     return id if id in passes else find_rule(id).rule.id
@@ -100,12 +99,12 @@ def _threshold(place: str, value: str) -> tuple[str, str, int]:
             f"--set {shorten(place)}={shorten(value)}: expected RULE.NAME=N, N a whole number of "
             "at most 18 digits"
         )
-    versions = [rule for books in BOOKS.values() for b in books if (rule := b.find(id))]
+    versions = [rule for each in known.all_compilers() if (rule := each.find_rule(id))]
     names = dict.fromkeys(name for rule in versions for name in rule.thresholds)
     if name not in names:
-        known = ", ".join(names) or "none at all"
+        there = ", ".join(names) or "none at all"
         raise UnusableInput(
-            f"--set {shorten(place)}: {id} has no threshold {quoted(name)}, it has {known}"
+            f"--set {shorten(place)}: {id} has no threshold {quoted(name)}, it has {there}"
         )
     return id, name, int(value)
 

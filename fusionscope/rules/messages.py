@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 
-from fusionscope.versions.books import RULES
+from fusionscope.versions.known import all_rules
 
 UNKNOWN = "unknown"
 PASS_OFF = "pass-off"  # a flag keeps the fusion pass from running
 
 # Where two rules have one message, the first one in its book is meant.
-_OF_RULES = {rule.message: rule.id for rule in reversed(RULES) if rule.message}
+_OF_RULES = {rule.message: rule.id for rule in reversed(all_rules()) if rule.message}
 
 MESSAGES = (
     *_OF_RULES.items(),
@@ -252,7 +252,7 @@ _IN_PASS = {
 RULE_IDS = frozenset(
     [UNKNOWN, PASS_OFF]
     + [rule for _, rule in MESSAGES]
-    + [rule.id for rule in RULES]
+    + [rule.id for rule in all_rules()]
     + [rule for meanings in _IN_PASS.values() for rule in meanings.values()]
 )
 

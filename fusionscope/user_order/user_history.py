@@ -22,13 +22,12 @@ from fusionscope.user_order.ages import find_made_again, first_ages, later_ages
 from fusionscope.user_order.call_inliner import inline_calls
 from fusionscope.user_order.degenerate_dimensions import drop_degenerate_dimensions
 from fusionscope.user_order.float_normalization import normalize_floats
-from fusionscope.user_order.layout_normalization import normalize_layouts, normalize_layouts_of_2023
+from fusionscope.user_order.layout_normalization import normalize_layouts
 from fusionscope.user_order.retracing import StageGraph, UserOrder, retrace
-from fusionscope.versions.older_passes import has_horizontal_fusion, is_from_2023
 
-_Replay = Callable[[MutableModule], None]
+Rewriter = Callable[[MutableModule], None]
 
-_REPLAYED: Mapping[str, _Replay] = {
+_REWRITERS: Mapping[str, Rewriter] = {
     "call-inliner": inline_calls,
     "degenerate-dimension-rewriter": drop_degenerate_dimensions,
     "layout_normalization": normalize_layouts,
@@ -47,31 +46,40 @@ class _History(NamedTuple):
     graph: StageGraph
 
 
-def find_user_order(module: DumpedModule, until: Stage) -> UserOrder:
+def find_user_order(
+    module: DumpedModule, until: Stage, rewriters: Mapping[str, Rewriter]
+) -> UserOrder:
     """The users of the instructions of ``until`` by name, of those that have several, in their
-    order; nothing where a stage cannot be read."""
-    return follow_users(module, _stages(module)[0], until, {})
+    order; nothing where a stage cannot be read. ``rewriters`` are passes that the version of the
+    compiler has in a form of its own, by name."""
+    return follow_users(module, _stages(module)[0], until, {}, rewriters)
 
 
 def follow_users(
-    module: DumpedModule, since: Stage, until: Stage, users: UserOrder
+    module: DumpedModule,
+    since: Stage,
+    until: Stage,
+    users: UserOrder,
+    rewriters: Mapping[str, Rewriter],
 ) -> dict[str, Sequence[str]]:
     """The same, where the users of ``since`` have that order; those that are not among ``users``
     have that of the text there."""
     try:
-        found = _follow(module, since, until, users).users
+        found = _follow(module, since, until, users, rewriters).users
     except UnusableInput as problem:
         module.note(problem)
         return {}
     return {name: each for name, each in found.items() if len(each) > 1}
 
 
-def find_ages(module: DumpedModule, until: Stage) -> dict[str, dict[str, int]]:
+def find_ages(
+    module: DumpedModule, until: Stage, rewriters: Mapping[str, Rewriter]
+) -> dict[str, dict[str, int]]:
     """The order in which the instructions of ``until`` were made, by computation and name, as far
     as the stages before tell; their ids, where the dump has them. Nothing where a stage cannot be
     read."""
     try:
-        graph = _follow(module, _stages(module)[0], until, {}).graph
+        graph = _follow(module, _stages(module)[0], until, {}, rewriters).graph
     except UnusableInput as problem:
         module.note(problem)
         return {}
@@ -81,7 +89,13 @@ def find_ages(module: DumpedModule, until: Stage) -> dict[str, dict[str, int]]:
     }
 
 
-def _follow(module: DumpedModule, since: Stage, until: Stage, users: UserOrder) -> _History:
+def _follow(
+    module: DumpedModule,
+    since: Stage,
+    until: Stage,
+    users: UserOrder,
+    rewriters: Mapping[str, Rewriter],
+) -> _History:
     stages = _stages(module)
     first, *others = stages[stages.index(since) : stages.index(until) + 1]
     before = _read(module, first)
@@ -92,12 +106,12 @@ def _follow(module: DumpedModule, since: Stage, until: Stage, users: UserOrder) 
             users = _renamed(users, before, after)
         else:
             name = stage.name.after
-            replay = _find_replay(module, stage)
+            rewrite = _find_rewriter(module, stage, rewriters)
             followed = retrace(before, after, users, removes_last=name in _REMOVING_LAST)
             followed |= _cloned(before, after, users)
-            if replay is not None:
+            if rewrite is not None:
                 graph = arrange(module.read(stage_before), users)
-                replay(graph)
+                rewrite(graph)
                 names = _find_names(graph, after)
                 followed |= users_by_name(names)
                 if module.instruction_ids(stage) is None:
@@ -107,16 +121,14 @@ def _follow(module: DumpedModule, since: Stage, until: Stage, users: UserOrder) 
     return _History(users, before)
 
 
-def _find_replay(module: DumpedModule, stage: Stage) -> _Replay | None:
+def _find_rewriter(
+    module: DumpedModule, stage: Stage, rewriters: Mapping[str, Rewriter]
+) -> Rewriter | None:
     """Of the pass that leads to ``stage``."""
     name = stage.name.after
     if name.startswith("float-normalization"):  # and the narrow type behind it
         return partial(normalize_floats, result=module.read(stage))
-    if name == "layout_normalization" and is_from_2023(module):
-        return normalize_layouts_of_2023
-    if name == "layout_normalization" and has_horizontal_fusion(module):
-        return partial(normalize_layouts, spares_bitcasts=False)
-    return _REPLAYED.get(name)
+    return rewriters.get(name) or _REWRITERS.get(name)
 
 
 def arrange(module: Module, users: UserOrder) -> MutableModule:

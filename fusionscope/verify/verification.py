@@ -14,6 +14,7 @@ from typing import NamedTuple
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_explorer import Decision, Kind, with_fused
+from fusionscope.dump.fusion_passes import PRIORITY_FUSION, KnownPass, Record, find_fusion_pass
 from fusionscope.dump.priority_fusion import PriorityFusionRecord
 from fusionscope.errors import UnusableInput
 from fusionscope.gpu.emitters import is_generic_triton
@@ -27,13 +28,13 @@ from fusionscope.graph.comparison import (
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.outcomes import pairs_after
 from fusionscope.hlo import Module
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.priority_fusion.record import (
     PriorityComparison,
     compare_with_record,
     recorded_order,
     steps_within,
 )
-from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import DUPLICATING
 from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.user_order.retracing import UserOrder
 from fusionscope.user_order.user_history import (
@@ -43,24 +44,13 @@ from fusionscope.user_order.user_history import (
     follow_users,
     users_by_name,
 )
-from fusionscope.versions.books import Books, find_book
-from fusionscope.versions.chosen_rules import ChosenRules, choose_rules
-from fusionscope.versions.gpu_passes import PRIORITY_FUSION
-from fusionscope.versions.older_passes import has_older_passes, is_from_2023
-from fusionscope.versions.passes import Settings, find_runs, read_settings, replay
+from fusionscope.versions.choice import ChosenCompiler, choose_compiler, find_rewriters
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.context import read_context
+from fusionscope.versions.runs import find_runs, replay
 
 _FUSED = "fused"
-# How records name the passes of which decisions are compared.
-_INSTRUCTION_FUSION, _FUSION_MERGER = "InstructionFusion", "FusionMerger"
-_MULTI_OUTPUT = "multi-output fusion"
 _UNNAMED = re.compile(r"fusion(\.\d+)?")
-_LABELS = {
-    "fusion": _INSTRUCTION_FUSION,
-    DUPLICATING: _INSTRUCTION_FUSION,
-    "fusion_merger": _FUSION_MERGER,
-    "multi_output_fusion": _MULTI_OUTPUT,
-}
-_IN_ORDER = (_INSTRUCTION_FUSION, _FUSION_MERGER, _MULTI_OUTPUT)
 _REFUSALS = frozenset(
     {Kind.REFUSED, Kind.INELIGIBLE, Kind.REFUSED_SIBLINGS, Kind.REFUSED_MULTI_OUTPUT}
 )
@@ -115,13 +105,13 @@ class RulesUsed:
     not checked against the version that made the dump, or else those whose plan does not agree.
     """
 
-    chosen: ChosenRules
+    chosen: ChosenCompiler
     plans: int
     plans_agreeing: int
     guessed: tuple[str, ...]
 
 
-def sum_up(chosen: ChosenRules, plans: Sequence[tuple[str, bool]]) -> RulesUsed:
+def sum_up(chosen: ChosenCompiler, plans: Sequence[tuple[str, bool]]) -> RulesUsed:
     """``plans`` are passes, and whether the plan of each run agrees."""
     guessed = (name for name, agrees in plans if not (chosen.are_checked and agrees))
     return RulesUsed(
@@ -175,23 +165,23 @@ class Verification:
 def verify(
     dump: Dump,
     modules: Iterable[DumpedModule],
-    books: Books | None = None,
+    compiler: Compiler | None = None,
     device: Device | None = None,
     *,
     progress: Callable[[Iterable[DumpedModule]], Iterable[DumpedModule]] = iter,
 ) -> Verification:
     """Replays every fusion pass of ``modules`` from the stage before it.
 
-    ``books`` are those to go by, those of the version that made the dump where None; ``device`` is
-    the GPU to take, the dump's own where None. Raises ``UnusableInput`` where nothing can be
-    replayed.
+    ``compiler`` has the passes and rules to go by, those of the version that made the dump where
+    None; ``device`` is the GPU to take, the dump's own where None. Raises ``UnusableInput`` where
+    nothing can be replayed.
     """
     verified: list[ModuleVerification] = []
     problems: list[str] = []
     for module in progress(modules):
         try:
-            chosen = choose_rules(module, books)
-            passes = tuple(_verify_passes(module, chosen.books, device, problems))
+            chosen = choose_compiler(module, compiler)
+            passes = tuple(_verify_passes(module, chosen.compiler, device, problems))
             if passes:
                 folder = str(module.directory.relative_to(dump.path)) if dump.path.is_dir() else "."
                 rules = sum_up(chosen, [(each.pass_name, each.has_same_kernels) for each in passes])
@@ -225,7 +215,7 @@ class _Told(NamedTuple):
 
 
 def _verify_passes(
-    module: DumpedModule, books: Books, device: Device | None, problems: list[str]
+    module: DumpedModule, compiler: Compiler, device: Device | None, problems: list[str]
 ) -> Iterator[PassVerification]:
     """What cannot be read is told in ``problems`` and does not keep the rest from being compared.
 
@@ -239,14 +229,15 @@ def _verify_passes(
             f"{backend}; those of cpu and gpu are), expected a dump with --xla_dump_hlo_pass_re=.*",
             file=str(module.stages[0].file),
         )
-    settings = read_settings(module, device)
+    context = read_context(module, device)
     behind: tuple[Stage, FusionPlan, Module] | None = None
     rounds: Counter[str] = Counter()  # of a pipeline that runs until nothing changes any more
     for run in runs:
         theirs: list[list[_Told]] = []
         record: PriorityFusionRecord | None = None
+        known = find_fusion_pass(run.pass_name, compiler.backend)
         try:
-            theirs = _recorded(module, run.pass_name, rounds[run.pass_name])
+            theirs = _recorded(module, compiler, known, rounds[run.pass_name])
             if run.pass_name == PRIORITY_FUSION:
                 record = module.priority_fusion
         except UnusableInput as error:
@@ -257,38 +248,37 @@ def _verify_passes(
             before = module.read(run.before)
             after = before if run.after is None else module.read(run.after)
             if last is None:
-                users = find_user_order(module, run.before)
+                users = find_user_order(module, run.before, find_rewriters(module))
             else:
                 users = _carry_on(module, *last, run.before)
-            settings = _with_ages(settings, module, run)
-            plan = replay(run.pass_name, before, settings, books, arrange(before, users))
-            book = _name_of_book(books, run, settings)
-            compared = _compare(run, book, plan, before, after, theirs)
+            context = _with_ages(context, module, run)
+            plan = replay(run.pass_name, before, context, compiler, arrange(before, users))
+            book = compiler.find(run.pass_name).book.name
+            told_of = _record_of(compiler, known)
+            compared = _compare(run, book, told_of, plan, before, after, theirs)
             if record is not None:
-                compared, plan = _with_steps(compared, plan, before, record, settings, books, users)
+                compared, plan = _with_steps(
+                    compared, plan, before, record, context, compiler, users
+                )
             behind = run.after or run.before, plan, after
             yield compared
         except UnusableInput as error:
             problems.append(str(error))
 
 
-def _with_ages(settings: Settings, module: DumpedModule, run: PassRun) -> Settings:
+def _with_ages(context: PassContext, module: DumpedModule, run: PassRun) -> PassContext:
     """With the order in which instructions were made, by which priority fusion breaks ties."""
-    if run.pass_name != PRIORITY_FUSION or settings.gpu is None:
-        return settings
-    ids = settings.gpu.ids or find_ages(module, run.before)
-    return replace(settings, gpu=replace(settings.gpu, ids=ids))
-
-
-def _name_of_book(books: Books, run: PassRun, settings: Settings) -> str:
-    return find_book(books, run.pass_name, "cpu" if settings.gpu is None else "gpu").name
+    if run.pass_name != PRIORITY_FUSION or context.gpu is None:
+        return context
+    ids = context.gpu.ids or find_ages(module, run.before, find_rewriters(module))
+    return replace(context, gpu=replace(context.gpu, ids=ids))
 
 
 def replay_one(
     module: DumpedModule,
     run: PassRun,
-    settings: Settings,
-    books: Books,
+    context: PassContext,
+    compiler: Compiler,
     graph: MutableModule | None = None,
 ) -> tuple[FusionPlan, bool]:
     """The replay of one run of a pass, on ``graph`` where that is given, and whether it has the
@@ -299,18 +289,19 @@ def replay_one(
     """
     before = module.read(run.before)
     after = before if run.after is None else module.read(run.after)
-    plan = replay(run.pass_name, before, settings, books, graph)
+    plan = replay(run.pass_name, before, context, compiler, graph)
     if is_same(plan.module, after):
         return plan, True
-    settings = _with_ages(settings, module, run)
-    users = arrange(before, find_user_order(module, run.before))
-    again = replay(run.pass_name, before, settings, books, users)
+    context = _with_ages(context, module, run)
+    users = arrange(before, find_user_order(module, run.before, find_rewriters(module)))
+    again = replay(run.pass_name, before, context, compiler, users)
     return plan if graph is not None else again, is_same(again.module, after)
 
 
 def _compare(
     run: PassRun,
     book: str,
+    record: Record | None,
     plan: FusionPlan,
     before: Module,
     after: Module,
@@ -322,7 +313,7 @@ def _compare(
     if divergence is not None:
         ours = pairs_after(before, plan.module)
         agreeing = sum(one.outcome is other.outcome for one, other in zip(ours, pairs, strict=True))
-    told = _told(plan)
+    told = _told(plan, record)
     return PassVerification(
         pass_name=run.pass_name,
         book=book,
@@ -343,8 +334,8 @@ def _with_steps(
     plan: FusionPlan,
     before: Module,
     record: PriorityFusionRecord,
-    settings: Settings,
-    books: Books,
+    context: PassContext,
+    compiler: Compiler,
     users: UserOrder,
 ) -> tuple[PassVerification, FusionPlan]:
     """With the plan of which the steps are. Of those of a record that the replay has others of,
@@ -353,10 +344,10 @@ def _with_steps(
     triton = [each.name for each in MutableModule(before).walk() if is_generic_triton(each)]
     recorded = steps_within(before, record.steps)
     steps = compare_with_record(plan.events, recorded, triton)
-    if steps.first is not None and settings.gpu is not None:
-        gpu = replace(settings.gpu, recorded=recorded_order(recorded))
-        settings = replace(settings, gpu=gpu)
-        plan = replay(plan.pass_name, before, settings, books, arrange(before, users))
+    if steps.first is not None and context.gpu is not None:
+        gpu = replace(context.gpu, recorded=recorded_order(recorded))
+        context = replace(context, gpu=gpu)
+        plan = replay(plan.pass_name, before, context, compiler, arrange(before, users))
         steps = compare_with_record(plan.events, recorded, triton)
     kinds = (steps.native, steps.with_triton, steps.reasons, steps.fusions)
     compared = replace(
@@ -376,7 +367,7 @@ def _carry_on(
     # The number of a fusion says nothing.
     names = {ours: name for name, ours in find_names(plan.module, theirs).items()}
     called = {each: names[each.name] for each in plan.graph.walk() if each.name in names}
-    return follow_users(module, since, until, users_by_name(called))
+    return follow_users(module, since, until, users_by_name(called), find_rewriters(module))
 
 
 class _Teller:
@@ -384,8 +375,8 @@ class _Teller:
     computations are gone through, which a dump does not show. Passes that only join fusions do not
     tell what a new one grew from: theirs are called by the order in which they are told of."""
 
-    def __init__(self, label: str) -> None:
-        self._forms_fusions = label == _INSTRUCTION_FUSION
+    def __init__(self, record: Record | None) -> None:
+        self._forms_fusions = record is Record.INSTRUCTION_FUSION
         self._names: dict[str, str] = {}
 
     def tell(self, producer: str, consumer: str, what: str, fusion: str | None = None) -> _Told:
@@ -400,52 +391,62 @@ class _Teller:
         return self._names.get(name, name)
 
 
-def _told(plan: FusionPlan) -> list[list[_Told]]:
+def _told(plan: FusionPlan, record: Record | None) -> list[list[_Told]]:
     """The decisions that the compiler would record, as it would, in order, by computation."""
-    label = _LABELS.get(plan.pass_name, "")
-    tellers: dict[str, _Teller] = defaultdict(partial(_Teller, label))
+    tellers: dict[str, _Teller] = defaultdict(partial(_Teller, record))
     found: dict[str, list[_Told]] = defaultdict(list)
     for each in plan.decisions:
         if each.is_recorded or each.fusion is not None:
             what = _FUSED if each.decision.allow else each.decision.message
-            if each.fusion is None and label == _INSTRUCTION_FUSION:
+            if each.fusion is None and record is Record.INSTRUCTION_FUSION:
                 what += _NO_MULTI_OUTPUT
-            is_about_all = each.fusion is None and label == _FUSION_MERGER
+            is_about_all = each.fusion is None and record is Record.FUSION_MERGER
             consumer = "" if is_about_all else each.consumer
-            if each.fusion is not None and label == _MULTI_OUTPUT:
+            if each.fusion is not None and record is Record.MULTI_OUTPUT_FUSION:
                 consumer = each.fusion
             teller = tellers[each.computation]
             found[each.computation].append(teller.tell(each.producer, consumer, what, each.fusion))
     return list(found.values())
 
 
-def _recorded(module: DumpedModule, pass_name: str, turn: int) -> list[list[_Told]]:
+def _record_of(compiler: Compiler, known: KnownPass) -> Record | None:
+    """What records call the pass, where its decisions are compared one by one."""
+    return known.record if known.record in compiler.compared_records else None
+
+
+def _recorded(
+    module: DumpedModule, compiler: Compiler, known: KnownPass, turn: int
+) -> list[list[_Told]]:
     """The decisions of each record (there is one for each computation), in order, of the run of the
     pass before which it ran ``turn`` times."""
-    label = _LABELS.get(pass_name)
-    if label is None or (label == _MULTI_OUTPUT and is_from_2023(module)):
-        return []  # the record of 2023 tells of other pairs than the replay does
+    compared = _record_of(compiler, known)
+    if compared is None:
+        return []
+    order = [each.known.record for each in compiler.passes if each.known.record is not None]
+    same = [each.name for each in compiler.passes if each.known.record is compared]
     found: list[list[_Told]] = []
     for record in module.fusion_explorer:
-        rounds = _rounds(record.decisions)
+        rounds = _rounds(record.decisions, list(dict.fromkeys(order)))
         own = (
-            [each for each in rounds[turn] if each.pass_name == label] if turn < len(rounds) else []
+            [each for each in rounds[turn] if each.pass_name == compared]
+            if turn < len(rounds)
+            else []
         )
-        if label == _INSTRUCTION_FUSION and has_older_passes(module):
+        if len(same) > 1:  # two runs of one pass
             start = _start_of_second_run(own)
-            own = own[start:] if pass_name == DUPLICATING else own[:start]
-        if told := list(_read_record(own, label)):
+            own = own[:start] if known.name == same[0] else own[start:]
+        if told := list(_read_record(own, compared)):
             found.append(told)
     return found
 
 
-def _rounds(decisions: Iterable[Decision]) -> list[list[Decision]]:
+def _rounds(decisions: Iterable[Decision], order: Sequence[str | None]) -> list[list[Decision]]:
     """Those of each round of a pipeline that runs until nothing changes: a pass before the last one
-    begins another."""
+    in ``order`` begins another."""
     rounds: list[list[Decision]] = []
-    last = len(_IN_ORDER)
+    last = len(order)
     for each in decisions:
-        place = _IN_ORDER.index(each.pass_name) if each.pass_name in _IN_ORDER else last
+        place = order.index(each.pass_name) if each.pass_name in order else last
         if not rounds or place < last:
             rounds.append([])
         rounds[-1].append(each)
@@ -474,8 +475,8 @@ def _start_of_second_run(decisions: Sequence[Decision]) -> int:
     return end
 
 
-def _read_record(decisions: Iterable[Decision], label: str) -> Iterator[_Told]:
-    teller = _Teller(label)
+def _read_record(decisions: Iterable[Decision], record: Record) -> Iterator[_Told]:
+    teller = _Teller(record)
     for decision, made_of in with_fused(decisions):
         if made_of is not None:
             yield teller.tell(*made_of, _FUSED, decision.consumer)

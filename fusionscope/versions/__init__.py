@@ -1,5 +1,1 @@
-"""Which version of jaxlib made a dump, by what the dump shows."""
-
-from fusionscope.versions.recognition import Recognition, recognise
-
-__all__ = ["Recognition", "recognise"]
+"""Which version of the compiler made a dump, and what its passes are."""

@@ -11,8 +11,10 @@ from importlib.resources import files
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.versions.marks import MARKS, VERSIONS
+from fusionscope.versions import known
+from fusionscope.versions.version import Mark
 
+VERSIONS = tuple(version.name for version in known.VERSIONS)
 _NEWEST = VERSIONS[-1]
 _NAMES = "names.toml"
 _BETWEEN = frozenset({"", "pipeline-start", "pipeline-end"})
@@ -51,17 +53,17 @@ def recognise(module: DumpedModule) -> Recognition:
     A dump that could be of the newest version, but names a pass or a flag that no known version
     has, is of a newer one, or of a compiler that is not known. Only CPUs and GPUs are known.
     """
-    marks = MARKS.get(module.backend or "")
-    if marks is None:
+    marks = _marks(module.backend)
+    if not marks:
         return Recognition(())
     places = {(each.name.pipeline, each.name.after, each.name.before) for each in module.stages}
     is_whole = module.final is not None and _shows_all_passes(module)
     seen: list[tuple[frozenset[str], str]] = []  # versions, and what only they show
-    for mark in marks:
+    for mark, having in marks.items():
         if mark.place in places:
-            seen.append((mark.versions, str(mark)))
+            seen.append((having, str(mark)))
         elif is_whole and mark.is_always:
-            seen.append((frozenset(VERSIONS) - mark.versions, f"no {mark}"))
+            seen.append((frozenset(VERSIONS) - having, f"no {mark}"))
     possible = _common(seen)
     if _NEWEST in possible and (unknown := next(_unknown_names(module), None)) is not None:
         return Recognition((), f"{unknown}, which none up to {_NEWEST} has", is_newer=True)
@@ -71,6 +73,20 @@ def recognise(module: DumpedModule) -> Recognition:
             seen = rest
     versions = tuple(version for version in VERSIONS if version in possible)
     return Recognition(versions, " and ".join(words for _, words in seen))
+
+
+@cache
+def _marks(backend: str | None) -> dict[Mark, frozenset[str]]:
+    """Each mark, and the versions that have it."""
+    versions: dict[Mark, set[str]] = {}
+    current: dict[tuple[str, str, str], Mark] = {}
+    for version in known.VERSIONS:
+        for mark in version.lost.get(backend or "", ()):
+            del current[mark.place]
+        current.update({mark.place: mark for mark in version.gained.get(backend or "", ())})
+        for mark in current.values():
+            versions.setdefault(mark, set()).add(version.name)
+    return {mark: frozenset(names) for mark, names in versions.items()}
 
 
 def _common(seen: list[tuple[frozenset[str], str]]) -> frozenset[str]:

@@ -1,6 +1,6 @@
 from fusionscope.explain.advice import RULE_TEXTS, advice_for
 from fusionscope.rules.messages import RULE_IDS
-from fusionscope.versions.books import RULES
+from fusionscope.versions.known import all_rules
 
 
 def test_every_rule_that_gives_a_reason_has_a_text():
@@ -19,7 +19,9 @@ def test_rules_that_keep_results_right_have_no_advice():
 
 
 def test_advice_about_a_threshold_names_one_of_that_rule():
-    thresholds = {f"{rule.id}.{name}=N" for rule in RULES for name in (*rule.thresholds, "NAME")}
+    thresholds = {
+        f"{rule.id}.{name}=N" for rule in all_rules() for name in (*rule.thresholds, "NAME")
+    }
     found = 0
     for rule, text in RULE_TEXTS.items():
         if text.advice and "--set " in text.advice:

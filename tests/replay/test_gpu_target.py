@@ -10,19 +10,20 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump.fusion_passes import PRIORITY_FUSION
+from fusionscope.gpu.model import GpuModel
 from fusionscope.gpu.triton_support import (
     TritonVersion,
 )
 from fusionscope.passes.gpu.gemm_fusion.rules_v1 import GPU_GEMM_V1
 from fusionscope.verify.verification import verify
-from fusionscope.versions.books import GPU_BOOKS
-from fusionscope.versions.chosen_rules import choose_rules
-from fusionscope.versions.gpu_passes import PRIORITY_FUSION
-from fusionscope.versions.gpu_target import read_gpu_settings
-from fusionscope.versions.jaxlib_0_10 import TRITON_0_10
-from fusionscope.versions.jaxlib_0_11 import TRITON_0_11
-from fusionscope.versions.jaxlib_0_12 import GPU_0_12, TRITON_0_12
-from fusionscope.versions.passes import find_runs
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.context import read_context
+from fusionscope.versions.jaxlib_0_10_2.gpu import TRITON_0_10
+from fusionscope.versions.jaxlib_0_11_2.gpu import TRITON_0_11
+from fusionscope.versions.jaxlib_0_12.gpu import GPU_0_12, TRITON_0_12
+from fusionscope.versions.known import load_compiler
+from fusionscope.versions.runs import find_runs
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 GEMM = "triton-gemm-rewriter"
@@ -31,6 +32,10 @@ GEMM = "triton-gemm-rewriter"
 def module_of(name: str) -> DumpedModule:
     (module,) = open_dump(DUMPS / name).modules
     return module
+
+
+def settings_of(module: DumpedModule) -> GpuModel:
+    return read_context(module).target.settings
 
 
 @pytest.mark.parametrize(
@@ -46,14 +51,14 @@ def test_the_version_follows_from_the_passes(
     name: str, version: str, triton: TritonVersion
 ) -> None:
     module = module_of(name)
-    assert choose_rules(module).books == GPU_BOOKS[version]
-    assert read_gpu_settings(module, module.flags).triton is triton
+    assert choose_compiler(module).compiler == load_compiler(version)
+    assert settings_of(module).triton is triton
 
 
 @pytest.mark.parametrize("version", ["gpu-0.11", "gpu-0.10"])
 def test_another_version_fuses_other_things_around_a_dot(version: str) -> None:
     dump = open_dump(DUMPS / "h100" / "dense")
-    own, other = verify(dump, dump.modules), verify(dump, dump.modules, GPU_BOOKS[version])
+    own, other = verify(dump, dump.modules), verify(dump, dump.modules, load_compiler(version))
     assert own.is_identical
     assert [each.pass_name for each in other.passes if not each.is_identical] == [GEMM]
 
@@ -73,9 +78,8 @@ def test_flags_are_looked_at(tmp_path: Path) -> None:
         "xla_gpu_experimental_enable_tiling_propagation: false",
         "xla_gpu_gemm_rewrite_size_threshold: 7",
     )
-    assert GPU_GEMM_V1 in choose_rules(module).books
-    settings = read_gpu_settings(module, module.flags)
-    assert settings == replace(
+    assert GPU_GEMM_V1 in choose_compiler(module).compiler.books
+    assert settings_of(module) == replace(
         GPU_0_12, gemm_threshold=7, triton=replace(TRITON_0_12, propagates_tiles=False)
     )
 

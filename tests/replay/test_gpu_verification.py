@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import Dump, open_dump
+from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.passes.gpu.priority_fusion.record import compare_with_record
+from fusionscope.rules.changes import Changes
 from fusionscope.verify.verification import PassVerification, Verification, verify
-from fusionscope.versions.books import GPU_BOOKS
-from fusionscope.versions.gpu_passes import PRIORITY_FUSION
-from fusionscope.versions.passes import find_runs, read_settings
-from fusionscope.versions.passes import replay as replay_pass
+from fusionscope.versions.context import read_context
+from fusionscope.versions.known import load_compiler
+from fusionscope.versions.runs import find_runs
+from fusionscope.versions.runs import replay as replay_pass
 
 DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
 GPU = sorted(
@@ -24,7 +26,7 @@ GPU = sorted(
     and not any(each in folder.name for each in ("jaxlib-0.4", "xla-2023"))
     for path in folder.iterdir()
 )
-BOOKS = GPU_BOOKS["gpu-0.12"]
+COMPILER = load_compiler("gpu-0.12")
 
 
 def name(dump: Path) -> str:
@@ -99,8 +101,8 @@ def test_the_record_is_compared_in_full(path: Path) -> None:
 )
 def test_other_rules_do_not_agree(path: str, id: str) -> None:
     dump = opened(DUMPS / path)
-    books = tuple(book.without(id) for book in BOOKS)
-    run = priority_fusion(verify(dump, dump.modules, books))
+    compiler = Changes(disabled=(id,)).apply(COMPILER)
+    run = priority_fusion(verify(dump, dump.modules, compiler))
     assert run.steps is not None and run.steps.first is not None
     assert run.decisions_agreeing < run.decisions
 
@@ -108,15 +110,15 @@ def test_other_rules_do_not_agree(path: str, id: str) -> None:
 def test_another_device_does_not_agree() -> None:
     (module,) = opened(DUMPS / "h100" / "dense").modules
     (run,) = (run for run in find_runs(module) if run.pass_name == PRIORITY_FUSION)
-    settings = read_settings(module)
-    assert settings.gpu is not None
+    context = read_context(module)
+    target = context.target
     assert module.priority_fusion is not None
     before, steps = module.read(run.before), module.priority_fusion.steps
-    other = replace(settings.gpu.device, memory_bandwidth=settings.gpu.device.memory_bandwidth // 2)
+    other = replace(target.device, memory_bandwidth=target.device.memory_bandwidth // 2)
     agreeing = []
-    for device in (settings.gpu.device, other):
-        gpu = replace(settings.gpu, device=device)
-        plan = replay_pass(run.pass_name, before, replace(settings, gpu=gpu), BOOKS)
+    for device in (target.device, other):
+        gpu = replace(target, device=device)
+        plan = replay_pass(run.pass_name, before, replace(context, gpu=gpu), COMPILER)
         agreeing.append(compare_with_record(plan.events, steps, ()).first is None)
     assert agreeing == [True, False]
 

@@ -16,7 +16,6 @@ from fusionscope.explain import Selection
 from fusionscope.explain.explain import explain_module
 from fusionscope.explain.story import tell
 from fusionscope.explain.what_if import what_if
-from fusionscope.gpu.state import GpuState
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import TOGETHER
@@ -24,8 +23,9 @@ from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules impor
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.rules.changes import Changes
 from fusionscope.verify.verification import Verification, verify
-from fusionscope.versions.chosen_rules import choose_rules
-from fusionscope.versions.passes import find_runs, read_settings
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.context import read_context
+from fusionscope.versions.runs import find_runs
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 DUMPS = sorted((SAMPLES / "dumps").glob("*jaxlib-0.4*/*"))
@@ -83,8 +83,7 @@ def test_decisions_of_each_recorded_pass_are_compared() -> None:
 def test_the_rules_are_those_of_the_version(dump: Path) -> None:
     """Only 0.4.35 limits a horizontal fusion by what its loop is when unrolled."""
     (version,) = re.findall(r"jaxlib-([\d.]+)", dump.parent.name)
-    books = choose_rules(opened(dump)).books
-    (book,) = [each for each in books if each.pass_name == "horizontal_loop_fusion"]
+    book = choose_compiler(opened(dump)).compiler.find("horizontal_loop_fusion").book
     limits_loops = any(isinstance(rule, UnrolledBatch) for rule in book)
     assert limits_loops == (version == "0.4.35")
 
@@ -101,9 +100,7 @@ def test_kernels_are_launched_as_the_model_takes_them_to_be(dump: Path) -> None:
     assert launched
     module = opened(dump)
     assert module.final is not None
-    settings = read_settings(module).gpu
-    assert settings is not None
-    model = GpuState(settings.device, settings.settings).model
+    model = read_context(module).gpu_state().model
     for instruction in MutableModule(module.read(module.final)).entry.instructions:
         expected = launched.pop(re.sub(r"\W", "_", instruction.name), None)
         assert expected is None or model.launch(model.emission(instruction)) == expected

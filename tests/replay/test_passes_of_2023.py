@@ -17,8 +17,8 @@ from fusionscope.explain.story import tell
 from fusionscope.user_order.layout_normalization import normalize_layouts_of_2023
 from fusionscope.user_order.user_history import arrange, find_user_order
 from fusionscope.verify.verification import PassVerification, verify
-from fusionscope.versions.books import GPU_BOOKS
-from fusionscope.versions.chosen_rules import choose_rules
+from fusionscope.versions.choice import choose_compiler, find_rewriters
+from fusionscope.versions.known import load_compiler
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps" / "a100-xla-2023"
 # Outputs in another order, from an order of users that is not found.
@@ -71,7 +71,10 @@ def test_layout_normalization_makes_what_the_compilers_makes(program: str) -> No
     module = opened(program)
     stages = [each for each in module.stages if each.name.counter is not None]
     place = [each.name.after for each in stages].index("layout_normalization")
-    graph = arrange(module.read(stages[place - 1]), find_user_order(module, stages[place - 1]))
+    graph = arrange(
+        module.read(stages[place - 1]),
+        find_user_order(module, stages[place - 1], find_rewriters(module)),
+    )
     normalize_layouts_of_2023(graph)
     made, expected = (
         Counter((each.opcode, str(each.shape)) for part in parts for each in part.instructions)
@@ -100,7 +103,7 @@ def test_recorded_decisions_are_the_rules() -> None:
 @pytest.mark.parametrize("program", sorted(ACTING))
 def test_the_dump_tells_its_version_and_gpu(program: str) -> None:
     module = opened(program)
-    assert choose_rules(module).books == GPU_BOOKS["gpu-2023"]
+    assert choose_compiler(module).compiler == load_compiler("gpu-2023")
     assert module.device is not None
     assert module.device.capability == CudaCapability(8, 0, "")
 

@@ -12,13 +12,15 @@ from fusionscope.history.values import Numbering
 from fusionscope.hlo import parse, to_text
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.rules.changes import Changes
-from fusionscope.versions.books import RULES, Books
-from fusionscope.versions.chosen_rules import choose_rules
-from fusionscope.versions.passes import find_runs, read_settings, replay
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.context import read_context
+from fusionscope.versions.known import all_rules
+from fusionscope.versions.runs import find_runs, replay
 
 DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
 PATHS = sorted(path for folder in DUMPS.glob("cpu*") for path in folder.iterdir())
-THRESHOLDS = [(rule.id, name) for rule in RULES for name in rule.thresholds]
+THRESHOLDS = [(rule.id, name) for rule in all_rules() for name in rule.thresholds]
 # Rules without which loops, calls and tuples would go into kernels: no value is theirs there.
 BREAKING = {
     "base-eligible",
@@ -27,7 +29,7 @@ BREAKING = {
     "cpu-no-case",
     "ynn-elementwise",
 }
-DISABLED = tuple(rule.id for rule in RULES if rule.id not in BREAKING)
+DISABLED = tuple(rule.id for rule in all_rules() if rule.id not in BREAKING)
 NAMES = "* *fusion* add broadcast concatenate constant dot fusion multiply reduce while".split()
 CHANGES = [
     Changes(disabled=DISABLED),
@@ -66,19 +68,21 @@ def values(numbering: Numbering, module):
     return {each.path: each.values[each.computation.root] for each in executions}
 
 
-def fitting(changes: Changes, books: Books) -> Changes:
+def fitting(changes: Changes, compiler: Compiler) -> Changes:
     """Without thresholds that the rules of this version do not have."""
-    known = {(rule.id, name) for book in books for rule in book for name in rule.thresholds}
+    known = {
+        (rule.id, name) for book in compiler.books for rule in book for name in rule.thresholds
+    }
     return replace(changes, thresholds=tuple(t for t in changes.thresholds if t[:2] in known))
 
 
 def plans(path: Path, changes: Changes):
     for module in open_dump(path).modules:
-        books, settings = choose_rules(module).books, read_settings(module)
-        books = fitting(changes, books).apply(books)
+        compiler, context = choose_compiler(module).compiler, read_context(module)
+        compiler = fitting(changes, compiler).apply(compiler)
         for run in find_runs(module):
             before = module.read(run.before)
-            yield before, replay(run.pass_name, before, settings, books).module
+            yield before, replay(run.pass_name, before, context, compiler).module
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -95,7 +99,7 @@ def test_changed_rules_never_change_what_is_computed(path):
 def test_rules_that_keep_a_module_compilable_can_be_left_out_and_it_stays_a_module():
     paths = [path for path in PATHS if path.name in ("concatenate", "loop", "reductions")]
     for path, id in product(paths, (*sorted(BREAKING), "cpu-mof-legal", None)):
-        disabled = (id,) if id else tuple(rule.id for rule in RULES)
+        disabled = (id,) if id else tuple(rule.id for rule in all_rules())
         for _, after in plans(path, Changes(disabled=disabled)):
             after.check()
             assert parse(to_text(after)) == after, id

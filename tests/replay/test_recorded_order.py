@@ -15,7 +15,7 @@ from fusionscope.passes.gpu.priority_fusion.record import undecided_order
 from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion, RecordedOrder
 from fusionscope.passes.plan import Scored
-from fusionscope.versions.jaxlib_0_12 import GPU_0_12
+from fusionscope.versions.jaxlib_0_12.gpu import GPU_0_12
 
 # Both products read a softmax first, and operands of the same shapes. The compiler holds the two
 # pairs for the same and finds tiles for one, but the square reads less.

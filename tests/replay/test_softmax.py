@@ -7,10 +7,10 @@ from pathlib import Path
 from fusionscope.dump.device import read_device
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
+from fusionscope.passes.context import GpuTarget, PassContext
+from fusionscope.passes.fusion_pass import load_pass
 from fusionscope.passes.gpu.softmax_fusion.rules import GPU_SOFTMAX
-from fusionscope.versions.gpu_passes import replay_gpu
-from fusionscope.versions.gpu_target import GpuTarget
-from fusionscope.versions.jaxlib_0_12 import GPU_0_12
+from fusionscope.versions.jaxlib_0_12.gpu import GPU_0_12
 
 H100 = Path(__file__).parents[2] / "samples" / "devices" / "h100.txtpb"
 _TEXT = """
@@ -40,7 +40,7 @@ ENTRY main {
 def test_pairs_inside_the_kernel_are_told_and_no_others():
     graph = MutableModule(parse(_TEXT))
     target = GpuTarget(device=read_device(H100.read_bytes(), H100.name), settings=GPU_0_12)
-    plan = replay_gpu(GPU_SOFTMAX.pass_name, graph, target, (GPU_SOFTMAX,))
+    plan = load_pass(GPU_SOFTMAX).run(graph, PassContext(gpu=target))
     fused = {(each.producer, each.consumer) for each in plan.decisions if each.decision.allow}
     assert fused == {
         ("start", "largest"),

@@ -58,7 +58,7 @@ RECORDS = sorted(each for each in (Path(__file__).parent / "users").iterdir() if
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
 def test_users_have_the_order_that_the_compiler_recorded(record: Path) -> None:
     (module,) = open_dump(record).modules
-    found = find_user_order(module, module.stages[-1])
+    found = find_user_order(module, module.stages[-1], {})
     lines = (record / "users.txt").read_text(encoding="utf-8").splitlines()
     assert lines
     for line in lines:
@@ -82,13 +82,13 @@ def test_users_keep_the_order_that_passes_leave(case: str, tmp_path: Path) -> No
         ("pipeline-start.before_algsimp", START),
         ("algsimp.before_variadic-op-splitter", later),
     )
-    assert find_user_order(module, module.stages[-1])["x"] == expected
+    assert find_user_order(module, module.stages[-1], {})["x"] == expected
 
 
 def test_a_stage_that_cannot_be_read_leaves_nothing_known(tmp_path: Path) -> None:
     passes = "pipeline-start.before_algsimp"
     module = dumped(tmp_path, (passes, "HloModule m\n\nENTRY main {"), (passes, START))
-    assert find_user_order(module, module.stages[-1]) == {}
+    assert find_user_order(module, module.stages[-1], {}) == {}
 
 
 # Values that are equal, and what reads them, in another order.
@@ -234,7 +234,7 @@ def test_users_stand_where_a_pass_leaves_them(
         (f"pipeline-start.before_{name}", before),
         (f"{name}.before_variadic-op-splitter", after),
     )
-    assert find_user_order(module, module.stages[-1])[value] == expected
+    assert find_user_order(module, module.stages[-1], {})[value] == expected
 
 
 def test_without_ids_instructions_are_as_old_as_the_stages_before_tell(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_without_ids_instructions_are_as_old_as_the_stages_before_tell(tmp_path:
         ("pipeline-start.before_algsimp", START),
         ("algsimp.before_variadic-op-splitter", changed),
     )
-    ages = find_ages(module, module.stages[-1])["main"]
+    ages = find_ages(module, module.stages[-1], {})["main"]
     assert sorted(ages, key=ages.__getitem__) == ["x", "a", "b", "c", "d", "f", "e"]
 
 
@@ -271,7 +271,7 @@ ENTRY main {
 }
 """
     module = dumped(tmp_path, ("pipeline-start.before_variadic-op-splitter", program))
-    ages = find_ages(module, module.stages[-1])["main"]
+    ages = find_ages(module, module.stages[-1], {})["main"]
     expected = "x.1 p constant.1 ones constant.2 zeros add.2 sub.1 add.3 add.10 sum.1"
     assert sorted(ages, key=ages.__getitem__) == expected.split()
 
@@ -302,7 +302,7 @@ ENTRY main {
         ("pipeline-start.before_algsimp", before),
         ("algsimp.before_variadic-op-splitter", after),
     )
-    ages = find_ages(module, module.stages[-1])["main"]
+    ages = find_ages(module, module.stages[-1], {})["main"]
     assert sorted(ages, key=ages.__getitem__)[-2:] == ["b", "e"]
 
 
@@ -319,7 +319,7 @@ def test_without_ids_ages_are_mostly_those_that_the_compiler_recorded(
         assert ids is not None
         with monkeypatch.context() as without_ids:
             without_ids.setattr(DumpedModule, "instruction_ids", lambda *_: None)
-            ages = find_ages(module, stage)
+            ages = find_ages(module, stage, {})
         for computation, known in ids.items():
             for one, other in combinations(known.keys() & ages[computation].keys(), 2):
                 pairs += 1
@@ -335,7 +335,7 @@ def test_without_ids_what_is_inlined_is_made_call_by_call(tmp_path: Path) -> Non
         ("pipeline-start.before_call-inliner", CALLS),
         ("call-inliner.before_variadic-op-splitter", INLINED),
     )
-    ages = find_ages(module, module.stages[-1])["main"]
+    ages = find_ages(module, module.stages[-1], {})["main"]
     assert sorted(ages, key=ages.__getitem__) == ["x", "s.1", "t.1", "n.1", "u.1"]
 
 
@@ -350,5 +350,5 @@ def test_a_clone_has_the_users_of_its_original_in_their_order(tmp_path: Path) ->
         ("algsimp.before_simplify-while-loops", changed),
         ("simplify-while-loops.before_variadic-op-splitter", cloned),
     )
-    assert find_user_order(module, module.stages[-2])["x"] == ["c", "b"]
-    assert find_user_order(module, module.stages[-1])["x.9"] == ["c.9", "b.9"]
+    assert find_user_order(module, module.stages[-2], {})["x"] == ["c", "b"]
+    assert find_user_order(module, module.stages[-1], {})["x.9"] == ["c.9", "b.9"]

@@ -10,15 +10,13 @@ from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.comparison import find_divergence, find_names
 from fusionscope.hlo import parse, to_text
+from fusionscope.passes.context import PassContext
+from fusionscope.rules.changes import Changes
 from fusionscope.verify.verification import verify
-from fusionscope.versions.books import CPU_BOOKS
-from fusionscope.versions.chosen_rules import choose_rules
-from fusionscope.versions.passes import (
-    Settings,
-    find_runs,
-    read_settings,
-    replay,
-)
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.context import read_context
+from fusionscope.versions.known import load_compiler
+from fusionscope.versions.runs import find_runs, replay
 
 DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
 CPU = sorted(path for folder in DUMPS.glob("cpu*") for path in folder.iterdir())
@@ -44,7 +42,7 @@ def test_the_passes_that_act_on_a_cpu_are_all_among_them():
     for path in CPU:
         for module in open_dump(path).modules:
             acted |= {run.pass_name for run in find_runs(module) if run.after is not None}
-    assert acted == {book.pass_name for book in CPU_BOOKS["cpu-0.12"]}
+    assert acted == {each.name for each in load_compiler("cpu-0.12").passes}
 
 
 def test_records_are_compared_in_full():
@@ -67,13 +65,13 @@ def test_records_are_compared_in_full():
 def test_the_rules_are_those_of_the_version_that_made_the_dump(path):
     (module,) = open_dump(path).modules
     expected = "cpu-0.10" if "0.10" in path.parent.name else "cpu-0.12"
-    assert choose_rules(module).books == CPU_BOOKS[expected]
+    assert choose_compiler(module).compiler == load_compiler(expected)
 
 
 def test_other_rules_do_not_agree():
     dump = open_dump(DUMPS / "cpu" / "concatenate")
-    books = tuple(book.without("cpu-concat") for book in CPU_BOOKS["cpu-0.12"])
-    found = verify(dump, dump.modules, books)
+    compiler = Changes(disabled=("cpu-concat",)).apply(load_compiler("cpu-0.12"))
+    found = verify(dump, dump.modules, compiler)
     (fusion,) = [each for each in found.passes if each.pass_name == "fusion"]
     assert fusion.divergence is not None
     assert fusion.disagreement is not None
@@ -155,8 +153,8 @@ def test_a_replayed_module_can_be_printed_and_read():
                 plan = replay(
                     run.pass_name,
                     module.read(run.before),
-                    read_settings(module),
-                    choose_rules(module).books,
+                    read_context(module),
+                    choose_compiler(module).compiler,
                 )
                 again = parse(to_text(replace(plan.module, frames=None)))
                 assert find_divergence(plan.module, again) is None
@@ -179,7 +177,7 @@ def test_shared_computations_are_looked_into_once():
         "  ROOT z = f32[8] negate(y)\n}\n"
     )
     for pass_name in ("fusion", "dot-library-rewriter", "fusion-wrapper"):
-        replay(pass_name, parse(text), Settings(), CPU_BOOKS["cpu-0.12"])
+        replay(pass_name, parse(text), PassContext(), load_compiler("cpu-0.12"))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +197,7 @@ def test_what_contradicts_itself_is_told(line, told):
     text = f"HloModule m\n\nENTRY e {{\n  x = f32[8] parameter(0)\n  {line}\n"
     text += "  ROOT z = f32[8] negate(x)\n}\n"
     with pytest.raises(UnusableInput, match=re.escape(told)):
-        replay("fusion", parse(text), Settings(), CPU_BOOKS["cpu-0.12"])
+        replay("fusion", parse(text), PassContext(), load_compiler("cpu-0.12"))
 
 
 def test_fusions_nested_too_deep_are_told():
@@ -212,4 +210,4 @@ def test_fusions_nested_too_deep_are_told():
     text += "ENTRY e {\n  x = f32[8] parameter(0)\n"
     text += "  ROOT y = f32[8] fusion(x), kind=kLoop, calls=f19\n}\n"
     with pytest.raises(UnusableInput, match="nested more than 8 deep"):
-        replay("fusion", parse(text), Settings(), CPU_BOOKS["cpu-0.12"])
+        replay("fusion", parse(text), PassContext(), load_compiler("cpu-0.12"))

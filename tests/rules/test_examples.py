@@ -5,8 +5,8 @@ from cpu_examples import EXAMPLES, check, deciders
 
 from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.versions.jaxlib_0_10 import CPU_FUSION_0_10
-from fusionscope.versions.jaxlib_0_11 import CPU_FUSION_0_11
+from fusionscope.versions.jaxlib_0_10_2.cpu import CPU_FUSION_0_10
+from fusionscope.versions.jaxlib_0_11_2.cpu import CPU_FUSION_0_11
 
 # On a CPU other rules decide before it.
 NEVER_ASKED = {"inplace-multi-nonelementwise"}

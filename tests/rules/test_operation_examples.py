@@ -3,12 +3,14 @@
 import pytest
 from operation_examples import BOOKS, EXAMPLES, Book, check, library_fusions
 
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.library_fusion.rules import YNN
+from fusionscope.passes.fusion_pass import load_pass
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.versions.jaxlib_0_10 import YNN_0_10
-from fusionscope.versions.jaxlib_0_11 import YNN_0_11
-from fusionscope.versions.passes import Settings, replay
+from fusionscope.versions.jaxlib_0_10_2.cpu import YNN_0_10
+from fusionscope.versions.jaxlib_0_11_2.cpu import YNN_0_11
 
 NAMES = [f"{id}: {example.why}" for _, id, example in EXAMPLES]
 
@@ -35,6 +37,6 @@ def chain(length: int) -> str:
 @pytest.mark.parametrize(("book", "fusions"), [(YNN, 2), (YNN_0_11, 2), (YNN_0_10, 1)])
 def test_the_oldest_version_has_no_limit(book: Book, fusions: int) -> None:
     """What jaxlib makes of a chain of 150: two fusions from 0.11 on, one before."""
-    settings = Settings(frozenset({"ELTWISE"}))
-    plan = replay(book.pass_name, parse(chain(150)), settings, (book,))
+    context = PassContext(frozenset({"ELTWISE"}))
+    plan = load_pass(book).run(MutableModule(parse(chain(150))), context)
     assert len(list(library_fusions(plan))) == fusions

@@ -76,9 +76,9 @@ from fusionscope.gpu.triton_support import (
 )
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.hlo import parse
-from fusionscope.versions.jaxlib_0_10 import TRITON_0_10
-from fusionscope.versions.jaxlib_0_11 import TRITON_0_11
-from fusionscope.versions.jaxlib_0_12 import TRITON_0_12
+from fusionscope.versions.jaxlib_0_10_2.gpu import TRITON_0_10
+from fusionscope.versions.jaxlib_0_11_2.gpu import TRITON_0_11
+from fusionscope.versions.jaxlib_0_12.gpu import TRITON_0_12
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 H100 = read_card("h100")

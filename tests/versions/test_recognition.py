@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.versions import recognise
-from fusionscope.versions.books import BEFORE_PRIORITY_FUSION, BOOKS
-from fusionscope.versions.marks import RULES, VERSIONS
+from fusionscope.versions.known import COMPILERS, load_compiler
+from fusionscope.versions.recognition import VERSIONS, recognise
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parent.parent / "samples" / "dumps"
@@ -116,6 +115,13 @@ def test_samples_are_of_the_versions_that_their_folders_name():
     assert seen == {"2023", "0.4.34", "0.4.35", "0.10.2", "0.11.2", "0.12"}
 
 
-def test_every_book_is_of_a_version():
-    assert {name.partition("-")[2] for name in BOOKS} == set(filter(None, RULES.values()))
-    assert set(BOOKS) >= BEFORE_PRIORITY_FUSION
+@pytest.mark.parametrize("name", COMPILERS)
+def test_a_compiler_is_what_it_is_called(name):
+    compiler, known = load_compiler(name), COMPILERS[name]
+    assert compiler.name == name
+    assert {each.backend for each in compiler.passes} == {known.backend}
+    assert (compiler.gpu_settings is not None) is (known.backend == "gpu")
+    if known.backend == "gpu":
+        assert compiler.has_priority_fusion is known.has_priority_fusion
+        listed = {name for passes in compiler.pipelines.values() for name in passes}
+        assert {each.name for each in compiler.passes} <= listed

@@ -7,7 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from fusionscope.versions.books import CPU_BOOKS, Books
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.known import COMPILERS, load_compiler
 
 # Compiles the modules from a given one on, and prints after each what went wrong. The record is
 # written before the compiler finds that it cannot generate code for what it fused.
@@ -58,7 +59,7 @@ def version_of(python: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def books_of(version: str) -> Books:
-    """Those of the version, the newest ones where it has none of its own."""
+def compiler_of(version: str) -> Compiler:
+    """That of the version, the newest one where it has none of its own."""
     key = f"cpu-{'.'.join(version.split('.')[:2])}"
-    return CPU_BOOKS.get(key) or next(iter(CPU_BOOKS.values()))
+    return load_compiler(key if key in COMPILERS else next(iter(COMPILERS)))

@@ -39,7 +39,7 @@ from fusionscope.passes.inplace import InPlaceRule
 from fusionscope.passes.pair_rules import PairRule
 from fusionscope.rules.examples import read_examples
 from fusionscope.versions import jaxlib_0_11
-from fusionscope.versions.jaxlib_0_11 import CPU_FUSION_0_11
+from fusionscope.versions.jaxlib_0_11_2.cpu import CPU_FUSION_0_11
 
 Mutant = tuple[str, Book, AbstractContextManager[Any]]
 

@@ -18,7 +18,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cpu_compiling import books_of, compile_all, version_of
+from cpu_compiling import compile_all, compiler_of, version_of
 from cpu_examples import EXAMPLES, Book, replay
 
 from fusionscope.dump import DumpedModule, open_dump
@@ -129,8 +129,7 @@ def main() -> None:
         for index, (_, example) in enumerate(EXAMPLES)
     ]
     counts: Counter[str] = Counter()
-    books = books_of(version_of(python))
-    book = next(book for book in books if book.pass_name == CPU_FUSION.pass_name)
+    book = compiler_of(version_of(python)).find(CPU_FUSION.pass_name).book
     with TemporaryDirectory() as scratch:
         problems = compile_all(python, _FLAGS, texts, Path(scratch))
         modules = {module.name: module for module in open_dump(Path(scratch) / "dump").modules}

@@ -21,14 +21,16 @@ from itertools import chain, groupby, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cpu_compiling import books_of, compile_all, version_of
+from cpu_compiling import compile_all, compiler_of, version_of
 
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.comparison import find_divergence
+from fusionscope.passes.context import PassContext
 from fusionscope.rules.examples import read_examples
-from fusionscope.versions.books import CPU_BOOKS, Books
-from fusionscope.versions.passes import Settings, replay
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.known import COMPILERS, load_compiler
+from fusionscope.versions.runs import replay
 
 _FLAGS = (
     "--xla_backend_optimization_level=0 --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.* "
@@ -39,7 +41,7 @@ _SEVERAL = " --xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
 
 LIBRARY, WRAPPER, SEVERAL = "dot-library-rewriter", "fusion-wrapper", "cpu_multi_output_fusion"
 PASSES = (LIBRARY, WRAPPER, SEVERAL)
-NEWEST = next(iter(CPU_BOOKS.values()))
+NEWEST = load_compiler(next(iter(COMPILERS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,8 @@ class Flags:
         return text + (_SEVERAL if self.pass_name == SEVERAL else "")
 
     @property
-    def settings(self) -> Settings:
-        return Settings(frozenset(self.types), has_multi_output=self.pass_name == SEVERAL)
+    def context(self) -> PassContext:
+        return PassContext(frozenset(self.types), has_multi_output=self.pass_name == SEVERAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -1185,7 +1187,7 @@ def siblings_by_opcode() -> Iterator[Case]:
 def examples(pass_name: str) -> Iterator[Case]:
     """Those of the rules."""
     also = SIBLINGS.also if pass_name == SEVERAL else ()
-    for rule in next(book for book in NEWEST if book.pass_name == pass_name):
+    for rule in NEWEST.find(pass_name).book:
         for example in read_examples(rule.id):
             types = re.search(r"^// types: (.+)$", example.text, re.MULTILINE)
             flags = Flags(pass_name, also, tuple(types[1].split(", ")) if types else DEFAULT)
@@ -1226,7 +1228,7 @@ TYPES_TOGETHER = (
 )
 
 
-def compare(case: Case, books: Books, module: DumpedModule | None) -> str | None:
+def compare(case: Case, compiler: Compiler, module: DumpedModule | None) -> str | None:
     """What differs, empty where nothing does, None where the compiler did not come to the pass."""
     stages = [] if module is None else [s for s in module.stages if s.name.counter is not None]
     if module is None or not stages:
@@ -1237,7 +1239,7 @@ def compare(case: Case, books: Books, module: DumpedModule | None) -> str | None
     try:
         before = module.read(stages[-1 if made is None else made - 1])
         after = before if made is None else module.read(stages[made])
-        plan = replay(case.flags.pass_name, before, case.flags.settings, books)
+        plan = replay(case.flags.pass_name, before, case.flags.context, compiler)
     except UnusableInput as error:
         return f"not replayed: {error}"
     found = find_divergence(plan.module, after)
@@ -1249,7 +1251,7 @@ def compare(case: Case, books: Books, module: DumpedModule | None) -> str | None
 def hold(python: str, pass_name: str) -> int:
     """Prints how the cases of a pass came out; returns how many differ."""
     version = version_of(python)
-    books = books_of(version)
+    compiler = compiler_of(version)
     counts: Counter[str] = Counter()
     ordered = sorted(cases(pass_name), key=lambda case: str(case.flags))
     for flags, group in groupby(ordered, key=lambda case: case.flags):
@@ -1259,7 +1261,7 @@ def hold(python: str, pass_name: str) -> int:
             problems = compile_all(python, flags.text, texts, Path(scratch))
             modules = {each.name: each for each in open_dump(Path(scratch) / "dump").modules}
             for index, (case, problem) in enumerate(zip(same, problems, strict=True)):
-                result = compare(case, books, modules.get(f"case_{index}"))
+                result = compare(case, compiler, modules.get(f"case_{index}"))
                 if result is None:
                     counts["not compiled"] += 1
                     counts[f"  {' '.join(problem.split())[:60]}"] += 1

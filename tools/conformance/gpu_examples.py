@@ -17,7 +17,7 @@ from fusionscope.passes.inplace import IN_PLACE_RULES
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import Rule, RuleBook
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.versions.jaxlib_0_12 import GPU_0_12
+from fusionscope.versions.jaxlib_0_12.gpu import GPU_0_12
 
 EXAMPLES = [
     (rule.id, example)

@@ -37,6 +37,7 @@ from loading import load
 
 from fusionscope.dump import open_dump
 from fusionscope.dump.device import Device
+from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.dump.priority_fusion import Step
 from fusionscope.gpu.cost.model import CostFormulas
 from fusionscope.gpu.emitters import Emitters, is_generic_triton
@@ -46,14 +47,15 @@ from fusionscope.gpu.triton_support import TritonVersion
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
+from fusionscope.passes.context import GpuTarget
 from fusionscope.passes.gpu.priority_fusion.record import compare_with_record, recorded_order
 from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion
 from fusionscope.passes.inplace import IN_PLACE_RULES
 from fusionscope.passes.rule import Rule, RuleBook
 from fusionscope.rules.examples import read_examples
-from fusionscope.versions.gpu_passes import PRIORITY_FUSION, GpuTarget
-from fusionscope.versions.passes import find_runs, read_settings
+from fusionscope.versions.context import read_context
+from fusionscope.versions.runs import find_runs
 
 Book = RuleBook[Rule]
 
@@ -268,7 +270,7 @@ def judges() -> Iterator[Judge]:
             record = module.priority_fusion
             if not runs or record is None:
                 continue
-            gpu = read_settings(module).gpu
+            gpu = read_context(module).gpu
             assert gpu is not None
             before = module.read(runs[0].before)
             after = module.read(runs[0].after) if runs[0].after is not None else before

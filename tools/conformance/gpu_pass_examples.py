@@ -8,22 +8,22 @@ from typing import Any
 from gpu_examples import EXAMPLES as OF_PRIORITY_FUSION
 from gpu_examples import H100
 
+from fusionscope.gpu.model import GpuModel
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
+from fusionscope.passes.context import GpuTarget, PassContext
+from fusionscope.passes.fusion_pass import load_pass
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import RuleBook
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.versions.books import GPU_BOOKS
-from fusionscope.versions.gpu_models import GPU_MODELS
-from fusionscope.versions.gpu_passes import replay_gpu
-from fusionscope.versions.gpu_target import GpuTarget
+from fusionscope.versions.known import all_compilers, load_compiler
 
 # Each rule with the book that it is in, by the newest version that has it.
 RULES: dict[str, tuple[str, RuleBook[Any]]] = {}
-for version, books in GPU_BOOKS.items():
-    for book in books:
+for compiler in all_compilers():
+    for book in compiler.books if compiler.backend == "gpu" else ():
         for rule in book:
-            RULES.setdefault(rule.id, (version, book))
+            RULES.setdefault(rule.id, (compiler.name, book))
 ELSEWHERE = {id for id, _ in OF_PRIORITY_FUSION} | {
     id for id, (_, book) in RULES.items() if id.startswith(("inplace-", "budget-", "base-"))
 }
@@ -32,12 +32,18 @@ CASES = [(id, example) for id in RULES if id not in ELSEWHERE for example in rea
 SILENT = ("mof-order", "mof-parent", "mof-sibling-cand")
 
 
+def model_of(version: str) -> GpuModel:
+    model = load_compiler(version).gpu
+    assert model is not None
+    return model
+
+
 def plan_of(id: str, example: Example, changed: RuleBook[Any] | None = None) -> FusionPlan:
     version, own = RULES[id]
     book = changed or own
     graph = MutableModule(parse(example.text))
-    target = GpuTarget(device=H100, settings=GPU_MODELS[version])
-    return replay_gpu(book.pass_name, graph, target, (book,))
+    target = GpuTarget(device=H100, settings=model_of(version))
+    return load_pass(book).run(graph, PassContext(gpu=target))
 
 
 def check(id: str, example: Example, changed: RuleBook[Any] | None = None) -> None:

@@ -26,7 +26,7 @@ from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.rules.examples import Example
-from fusionscope.versions.books import GPU_BOOKS, find_book
+from fusionscope.versions.known import load_compiler
 
 
 def opcodes(module: Module) -> Counter[str]:
@@ -42,7 +42,7 @@ def compare(version: str, id: str, example: Example, found: Ran | str) -> Iterat
     pair = (example.producer, example.consumer or example.producer)
     is_first = True
     for before, after in found.runs:
-        plan = replay(find_book(GPU_BOOKS[version], pass_name, "gpu"), version, parse(before))
+        plan = replay(load_compiler(version).find(pass_name).book, version, parse(before))
         differs = difference(plan.module, parse(after))
         if differs is not None:
             yield f"differs: {differs}"
@@ -80,7 +80,7 @@ def main() -> None:
     options = parser.parse_args()
     version = "gpu-" + ".".join(version_of(options.python).split(".")[:2])
     counts: Counter[str] = Counter()
-    for book in GPU_BOOKS[version]:
+    for book in load_compiler(version).books:
         if options.only not in (None, book.pass_name):
             continue
         cases = [(id, each) for id, each in CASES if book.find(id) is not None]

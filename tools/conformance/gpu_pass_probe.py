@@ -23,7 +23,7 @@ from gpu_compiling import run_all
 from gpu_pass_records import difference, replay
 
 from fusionscope.hlo import parse
-from fusionscope.versions.books import GPU_BOOKS, find_book
+from fusionscope.versions.known import load_compiler
 
 Sizes = Sequence[int]
 _LOOP_TEST = "test {\n  p = f32[8,8] parameter(0)\n  ROOT c = pred[] constant(true)\n}"
@@ -464,7 +464,7 @@ def main() -> None:
     version = "gpu-" + ".".join(version_of(options.python).split(".")[:2])
     wrong = 0
     for pass_name in [options.only] if options.only else PASSES:
-        book = find_book(GPU_BOOKS[version], pass_name, "gpu")
+        book = load_compiler(version).find(pass_name).book
         random = Random(options.seed)
         texts = [PASSES[pass_name](random) for _ in range(options.count)]
         failed = changed = differing = 0

@@ -26,12 +26,11 @@ from fusionscope.gpu.tiling.search import BlockLevelConfig, block_level_config
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
+from fusionscope.passes.context import GpuTarget, PassContext
+from fusionscope.passes.fusion_pass import load_pass
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import RuleBook
-from fusionscope.versions.books import GPU_BOOKS, find_book
-from fusionscope.versions.gpu_models import GPU_MODELS
-from fusionscope.versions.gpu_passes import replay_gpu
-from fusionscope.versions.gpu_target import GpuTarget
+from fusionscope.versions.known import load_compiler
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "rules" / "gpu_pass_records"
 _START = re.compile(r"^(?=HloModule )", re.MULTILINE)
@@ -54,7 +53,7 @@ class Record:
 
 def read_records(file: Path) -> list[Record]:
     pass_name, _, version = file.stem.partition(".")
-    book = find_book(GPU_BOOKS[version], pass_name, "gpu")
+    book = load_compiler(version).find(pass_name).book
     modules = _START.split(file.read_text(encoding="utf-8"))[1:]
     pairs = zip(modules[::2], modules[1::2], strict=True)
     return [Record(book, version, *pair) for pair in pairs]
@@ -69,8 +68,10 @@ RECORDS = {
 
 def replay(book: RuleBook[Any], version: str, before: Module) -> FusionPlan:
     """For an H100."""
-    target = GpuTarget(device=H100, settings=GPU_MODELS[version])
-    return replay_gpu(book.pass_name, MutableModule(before), target, (book,))
+    model = load_compiler(version).gpu
+    assert model is not None
+    context = PassContext(gpu=GpuTarget(device=H100, settings=model))
+    return load_pass(book).run(MutableModule(before), context)
 
 
 def difference(ours: Module, theirs: Module) -> str | None:
@@ -97,7 +98,7 @@ def main() -> None:
     options = parser.parse_args()
     version = "gpu-" + ".".join(version_of(options.python).split(".")[:2])
     wrong = 0
-    for pass_name in [book.pass_name for book in GPU_BOOKS[version]]:
+    for pass_name in [book.pass_name for book in load_compiler(version).books]:
         file = DIRECTORY / f"{pass_name}.{version}.hlo"
         texts = [each.before for each in read_records(file)] if file.exists() else []
         for added in options.add:

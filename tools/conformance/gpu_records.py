@@ -26,7 +26,7 @@ from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Step
 from fusionscope.gpu.model import GpuModel
 from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.rules.examples import read_examples
-from fusionscope.versions.gpu_models import GPU_MODELS
+from fusionscope.versions.known import load_compiler
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "rules" / "gpu_records"
 EXAMPLES = "examples"
@@ -120,8 +120,10 @@ steps_of = lru_cache(read_steps)
 
 def settings_of(programs: Programs) -> GpuModel:
     unroll = re.search(r"max_unroll_factor=(\d+)", programs.flags)
+    settings = load_compiler(f"gpu-{programs.version}").gpu
+    assert settings is not None
     return replace(
-        GPU_MODELS[f"gpu-{programs.version}"],
+        settings,
         max_unroll=int(unroll[1]) if unroll else 32,
         has_heroless_triton="heroless_priority_fusion=true" in programs.flags,
     )

@@ -12,13 +12,14 @@ from typing import Any
 
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.hlo import parse
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.fusion_wrapper.rules import CPU_WRAPPER
 from fusionscope.passes.cpu.library_fusion.rules import YNN
 from fusionscope.passes.cpu.multi_output_fusion.rules import CPU_MULTI_OUTPUT
+from fusionscope.passes.fusion_pass import load_pass
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import RuleBook
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.versions.passes import Settings, replay
 
 Book = RuleBook[Any]
 
@@ -45,8 +46,8 @@ NEVER_MEET = {"cpu-mof-worklist", "cpu-mof-fusible"}
 
 def run(example: Example, book: Book) -> FusionPlan:
     types = re.search(r"^// types: (.+)$", example.text, re.MULTILINE)
-    settings = Settings(frozenset(types[1].split(", "))) if types else Settings()
-    return replay(book.pass_name, parse(example.text), settings, (book,))
+    context = PassContext(frozenset(types[1].split(", "))) if types else PassContext()
+    return load_pass(book).run(MutableModule(parse(example.text)), context)
 
 
 def library_fusions(plan: FusionPlan) -> Iterator[MutableInstruction]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusionscope.versions.jaxlib_0_4_35 import GPU_0_4_35
+from fusionscope.versions.jaxlib_0_4_35.gpu import GPU_0_4_35
 from fusionscope.versions.xla_2023.cost_analysis import CostAnalysis2023
 from fusionscope.versions.xla_2023.emitters import find_hero, tiled_transpose
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusionscope.graph.mutable import MutableComputation
+from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion import Pass
 from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.run import (
     GpuInstructionFusion,
 )
@@ -26,3 +27,8 @@ class InstructionFusion2023(GpuInstructionFusion):
             for called in instruction.called
         }
         return [each for each in order if not each.is_fused and each not in in_library]
+
+
+class InstructionFusionPass(Pass):
+    def replay(self) -> type[GpuInstructionFusion]:
+        return InstructionFusion2023

@@ -1,4 +1,4 @@
-"""What jaxlib 0.11 does in its own way."""
+"""The fusion passes of jaxlib 0.11 for CPUs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.hlo.shape import Shape
 from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION, Concatenate
 from fusionscope.passes.cpu.library_fusion.rules import YNN, DataMove, Layout, TrailingMoves
-from fusionscope.versions.jaxlib_0_12 import GPU_0_12, TRITON_0_12
-
-RELEASE = "0.11.2"
-"""The one against whose dumps the rules were held."""
+from fusionscope.versions.jaxlib_0_12 import cpu as newer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +38,6 @@ YNN_0_11 = (
     .with_rule(StrictLayout())
 )
 
-TRITON_0_11 = replace(
-    TRITON_0_12,
-    has_pads=True,
-    many_dimensions=(
-        "Multi-dimension reductions are only supported when experimental tiling propagation is "
-        "enabled."
-    ),
-    propagates_tiles=False,
-    counts_copies=True,
-)
-GPU_0_11 = replace(
-    GPU_0_12,
-    triton=TRITON_0_11,
-    formulas=replace(GPU_0_12.formulas, rounds_products=True),
+COMPILER = replace(newer.COMPILER, name="cpu-0.11", release="0.11.2").with_books(
+    YNN_0_11, CPU_FUSION_0_11
 )

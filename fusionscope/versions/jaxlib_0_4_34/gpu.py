@@ -1,16 +1,14 @@
-"""What jaxlib 0.4.34 does in its own way."""
+"""The fusion passes of jaxlib 0.4.34 for GPUs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
     HORIZONTAL_LOOP,
     Batch,
 )
-
-RELEASE = "0.4.34"
-"""The one against whose dumps the rules were held."""
+from fusionscope.versions.jaxlib_0_4_35 import gpu as newer
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,4 +21,8 @@ class BatchBehindFirst(Batch):
 
 HORIZONTAL_LOOP_0_4_34 = HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.4.34").with_rule(
     BatchBehindFirst()
+)
+
+COMPILER = replace(newer.COMPILER, name="gpu-0.4.34", release="0.4.34").with_books(
+    HORIZONTAL_LOOP_0_4_34
 )

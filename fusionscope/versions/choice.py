@@ -1,0 +1,113 @@
+"""The compiler whose passes a replay takes, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fusionscope.dump import DumpedModule
+from fusionscope.dump.fusion_passes import PRIORITY_FUSION
+from fusionscope.versions import known
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.recognition import recognise
+
+if TYPE_CHECKING:
+    from fusionscope.user_order.user_history import Rewriter
+
+_GEMM_V2 = "xla_gpu_experimental_gemm_fusion_v2"
+_REPLACED = frozenset({"fusion", "fusion_merger"})  # by priority fusion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenCompiler:
+    """``version`` is what made the dump, in words, and ``shown_by`` what shows that, empty where
+    nothing does.
+
+    ``are_checked`` is whether the rules were checked against dumps of that version, or of all that
+    it can be: where they were not, what they say is a guess.
+    """
+
+    compiler: Compiler
+    version: str
+    shown_by: str
+    are_checked: bool
+
+    @property
+    def name(self) -> str:
+        return self.compiler.name
+
+
+def choose_compiler(module: DumpedModule, compiler: Compiler | None = None) -> ChosenCompiler:
+    """``compiler``, or where None that of the version that made ``module``: of several that it can
+    be the newest, and where there are none the nearest newer one that has its passes.
+
+    Raises ``UnusableInput`` where the flags cannot be read.
+    """
+    candidates = _candidates(module)  # the newest first
+    found = recognise(module)
+    own = [_compiler_of(version, module.backend) for version in reversed(found.versions)]
+    fitting = [name for name in own if name in candidates]
+    are_checked = bool(fitting) and fitting == own
+    name = fitting[0] if fitting else candidates[-1] if found.versions else candidates[0]
+    chosen = _as_flags_say(known.load_compiler(name), module)
+    if compiler is not None and compiler != chosen:
+        are_checked = False
+    return ChosenCompiler(
+        compiler=compiler or chosen,
+        version=str(found),
+        shown_by=found.shown_by,
+        are_checked=are_checked,
+    )
+
+
+def find_rewriters(module: DumpedModule) -> dict[str, Rewriter]:
+    """Passes that decide the order of users, in the form of the version that made ``module``: of
+    several the newest."""
+    if module.backend != "gpu":
+        return {}
+    possible = recognise(module).versions
+    newest = possible[-1] if possible else known.VERSIONS[-1].name
+    rewriters: dict[str, Rewriter] = {}
+    for version in known.VERSIONS:
+        rewriters.update(version.rewriters)
+        if version.name == newest:
+            break
+    return rewriters
+
+
+def _compiler_of(version: str, backend: str | None) -> str | None:
+    compilers = next(each.compilers for each in known.VERSIONS if each.name == version)
+    return next((each.name for each in compilers if each.backend == backend), None)
+
+
+def _candidates(module: DumpedModule) -> list[str]:
+    """The compilers that have the passes of ``module``."""
+    backend = "gpu" if module.backend == "gpu" else "cpu"
+    has_priority_fusion = backend == "cpu" or _has_priority_fusion(module)
+    return [
+        each.name
+        for each in known.COMPILERS.values()
+        if each.backend == backend and each.has_priority_fusion is has_priority_fusion
+    ]
+
+
+def _has_priority_fusion(module: DumpedModule) -> bool:
+    """Whether none of the passes ran that it replaced, as far as stages show."""
+    names = [stage.name for stage in module.stages]
+    fusing = {each for n in names if n.pipeline == "fusion" for each in (n.after, n.before)}
+    if not _REPLACED.isdisjoint(fusing):
+        return False
+    has_horizontal_fusion = any(name.pipeline == "horizontal_fusion" for name in names)
+    return not has_horizontal_fusion or PRIORITY_FUSION in fusing
+
+
+def _as_flags_say(compiler: Compiler, module: DumpedModule) -> Compiler:
+    """A flag of newer GPU compilers tells which of two passes forms fusions around dots."""
+    values = module.flags.values if module.flags is not None else {}
+    chosen = values.get(_GEMM_V2)
+    if chosen is None or compiler.backend != "gpu":
+        return compiler
+    from fusionscope.passes.gpu.gemm_fusion.rules_v1 import GPU_GEMM_V1
+    from fusionscope.passes.gpu.gemm_fusion.rules_v2 import GPU_GEMM_V2
+
+    return compiler.with_books(GPU_GEMM_V2 if chosen[-1] == "true" else GPU_GEMM_V1)

@@ -1,0 +1,106 @@
+"""What a dump was compiled for, by which version, and with which flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fusionscope.dump import DumpedModule
+from fusionscope.dump.device import Device
+from fusionscope.dump.fusion_passes import PRIORITY_FUSION
+from fusionscope.errors import UnusableInput
+from fusionscope.passes.context import GpuTarget, PassContext
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.flags import read_flags
+from fusionscope.versions.runs import find_runs
+
+if TYPE_CHECKING:
+    from fusionscope.gpu.model import GpuModel
+
+_GEMM_THRESHOLD = "xla_gpu_gemm_rewrite_size_threshold"
+_MAX_UNROLL = "xla_gpu_experimental_max_unroll_factor"
+_HEROLESS = "xla_gpu_experimental_enable_triton_heroless_priority_fusion"
+_TILES = "xla_gpu_experimental_enable_tiling_propagation"
+# What the rules divide by or count with, and how little or much of it a GPU can have.
+_LIMITS: Mapping[str, tuple[float, float]] = {
+    "block_dim_limit_x": (1, 2**32),
+    "block_dim_limit_y": (1, 2**32),
+    "clock_rate_ghz": (0.001, 1000),
+    "core_count": (1, 2**20),
+    "fpus_per_core": (1, 2**20),
+    "memory_bandwidth": (2**20, 2**60),
+    "threads_per_warp": (1, 1024),
+}
+
+
+def read_context(module: DumpedModule, device: Device | None = None) -> PassContext:
+    """Defaults where the dump does not tell; ``device`` is the GPU to take, the dump's own where
+    None. Raises ``UnusableInput`` where the flags cannot be read, or no GPU is known, or there can
+    be no such GPU."""
+    context = read_flags(module)
+    if module.backend == "gpu":
+        context = replace(context, gpu=_read_target(module, device))
+    return context
+
+
+def _read_target(module: DumpedModule, device: Device | None) -> GpuTarget:
+    from fusionscope.passes.gpu.priority_fusion.record import recorded_users, undecided_order
+
+    device = read_device(module, device)
+    record = module.priority_fusion
+    ids: dict[str, dict[str, int]] = {}
+    for run in find_runs(module):
+        if run.pass_name == PRIORITY_FUSION:
+            ids = module.instruction_ids(run.before) or {}
+    return GpuTarget(
+        device=device,
+        settings=_read_model(module),
+        ids=ids,
+        users=recorded_users(record.steps) if record is not None else {},
+        recorded=undecided_order(record.steps) if record is not None else None,
+        has_record=record is not None,
+    )
+
+
+def read_device(module: DumpedModule, device: Device | None = None) -> Device:
+    """``device``, or the dump's own where None. Raises ``UnusableInput`` where neither is known, or
+    there can be no such device."""
+    device = device or module.device
+    if device is None:
+        raise UnusableInput(
+            f"nothing in the dump says which GPU {module.name} was compiled for",
+            file=str(module.stages[0].file),
+            hint="name it, as in --device h100, or put *.gpu_target_config.pbtxt beside the stages",
+        )
+    for name, (least, most) in _LIMITS.items():
+        figure = getattr(device, name)
+        if not least <= figure <= most:
+            raise UnusableInput(
+                f"{name} of the GPU for {module.name} is {str(figure)[:20]}, "
+                f"expected {least} to {most}",
+                file=str(module.stages[0].file),
+                hint="name the GPU, as in --device h100",
+            )
+    return device
+
+
+def _read_model(module: DumpedModule) -> GpuModel:
+    values = module.flags.values if module.flags is not None else {}
+    default = choose_compiler(module).compiler.gpu
+    assert default is not None
+    triton = default.triton
+    if _TILES in values:
+        triton = replace(triton, propagates_tiles=values[_TILES][-1] == "true")
+    return replace(
+        default,
+        max_unroll=_number(values, _MAX_UNROLL, default.max_unroll),
+        has_heroless_triton=values.get(_HEROLESS, ("false",))[-1] == "true",
+        gemm_threshold=_number(values, _GEMM_THRESHOLD, default.gemm_threshold),
+        triton=triton,
+    )
+
+
+def _number(values: Mapping[str, Sequence[str]], name: str, default: int) -> int:
+    text = values.get(name, ("",))[-1]
+    return int(text) if text.isdecimal() else default

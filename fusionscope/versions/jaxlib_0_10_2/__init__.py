@@ -1,0 +1,26 @@
+"""jaxlib 0.10.2."""
+
+from __future__ import annotations
+
+from fusionscope.versions.version import KnownCompiler, Version, begins
+
+VERSION = Version(
+    name="0.10.2",
+    gained={
+        "cpu": (
+            begins("pre-spmd-partitioner", "strip-memory-placement-annotations", is_always=True),
+            begins("HLO_passes_after_scheduling", "apply-xla-transforms"),
+        ),
+        "gpu": (
+            begins("propagate-call-metadata", "propagate-call-metadata"),
+            begins("post-scheduler-xla-transforms", "apply-xla-transforms"),
+        ),
+    },
+    lost={
+        "gpu": (begins("optimization", "one-hot-rewriter"),),
+    },
+    compilers=(
+        KnownCompiler("cpu-0.10", f"{__name__}.cpu"),
+        KnownCompiler("gpu-0.10", f"{__name__}.gpu"),
+    ),
+)

@@ -1,0 +1,19 @@
+"""jaxlib 0.6.2."""
+
+from __future__ import annotations
+
+from fusionscope.versions.version import Version, begins
+
+VERSION = Version(
+    name="0.6.2",
+    gained={
+        "cpu": (
+            begins("HLO_passes_through_layout_assignment", "batched_gather_scatter_normalizer"),
+        ),
+        "gpu": (begins("pre-fusion", "rename-instructions"),),
+    },
+    lost={
+        "cpu": (begins("HLO_passes_through_layout_assignment", "gather_scatter_normalizer"),),
+        "gpu": (begins("optimization", "gather_scatter_normalizer"),),
+    },
+)

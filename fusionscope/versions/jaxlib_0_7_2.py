@@ -1,0 +1,28 @@
+"""jaxlib 0.7.2."""
+
+from __future__ import annotations
+
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.versions.version import Version, begins, follows
+
+
+def normalize_layouts(graph: MutableModule) -> None:
+    from fusionscope.user_order import layout_normalization
+
+    layout_normalization.normalize_layouts(graph)
+
+
+VERSION = Version(
+    name="0.7.2",
+    gained={
+        "cpu": (begins("dot-library-passes", "dot_decomposer", is_always=True),),
+        "gpu": (
+            begins("sanitize-constant-names", "sanitize-constant-names"),
+            follows("post-fusion_optimization", "rename_fusions", "collective-combiner-annotator"),
+        ),
+    },
+    lost={
+        "gpu": (begins("horizontal_fusion", "horizontal_loop_fusion"),),
+    },
+    rewriters={"layout_normalization": normalize_layouts},
+)

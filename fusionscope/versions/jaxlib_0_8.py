@@ -1,0 +1,20 @@
+"""jaxlib 0.8."""
+
+from __future__ import annotations
+
+from fusionscope.versions.version import Version, begins, follows
+
+VERSION = Version(
+    name="0.8",
+    gained={
+        "cpu": (
+            follows(
+                "HLO_passes_after_layout_assignment", "fusion-wrapper", "cpu-all-reduce-combiner"
+            ),
+        ),
+        "gpu": (begins("post-layout_assignment", "sub-byte-collective-normalization"),),
+    },
+    lost={
+        "gpu": (begins("post-layout_assignment", "float_normalization"),),
+    },
+)

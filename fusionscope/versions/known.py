@@ -1,0 +1,94 @@
+"""The versions that fusionscope knows: one line for each, the oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from itertools import chain
+from typing import Any
+
+from fusionscope.errors import UnusableInput, quoted
+from fusionscope.passes.rule import Rule, RuleBook
+from fusionscope.versions import (
+    jaxlib_0_4_34,
+    jaxlib_0_4_35,
+    jaxlib_0_5_3,
+    jaxlib_0_6_2,
+    jaxlib_0_7_2,
+    jaxlib_0_8,
+    jaxlib_0_9_0,
+    jaxlib_0_9_2,
+    jaxlib_0_10_0,
+    jaxlib_0_10_2,
+    jaxlib_0_11_0,
+    jaxlib_0_11_2,
+    jaxlib_0_12,
+    xla_2023,
+)
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.version import KnownCompiler, Version
+
+VERSIONS: tuple[Version, ...] = (
+    xla_2023.VERSION,
+    jaxlib_0_4_34.VERSION,
+    jaxlib_0_4_35.VERSION,
+    jaxlib_0_5_3.VERSION,
+    jaxlib_0_6_2.VERSION,
+    jaxlib_0_7_2.VERSION,
+    jaxlib_0_8.VERSION,
+    jaxlib_0_9_0.VERSION,
+    jaxlib_0_9_2.VERSION,
+    jaxlib_0_10_0.VERSION,
+    jaxlib_0_10_2.VERSION,
+    jaxlib_0_11_0.VERSION,
+    jaxlib_0_11_2.VERSION,
+    jaxlib_0_12.VERSION,
+)
+
+# By name, those of the newest version first, those for CPUs before those for GPUs.
+COMPILERS: dict[str, KnownCompiler] = {
+    each.name: each
+    for backend in ("cpu", "gpu")
+    for version in reversed(VERSIONS)
+    for each in version.compilers
+    if each.backend == backend
+}
+
+
+@cache
+def load_compiler(name: str) -> Compiler:
+    compiler: Compiler = import_module(COMPILERS[name].module).COMPILER
+    return compiler
+
+
+def compiler_named(name: str | None) -> Compiler | None:
+    """The passes and rules of that name, None where ``name`` is None. Raises ``UnusableInput``."""
+    if name is None:
+        return None
+    if name not in COMPILERS:
+        raise UnusableInput(f"no rules are called {quoted(name)}, there are {', '.join(COMPILERS)}")
+    return load_compiler(name)
+
+
+def all_compilers() -> tuple[Compiler, ...]:
+    return tuple(map(load_compiler, COMPILERS))
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """Each rule once, as the newest version that has it."""
+    found: dict[str, Rule] = {}
+    for compiler in all_compilers():
+        for rule in chain(*compiler.books):
+            found.setdefault(rule.id, rule)
+    return tuple(found.values())
+
+
+def books_at_work(id: str) -> Iterator[tuple[str, RuleBook[Any]]]:
+    """Those with the rule of this ``id``, each with the release in whose dumps they were at work,
+    those of the newest first."""
+    for compiler in all_compilers():
+        for each in compiler.passes:
+            if each.name not in compiler.unseen and each.book.find(id) is not None:
+                yield compiler.release, each.book

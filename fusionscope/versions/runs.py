@@ -1,0 +1,164 @@
+"""Where in a dump the passes ran that can be replayed, and their replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from fusionscope.dump import DumpedModule, Stage
+from fusionscope.dump.device import CudaCapability
+from fusionscope.dump.fusion_passes import KnownPass
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.hlo import Module
+from fusionscope.passes.context import PassContext
+from fusionscope.passes.plan import FusionPlan, PassRun
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.flags import read_flags
+
+# The stage after which the compiler simplifies what it fused.
+_LATER = "simplification_after_layout_assignment"
+# The passes that look at what was fused before that, in the pipeline of the fusion pass.
+_FUSING = "HLO_passes_after_layout_assignment"
+_AFTER_WRAPPER = frozenset({"cpu_multi_output_fusion", "tuple-simplifier"})
+_START = "pipeline-start"
+_AMPERE = 8
+
+
+def replay(
+    pass_name: str,
+    before: Module,
+    context: PassContext,
+    compiler: Compiler,
+    graph: MutableModule | None = None,
+) -> FusionPlan:
+    """What a pass makes of ``before``, or of ``graph`` where that is given (and changed).
+
+    Raises ``UnusableInput`` where ``before`` contradicts itself, or ``compiler`` has no such pass.
+    """
+    return compiler.find(pass_name).run(graph or MutableModule(before), context)
+
+
+def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
+    """The runs of passes that can be replayed, in their order. Raises ``UnusableInput``."""
+    if module.backend == "gpu":
+        return tuple(_find_gpu_runs(module))
+    if module.backend != "cpu":
+        return ()
+    stages = [stage for stage in module.stages if stage.name.counter is not None]
+    passes = {each.name for each in choose_compiler(module).compiler.passes}
+    runs: list[tuple[float, PassRun]] = [
+        (index, PassRun(stage.name.after, before, stage))
+        for index, (before, stage) in enumerate(pairwise(stages), 1)
+        if stage.name.after in passes
+        and (module.shows_all_passes or before.name.before == stage.name.after)
+    ]
+    if module.shows_all_passes:
+        seen = {run.pass_name for _, run in runs}
+        idle = _idle_runs(stages, seen, read_flags(module))
+        runs += [(place, run) for place, run in idle if module.lets_run(run.pass_name)]
+    return tuple(run for _, run in sorted(runs, key=lambda found: found[0]))
+
+
+def _idle_runs(
+    stages: Sequence[Stage], seen: set[str], context: PassContext
+) -> Iterator[tuple[float, PassRun]]:
+    """Runs that changed nothing, by what stands around the place where they must have been."""
+    library = [i for i, stage in enumerate(stages) if stage.name.pipeline == "dot-library-passes"]
+    if library and "dot-library-rewriter" not in seen:
+        yield library[-1] + 0.5, PassRun("dot-library-rewriter", stages[library[-1]], None)
+    later = next(
+        (i for i, s in enumerate(stages) if s.name.pipeline == _LATER or "wrapper" in s.name.after),
+        0,
+    )
+    if later and "fusion" not in seen:
+        yield later - 0.5, PassRun("fusion", stages[later - 1], None)
+    end = next((i for i, stage in enumerate(stages) if stage.name.pipeline == _LATER), 0)
+    fused = [stage.name.after if stage.name.pipeline == _FUSING else "" for stage in stages[:end]]
+    joined = next((i for i, name in enumerate(fused) if name in _AFTER_WRAPPER), end)
+    if joined and "fusion-wrapper" not in fused:
+        yield joined - 0.4, PassRun("fusion-wrapper", stages[joined - 1], None)
+    if joined and context.has_multi_output and "cpu_multi_output_fusion" not in seen:
+        yield joined - 0.3, PassRun("cpu_multi_output_fusion", stages[joined - 1], None)
+
+
+def _find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
+    """In their order; of a pass that changed nothing ``after`` is None.
+
+    Where not every pass that changed something left a file, only what is named as the next pass ran
+    right behind a stage. Raises ``UnusableInput``.
+    """
+    compiler = choose_compiler(module).compiler
+    known = {each.name: each.known for each in compiler.passes if _can_run(each.known, module)}
+    pipelines = compiler.pipelines
+    stages = [stage for stage in module.stages if stage.name.counter is not None]
+    if not module.shows_all_passes:
+        for before, after in pairwise(stages):
+            if _in_place(before, after, pipelines) and before.name.before == after.name.after:
+                passes = pipelines[after.name.pipeline]
+                place = _place_of(passes, known, after, 0)
+                if place < len(passes) and passes[place] in known:
+                    yield PassRun(passes[place], before, after)
+        return
+    place = 0  # in its pipeline, of the first pass that can have run since
+    for index, before in enumerate(stages[:-1]):
+        passes = pipelines.get(before.name.pipeline, ())
+        if not passes:
+            continue
+        start = 0 if before.name.after == _START else place
+        end, acted = len(passes), None
+        for later in range(index + 1, len(stages)):
+            if _in_place(before, stages[later], pipelines):
+                acted = later
+                end = _place_of(passes, known, stages[later], start)
+                break
+        for name in passes[start:end]:
+            if name in known:
+                following = stages[index + 1]
+                # It says that it changed something only if it changed the last computation.
+                is_silent = acted is None and known[name].is_silent
+                has_acted = is_silent and _differs(module, before, following)
+                yield PassRun(name, before, following if has_acted else None)
+        if acted is not None and end < len(passes):
+            place = end + 1
+            if passes[end] in known:
+                yield PassRun(passes[end], stages[acted - 1], stages[acted])
+
+
+def _in_place(before: Stage, after: Stage, pipelines: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether ``after`` is a later stage of a pipeline that is known, of the same run of it."""
+    pipeline = before.name.pipeline
+    return pipeline in pipelines and after.name.pipeline == pipeline and after.name.after != _START
+
+
+def _can_run(known: KnownPass, module: DumpedModule) -> bool:
+    """Whether neither a flag nor the GPU keeps a pass from running, as far as is known."""
+    if not module.lets_run(known.in_files):
+        return False
+    values = module.flags.values if module.flags is not None else {}
+    if any(values.get(flag, ("",))[-1] == "false" for flag in known.needed_flags):
+        return False
+    capability = module.device.capability if module.device is not None else None
+    is_before_triton = isinstance(capability, CudaCapability) and capability.major < _AMPERE
+    return not (is_before_triton and known.needs_triton)
+
+
+def _place_of(
+    passes: Sequence[str], known: Mapping[str, KnownPass], stage: Stage, start: int
+) -> int:
+    """That of the pass behind ``stage``: of several of the name, the one that the next pass is the
+    nearest to; that of no pass where it is none of them."""
+    names = [known[name].in_files if name in known else name for name in passes]
+    found = len(passes)
+    least = found
+    for place in range(start, len(passes)):
+        if names[place] == stage.name.after:
+            rest = names[place + 1 :]
+            distance = rest.index(stage.name.before) if stage.name.before in rest else len(rest)
+            if distance < least:
+                found, least = place, distance
+    return found
+
+
+def _differs(module: DumpedModule, one: Stage, other: Stage) -> bool:
+    return module.read(one).bodies != module.read(other).bodies
