@@ -120,7 +120,7 @@ def test_a_compiler_is_what_it_is_called(name):
     compiler, known = load_compiler(name), COMPILERS[name]
     assert compiler.name == name
     assert {each.backend for each in compiler.passes} == {known.backend}
-    assert (compiler.gpu_settings is not None) is (known.backend == "gpu")
+    assert (compiler.gpu is not None) is (known.backend == "gpu")
     if known.backend == "gpu":
         assert compiler.has_priority_fusion is known.has_priority_fusion
         listed = {name for passes in compiler.pipelines.values() for name in passes}
