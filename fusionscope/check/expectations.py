@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import PurePath
@@ -238,6 +238,10 @@ class NotDuplicated(_PairExpectation):
         return "is duplicated: computed more than once, or also written" if is_so else ""
 
 
+# An operation, what else is in kernels with it, and patterns or names of what should be.
+_Apart = tuple[Operation, set[str], list[str]]
+
+
 @dataclass(frozen=True, slots=True)
 class OneKernel(Expectation):
     """Each operation that fits the first of ``value`` shares a kernel with one for each other; of
@@ -266,25 +270,34 @@ class OneKernel(Expectation):
             if not any(_fits(each, pattern) for each in operations.values()):
                 yield self.violation(facts, f"no operation before fusion fits {pattern}")
                 return
+        apart = self._divided if len(self.value) == 1 else self._without_others
+        for start, reached, missing in apart(operations, [*kernels.values()]):
+            yield self._apart(facts, start, pairs, reached, missing)
+
+    def _divided(
+        self, operations: Mapping[str, Operation], kernels: Sequence[set[str]]
+    ) -> Iterator[_Apart]:
+        """All that fit the one pattern, where no kernel has them all."""
+        meant = {name for name, each in operations.items() if _fits(each, self.value[0])}
+        if not any(meant <= names for names in kernels):
+            start = operations[min(meant)]
+            reached = set().union(*(names for names in kernels if start.name in names))
+            yield start, reached, sorted(meant - reached - {start.name})
+
+    def _without_others(
+        self, operations: Mapping[str, Operation], kernels: Sequence[set[str]]
+    ) -> Iterator[_Apart]:
+        """Each that fits the first pattern, where no kernel of its own has the others."""
         first, *others = self.value
-        if not others:
-            meant = {name for name, each in operations.items() if _fits(each, first)}
-            if not any(meant <= names for names in kernels.values()):
-                (start, *_) = (operations[name] for name in sorted(meant))
-                reached = set().union(*(n for n in kernels.values() if start.name in n))
-                rest = sorted(meant - reached - {start.name})
-                yield self._apart(facts, start, pairs, reached, rest)
-            return
         for start in operations.values():
             if not _fits(start, first):
                 continue
-            inside = [names for names in kernels.values() if start.name in names]
-            together = [{name for name in names if name in operations} for names in inside]
+            together = [names & operations.keys() for names in kernels if start.name in names]
             if not any(
                 all(any(_fits(operations[name], other) for name in names) for other in others)
                 for names in together
             ):
-                yield self._apart(facts, start, pairs, set().union(*together), others)
+                yield start, set().union(*together), others
 
     def _apart(
         self,

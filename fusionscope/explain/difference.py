@@ -306,57 +306,84 @@ def _compare(
     shown = [edit for edit in found.edits if not is_incidental(edit)]
     header, flags = compare_headers(*modules), tuple(_flags(one, other))
     swapped = tuple(edit.instruction.name for edit in found.swapped)
-    notes: list[str] = []
-    outcomes: tuple[OutcomeChange, ...] = ()
-    parting: Parting | None = None
-    decision: DecisionChange | None = None
     told = sorted(
         (change for change in found.fusions if change.kind is not ChangeKind.RENAMED),
         key=lambda change: _WORST_FIRST.index(change.kind),
     )
-    fusions = tuple(FusionDifference(facts, (), ()) for facts in fusion_facts(told, backend))
-    rules: tuple[RulesUsed | None, RulesUsed | None] = None, None
-    is_whole = all(
+    if all(
         side.stage is None and len(module.stages) > 1
         for side, module in zip(sides, (one, other), strict=True)
-    )
-    if is_whole:
-        facts = explain_module(one, Selection()), explain_module(other, Selection())
-        rules = facts[0].rules, facts[1].rules
-        outcomes = _outcome_changes(one, other, facts)
-        notes += (*facts[0].notes, *facts[1].notes)
-        if shown or told or outcomes:
-            lineages = read_lineage(one), read_lineage(other)
-            notes += (*lineages[0].notes, *lineages[1].notes)
-            parting = find_parting(lineages, progress)
-            fusions = _with_passes(told, lineages, backend, progress)
-            decision = first_decision(one, other, notes)
-    if not (header or outcomes or told or shown):
+    ):
+        reasons = _compare_dumps(one, other, told, bool(shown), progress)
+    else:
+        reasons = _Reasons(_without_passes(told, backend))
+    if not (header or reasons.outcomes or told or shown):
         return Unchanged(one.name, flags, swapped)
     matching = found.matching or match(*modules)
     counts = Counter(step.value for step in matching.steps.values())
     certain = sum(2 for step in matching.steps.values() if step in CERTAIN)
     total = sum(module.instruction_count for module in modules)
     return ModuleDifference(
-        before=_side_facts(sides[0].path, one, stages[0], modules[0], backend, rules[0]),
-        after=_side_facts(sides[1].path, other, stages[1], modules[1], backend, rules[1]),
+        before=_side_facts(sides[0].path, one, stages[0], modules[0], backend, reasons.rules[0]),
+        after=_side_facts(sides[1].path, other, stages[1], modules[1], backend, reasons.rules[1]),
         header=header,
         flags=flags,
         swapped=swapped,
-        outcomes=outcomes,
-        fusions=fusions,
+        outcomes=reasons.outcomes,
+        fusions=reasons.fusions,
         lost=tuple(_alone(matching, 0)),
         gained=tuple(_alone(matching, 1)),
         changed=len({each for change in told for each in change.after if each in matching.before}),
         renamed=len(found.fusions) - len(told),
         edits=_edit_facts(shown),
         incidental=len(found.edits) - len(shown),
-        parting=parting,
-        decision=decision,
+        parting=reasons.parting,
+        decision=reasons.decision,
         steps=dict(counts),
         certain=certain / max(total, 1),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys(reasons.notes)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reasons:
+    """What tells why two modules differ: of whole dumps only, but for the fusions."""
+
+    fusions: tuple[FusionDifference, ...]
+    outcomes: tuple[OutcomeChange, ...] = ()
+    rules: tuple[RulesUsed | None, RulesUsed | None] = (None, None)
+    parting: Parting | None = None
+    decision: DecisionChange | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _compare_dumps(
+    one: DumpedModule,
+    other: DumpedModule,
+    told: list[FusionChange],
+    is_edited: bool,
+    progress: Callable[[Iterable[Stage]], Iterable[Stage]],
+) -> _Reasons:
+    """``told`` are the changes of fusions, and ``is_edited`` tells whether there are others."""
+    backend = one.backend or other.backend
+    facts = explain_module(one, Selection()), explain_module(other, Selection())
+    rules = facts[0].rules, facts[1].rules
+    outcomes = _outcome_changes(one, other, facts)
+    notes = [*facts[0].notes, *facts[1].notes]
+    if not (is_edited or told or outcomes):
+        return _Reasons(_without_passes(told, backend), outcomes, rules, notes=tuple(notes))
+    lineages = read_lineage(one), read_lineage(other)
+    notes += (*lineages[0].notes, *lineages[1].notes)
+    parting = find_parting(lineages, progress)
+    fusions = _with_passes(told, lineages, backend, progress)
+    decision = first_decision(one, other, notes)
+    return _Reasons(fusions, outcomes, rules, parting, decision, tuple(notes))
+
+
+def _without_passes(
+    told: Iterable[FusionChange], backend: str | None
+) -> tuple[FusionDifference, ...]:
+    return tuple(FusionDifference(facts, (), ()) for facts in fusion_facts(told, backend))
 
 
 def compare_headers(one: Module, other: Module) -> tuple[tuple[str, str, str], ...]:

@@ -312,7 +312,15 @@ def _moved(
     kept = [(part, size) for part, size in zip(box, new, strict=True) if size != 1]
     if len(kept) == 1 and [size for size in old if size != 1] == [kept[0][1]]:
         return tuple(Interval(0, 1) if size == 1 else kept[0][0] for size in old)
-    # Elements that follow each other: single places, one interval, whole dimensions.
+    run = _flattened(box, new, names)
+    if run is None or len(old) == 1:
+        return None if run is None else (run,)
+    return _unflattened(run, old)
+
+
+def _flattened(box: Sequence[Interval], new: Sequence[int], names: Names) -> Interval | None:
+    """The elements of ``box`` as one interval, where they follow each other: single places, one
+    interval, whole dimensions."""
     start, length = 0, 1
     offset: int | None = None
     for part, size in zip(box, new, strict=True):
@@ -321,10 +329,14 @@ def _moved(
         start, length = start * size + part.start, length * part.size
         if offset is not None or part.offset is not None:
             offset = names.of(offset, size, part.offset)
-    if len(old) == 1:
-        return (Interval(start, length, offset=offset),)
-    if offset is not None:
+    return Interval(start, length, offset=offset)
+
+
+def _unflattened(run: Interval, old: Sequence[int]) -> Box | None:
+    """The elements of ``run`` as a box in an array of the sizes ``old``."""
+    if run.offset is not None:
         return None
+    start, length = run.start, run.size
     parts: list[Interval] = []
     step = prod(old)
     for size in old:
