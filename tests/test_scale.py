@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PATH = Path(__file__).parent.parent / "benchmarks" / "scale.py"
 SIZES = (150, 300)
 MOST = 2.07  # times as many lines for twice as many instructions; the square would be 4

@@ -43,6 +43,7 @@ def held(
     return check([now], [], read_baseline(file, tolerance)).violations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dump", ALL)
 def test_a_dump_is_as_it_is(dump: str, tmp_path: Path) -> None:
     assert held(explained(dump), explained(dump), tmp_path) == ()

@@ -27,6 +27,8 @@ from sample_dumps import (
     write,
 )
 
+pytestmark = pytest.mark.slow
+
 # More damage than by default: FUSIONSCOPE_FUZZ=5000 pytest tests/cli
 ROUNDS = int(os.environ.get("FUSIONSCOPE_FUZZ", "60"))
 

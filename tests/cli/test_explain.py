@@ -26,6 +26,8 @@ from sample_dumps import (
     write,
 )
 
+pytestmark = pytest.mark.slow
+
 LIBRARIES = DUMPS / "h100-without-triton-gemm" / "projections"
 OVERRULED = DUMPS / "h100" / "reductions"
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 CPU = DUMPS / "cpu" / "elementwise"
 FULL = Path("/dev/full")

@@ -20,6 +20,8 @@ from sample_dumps import (
     write,
 )
 
+pytestmark = pytest.mark.slow
+
 OLD = DUMPS / "cpu-jaxlib-0.10/concatenate"  # its record is text
 REDUCTIONS = DUMPS / "cpu-multi-output/reductions"
 SEVERAL = DUMPS / "cpu-multi-output/cartpole"

@@ -195,6 +195,7 @@ def final_text(dump: Path) -> str:
     return (gzip.decompress(content) if file.suffix == ".gz" else content).decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda dump: "-".join(dump.parts[-2:]))
 def test_each_call_of_the_final_module_is_there(dump):
     expected = set()

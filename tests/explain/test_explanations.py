@@ -17,6 +17,8 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.rules.messages import RULE_IDS
 
+pytestmark = pytest.mark.slow
+
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(DUMPS.glob("*/*"))
 

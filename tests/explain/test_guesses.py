@@ -14,6 +14,8 @@ from fusionscope.explain import Selection, explain
 from fusionscope.explain.replayed import replay_passes
 from fusionscope.verify.verification import sum_up, verify
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 SAMPLES = sorted((ROOT / "samples" / "dumps").glob("*/*"))
 # Of jaxlib 0.7, for which there are no rules.

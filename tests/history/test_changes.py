@@ -24,6 +24,7 @@ DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(DUMPS.glob("*/*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
 def test_exactly_what_was_changed(dump):
     """First, pre-fusion and final stage, with other texts made of them; see

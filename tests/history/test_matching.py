@@ -596,6 +596,7 @@ def test_what_is_still_there_is_read_in_the_place_of_another():
     assert (edit.before.name, edit.after.name) == ("y", "y.1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
 def test_every_stage_of_the_samples(dump):
     """The checks of tools/conformance/matching.py, each true of any two modules."""

@@ -19,6 +19,7 @@ def identifier(path: Path) -> str:
     return "-".join(path.parts[-2:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dump", SAMPLES, ids=identifier)
 def test_no_record_and_no_name_says_otherwise(dump):
     """The three checks of outcomes.py, each independent of how values are numbered."""

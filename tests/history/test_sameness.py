@@ -253,6 +253,7 @@ def test_sharding(text, expected):
     assert explicit_sharding(text) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
 def test_notations_and_changes(dump):
     """The final stage in other notations, and with an attribute, a root, an element of a tuple or

@@ -144,6 +144,7 @@ def replaced(file: Path) -> None:
     file.mkdir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [empty, cut, flipped, foreign, written_by_others, replaced])
 @pytest.mark.parametrize("name", ["forms", "grammar"])
 def test_a_damaged_cache_does_no_harm(

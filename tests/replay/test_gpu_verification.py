@@ -18,6 +18,8 @@ from fusionscope.versions.known import load_compiler
 from fusionscope.versions.runs import find_runs
 from fusionscope.versions.runs import replay as replay_pass
 
+pytestmark = pytest.mark.slow
+
 DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
 GPU = sorted(
     path

@@ -27,6 +27,8 @@ from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).parents[2] / "samples"
 DUMPS = sorted((SAMPLES / "dumps").glob("*jaxlib-0.4*/*"))
 # Which of two users comes first where passes before these changed both, which no text tells.

@@ -18,6 +18,8 @@ from fusionscope.versions.context import read_context
 from fusionscope.versions.known import all_rules
 from fusionscope.versions.runs import find_runs, replay
 
+pytestmark = pytest.mark.slow
+
 DUMPS = Path(__file__).parent.parent.parent / "samples" / "dumps"
 PATHS = sorted(path for folder in DUMPS.glob("cpu*") for path in folder.iterdir())
 THRESHOLDS = [(rule.id, name) for rule in all_rules() for name in rule.thresholds]

@@ -17,6 +17,8 @@ from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion
 from fusionscope.passes.rule import Rule, RuleBook
 
+pytestmark = pytest.mark.slow
+
 RECORDS = [
     (programs, target, name)
     for programs in all_programs()

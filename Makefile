@@ -1,0 +1,190 @@
+# What a contributor runs. `make help` lists the targets; .ci/run calls them in fresh environments.
+#
+# They use the Python environment that is active. DUMPS is where `make dumps` writes and the
+# conformance targets read, TARGETS what it compiles for: no accelerator is needed.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+TOOLS := tools/conformance
+DUMPS := build/dumps
+TARGETS := cpu h100
+PYTHON := python
+OLDER_PYTHON := python3.11
+
+.PHONY: help
+help: ## these lines
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+
+# The loop: edit, quick, commit.
+
+.PHONY: setup setup-jax hooks format lint types quick test check docs
+setup: ## install the checkout, and what tests, ruff and mypy need
+	pip install -e '.[dev]'
+setup-jax: ## the same with JAX, to compile for CPUs, and for GPUs that need not be there
+	pip install -e '.[dev,jax,cuda]'
+hooks: ## have ruff and mypy check each commit
+	pre-commit install
+format: ## format the code, and fix what can be fixed
+	ruff check --fix .
+	ruff format .
+lint: ## ruff: style, imports, complexity, format
+	ruff check .
+	ruff format --check .
+types: ## mypy, strict
+	mypy
+quick: ## the tests that take seconds: all but those marked slow
+	pytest -n auto -m "not slow"
+test: ## all tests that need no compiler of their own
+	pytest -n auto
+check: lint types quick ## lint, types and quick, which is what a commit has to pass
+docs: ## rewrite the pages that are generated: one for each rule, and the JSON schemas
+	python docs/make_rules.py
+	python docs/make_schema.py
+
+# Without a compiler.
+
+.PHONY: fuzz mutants package
+fuzz: ## damaged and hostile inputs through every command
+	python $(TOOLS)/fuzz.py --count 600
+	python $(TOOLS)/fuzz.py --count 20 --start 600 --processes
+mutants: ## rules of CPU fusion made wrong in turn: their examples have to notice
+	python $(TOOLS)/cpu_mutants.py | tail -1
+package: ## wheel and sdist, each installed and run in an environment of its own
+	@checkout=$$PWD work=$$(mktemp -d)
+	trap 'rm -rf "$$work"' EXIT
+	$(PYTHON) -m venv "$$work/build"
+	"$$work/build/bin/pip" install 'hatchling>=1.27'
+	"$$work/build/bin/hatchling" build -d "$$work/built" >/dev/null
+	for built in "$$work"/built/*; do
+		[ "$$(stat -c %s "$$built")" -lt 1000000 ] || { echo "$$built is over 1 MB" >&2; exit 1; }
+		environment=$$work/from-$${built##*.}
+		$(PYTHON) -m venv "$$environment"
+		"$$environment/bin/pip" install "$$built"
+		cd "$$work" # outside of the checkout
+		"$$environment/bin/fusionscope" --version
+		"$$environment/bin/fusionscope" explain "$$checkout/samples/dumps/h100/concatenate" \
+			>"$$environment.txt"
+		cd "$$checkout"
+	done
+	cmp "$$work/from-whl.txt" "$$work/from-gz.txt"
+	grep -q "pf-negative" "$$work/from-whl.txt"
+
+# With a compiler, after `make setup-jax`.
+
+.PHONY: dumps capture older recipes conformance
+dumps: ## compile fresh dumps of the samples' programs into DUMPS, for TARGETS
+	@compile() { # TARGET PROGRAM [record]
+		local dump=$(DUMPS)/$$1/$$2 record
+		python samples/compile.py "samples/programs/$$2.py" "$$1" "$$dump"
+		[ "$${3-}" = record ] || return 0
+		record=$$(mktemp -d)
+		python samples/compile.py "samples/programs/$$2.py" "$$1" "$$record" --record
+		mv "$$record"/*._fusion.* "$$dump"
+		rm -r "$$record"
+	}
+	rm -rf $(DUMPS)
+	for target in $(TARGETS); do
+		for program in attention cartpole concatenate reductions; do
+			compile $$target $$program record
+		done
+		for program in convolution dense elementwise loop softmax; do
+			compile $$target $$program
+		done
+	done
+	[[ " $(TARGETS) " != *" h100 "* ]] || for target in a100 b200 h200; do
+		for program in attention dense elementwise reductions softmax; do
+			compile $$target $$program
+		done
+	done
+capture: ## the tests that compile, and a program captured for TARGETS
+	python -m pytest tests/capture tests/rerun tests/cli/test_capture.py tests/cli/test_rerun.py \
+		tests/cli/test_tune.py tests/check/test_pytest_plugin.py
+	output=$$(mktemp -d)
+	trap 'rm -rf "$$output"' EXIT
+	fusionscope capture tests/capture/model.py:twice --arg 'f32[64,128]' \
+		$(TARGETS:%=--device %) --output "$$output"
+older: ## a dump of the passes before priority fusion, by jaxlib 0.4.35 in OLDER_PYTHON
+	@dump=$$(mktemp -d)
+	trap 'rm -rf "$$dump"' EXIT
+	fusionscope capture samples/cartpole/library_random.py:program \
+		--arg 'f32[4,2048]' --arg 'f32[20,2048]' --arg 'u32[2]' --device a100 \
+		--python $(OLDER_PYTHON) --flag xla_gpu_enable_priority_fusion=false \
+		--output "$$dump" >"$$dump.txt"
+	grep -q "leg-code-dup" "$$dump.txt"
+	rm "$$dump.txt"
+	fusionscope verify "$$dump" --at-least 100
+	fusionscope history "$$dump"
+recipes: ## the commands of docs/check.md, as it has them
+	$(TOOLS)/recipes.sh $(TARGETS)
+conformance: parser matching explained replay plans changes ## all of the following, on DUMPS
+
+.PHONY: parser matching explained replay plans changes benchmarks
+parser: ## the compiler's own parser reads the same
+	python $(TOOLS)/oracle.py $(DUMPS)
+	python -m pytest tests/hlo
+matching: ## stages are matched with each other, and with texts made of them
+	python $(TOOLS)/matching.py --mutants $(DUMPS) | tail -40
+explained: ## every pair has an outcome, only those apart a reason; histories and differences
+	@python $(TOOLS)/explained.py $(DUMPS)
+	for dump in $(TARGETS:%=$(DUMPS)/%/reductions); do
+		fusionscope history "$$dump"
+		fusionscope diff "$$dump@pre-fusion" "$$dump@final" --format markdown >/dev/null
+		[ "$$(fusionscope diff "$$dump" "$$dump" --exit-code | wc -l)" -eq 1 ]
+	done
+replay: ## the replay makes what the compiler made
+	@for dump in $(DUMPS)/cpu/*; do
+		fusionscope verify "$$dump" --at-least 100
+	done
+	fusionscope explain $(DUMPS)/cpu/concatenate --allow 'concatenate -> *' |
+		grep "Tried allow concatenate"
+	python $(TOOLS)/cpu_oracle.py --python "$$(command -v python)" | tail -1
+plans: ## the compiler takes random plans, and its own, and computes the same numbers
+	@for program in attention cartpole concatenate reductions; do
+		python $(TOOLS)/random_plans.py $(DUMPS)/cpu/$$program --count 4
+	done
+	for dump in $(TARGETS:%=$(DUMPS)/%/reductions); do
+		output=$$(mktemp -d)
+		fusionscope rerun "$$dump" --replay --seconds 1 --output "$$output"
+		rm -r "$$output"
+	done
+changes: ## a change for the worse is found, and a pass that is off is named
+	@work=$$(mktemp -d)
+	trap 'rm -rf "$$work"' EXIT
+	python samples/compile.py samples/programs/reductions.py cpu "$$work/without" \
+		--flag=--xla_disable_hlo_passes=dot-library-rewriter
+	status=0
+	fusionscope diff $(DUMPS)/cpu/reductions "$$work/without" --exit-code >"$$work/diff.txt" ||
+		status=$$?
+	[ $$status -eq 1 ]
+	tr -s '[:space:]' ' ' <"$$work/diff.txt" |
+		grep -q "dot-library-rewriter in dot-library-passes changed only the first"
+	[[ " $(TARGETS) " = *" h100 "* ]] || exit 0
+	python $(TOOLS)/regressions.py "$$work/changes" --only "*barrier*"
+	python $(TOOLS)/regressions.py "$$work/harmless" --only "no metadata"
+benchmarks: ## each benchmark once, to see that it runs
+	python benchmarks/explain.py --rounds 1 --dump $(DUMPS)/cpu/cartpole --seconds 1
+	python benchmarks/diff.py --rounds 1 --dump $(DUMPS)/cpu/cartpole --seconds 1
+	python benchmarks/replay.py --rounds 1
+
+# Longer than CI has time for.
+
+.PHONY: fuzz-long mutants-gpu probes probes-gpu ci clean
+fuzz-long: ## 20,000 damaged inputs
+	python $(TOOLS)/fuzz.py --count 20000
+mutants-gpu: ## rules and cost model of the GPU passes made wrong in turn
+	python $(TOOLS)/gpu_mutants.py | tail -1
+	python $(TOOLS)/gpu_pass_mutants.py | tail -1
+probes: ## CPU passes against the compiler, on thousands of small modules
+	python $(TOOLS)/cpu_probe.py --python "$$(command -v python)"
+probes-gpu: ## GPU passes against the compiler: examples, records, random modules
+	python $(TOOLS)/gpu_oracle.py --python "$$(command -v python)" | tail -1
+	python $(TOOLS)/gpu_pass_oracle.py --python "$$(command -v python)" | tail -1
+	python $(TOOLS)/gpu_records.py --python "0.12=$$(command -v python)" --check
+	python $(TOOLS)/gpu_pass_records.py --python "$$(command -v python)" --check
+	python $(TOOLS)/gpu_pass_probe.py --python "$$(command -v python)"
+ci: ## everything that has to hold before a change is taken, in fresh environments
+	bash .ci/run
+clean: ## remove what was built
+	rm -rf build dist
