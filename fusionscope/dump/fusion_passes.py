@@ -124,4 +124,10 @@ def names_in_files(backend: str | None) -> frozenset[str]:
     return frozenset(each.in_files for each in FUSION_PASSES if each.backend == backend)
 
 
+def names_of_record(record: str | None) -> tuple[str, ...]:
+    """The names that files use for passes that records call ``record``, on any backend."""
+    names = (each.in_files for each in FUSION_PASSES if record and each.record == record)
+    return tuple(dict.fromkeys(names))
+
+
 _BY_NAME = {(each.backend, each.name): each for each in FUSION_PASSES}

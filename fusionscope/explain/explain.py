@@ -13,6 +13,7 @@ from typing import TypeVar
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.device import Device, describe
+from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.evidence import Evidence, read_evidence
@@ -65,13 +66,10 @@ _LAYOUT = re.compile(r"\{[^{}]*\}")
 # Of many modules those are explained that move this share of all bytes, and at most so many.
 _SHARE, _MOST = 0.9, 5
 
-# The pass whose decisions the records hold, by backend.
-_RECORDED_PASS = {"cpu": ("fusion",), "gpu": ("priority-fusion", "fusion"), "tpu": ("tpu_fusion",)}
-
-# Passes after that one which fuse a producer and its consumer all the same.
-_OVERRULING = frozenset(
-    """cpu_multi_output_fusion fusion_merger multi_output_fusion tpu_multi_output_fusion""".split()
-)
+# The passes whose decisions the records hold, and those after them which fuse a producer and its
+# consumer all the same.
+_RECORDED = (Record.INSTRUCTION_FUSION, Record.PRIORITY_FUSION)
+_OVERRULING = (Record.FUSION_MERGER, Record.MULTI_OUTPUT_FUSION)
 
 
 def explain(
@@ -291,10 +289,9 @@ def _explain_pairs(
     if followed.base is not None:
         reasons = Reasons(known.evidence, known.replayed, followed.base)
     runs = {kernel.path: kernel.runs for kernel in kernels_before}
+    names = {name for record in _OVERRULING for name in names_of_record(record)}
     overruling = {
-        stage.label: stage.name.after
-        for stage in module.fusion_stages
-        if stage.name.after in _OVERRULING
+        stage.label: stage.name.after for stage in module.fusion_stages if stage.name.after in names
     }
     return [
         pair_facts(pair, runs.get(pair.path, 1), reasons, overruling) for pair in followed.pairs
@@ -394,7 +391,8 @@ def _follow(
 
 def _recorded_on(module: DumpedModule, before: Stage, following: Sequence[Stage]) -> Stage:
     """The stage that the recorded pass worked on, ``before`` where none shows it."""
-    recorded = _RECORDED_PASS.get(module.backend or "", ())
+    named = {name for record in _RECORDED for name in names_of_record(record)}
+    recorded = named & names_in_files(module.backend)
     for run in _read(lambda: find_runs(module), []) or ():
         if run.pass_name in recorded:
             return run.before

@@ -7,20 +7,9 @@ from dataclasses import dataclass
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_explorer import Kind, with_fused
+from fusionscope.dump.fusion_passes import PRIORITY_FUSION, Record, names_of_record
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Step
 from fusionscope.explain.estimates import Estimate, Estimates
-
-# How files name the passes that a record names in its own way.
-_FILE_NAMES = {
-    "FusionMerger": ("fusion_merger",),
-    "InstructionFusion": ("fusion", "tpu_fusion"),
-    "PriorityFusion": ("priority-fusion",),
-    "multi-output fusion": (
-        "multi_output_fusion",
-        "cpu_multi_output_fusion",
-        "tpu_multi_output_fusion",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +63,7 @@ def read_verdicts(module: DumpedModule) -> Verdicts | None:
         ledger = _Ledger()
         for step in recorded.steps:
             ledger.add(step)
-        return Verdicts(_FILE_NAMES["PriorityFusion"], ledger.verdicts)
+        return Verdicts(names_of_record(Record.PRIORITY_FUSION), ledger.verdicts)
     ledger = _Ledger(by_pair=True)
     for record in module.fusion_explorer:
         own = (each for each in record.decisions if each.pass_name == "InstructionFusion")
@@ -87,7 +76,7 @@ def read_verdicts(module: DumpedModule) -> Verdicts | None:
                 ledger.refused(decision.producer, decision.reason, decision.consumer)
     if not ledger.verdicts:
         return None
-    return Verdicts(_FILE_NAMES["InstructionFusion"], ledger.verdicts)
+    return Verdicts(names_of_record(Record.INSTRUCTION_FUSION), ledger.verdicts)
 
 
 def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]:
@@ -97,7 +86,7 @@ def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]
     for record in module.fusion_explorer:
         for decision, made_of in with_fused(record.decisions):
             if made_of is not None and decision.consumer is not None:
-                for name in _FILE_NAMES.get(decision.pass_name or "", ()):
+                for name in names_of_record(decision.pass_name):
                     steps[name].append(FusionStep(*made_of, decision.consumer))
     recorded = module.priority_fusion
     if recorded is not None:
@@ -108,7 +97,7 @@ def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]
                 estimate = ledger.estimates.get(step.producer)
                 fused.append(FusionStep(step.producer, step.consumer, step.fusion, estimate))
             ledger.add(step)
-        steps["priority-fusion"] = fused
+        steps[PRIORITY_FUSION] = fused
     return {name: tuple(found) for name, found in steps.items()}
 
 

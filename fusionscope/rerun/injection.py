@@ -16,9 +16,10 @@ from fusionscope.hlo import Module, to_text
 from fusionscope.rerun.buffers import walk_control_flow
 from fusionscope.rerun.loop_hoisting import hoist_loops
 from fusionscope.rerun.placeholders import fill, hide, put_placeholders, replace_placeholders
-from fusionscope.rerun.plans import BARRIER, FUSING, SCHEDULED, Plan, Rest
+from fusionscope.rerun.plans import BARRIER, SCHEDULED, Plan, Rest
 from fusionscope.rerun.programs import disabling, find_target, own_flags
 from fusionscope.system.files import write_file
+from fusionscope.versions.choice import choose_compiler
 
 # What would change a module for GPUs between the place of the hook and fusion, by the names of
 # pipelines.
@@ -67,7 +68,9 @@ def inject(module: DumpedModule, plan: Plan, *, python: str, limit_s: float) -> 
     with."""
     if module.backend == "cpu":
         return _inject_cpu(module, plan, python, limit_s)
-    fusing = plan.changes.disabled if plan.rest is Rest.XLA else FUSING
+    fusing = choose_compiler(module).compiler.chains[0]
+    if plan.rest is Rest.XLA:
+        fusing = plan.changes.disabled
     return Injection(plan.after, tuple(disabling(module, *_GPU_BEFORE, *fusing)))
 
 

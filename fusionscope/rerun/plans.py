@@ -31,9 +31,7 @@ from fusionscope.versions.choice import choose_compiler, find_rewriters
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs, replay
 
-# The passes of GPUs that fuse, of the pipeline that is called like this; those between them clean
-# up.
-FUSING = ("variadic-op-splitter", "sort-iota-fusion", "priority-fusion", "multi_output_fusion")
+# The pipeline of GPUs that fuses.
 _GPU_PIPELINE = "fusion"
 WRAPPER = "fusion-wrapper"
 _COPYING = "copy-insertion"

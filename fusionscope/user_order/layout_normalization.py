@@ -35,21 +35,18 @@ _CONVOLUTION = "__cudnn$conv"
 def normalize_layouts(graph: MutableModule, *, spares_bitcasts: bool = True) -> None:
     """Normalizes the layouts of all that is not in fusions. Older compilers, which do not
     spare bitcasts, make them between equal layouts too."""
-    _run(_Normalizer, graph, spares_bitcasts=spares_bitcasts)
+    run_normalizer(LayoutNormalizer, graph, spares_bitcasts=spares_bitcasts)
 
 
-def normalize_layouts_of_2023(graph: MutableModule) -> None:
-    """The same as early in 2023."""
-    _run(_EarlyNormalizer, graph, spares_bitcasts=False)
-
-
-def _run(kind: type[_Normalizer], graph: MutableModule, *, spares_bitcasts: bool) -> None:
+def run_normalizer(
+    kind: type[LayoutNormalizer], graph: MutableModule, *, spares_bitcasts: bool
+) -> None:
     for computation in graph.post_order():
         if not computation.is_fused:
             kind(computation, spares_bitcasts=spares_bitcasts).run()
 
 
-class _Normalizer:
+class LayoutNormalizer:
     """Source: LayoutNormalizationVisitor."""
 
     def __init__(self, computation: MutableComputation, *, spares_bitcasts: bool) -> None:
@@ -76,7 +73,7 @@ class _Normalizer:
 
     def _normalize_constant(self, constant: MutableInstruction) -> None:
         shape = constant.shape
-        constant.shape = _normalized(shape)
+        constant.shape = normalized(shape)
         self._computation.replace_uses(constant, self._as(constant, shape))
 
     def _normalize(self, instruction: MutableInstruction) -> None:
@@ -103,7 +100,7 @@ class _Normalizer:
     ) -> MutableInstruction:
         """The same of normalized arrays, and the operands that are left as they are."""
         opcode = "transpose" if instruction.opcode == "copy" else instruction.opcode
-        normal = self._computation.make(opcode, _normalized(instruction.shape), [*arrays, *others])
+        normal = self._computation.make(opcode, normalized(instruction.shape), [*arrays, *others])
         self._mark(normal)
         return normal
 
@@ -122,23 +119,23 @@ class _Normalizer:
         """Source: UpdateLayoutForCudnnConvolution."""
         make = self._computation.make
         operands = [
-            make("bitcast", _normalized(each.shape), [each]) for each in convolution.operands
+            make("bitcast", normalized(each.shape), [each]) for each in convolution.operands
         ]
         results = convolution.shape.elements
         arrays = (*(each.shape for each in convolution.operands[:2]), results[0])
-        if all(_normalized(shape) == shape for shape in arrays):
+        if all(normalized(shape) == shape for shape in arrays):
             return
-        shape = replace(convolution.shape, elements=tuple(map(_normalized, results)))
+        shape = replace(convolution.shape, elements=tuple(map(normalized, results)))
         normal = make("custom-call", shape, operands)
         elements = [
-            make("bitcast", result, [make("get-tuple-element", _normalized(result), [normal])])
+            make("bitcast", result, [make("get-tuple-element", normalized(result), [normal])])
             for result in results
         ]
         self._mark(elements[0])
         supersede(convolution, make("tuple", convolution.shape, elements))
 
     def _normal(self, shape: Shape) -> Shape:
-        return _normalized(shape)
+        return normalized(shape)
 
     def _mark(self, made: MutableInstruction) -> None:
         """It is not to be visited."""
@@ -154,89 +151,7 @@ class _Normalizer:
         return operand if self._spares and _is_normal(operand) else operand.operands[0]
 
 
-class _EarlyNormalizer(_Normalizer):
-    """As of February 2023, which visits what it made where something that comes later reads it, and
-    so puts one pair of bitcasts behind the other."""
-
-    def _visit(self, instruction: MutableInstruction) -> None:
-        if instruction.parent is None:
-            return
-        if instruction.opcode in _LEFT_IN_2023:
-            self._surround(instruction)
-        elif instruction.opcode != "reduce-window" or instruction.shape.is_array:
-            super()._visit(instruction)
-
-    def _normalize_constant(self, constant: MutableInstruction) -> None:
-        if constant.shape.is_array:
-            normal = self._computation.make("constant", self._normal(constant.shape), [])
-            supersede(constant, self._as(normal, constant.shape))
-
-    def _remake(
-        self,
-        instruction: MutableInstruction,
-        arrays: list[MutableInstruction],
-        others: list[MutableInstruction],
-    ) -> MutableInstruction:
-        make, opcode = self._computation.make, instruction.opcode
-        shape = self._normal(instruction.shape)
-        if opcode in ("copy", "transpose"):
-            return make("transpose", shape, arrays, _permutation(instruction))
-        if opcode in _AT_INDICES:
-            sizes = instruction.operands[0].shape.dimensions
-            others = [each for each, size in zip(others, sizes, strict=True) if size != 1]
-        if opcode not in _BEHIND_TWICE:
-            return make(opcode, shape, [*arrays, *others])
-        kept = _worked_on(instruction, instruction.operands[0])
-        normal = make(opcode, _normalized(instruction.shape, kept), [*arrays, *others])
-        return self._as(normal, shape)
-
-    def _normalize_convolution(self, convolution: MutableInstruction) -> None:
-        """Source: NormalizeLayoutForCustomCallConvolution."""
-        make, results = self._computation.make, convolution.shape.elements
-        operands: list[MutableInstruction] = []
-        for operand in convolution.operands:
-            source, shape = operand.operands[0], _normalized(operand.shape)
-            operands.append(source if source.shape == shape else make("bitcast", shape, [operand]))
-        shapes = (_normalized(results[0]), *results[1:])
-        shape = replace(convolution.shape, elements=shapes)
-        normal = make("custom-call", shape, operands, convolution.attributes_text)
-        elements = [make("get-tuple-element", each, [normal]) for each in shapes]
-        elements[0] = make("bitcast", results[0], [elements[0]])
-        supersede(convolution, make("tuple", convolution.shape, elements))
-
-    def _operand(
-        self, instruction: MutableInstruction, operand: MutableInstruction
-    ) -> MutableInstruction:
-        """The normalized array, with the dimensions of one element that it works on put back."""
-        source = self._source(operand)
-        if instruction.opcode not in _PUT_BACK:
-            return source
-        shape = _normalized(operand.shape, _worked_on(instruction, operand))
-        return source if source.shape == shape else self._as(source, shape)
-
-    def _normal(self, shape: Shape) -> Shape:
-        return _normalized(shape, _wide(shape))
-
-    def _mark(self, made: MutableInstruction) -> None:
-        pass
-
-
-# What the handlers of that time do not know, what they put two bitcasts behind, what they put
-# dimensions back for, and what leaves out the indices of those.
-_LEFT_IN_2023 = frozenset({"convolution", "iota", "scatter"})
-_BEHIND_TWICE = frozenset({"dynamic-slice", "dynamic-update-slice", "reduce-window", "slice"})
-_PUT_BACK = frozenset({"concatenate", "dynamic-update-slice", "pad", "reduce-window"})
-_AT_INDICES = frozenset({"dynamic-slice", "dynamic-update-slice"})
-
-
-def _worked_on(instruction: MutableInstruction, operand: MutableInstruction) -> set[int]:
-    """The dimensions that an operand has in it."""
-    if instruction.opcode == "reduce-window":
-        return set(range(operand.shape.rank))
-    return _wide(operand.shape) | _wide(instruction.shape)
-
-
-def _permutation(instruction: MutableInstruction) -> str:
+def permutation(instruction: MutableInstruction) -> str:
     """The attribute of what stands for a transpose, or a copy, between normalized arrays."""
     (operand,) = instruction.operands
     moved = instruction.attribute("dimensions") or range(operand.shape.rank)
@@ -247,7 +162,7 @@ def _permutation(instruction: MutableInstruction) -> str:
     return f", dimensions={{{','.join(str(before.index(moved[place])) for place in after)}}}"
 
 
-def _wide(shape: Shape) -> set[int]:
+def wide_dimensions(shape: Shape) -> set[int]:
     """The dimensions of more than one element, or of none."""
     return {place for place, size in enumerate(shape.dimensions) if size != 1}
 
@@ -256,7 +171,7 @@ def _around(instruction: MutableInstruction) -> list[MutableInstruction]:
     return [instruction, *instruction.operands]
 
 
-def _normalized(shape: Shape, kept: Collection[int] | None = None) -> Shape:
+def normalized(shape: Shape, kept: Collection[int] | None = None) -> Shape:
     """With the dimensions, or those ``kept``, in the order in which they lie in memory, and the
     layout of that."""
     if not shape.is_array or shape.layout is None:
@@ -275,7 +190,7 @@ def _normalized(shape: Shape, kept: Collection[int] | None = None) -> Shape:
 
 def _is_normal(instruction: MutableInstruction) -> bool:
     """Tuples are not."""
-    return instruction.shape.is_array and _normalized(instruction.shape) == instruction.shape
+    return instruction.shape.is_array and normalized(instruction.shape) == instruction.shape
 
 
 def _keeps_order(transpose: MutableInstruction) -> bool:

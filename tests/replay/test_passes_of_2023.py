@@ -14,11 +14,11 @@ from fusionscope.dump.device import CudaCapability
 from fusionscope.explain import Selection
 from fusionscope.explain.explain import explain_module
 from fusionscope.explain.story import tell
-from fusionscope.user_order.layout_normalization import normalize_layouts_of_2023
 from fusionscope.user_order.user_history import arrange, find_user_order
 from fusionscope.verify.verification import PassVerification, verify
 from fusionscope.versions.choice import choose_compiler, find_rewriters
 from fusionscope.versions.known import load_compiler
+from fusionscope.versions.xla_2023.layout_normalization import normalize_layouts
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps" / "a100-xla-2023"
 # Outputs in another order, from an order of users that is not found.
@@ -75,7 +75,7 @@ def test_layout_normalization_makes_what_the_compilers_makes(program: str) -> No
         module.read(stages[place - 1]),
         find_user_order(module, stages[place - 1], find_rewriters(module)),
     )
-    normalize_layouts_of_2023(graph)
+    normalize_layouts(graph)
     made, expected = (
         Counter((each.opcode, str(each.shape)) for part in parts for each in part.instructions)
         for parts in (graph.post_order(), module.read(stages[place]).reachable())

@@ -7,9 +7,9 @@ from fusionscope.versions.version import KnownCompiler, Version, begins, follows
 
 
 def normalize_layouts(graph: MutableModule) -> None:
-    from fusionscope.user_order.layout_normalization import normalize_layouts_of_2023
+    from fusionscope.versions.xla_2023 import layout_normalization
 
-    normalize_layouts_of_2023(graph)
+    layout_normalization.normalize_layouts(graph)
 
 
 VERSION = Version(

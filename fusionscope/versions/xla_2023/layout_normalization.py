@@ -1,0 +1,101 @@
+"""Layout normalization as of February 2023."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, supersede
+from fusionscope.hlo.shape import Shape
+from fusionscope.user_order.layout_normalization import (
+    LayoutNormalizer,
+    normalized,
+    permutation,
+    run_normalizer,
+    wide_dimensions,
+)
+
+# What the handlers of that time do not know, what they put two bitcasts behind, what they put
+# dimensions back for, and what leaves out the indices of those.
+_LEFT = frozenset({"convolution", "iota", "scatter"})
+_BEHIND_TWICE = frozenset({"dynamic-slice", "dynamic-update-slice", "reduce-window", "slice"})
+_PUT_BACK = frozenset({"concatenate", "dynamic-update-slice", "pad", "reduce-window"})
+_AT_INDICES = frozenset({"dynamic-slice", "dynamic-update-slice"})
+
+
+def normalize_layouts(graph: MutableModule) -> None:
+    """Normalizes the layouts of all that is not in fusions."""
+    run_normalizer(LayoutNormalizer2023, graph, spares_bitcasts=False)
+
+
+class LayoutNormalizer2023(LayoutNormalizer):
+    """It visits what it made where something that comes later reads it, and
+    so puts one pair of bitcasts behind the other."""
+
+    def _visit(self, instruction: MutableInstruction) -> None:
+        if instruction.parent is None:
+            return
+        if instruction.opcode in _LEFT:
+            self._surround(instruction)
+        elif instruction.opcode != "reduce-window" or instruction.shape.is_array:
+            super()._visit(instruction)
+
+    def _normalize_constant(self, constant: MutableInstruction) -> None:
+        if constant.shape.is_array:
+            normal = self._computation.make("constant", self._normal(constant.shape), [])
+            supersede(constant, self._as(normal, constant.shape))
+
+    def _remake(
+        self,
+        instruction: MutableInstruction,
+        arrays: list[MutableInstruction],
+        others: list[MutableInstruction],
+    ) -> MutableInstruction:
+        make, opcode = self._computation.make, instruction.opcode
+        shape = self._normal(instruction.shape)
+        if opcode in ("copy", "transpose"):
+            return make("transpose", shape, arrays, permutation(instruction))
+        if opcode in _AT_INDICES:
+            sizes = instruction.operands[0].shape.dimensions
+            others = [each for each, size in zip(others, sizes, strict=True) if size != 1]
+        if opcode not in _BEHIND_TWICE:
+            return make(opcode, shape, [*arrays, *others])
+        kept = _worked_on(instruction, instruction.operands[0])
+        normal = make(opcode, normalized(instruction.shape, kept), [*arrays, *others])
+        return self._as(normal, shape)
+
+    def _normalize_convolution(self, convolution: MutableInstruction) -> None:
+        """Source: NormalizeLayoutForCustomCallConvolution."""
+        make, results = self._computation.make, convolution.shape.elements
+        operands: list[MutableInstruction] = []
+        for operand in convolution.operands:
+            source, shape = operand.operands[0], normalized(operand.shape)
+            operands.append(source if source.shape == shape else make("bitcast", shape, [operand]))
+        shapes = (normalized(results[0]), *results[1:])
+        shape = replace(convolution.shape, elements=shapes)
+        normal = make("custom-call", shape, operands, convolution.attributes_text)
+        elements = [make("get-tuple-element", each, [normal]) for each in shapes]
+        elements[0] = make("bitcast", results[0], [elements[0]])
+        supersede(convolution, make("tuple", convolution.shape, elements))
+
+    def _operand(
+        self, instruction: MutableInstruction, operand: MutableInstruction
+    ) -> MutableInstruction:
+        """The normalized array, with the dimensions of one element that it works on put back."""
+        source = self._source(operand)
+        if instruction.opcode not in _PUT_BACK:
+            return source
+        shape = normalized(operand.shape, _worked_on(instruction, operand))
+        return source if source.shape == shape else self._as(source, shape)
+
+    def _normal(self, shape: Shape) -> Shape:
+        return normalized(shape, wide_dimensions(shape))
+
+    def _mark(self, made: MutableInstruction) -> None:
+        pass
+
+
+def _worked_on(instruction: MutableInstruction, operand: MutableInstruction) -> set[int]:
+    """The dimensions that an operand has in it."""
+    if instruction.opcode == "reduce-window":
+        return set(range(operand.shape.rank))
+    return wide_dimensions(operand.shape) | wide_dimensions(instruction.shape)
