@@ -56,6 +56,33 @@ def test_the_published_schemas_are_what_the_types_of_documents_say():
     assert written == scope["schemas"](), "run python docs/make_schema.py"
 
 
+def json_kinds(schema, field):
+    """What docs/json.md calls the type of a field."""
+    if "anyOf" in field:
+        return set().union(*(json_kinds(schema, choice) for choice in field["anyOf"]))
+    if "$ref" in field:
+        return json_kinds(schema, schema["$defs"][field["$ref"].rpartition("/")[2]])
+    if "enum" in field:
+        return {"string"}
+    names = {"integer": "number", "array": "list"}
+    return {names.get(field["type"], field["type"])}
+
+
+def test_json_has_the_types_that_its_page_says():
+    scope = runpy.run_path(str(ROOT / "docs" / "make_schema.py"))
+    page = (ROOT / "docs" / "json.md").read_text()
+    for command, section in re.findall(r"^## (\w+)$(.*?)(?=^## |\Z)", page, re.M | re.S):
+        schema = scope["schema_of"](command)
+        fields = dict(scope["_fields"](schema, {"$ref": schema["$ref"]}, ""))
+        for row, said in re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section, re.M):
+            for path in scope["_paths"](row):
+                plain = re.sub(r"(\[\]|\.\*)+$", "", path)  # the list or the table that it is in
+                kinds = json_kinds(schema, fields[path if path in fields else plain])
+                if "*" not in path.removeprefix(plain):
+                    words = re.split(", or | or ", re.sub(" of [a-z]+", "", said))
+                    assert kinds == set(words), (command, path)
+
+
 def test_every_page_is_linked_from_the_index():
     index = (ROOT / "docs" / "index.md").read_text()
     for page in (ROOT / "docs").glob("*.md"):

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -63,20 +63,6 @@ class Captured:
     versions: Mapping[str, str]
     problem: str
     compile_s: float | None = None
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """All but the directory, as data that JSON can hold."""
-        return {
-            "program": self.program,
-            "target": self.target,
-            "flags": list(self.flags),
-            "arguments": list(self.arguments),
-            "python": self.python,
-            "versions": dict(self.versions),
-            "problem": self.problem,
-            "compile_s": self.compile_s,
-        }
 
     @property
     def argument_bytes(self) -> int | None:
@@ -316,6 +302,8 @@ def _words(program: Program) -> str:
 
 
 def _write_manifest(captured: Captured) -> None:
-    content = {"schema": SCHEMA, "fusionscope": __version__, **captured.facts}
+    own = {each.name: getattr(captured, each.name) for each in fields(captured)}
+    del own["directory"]
+    content = {"schema": SCHEMA, "fusionscope": __version__, **own}
     text = json.dumps(content, indent=1) + "\n"
     write_file(captured.directory / MANIFEST, text)

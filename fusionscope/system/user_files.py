@@ -34,6 +34,7 @@ _BOUNDS = {
     " >= 0": " that is not negative",
     " >= 1": " above 0",
 }
+_TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _NAME = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[\w-]+)"""
 _NAMES = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
 _TOML_LINE = re.compile(rf"\s*(?:(\[\[?)\s*({_NAMES})\s*\]|({_NAMES})\s*=)")
@@ -85,12 +86,12 @@ def read_toml(
     try:
         content: Any = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number may be too long, a list too deep
-        line = re.search(r"at line (\d+)", str(error))
+        problem, column, line = str(error), None, None
+        if place := _TOML_PLACE.search(problem):
+            problem = problem[: place.start()]
+            line, column = map(int, place.groups()) if place[1] else (text.count("\n") + 1, None)
         raise UnusableInput(
-            f"not TOML: {error}",
-            file=str(path),
-            line=int(line[1]) if line is not None else None,
-            hint=hint,
+            f"not TOML: {problem}", file=str(path), line=line, column=column, hint=hint
         ) from None
     for name in within:
         content = content.get(name, {}) if isinstance(content, dict) else content

@@ -46,7 +46,7 @@ def run(
             main()
         sys.stdout.flush()
         out, errors = capfdbinary.readouterr()
-        if out.startswith(b'{\n "schema"'):
+        if "json" in arguments and out.startswith(b"{"):
             validator(command).validate(json.loads(out))
         return Result(int(leaving.value.code or 0), out.decode(), errors.decode())
 

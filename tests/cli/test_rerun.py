@@ -44,11 +44,11 @@ def plan_file(path, text):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("kernel = 3", "no list of tables"),
+        ("kernel = 3", "kernel = 3, expected a list"),
         ("[[kernel]]\nmembers = []", "members = ["),
-        ("[[kernel]]\nmembers = ['a']\nkind = 'kLoop'", "members = ["),
-        ("[[kernel]]\nmembers = ['a', 3]", "no list of texts"),
-        ("module = 3", "'module' is no text"),
+        ("[[kernel]]\nmembers = ['a']\nkind = 'kLoop'", "plan.toml:3: unknown key 'kind'"),
+        ("[[kernel]]\nmembers = ['a', 3]", "members[1] = 3, expected a text"),
+        ("module = 3", "module = 3, expected a text"),
         ("module = 'other'\nallow = ['a -> b']", "no module matches"),
         ("[[kernel]]\nmembers = ['tanh.1', 'nothing']", "no operation before fusion is called"),
     ],

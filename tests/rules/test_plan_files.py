@@ -62,7 +62,7 @@ def test_what_is_written_is_read_again(some: Changes, module: str | None) -> Non
         ("module = 'm'\nallow = ['a']", ":2: .* expected 'PRODUCER -> CONSUMER'"),
         ("module = 'm'\n[set]\ncpu-concat.depth = 3", ":2: .* has no threshold 'depth'"),
         ("disable = ['cpu-conca']", ":1: no rule is called 'cpu-conca'"),
-        ("x = ", ": not TOML"),
+        ("x = ", ":1: not TOML: Invalid value$"),
         ("x = '''\n\"\\q\" = 3\n'''\nset = 3", ":1: unknown key 'x'"),
         (f"x = {'9' * 5000}", ": not TOML"),
         ("x = " + "[" * 10_000, ": not TOML"),
