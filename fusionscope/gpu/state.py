@@ -26,17 +26,17 @@ _FUSIBLE = frozenset(
 class GpuState:
     """A run over a module, for a device: its cost model, and what is known of instructions."""
 
-    def __init__(self, device: Device, settings: GpuModel) -> None:
+    def __init__(self, device: Device, gpu_model: GpuModel) -> None:
         self.device = device
-        self.settings = settings
-        self.emitters = settings.emitters
-        self.triton = Triton(device, settings.triton)
+        self.gpu_model = gpu_model
+        self.emitters = gpu_model.emitters
+        self.triton = Triton(device, gpu_model.triton)
         self.model = CostModel(
             device,
-            settings.max_unroll,
+            gpu_model.max_unroll,
             self.triton,
-            settings.emitters,
-            settings.formulas,
+            gpu_model.emitters,
+            gpu_model.formulas,
         )
         self._facts: dict[MutableInstruction, Facts] = {}
 

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTarget:
-    """What the passes compiled for, and by which flags. ``ids`` are the unique ids of instructions
-    before priority fusion, by computation and name, ``users`` those of instructions in their order
-    by name, both as far as the dump has them; ``recorded`` is as much of the order of a record as
-    is to be followed, ``has_record`` whether there is one to compare with."""
+    """What the passes compiled for, with the compiler's model of it as the flags change it.
+    ``ids`` are the unique ids of instructions before priority fusion, by computation and name,
+    ``users`` those of instructions in their order by name, both as far as the dump has them;
+    ``recorded`` is as much of the order of a record as is to be followed, ``has_record`` whether
+    there is one to compare with."""
 
     device: Device
-    settings: GpuModel
+    gpu_model: GpuModel
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     users: Mapping[str, Sequence[str]] = field(default_factory=dict)
     recorded: RecordedOrder | None = None
@@ -53,4 +54,4 @@ class PassContext:
         """A fresh one, for one run of a pass."""
         from fusionscope.gpu.state import GpuState
 
-        return GpuState(self.target.device, self.target.settings)
+        return GpuState(self.target.device, self.target.gpu_model)

@@ -29,7 +29,7 @@ class TimeEstimate:
 
 def estimate(final: Module, target: GpuTarget) -> TimeEstimate:
     """Of one run of ``final``. Raises ``UnusableInput`` where that contradicts itself."""
-    model = GpuState(target.device, target.settings).model
+    model = GpuState(target.device, target.gpu_model).model
     by_name = {each.name: each for each in MutableModule(final).walk()}
     ticks = unknown = 0.0
     for kernel in find_kernels(Numbering().number(final), "gpu"):

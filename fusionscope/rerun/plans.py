@@ -109,7 +109,7 @@ def _kind_of(module: DumpedModule) -> Callable[[MutableInstruction], str]:
     gpu = read_context(module).gpu
     if gpu is None:
         return lambda _: "kLoop"
-    return lambda fusion: choose_kind(fusion, fusion, gpu.device, gpu.settings.emitters)
+    return lambda fusion: choose_kind(fusion, fusion, gpu.device, gpu.gpu_model.emitters)
 
 
 def _replay(

@@ -55,7 +55,7 @@ def _read_target(module: DumpedModule, device: Device | None) -> GpuTarget:
             ids = module.instruction_ids(run.before) or {}
     return GpuTarget(
         device=device,
-        settings=_read_model(module),
+        gpu_model=_read_model(module),
         ids=ids,
         users=recorded_users(record.steps) if record is not None else {},
         recorded=undecided_order(record.steps) if record is not None else None,

@@ -34,8 +34,8 @@ def module_of(name: str) -> DumpedModule:
     return module
 
 
-def settings_of(module: DumpedModule) -> GpuModel:
-    return read_context(module).target.settings
+def gpu_model_of(module: DumpedModule) -> GpuModel:
+    return read_context(module).target.gpu_model
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_version_follows_from_the_passes(
 ) -> None:
     module = module_of(name)
     assert choose_compiler(module).compiler == load_compiler(version)
-    assert settings_of(module).triton is triton
+    assert gpu_model_of(module).triton is triton
 
 
 @pytest.mark.parametrize("version", ["gpu-0.11", "gpu-0.10"])
@@ -79,7 +79,7 @@ def test_flags_are_looked_at(tmp_path: Path) -> None:
         "xla_gpu_gemm_rewrite_size_threshold: 7",
     )
     assert GPU_GEMM_V1 in choose_compiler(module).compiler.books
-    assert settings_of(module) == replace(
+    assert gpu_model_of(module) == replace(
         GPU_0_12, gemm_threshold=7, triton=replace(TRITON_0_12, propagates_tiles=False)
     )
 

@@ -39,7 +39,7 @@ ENTRY main {
 
 def test_pairs_inside_the_kernel_are_told_and_no_others():
     graph = MutableModule(parse(_TEXT))
-    target = GpuTarget(device=read_device(H100.read_bytes(), H100.name), settings=GPU_0_12)
+    target = GpuTarget(device=read_device(H100.read_bytes(), H100.name), gpu_model=GPU_0_12)
     plan = load_pass(GPU_SOFTMAX).run(graph, PassContext(gpu=target))
     fused = {(each.producer, each.consumer) for each in plan.decisions if each.decision.allow}
     assert fused == {

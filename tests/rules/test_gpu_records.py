@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpu_records import DIFFERENT, Programs, all_programs, card, settings_of, steps_of
+from gpu_records import DIFFERENT, Programs, all_programs, card, gpu_model_of, steps_of
 
 from fusionscope.dump.device import Device
 from fusionscope.dump.priority_fusion import Step
@@ -31,7 +31,7 @@ def difference(
     text: str,
     steps: tuple[Step, ...],
     device: Device,
-    settings: GpuModel,
+    gpu_model: GpuModel,
     book: RuleBook[Rule] = GPU_FUSION,
 ) -> tuple[str, str] | None:
     """The first step of replay and record that differs, if any.
@@ -42,7 +42,7 @@ def difference(
     triton = [each.name for each in MutableModule(module).walk() if is_generic_triton(each)]
     found = None
     for order in (None, recorded_order(steps)):
-        state = GpuState(device, settings)
+        state = GpuState(device, gpu_model)
         plan = PriorityFusion(
             graph=MutableModule(module), book=book, state=state, recorded=order
         ).run()
@@ -62,7 +62,7 @@ def test_every_step_is_the_compilers(
         request.applymarker(pytest.mark.xfail(reason=DIFFERENT[programs.name], strict=True))
     steps = steps_of(programs.record(target))[name]
     text = programs.texts[name]
-    assert difference(text, steps, card(target), settings_of(programs)) is None
+    assert difference(text, steps, card(target), gpu_model_of(programs)) is None
 
 
 def test_the_records_are_those_of_all_modules() -> None:

@@ -32,7 +32,7 @@ from unittest import mock
 
 import cpu_mutants as mutants
 import gpu_examples as examples
-from gpu_records import DIFFERENT, all_programs, card, settings_of, steps_of
+from gpu_records import DIFFERENT, all_programs, card, gpu_model_of, steps_of
 from loading import load
 
 from fusionscope.dump import open_dump
@@ -261,7 +261,7 @@ def judges() -> Iterator[Judge]:
                 continue
             steps = steps_of(programs.record(target))
             for name, text in programs.texts.items():
-                gpu = GpuTarget(device=card(target), settings=settings_of(programs))
+                gpu = GpuTarget(device=card(target), gpu_model=gpu_model_of(programs))
                 label = f"{programs.name}, {target}: {name}"
                 yield Judge(label, _Recorded(parse(text), steps[name], gpu).holds)
     for path in sorted(SAMPLES.glob("*00*/*")):
@@ -324,7 +324,7 @@ class _Recorded:
         plan = PriorityFusion(
             graph=MutableModule(self._module),
             book=book or GPU_FUSION,
-            state=GpuState(target.device, target.settings),
+            state=GpuState(target.device, target.gpu_model),
             ids=target.ids,
             recorded=target.recorded,
         ).run()
@@ -383,10 +383,10 @@ def of_model() -> Iterator[Mutant]:
 def _with_model(part: str, name: str, change: Callable[[Any], Any]) -> Any:
     original = GpuState.__init__
 
-    def make(self: GpuState, device: Device, settings: GpuModel) -> None:
-        whole: Any = getattr(settings, part)
+    def make(self: GpuState, device: Device, gpu_model: GpuModel) -> None:
+        whole: Any = getattr(gpu_model, part)
         changed = replace(whole, **{name: change(getattr(whole, name))})
-        original(self, device, replace(settings, **{part: changed}))
+        original(self, device, replace(gpu_model, **{part: changed}))
 
     return mock.patch.object(GpuState, "__init__", make)
 

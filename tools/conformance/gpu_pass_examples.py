@@ -42,7 +42,7 @@ def plan_of(id: str, example: Example, changed: RuleBook[Any] | None = None) -> 
     version, own = RULES[id]
     book = changed or own
     graph = MutableModule(parse(example.text))
-    target = GpuTarget(device=H100, settings=model_of(version))
+    target = GpuTarget(device=H100, gpu_model=model_of(version))
     return load_pass(book).run(graph, PassContext(gpu=target))
 
 

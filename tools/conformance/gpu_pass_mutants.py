@@ -174,6 +174,9 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     "what takes a dimension apart changes places with the transpose, or has no tiles": (
         "gemm_fusion.rules_v2.GemmTranspose._reads_vectors: without dimensions is not None",
     ),
+    "every version with records looks above roots": (
+        "multi_output_fusion.rules.find_real_hero: without instruction.is_multi_output",
+    ),
     "siblings have a parent": (
         "multi_output_fusion.rules.DisjointSlices.check: without parent is None",
     ),

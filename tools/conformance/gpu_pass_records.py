@@ -70,7 +70,7 @@ def replay(book: RuleBook[Any], version: str, before: Module) -> FusionPlan:
     """For an H100."""
     model = load_compiler(version).gpu
     assert model is not None
-    context = PassContext(gpu=GpuTarget(device=H100, settings=model))
+    context = PassContext(gpu=GpuTarget(device=H100, gpu_model=model))
     return load_pass(book).run(MutableModule(before), context)
 
 

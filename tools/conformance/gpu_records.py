@@ -118,12 +118,12 @@ card = lru_cache(read_card)
 steps_of = lru_cache(read_steps)
 
 
-def settings_of(programs: Programs) -> GpuModel:
+def gpu_model_of(programs: Programs) -> GpuModel:
     unroll = re.search(r"max_unroll_factor=(\d+)", programs.flags)
-    settings = load_compiler(f"gpu-{programs.version}").gpu
-    assert settings is not None
+    gpu_model = load_compiler(f"gpu-{programs.version}").gpu
+    assert gpu_model is not None
     return replace(
-        settings,
+        gpu_model,
         max_unroll=int(unroll[1]) if unroll else 32,
         has_heroless_triton="heroless_priority_fusion=true" in programs.flags,
     )

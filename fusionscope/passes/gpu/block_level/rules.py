@@ -109,7 +109,7 @@ class BlockLevelSupport(BlockLevelRule):
     is_legality: ClassVar = True
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
-        message = unsupported(fusion, state.device, state.settings.triton)
+        message = unsupported(fusion, state.device, state.gpu_model.triton)
         return self.refuse(message) if message is not None else None
 
 
@@ -142,7 +142,7 @@ class BlockLevelTiling(BlockLevelRule):
         return None if isinstance(found, Tiling) else self.refuse(found.message)
 
     def find(self, fusion: MutableInstruction, state: GpuState) -> Tiling | Untileable:
-        return find_best_tiling(FusionBody(fusion), state.device, state.settings.triton)
+        return find_best_tiling(FusionBody(fusion), state.device, state.gpu_model.triton)
 
 
 GPU_BLOCK_LEVEL: RuleBook[BlockLevelRule] = RuleBook(

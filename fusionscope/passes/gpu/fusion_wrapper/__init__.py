@@ -20,6 +20,6 @@ class Pass(FusionPass):
         target = context.target
 
         def kind_of(instruction: MutableInstruction) -> str:
-            return choose_kind(instruction, instruction, target.device, target.settings.emitters)
+            return choose_kind(instruction, instruction, target.device, target.gpu_model.emitters)
 
         return FusionWrapper(graph, self.book, kind_of).run()

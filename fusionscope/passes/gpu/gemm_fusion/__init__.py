@@ -20,6 +20,6 @@ class Pass(FusionPass):
         from fusionscope.passes.gpu.gemm_fusion.run_v2 import GemmFusionV2
 
         target = context.target
-        state = GemmState(target.device, target.settings.gemm_threshold, target.settings.triton)
+        state = GemmState(target.device, target.gpu_model.gemm_threshold, target.gpu_model.triton)
         growth = GemmFusionV2 if self.book.name == GPU_GEMM_V2.name else GemmFusionV1
         return growth(graph, self.book, state).run()

@@ -113,7 +113,7 @@ class TritonHeroless(GpuPairRule):
     message: ClassVar = "triton heroless fusion is not enabled"
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
-        if state.settings.has_heroless_triton or any(
+        if state.gpu_model.has_heroless_triton or any(
             is_generic_triton(end) for end in (pair.producer, pair.consumer)
         ):
             return None

@@ -86,14 +86,14 @@ class SoftmaxRewriter:
 
     def _tiled(self, body: FusionBody) -> TiledBody:
         """Source: CanSymbolicTileAnalysisTileDiamond."""
-        propagates = self.state.settings.triton.propagates_tiles
+        propagates = self.state.gpu_model.triton.propagates_tiles
         return TiledBody(body, TilePropagation() if propagates else IndexPropagation(body))
 
     def _decide(self, diamond: Diamond) -> None:
         """Source: MaybeFuseDiamondImpl."""
         fusion, root = self._make_fusion(diamond), diamond.root
-        settings = self.state.settings
-        tiling = find_best_tiling(FusionBody(fusion), self.state.device, settings.triton)
+        gpu_model = self.state.gpu_model
+        tiling = find_best_tiling(FusionBody(fusion), self.state.device, gpu_model.triton)
         if isinstance(tiling, Untileable):
             refusal: Decision | None = TilingFound().refuse_because(tiling)
         else:
@@ -112,7 +112,7 @@ class SoftmaxRewriter:
         rule = self.book.find(FasterUnfused.id)
         if not isinstance(rule, FasterUnfused):
             return None
-        unfused = time_unfused(fusion.fused, self.state.device, self.state.settings)
+        unfused = time_unfused(fusion.fused, self.state.device, self.state.gpu_model)
         return rule.check(tiling.total, unfused)
 
     def _make_fusion(self, diamond: Diamond) -> MutableInstruction:

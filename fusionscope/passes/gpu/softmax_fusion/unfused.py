@@ -32,16 +32,16 @@ _LONGEST_ROW = 16 * 1024
 _MAX_UNROLL = 32  # where no flag says otherwise
 
 
-def time_unfused(computation: MutableComputation, device: Device, settings: GpuModel) -> Duration:
+def time_unfused(computation: MutableComputation, device: Device, gpu_model: GpuModel) -> Duration:
     """The times of the kernels that would be made of it, without their launches.
 
     It has one reduction, of the last dimension, in the default layout. The flags that the compiler
     was given do not matter, it takes its defaults here.
     """
     graph = extract(computation)
-    settings = replace(settings, max_unroll=_MAX_UNROLL, has_heroless_triton=False)
-    fuse(graph, device, settings)
-    model = GpuState(device, settings).model
+    gpu_model = replace(gpu_model, max_unroll=_MAX_UNROLL, has_heroless_triton=False)
+    fuse(graph, device, gpu_model)
+    model = GpuState(device, gpu_model).model
     return sum(model.time(each).total for each in graph.entry.instructions)
 
 
@@ -75,13 +75,13 @@ def _copy(
     return made
 
 
-def fuse(graph: MutableModule, device: Device, settings: GpuModel) -> None:
+def fuse(graph: MutableModule, device: Device, gpu_model: GpuModel) -> None:
     """The passes that can change something where one dimension is reduced; the compiler also runs
     ReductionDimensionGrouper and ReductionSplitter, which look for several."""
     _split_long_row(graph.entry, device)
-    PriorityFusion(graph=graph, book=GPU_FUSION, state=GpuState(device, settings)).run()
+    PriorityFusion(graph=graph, book=GPU_FUSION, state=GpuState(device, gpu_model)).run()
     _merge_equal(graph.entry.instructions)
-    GpuMultiOutputFusion(graph, GPU_MULTI_OUTPUT, GpuState(device, settings)).run()
+    GpuMultiOutputFusion(graph, GPU_MULTI_OUTPUT, GpuState(device, gpu_model)).run()
     _merge_equal(graph.entry.instructions)
 
 
