@@ -295,6 +295,14 @@ class MutableComputation:
             self.parameters.remove(instruction)
         instruction.parent = None
 
+    def dissolve(self) -> None:
+        """Frees what is in it, once nothing calls it: instructions hold each other in circles."""
+        assert not self.callers, f"{self.name} is still called"
+        for instruction in self.instructions:
+            instruction.operands, instruction.users = [], Users()
+            instruction.parent = None
+        self.instructions, self.parameters, self.growth = {}, [], []
+
     def replace_uses(self, old: MutableInstruction, new: MutableInstruction) -> None:
         """Whatever read ``old`` reads ``new``, which also becomes the root where that was."""
         for user in list(old.users):

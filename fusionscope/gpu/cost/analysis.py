@@ -84,6 +84,12 @@ class CostAnalysis:
         """``instruction`` has changed."""
         self._known.pop(instruction, None)
 
+    def forget_inside(self, fusion: MutableInstruction) -> None:
+        """``fusion`` goes, with all that is in it."""
+        self._walks.pop(fusion, None)
+        for inner in fusion.fused.instructions:
+            self._known.pop(inner, None)
+
     def _single(self, instruction: MutableInstruction) -> Costs:
         shape, operands, opcode = instruction.shape, instruction.operands, instruction.opcode
         costs = Costs(

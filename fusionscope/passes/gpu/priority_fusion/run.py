@@ -421,6 +421,9 @@ class _Run:
             self._invalidate(producer)
             self._queue.remove(producer)
             self._computation.remove(producer)
+            if producer.opcode == "fusion":  # whose clones are in the consumers
+                self._model.costs.forget_inside(producer)
+                producer.fused.dissolve()
         for consumer in consumers:
             self._invalidate(consumer)
         for each in to_score:
