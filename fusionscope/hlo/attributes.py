@@ -28,12 +28,13 @@ from fusionscope.hlo.text import (
 )
 
 _KEY = re.compile(r"\s*[A-Za-z_][\w.\-]*=")
+_NUMBERED_KEY = re.compile(r"0[\w.\-]*=")
 _INDEX = r"\{[\d, ]*\}"
 _ALIAS = rf"{_INDEX}: \(\d+, {_INDEX}(?:, [a-z\-]+)?\)"
 _SLOTS = (
     (STRING, '""', False),
     (rf"(?<=backend_config=)(?=\{{\"){BRACES}", '{""}', False),
-    (r"-?\d+", "0", True),
+    (r"-?\d+(?![\w.\-]*=)", "0", True),
     (rf"%{NAME}", "%n", True),
 )
 _JOINTS = Joints("attribute", "attribute", _SLOTS)
@@ -73,6 +74,7 @@ class _Attributes(NamedTuple):
     """The form of all attributes of an instruction or module."""
 
     joints: Joints
+    skeletons: dict[str, str]
     by_key: dict[str, _Attribute]
     calls: tuple[str, ...]
 
@@ -117,6 +119,18 @@ def outlines(texts: Sequence[str]) -> list[str]:
 def check_attributes(text: str) -> None:
     """Raises ``UnusableInput`` where ``text`` is not ``, key=value, key=value``."""
     _read(text)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def unknown_word(text: str) -> str | None:
+    """The key of the first attribute with a word that the compiler's parser does not know."""
+    form = _read(text).form
+    for key, skeleton in form.skeletons.items():
+        try:
+            form.joints.form(skeleton, "known")
+        except UnusableInput:
+            return key
+    return None
 
 
 def split_attributes(text: str) -> dict[str, str]:
@@ -188,7 +202,8 @@ def read_metadata(value: str) -> dict[str, str]:
 def _read(text: str) -> _Read:
     if "/*" in text:
         text = strip_comments(text)
-    return _Read(_form(outlines([text])[0]), text)
+    outline = outlines([text])[0]
+    return _Read(_form(text if _NUMBERED_KEY.search(outline) else outline), text)
 
 
 @functools.lru_cache(maxsize=1 << 13)
@@ -227,7 +242,7 @@ def _form(outline: str) -> _Attributes:
         if is_call:
             calls.append(key)
         first = end
-    return _Attributes(joints, by_key, tuple(calls))
+    return _Attributes(joints, dict(zip(by_key, skeletons, strict=True)), by_key, tuple(calls))
 
 
 # Values

@@ -66,18 +66,18 @@ class Joints:
         """The slots of ``text``, or the first of them."""
         return [found[0] for found in islice(self._slots.finditer(text), most)]
 
-    def form(self, skeleton: str) -> Any:
+    def form(self, skeleton: str, rule: str | None = None) -> Any:
         """What the grammar makes of ``skeleton``, as plain data (see ``transformer``).
 
         Raises ``UnusableInput`` with a place in the skeleton where it makes nothing.
         """
-        return _form(self, skeleton)
+        return _form(self, rule or self.rule, skeleton)
 
-    def read(self, skeleton: str) -> Any:
+    def read(self, rule: str, skeleton: str) -> Any:
         """The same, by the grammar itself."""
         if cut_at_commas(skeleton, TUPLE_DEPTH) is None:  # trees are walked by recursion
             raise UnusableInput(f"brackets are not closed, or nest more than {TUPLE_DEPTH} deep")
-        tree = derive(self.rule, skeleton)
+        tree = derive(rule, skeleton)
         from fusionscope.hlo.transformer import FormTransformer
 
         spans = [found.span() for found in self._slots.finditer(skeleton)]
@@ -90,12 +90,12 @@ def fill(pieces: Pieces, slots: Sequence[str]) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _form(joints: Joints, skeleton: str) -> Any:
+def _form(joints: Joints, rule: str, skeleton: str) -> Any:
     kept = _kept()
-    key = f"{joints.name} {skeleton}"
+    key = f"{joints.name} {rule} {skeleton}"
     form = kept.forms.get(key)
     if form is None:
-        form = joints.read(skeleton)
+        form = joints.read(rule, skeleton)
         if form is None:
             raise UnusableInput(f"cannot read {skeleton}")
         kept.is_complete = False

@@ -13,55 +13,12 @@ import re
 from collections.abc import Callable, Iterable
 
 from fusionscope.errors import UnusableInput, quoted, shorten
-from fusionscope.hlo.attributes import split_attributes
+from fusionscope.hlo.attributes import split_attributes, unknown_word
+from fusionscope.hlo.grammar import derive
 from fusionscope.hlo.model import Instruction, Module, Statement
 from fusionscope.hlo.opcodes import OPCODES
 from fusionscope.hlo.window import read_window
 
-_INDEX = r"\{\s*(?:\d+(?:\s*,\s*\d+)*)?\s*\}"
-_ALIAS = rf"{_INDEX}\s*:\s*(?:\d+|\(\s*\d+\s*,\s*{_INDEX}\s*(?:,\s*(?:may|must)-alias\s*)?\))"
-_DONOR = rf"\(\s*\d+\s*,\s*{_INDEX}\s*\)"
-_PRECISION = r"(?i:default|highest|high|packed_nibble)"
-_ACCURACY = r"(?:mode\s*=\s*(?i:default|highest)|tolerance\s*=\s*\{[^{}]*\})"
-
-
-def _list(item: str) -> str:
-    return rf"\{{\s*(?:{item}(?:\s*,\s*{item})*)?\s*\}}"
-
-
-# The forms of attributes that say more than numbers and names, digits being any digits.
-_FORMS = {
-    key: (re.compile(pattern, re.DOTALL), expected)
-    for key, pattern, expected in (
-        ("algorithm", r"(?:dot|rng)_\w+", "the name of an algorithm"),
-        (
-            "api_version",
-            "API_VERSION_(?:ORIGINAL|STATUS_RETURNING(?:_UNIFIED)?|TYPED_FFI)",
-            "a version of the custom-call API",
-        ),
-        ("buffer_donor", _list(_DONOR), "entries such as (0, {})"),
-        ("dim_labels", r"[\d?bf]*_[\d?io]*->[\d?bf]*", "labels such as b01f_01io->b01f"),
-        ("direction", "EQ|NE|GE|GT|LE|LT", "EQ, NE, GE, GT, LE or LT"),
-        ("distribution", "rng_(?:uniform|normal)", "rng_uniform or rng_normal"),
-        ("fft_type", "I?R?FFT", "FFT, IFFT, RFFT or IRFFT"),
-        ("frontend_attributes", r"\{\s*(?:[^\s={}]+\s*=.*)?\}", "entries such as key=value"),
-        ("input_output_alias", _list(_ALIAS), "entries such as {0}: (0, {}, may-alias)"),
-        ("kind", "k(?:Loop|Input|Output|Custom)", "kLoop, kInput, kOutput or kCustom"),
-        ("operand_precision", _list(_PRECISION), "precisions such as {highest,default}"),
-        (
-            "replica_groups",
-            r"\{.*\}|\[.*\]\s*<=\s*\[.*\].*|(?:maximal_)?mesh\[.*",
-            "groups such as {{0,1},{2,3}} or [2,2]<=[4]",
-        ),
-        (
-            "result_accuracy",
-            rf"\{{\s*{_ACCURACY}\s*\}}",
-            "a mode (default or highest) or a tolerance",
-        ),
-        ("transpose_a", "NO_TRANSPOSE|TRANSPOSE|ADJOINT", "NO_TRANSPOSE, TRANSPOSE or ADJOINT"),
-        ("type", "FLOAT|TOTALORDER|SIGNED|UNSIGNED", "FLOAT, TOTALORDER, SIGNED or UNSIGNED"),
-    )
-}
 _ONE_DIMENSION = frozenset(
     """all-gather all-gather-start concatenate get-dimension-size reduce-scatter
     set-dimension-size""".split()
@@ -72,18 +29,17 @@ _MESH = re.compile(r"mesh\[([^\]]*)\]\s*(?:,[^{]*)?\{([^{}]*)\}")
 _QUOTED = re.compile(r"[\"']([^\"']*)[\"']")
 
 
-def check_known(module: Module, forms: Iterable[str], header: int) -> None:
+def check_known(module: Module, outlines: Iterable[str], header: int) -> None:
     """Raises ``UnusableInput`` with file and line for what the compiler's parser does not know.
 
-    ``forms`` are the attributes of all instructions with zeros for digits and without what strings
-    hold: there are few of them, so words are looked for in these, and then for their place.
+    ``outlines`` are the attributes of all instructions with zeros for digits and without what
+    strings hold: there are few of them, so words are looked for in these, and then for their place.
     ``header`` is the line of the module's header.
     """
-    for key, value in module.attributes.items():
-        if problem := _misfit(key, value):
-            raise UnusableInput(problem, file=module.file, line=header, column=1)
-    texts = list(forms)
-    doubted = any(_misfit(key, value) for text in texts for key, value in _split(text))
+    if problem := _unknown_word(module.header):
+        raise UnusableInput(problem, file=module.file, line=header, column=1)
+    texts = list(outlines)
+    doubted = any(map(unknown_word, texts))
     numbered = [f"{key}=" for key in _NUMBERED if any(f"{key}=" in text for text in texts)]
     values = doubted or bool(numbered)
     for computation in module.computations:
@@ -107,22 +63,24 @@ def check_known(module: Module, forms: Iterable[str], header: int) -> None:
                 raise module.placed(error, computation.line)
 
 
-def _split(attributes: str) -> Iterable[tuple[str, str]]:
-    return split_attributes(attributes).items()
-
-
-@functools.lru_cache(maxsize=4096)
-def _misfit(key: str, value: str) -> str | None:
-    known = _FORMS.get(key)
-    if known is None or known[0].fullmatch(value.strip()):
+def _unknown_word(attributes: str) -> str | None:
+    key = unknown_word(attributes)
+    if key is None:
         return None
-    return f"found {key}={shorten(value)}, expected {known[1]}"
+    value = split_attributes(attributes)[key]
+    try:
+        derive("known", f"{key}={value}")
+    except UnusableInput as error:
+        return f"{key}={shorten(value)}: {error.problem}"
+    return f"found {key}={shorten(value)}, expected something else"
 
 
 def _unknown_value(statement: Statement) -> str | None:
-    for key, value in _split(statement.attributes):
+    if problem := _unknown_word(statement.attributes):
+        return f"{statement.name}: {problem}"
+    for key, value in split_attributes(statement.attributes).items():
         check = _NUMBERED.get(key)
-        if problem := _misfit(key, value) or (check and check(value)):
+        if check and (problem := check(value)):
             return f"{statement.name}: {problem}"
     return None
 

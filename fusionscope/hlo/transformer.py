@@ -101,6 +101,9 @@ class FormTransformer(Transformer[Token, Any]):
             return _Value("text", None, pieces)
         return _Value(kind, self._slot(token), pieces)
 
+    def known(self, meta: Meta, children: list[Any]) -> bool:
+        return True
+
     def value(self, meta: Meta, children: list[Any]) -> _Value:
         pieces = self._within(meta)
         if len(children) == 1 and isinstance(children[0], Token):
