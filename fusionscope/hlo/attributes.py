@@ -19,6 +19,7 @@ from fusionscope.hlo.grammar import keys
 from fusionscope.hlo.text import (
     ARRAY,
     BRACES,
+    CLOSING,
     DEPTH,
     NAME,
     STRING,
@@ -28,13 +29,15 @@ from fusionscope.hlo.text import (
 )
 
 _KEY = re.compile(r"\s*[A-Za-z_][\w.\-]*=")
-_NUMBERED_KEY = re.compile(r"0[\w.\-]*=")
+# Digits of a key are no slot. How far to look for its end: the time is that times the digits.
+_OF_KEY = r"[\w.\-]{0,100}="
+_NUMBERED_KEY = re.compile(f"0{_OF_KEY}")
 _INDEX = r"\{[\d, ]*\}"
 _ALIAS = rf"{_INDEX}: \(\d+, {_INDEX}(?:, [a-z\-]+)?\)"
 _SLOTS = (
     (STRING, '""', False),
     (rf"(?<=backend_config=)(?=\{{\"){BRACES}", '{""}', False),
-    (r"-?\d+(?![\w.\-]*=)", "0", True),
+    (rf"-?\d+(?!{_OF_KEY})", "0", True),
     (rf"%{NAME}", "%n", True),
 )
 _JOINTS = Joints("attribute", "attribute", _SLOTS)
@@ -54,6 +57,7 @@ _OF_HEADERS = ("entry_computation_layout=", "input_output_alias=")
 
 # Attributes that name computations.
 CALLS = keys("CALL_KEY") | keys("CALLS_KEY")
+_LONG = 2000  # characters of a skeleton
 # None that XLA prints has more than 20 digits.
 _LONG_NUMBER = re.compile(r"\d{41}")
 # What makes zeros of digits.
@@ -233,7 +237,9 @@ def _form(outline: str) -> _Attributes:
     first = 0
     for each in skeletons:
         try:
-            key, kind, content, text, is_call = joints.form(each)
+            if joints.slots(each[: each.index("=") + 1]):
+                raise UnusableInput("the key is too long")
+            key, kind, content, text, is_call = _attribute_form(joints, each)
         except UnusableInput:
             raise UnusableInput(f"cannot read {quoted(each)}") from None
         shifted = [piece if isinstance(piece, str) else piece + first for piece in text]
@@ -245,26 +251,39 @@ def _form(outline: str) -> _Attributes:
     return _Attributes(joints, dict(zip(by_key, skeletons, strict=True)), by_key, tuple(calls))
 
 
+def _attribute_form(joints: Joints, skeleton: str) -> Any:
+    """The form of one attribute. Of a long list whose items are not read one by one, the grammar
+    only reads those that differ."""
+    if len(skeleton) > _LONG:
+        key, _, value = skeleton.partition("=")
+        value = value.strip()
+        items = cut_at_commas(value[1:-1]) or []
+        unlike = dict.fromkeys(items)
+        if value[:1] in CLOSING and len(unlike) < len(items):
+            short = f"{key}={value[0]}{','.join([*unlike, items[0]])}{value[-1]}"
+            key, kind, content, _, is_call = joints.form(short)
+            if kind in _OF_TEXT:
+                return key, kind, content, joints.pieces(value), is_call
+    return joints.form(skeleton)
+
+
 # Values
 
 
 def _value(attribute: _Attribute, slots: Sequence[str]) -> Any:
-    read = _KINDS.get(attribute.kind)
-    if read is None:
-        return fill(attribute.text, slots)
-    if attribute.kind == "json":
-        return _json(fill(attribute.text, slots))
-    return read(attribute.content, slots[attribute.first :])
+    of_text = _OF_TEXT.get(attribute.kind)
+    if of_text is not None:
+        return of_text(fill(attribute.text, slots))
+    return _OF_SLOTS[attribute.kind](attribute.content, slots[attribute.first :])
 
 
 def _integers(content: Sequence[int], slots: Sequence[str]) -> tuple[int, ...]:
     return tuple(int(number) for slot in content for number in slots[slot].split(","))
 
 
-def _names(content: Sequence[Pieces], slots: Sequence[str]) -> tuple[str, ...]:
-    return tuple(
-        name.strip().lstrip("%") for pieces in content for name in fill(pieces, slots).split(",")
-    )
+def _names(text: str) -> tuple[str, ...]:
+    names = text.strip("{} ")
+    return tuple([name.strip().lstrip("%") for name in names.split(",")]) if names else ()
 
 
 def _metadata(content: dict[str, Any], slots: Sequence[str]) -> dict[str, str]:
@@ -292,13 +311,13 @@ def _json(text: str) -> Any:
         return text
 
 
-_KINDS: dict[str, Callable[[Any, Sequence[str]], Any]] = {
+# What values are made of: their text, or what their form has to say of the slots.
+_OF_TEXT: dict[str, Callable[[str], Any]] = {"json": _json, "names": _names, "text": str}
+_OF_SLOTS: dict[str, Callable[[Any, Sequence[str]], Any]] = {
     "constant": lambda content, _: content,
     "integer": lambda slot, slots: int(slots[slot]),
     "integers": _integers,
-    "json": lambda *_: None,
     "metadata": _metadata,
-    "names": _names,
     "paddings": _rows,
     "slices": _rows,
     "string": lambda slot, slots: unescape(slots[slot]),

@@ -66,6 +66,15 @@ class Joints:
         """The slots of ``text``, or the first of them."""
         return [found[0] for found in islice(self._slots.finditer(text), most)]
 
+    def pieces(self, skeleton: str) -> Pieces:
+        """Literal parts and slots of a skeleton."""
+        pieces: list[str | int] = []
+        start = 0
+        for slot, found in enumerate(self._slots.finditer(skeleton)):
+            pieces += [skeleton[start : found.start()], slot]
+            start = found.end()
+        return [*pieces, skeleton[start:]]
+
     def form(self, skeleton: str, rule: str | None = None) -> Any:
         """What the grammar makes of ``skeleton``, as plain data (see ``transformer``).
 

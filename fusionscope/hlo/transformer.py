@@ -5,6 +5,7 @@ Imported only where a skeleton is new: importing lark takes longer than reading 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -56,30 +57,25 @@ class FormTransformer(Transformer[Token, Any]):
 
     def _is_inside(self, token: Token) -> bool:
         place = token.start_pos or 0
-        return any(start < place < end for start, end in self._spans)
+        slot = bisect_left(self._spans, (place, 0)) - 1
+        return slot >= 0 and place < self._spans[slot][1]
 
     def _slots(self, tokens: Sequence[Token]) -> list[int]:
         return [slot for token in tokens if (slot := self._slot(token)) is not None]
 
     def _pieces(self, start: int, end: int) -> Pieces:
         pieces: Pieces = []
-        for slot, (begin, after) in enumerate(self._spans):
-            if start <= begin and after <= end:
-                pieces += [self._skeleton[start:begin], slot]
-                start = after
+        for slot in range(bisect_left(self._spans, (start, 0)), len(self._spans)):
+            begin, after = self._spans[slot]
+            if after > end:
+                break
+            pieces += [self._skeleton[start:begin], slot]
+            start = after
         pieces.append(self._skeleton[start:end])
         return [piece for piece in pieces if piece != ""]
 
     def _within(self, meta: Meta) -> Pieces:
         return self._pieces(meta.start_pos, meta.end_pos)
-
-    def _name(self, token: Token) -> Pieces | None:
-        slot = self._starts.get(token.start_pos or 0)
-        if slot is not None:
-            return [slot]
-        if self._is_inside(token):
-            return None
-        return self._pieces(token.start_pos or 0, token.end_pos or 0)
 
     # Attributes
 
@@ -123,11 +119,9 @@ class FormTransformer(Transformer[Token, Any]):
         return _Value("integers", self._slots(children), [])
 
     def name(self, meta: Meta, children: list[Token]) -> _Value:
-        return self.names(meta, children)
+        return _Value("names", None, [])
 
-    def names(self, meta: Meta, children: list[Token]) -> _Value:
-        names = [name for token in children if (name := self._name(token)) is not None]
-        return _Value("names", names, [])
+    names = name
 
     def metadata(self, meta: Meta, children: list[Any]) -> _Value:
         fields: dict[str, list[Any]] = {}

@@ -6,9 +6,11 @@ import json
 import string
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Layout, Shape
 from fusionscope.hlo.attributes import (
     _HEADER_JOINTS,
@@ -164,3 +166,27 @@ def test_a_window_is_what_is_written(window: list[WindowDimension]) -> None:
         field("rhs_reversal", [int(each.is_reversed) for each in window]),
     ]
     assert read_window(listed(fields, comma=" ")) == tuple(window)
+
+
+def test_a_key_of_any_length_is_itself_or_refused() -> None:
+    assert split_attributes(", key1x=1, key2x=2") == {"key1x": "1", "key2x": "2"}
+    long = "x" * 1000
+    with pytest.raises(UnusableInput):
+        split_attributes(f", key1{long}=1")
+    assert split_attributes(f", {long}=1") == {long: "1"}
+
+
+def test_a_long_list_means_what_a_short_one_does() -> None:
+    """The grammar reads only those of its items that differ."""
+    names = [f"region_{number}.1" for number in range(5000)]
+    for sign in ("", "%"):
+        text = f", control-predecessors={{{', '.join(sign + name for name in names)}}}"
+        assert read_attributes(text) == {"control-predecessors": tuple(names)}
+    groups = "{" + ",".join(f"{{{number},{number + 1}}}" for number in range(0, 10_000, 2)) + "}"
+    assert read_attributes(f", x={groups}") == {"x": groups}
+    slices = [(number, number + 8, 2) for number in range(500)]
+    text = listed([listed([*map(str, each)], "[]", ":") for each in slices])
+    assert read_attributes(f", slice={text}") == {"slice": tuple(slices)}
+    for wrong in ("{%a, , %a", "%a, 1"):
+        with pytest.raises(UnusableInput):
+            read_attributes(f", control-predecessors={{{wrong}{', a' * 2000}}}")
