@@ -207,7 +207,9 @@ def _read(text: str) -> _Read:
     if "/*" in text:
         text = strip_comments(text)
     outline = outlines([text])[0]
-    return _Read(_form(text if _NUMBERED_KEY.search(outline) else outline), text)
+    if _NUMBERED_KEY.search(outline):
+        outline = empty_strings(text)
+    return _Read(_form(outline), text)
 
 
 @functools.lru_cache(maxsize=1 << 13)
