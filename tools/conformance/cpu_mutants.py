@@ -38,7 +38,7 @@ from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
 from fusionscope.passes.inplace import InPlaceRule
 from fusionscope.passes.pair_rules import PairRule
 from fusionscope.rules.examples import read_examples
-from fusionscope.versions import jaxlib_0_11
+from fusionscope.versions.jaxlib_0_11_2 import cpu as jaxlib_0_11
 from fusionscope.versions.jaxlib_0_11_2.cpu import CPU_FUSION_0_11
 
 Mutant = tuple[str, Book, AbstractContextManager[Any]]

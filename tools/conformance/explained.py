@@ -4,8 +4,8 @@
 
 Each of DUMPS is a dump, or a directory with dumps in it, made by a compiler whose rules are known.
 All of it can be read and nothing is missing, so there is no problem and no note. Only a pair that
-is not fused has a reason. Prints the outcomes and reasons of each dump. Exits with 1 where something
-is not so, and where no pair of any dump is fused.
+is not fused has a reason. Prints the outcomes and reasons of each dump. Exits with 1 where
+something is not so, and where no pair of any dump is fused.
 """
 
 from __future__ import annotations
