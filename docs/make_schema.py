@@ -48,9 +48,15 @@ def _paths(row: str) -> Iterator[str]:
 def schema_of(command: str) -> dict[str, Any]:
     """The schema of one command, with what docs/json.md says of each field."""
     schema = msgspec.json.schema(document_of(command))
+    for type_ in schema["$defs"].values():
+        if "description" in type_:  # a docstring, of which Python versions keep the indent or not
+            summary = " ".join(type_["description"].partition("\n\n")[0].split())
+            type_["description"] = summary.replace("``", "`")
     described = tables()[command]
     for path, field in _fields(schema, {"$ref": schema["$ref"]}, ""):
         ways = (path, f"{path}[]", f"{path}.*", f"{path}.*[]")
+        if "anyOf" in field:  # versions of the library differ in the order
+            field["anyOf"].sort(key=lambda choice: choice.get("type") == "null")
         if text := next((described[way] for way in ways if way in described), ""):
             field.setdefault("description", text)
     return {"$schema": DIALECT, "title": f"fusionscope {command} --format json", **schema}
