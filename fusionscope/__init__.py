@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fusionscope.explain import Explanation, ModuleFacts, PairFacts, Selection
     from fusionscope.explain import explain as explain_dump
     from fusionscope.explain.difference import Difference, compare
-    from fusionscope.explain.story import History, tell_history
+    from fusionscope.explain.module_history import History, history_of
     from fusionscope.hlo import Computation, Instruction, Module, Shape, parse, to_text
     from fusionscope.passes.overrides import PairPattern
     from fusionscope.rerun.applying import Applied, apply
@@ -53,9 +53,9 @@ __all__ = [
     "capturing",
     "compare",
     "explain_dump",
+    "history_of",
     "open_dump",
     "parse",
-    "tell_history",
     "to_text",
     "verify_dump",
 ]
@@ -68,7 +68,7 @@ _FOLDERS = {
     "fusionscope.errors": ("UnusableInput",),
     "fusionscope.explain": ("Explanation", "ModuleFacts", "PairFacts", "Selection", "explain_dump"),
     "fusionscope.explain.difference": ("Difference", "compare"),
-    "fusionscope.explain.story": ("History", "tell_history"),
+    "fusionscope.explain.module_history": ("History", "history_of"),
     "fusionscope.verify.verification": ("Verification", "verify_dump"),
     "fusionscope.rerun.applying": ("Applied", "apply"),
     "fusionscope.passes.overrides": ("PairPattern",),

@@ -82,7 +82,7 @@ def test_these_names_are_the_library():
         "explain_dump",
         "open_dump",
         "parse",
-        "tell_history",
+        "history_of",
         "to_text",
         "verify_dump",
     ]

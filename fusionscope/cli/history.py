@@ -41,10 +41,10 @@ def command(
       fusionscope history dump_dir/ --module jit_step --format json --output history.json
     """
     from fusionscope.dump import open_dump
-    from fusionscope.explain.story import tell_history
+    from fusionscope.explain.module_history import history_of
     from fusionscope.report.history import print_history, to_markdown
 
-    history = tell_history(
+    history = history_of(
         open_dump(dump),
         name,
         module=module,

@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class RecordedDecision:
     """What the label of the frame with the same index says.
 
     ``consumer`` is None where the decision is about all consumers of the producer. In ``fused`` it
@@ -63,7 +63,7 @@ class FusionExplorerRecord:
     """``decisions[i]`` is what ``frames[i]`` says."""
 
     frames: tuple[Frame, ...]
-    decisions: tuple[Decision, ...]
+    decisions: tuple[RecordedDecision, ...]
 
     def unrecognised(self) -> int:
         """How many labels fit no form that is known here."""
@@ -166,8 +166,8 @@ _ABOUT = frozenset(
 
 
 def with_fused(
-    decisions: Iterable[Decision],
-) -> Iterator[tuple[Decision, tuple[str, str] | None]]:
+    decisions: Iterable[RecordedDecision],
+) -> Iterator[tuple[RecordedDecision, tuple[str, str] | None]]:
     """Each decision, and for a fusion that was made the producer and consumer that it was made of:
     ``fused`` itself names only what came out, so the decision before tells them."""
     about: tuple[str, str] | None = None
@@ -181,13 +181,13 @@ def with_fused(
         yield decision, fused
 
 
-def decision_of(label: str) -> Decision:
+def decision_of(label: str) -> RecordedDecision:
     """What one label says; ``Kind.OTHER`` where it fits no known form."""
     for kind, pattern, pass_name in _PATTERNS:
         if match := pattern.fullmatch(label):
             found = match.groupdict()
             may_duplicate = found.get("may_duplicate")
-            return Decision(
+            return RecordedDecision(
                 kind=kind,
                 pass_name=found.get("pass") or pass_name,
                 producer=found.get("producer"),
@@ -195,7 +195,7 @@ def decision_of(label: str) -> Decision:
                 reason=found.get("reason") or "",
                 may_duplicate=None if may_duplicate is None else may_duplicate == "1",
             )
-    return Decision(
+    return RecordedDecision(
         kind=Kind.OTHER,
         pass_name=None,
         producer=None,

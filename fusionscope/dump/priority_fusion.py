@@ -48,14 +48,14 @@ class Priority:
     unfused_us: float
 
 
-Step: TypeAlias = Fused | Ineligible | Priority
+PriorityStep: TypeAlias = Fused | Ineligible | Priority
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityFusionRecord:
     """``device`` is None where the record does not describe one."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PriorityStep, ...]
     device: Device | None
     escaped_module: str
 
@@ -77,7 +77,7 @@ def read_priority_fusion(data: bytes, file: str) -> PriorityFusionRecord:
             file=file,
             hint="it is cut off or another file: dump the module again",
         )
-    steps: list[Step] = []
+    steps: list[PriorityStep] = []
     for fusion_step in record.messages("fusion_steps"):
         for kind, content in fusion_step.fields:
             if isinstance(content, str):

@@ -9,13 +9,20 @@ from dataclasses import replace
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.crossings import Reading, Value, operands_of, origin, results_of, users_of
+from fusionscope.explain.kernel_values import (
+    Value,
+    ValueUse,
+    operands_of,
+    origin,
+    results_of,
+    users_of,
+)
 from fusionscope.explain.levers import Surroundings, levers_for
 from fusionscope.explain.libraries import (
     ACTIVATIONS,
     HEROES,
+    EpilogueStep,
     Library,
-    Step,
     Taken,
     comes_too_late,
     library_of,
@@ -243,35 +250,37 @@ def _left_out(
     is_shared = not all(result.is_read_once for result in results) or any(
         len({user for user, _ in reading.users}) > 1 for reading in readings
     )
-    found: list[Step] = []
+    found: list[EpilogueStep] = []
     for reading in readings:
-        steps = _steps(reading, Step.GELU in library.takes)
+        steps = _steps(reading, EpilogueStep.GELU in library.takes)
         if is_shared:  # a step that changes the value for others too is none that is left out
-            steps = [step for step in steps if step not in (Step.SCALING, Step.ADDITION)]
+            steps = [
+                step for step in steps if step not in (EpilogueStep.SCALING, EpilogueStep.ADDITION)
+            ]
         found += [step for step in steps if step in library.takes and step not in found]
     if not found:
         return (), None
     done = [one.step for one in taken if one.step is not None]
-    if found[0] is Step.GELU:
+    if found[0] is EpilogueStep.GELU:
         return tuple(found), _BY_ERF
     if is_shared:
         return tuple(found), _MANY
     if done and comes_too_late(found[0], done):
         return tuple(found), _ACTIVATED if found[0] in ACTIVATIONS else _TOO_LATE.format(done[-1])
-    if found[0] is Step.BIAS and results[0].shape.element_type in ("c64", "c128"):
+    if found[0] is EpilogueStep.BIAS and results[0].shape.element_type in ("c64", "c128"):
         return tuple(found), _COMPLEX
     return tuple(found), None
 
 
-def _steps(reading: Reading, knows_gelu: bool) -> list[Step]:
+def _steps(reading: ValueUse, knows_gelu: bool) -> list[EpilogueStep]:
     """The steps with which a reader begins."""
     users = list(reading.users)
     if len(users) > 1:
         if knows_gelu and _leads_to_erf(users):
-            return [Step.GELU]
+            return [EpilogueStep.GELU]
         steps = [step_of(user, value) for user, value in users]
         return [step for step in steps if step is not None]
-    found: list[Step] = []
+    found: list[EpilogueStep] = []
     while len(users) == 1:
         user, value = users[0]
         step = step_of(user, value)
@@ -321,7 +330,7 @@ def _before(operands: Sequence[Value], launches: frozenset[Instruction]) -> tupl
 
 
 def _after(results: Sequence[Value], launches: frozenset[Instruction]) -> tuple[Neighbour, ...]:
-    by_reader: dict[Instruction, list[tuple[Reading, int]]] = defaultdict(list)
+    by_reader: dict[Instruction, list[tuple[ValueUse, int]]] = defaultdict(list)
     for result in results:
         written = result.shape.byte_size if result.is_read_once else 0
         for reading in result.readings:

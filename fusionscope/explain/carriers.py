@@ -18,7 +18,7 @@ from fusionscope.hlo import Instruction
 _Indices = tuple[int, ...]
 
 
-class Step(NamedTuple):
+class UseStep(NamedTuple):
     """Names of an instruction and of one that reads it. ``place`` orders the steps of a value."""
 
     place: int
@@ -32,12 +32,12 @@ class Uses:
     other instructions that only pass it on, ``reads`` those into each instruction that computes
     something of it."""
 
-    passed_on: list[Step] = field(default_factory=list)
-    reads: dict[Instruction, list[Step]] = field(default_factory=dict)
+    passed_on: list[UseStep] = field(default_factory=list)
+    reads: dict[Instruction, list[UseStep]] = field(default_factory=dict)
     count: int = 0
 
-    def add(self, steps: list[Step], producer: Instruction, consumer: Instruction) -> None:
-        steps.append(Step(self.count, producer.name, consumer.name))
+    def add(self, steps: list[UseStep], producer: Instruction, consumer: Instruction) -> None:
+        steps.append(UseStep(self.count, producer.name, consumer.name))
         self.count += 1
 
 
@@ -74,7 +74,7 @@ class Carriers:
         for number, element in elements.items():  # of what has results that are no numbers
             self._makers[path, number].append((element, ()))
 
-    def find(self, pair: Pair) -> tuple[Uses, list[Step]]:
+    def find(self, pair: Pair) -> tuple[Uses, list[UseStep]]:
         """The uses of the value that a pair is about, and those of its steps that end in the
         consumer. A bitcast or tuple in between is asked about on its own."""
         keys = ((pair.path, number) for number in pair.chain)
@@ -84,7 +84,7 @@ class Carriers:
         uses = self._uses.get(key)
         if uses is None:
             uses = self._uses[key] = self._follow(key)
-        steps: list[Step] = []
+        steps: list[UseStep] = []
         found = [
             self._computing.get((pair.path, number), {})
             for number in with_parts(pair.readers, self._parts)

@@ -16,15 +16,15 @@ from fusionscope.explain.explain import (
     explain_module,
     flag_texts,
 )
-from fusionscope.explain.fusions import FusionFacts, fusion_facts
-from fusionscope.explain.modules import pick_modules
-from fusionscope.explain.parting import (
+from fusionscope.explain.first_divergence import (
     DecisionChange,
-    Parting,
+    FirstDivergence,
+    find_first_divergence,
     find_makers,
-    find_parting,
     first_decision,
 )
+from fusionscope.explain.fusions import FusionFacts, fusion_facts
+from fusionscope.explain.modules import pick_modules
 from fusionscope.explain.result import ModuleFacts, Operation, PairFacts
 from fusionscope.explain.selection import Selection
 from fusionscope.explain.source_lines import operation_of
@@ -135,7 +135,7 @@ class ModuleDifference:
     renamed: int
     edits: tuple[EditFacts, ...]
     incidental: int
-    parting: Parting | None
+    parting: FirstDivergence | None
     decision: DecisionChange | None
     steps: dict[str, int]
     certain: float
@@ -352,7 +352,7 @@ class _Reasons:
     fusions: tuple[FusionDifference, ...]
     outcomes: tuple[OutcomeChange, ...] = ()
     rules: tuple[RulesUsed | None, RulesUsed | None] = (None, None)
-    parting: Parting | None = None
+    parting: FirstDivergence | None = None
     decision: DecisionChange | None = None
     notes: tuple[str, ...] = ()
 
@@ -374,7 +374,7 @@ def _compare_dumps(
         return _Reasons(_without_passes(told, backend), outcomes, rules, notes=tuple(notes))
     lineages = read_lineage(one), read_lineage(other)
     notes += (*lineages[0].notes, *lineages[1].notes)
-    parting = find_parting(lineages, progress)
+    parting = find_first_divergence(lineages, progress)
     fusions = _with_passes(told, lineages, backend, progress)
     decision = first_decision(one, other, notes)
     return _Reasons(fusions, outcomes, rules, parting, decision, tuple(notes))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusionscope.dump import DumpedModule
-from fusionscope.dump.fusion_explorer import Decision, Kind, with_fused
+from fusionscope.dump.fusion_explorer import Kind, RecordedDecision, with_fused
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityFusionRecord
 from fusionscope.explain.estimates import Estimates
 from fusionscope.gpu.cost.model import PairCost
@@ -96,7 +96,7 @@ class Evidence:
             self._by_pair[origin][consumer] = self._count, reason
             self._rules[origin].add(reason.rule)
 
-    def add_decisions(self, decisions: Iterable[Decision]) -> None:
+    def add_decisions(self, decisions: Iterable[RecordedDecision]) -> None:
         """A Fusion Explorer record."""
         for decision, fused in with_fused(decisions):
             producer, consumer = decision.producer, decision.consumer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusionscope.explain.result import Operation
 from fusionscope.explain.source_lines import operation_of
-from fusionscope.history.changes import ChangeKind, FusionChange, alike
+from fusionscope.history.changes import ChangeKind, FusionChange, group_identical
 from fusionscope.history.kernels import kind_and_emitter
 
 
@@ -46,7 +46,7 @@ def fusion_facts(changes: Iterable[FusionChange], backend: str | None) -> tuple[
             emitters=_emitters(change, backend),
             count=count,
         )
-        for change, count in alike(changes)
+        for change, count in group_identical(changes)
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fusionscope.explain.libraries import Step
+from fusionscope.explain.libraries import EpilogueStep
 from fusionscope.explain.result import Boundary, Neighbour
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.opcodes import BINARY, UNARY
@@ -101,7 +101,7 @@ def _whole_product(boundary: Boundary, around: Surroundings) -> str | None:
 
 
 def _gelu(boundary: Boundary, around: Surroundings) -> str | None:
-    if Step.GELU in boundary.left_out:
+    if EpilogueStep.GELU in boundary.left_out:
         return "jax.nn.gelu(approximate=True) goes into the call (its results differ slightly)"
     return None
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fusionscope.hlo import Instruction
 
 
-class Step(StrEnum):
+class EpilogueStep(StrEnum):
     """What a call can do to its result before it writes it, in the order in which it does."""
 
     SCALING = "scaling"
@@ -25,12 +25,20 @@ class Step(StrEnum):
 
 
 # A call that has taken in a step takes in none of an earlier kind, and one activation.
-_ORDER = {Step.SCALING: 0, Step.BIAS: 1, Step.ADDITION: 1, Step.RELU: 2, Step.GELU: 2}
-ACTIVATIONS = frozenset({Step.RELU, Step.GELU})
+_ORDER = {
+    EpilogueStep.SCALING: 0,
+    EpilogueStep.BIAS: 1,
+    EpilogueStep.ADDITION: 1,
+    EpilogueStep.RELU: 2,
+    EpilogueStep.GELU: 2,
+}
+ACTIVATIONS = frozenset({EpilogueStep.RELU, EpilogueStep.GELU})
 
-_CUBLASLT = frozenset(Step)
-_CUBLAS = frozenset({Step.SCALING, Step.ADDITION})
-_CUDNN = frozenset({Step.SCALING, Step.BIAS, Step.ADDITION, Step.RELU})
+_CUBLASLT = frozenset(EpilogueStep)
+_CUBLAS = frozenset({EpilogueStep.SCALING, EpilogueStep.ADDITION})
+_CUDNN = frozenset(
+    {EpilogueStep.SCALING, EpilogueStep.BIAS, EpilogueStep.ADDITION, EpilogueStep.RELU}
+)
 
 
 class Library(NamedTuple):
@@ -38,7 +46,7 @@ class Library(NamedTuple):
 
     name: str
     computes: str
-    takes: frozenset[Step] = frozenset()
+    takes: frozenset[EpilogueStep] = frozenset()
 
 
 _PRODUCT = "matrix product"
@@ -122,11 +130,11 @@ class Taken(NamedTuple):
     """Something that a call takes in; ``step`` is None for what is no step of its own."""
 
     text: str
-    step: Step | None = None
+    step: EpilogueStep | None = None
 
 
-_EPILOGUES = {"BIAS": Step.BIAS, "RELU": Step.RELU, "GELU": Step.GELU}
-_ACTIVATIONS = {"kRelu": Step.RELU}
+_EPILOGUES = {"BIAS": EpilogueStep.BIAS, "RELU": EpilogueStep.RELU, "GELU": EpilogueStep.GELU}
+_ACTIVATIONS = {"kRelu": EpilogueStep.RELU}
 
 
 def taken_by(call: Instruction) -> tuple[Taken, ...]:
@@ -144,10 +152,10 @@ def _by_gemm(config: dict[str, Any]) -> list[Taken]:
     taken = []
     scale, other = _number(config, "alpha_real", 1.0), _number(config, "beta", 0.0)
     if scale != 1:
-        taken.append(Taken(f"scaling by {scale:g}", Step.SCALING))
+        taken.append(Taken(f"scaling by {scale:g}", EpilogueStep.SCALING))
     if other != 0:
         times = f" times {other:g}" if other != 1 else ""
-        taken.append(Taken(f"{Step.ADDITION}{times}", Step.ADDITION))
+        taken.append(Taken(f"{EpilogueStep.ADDITION}{times}", EpilogueStep.ADDITION))
     for part in str(config.get("epilogue", "DEFAULT")).split("_"):
         if part == "AUX":
             taken.append(Taken("what its gradient needs"))
@@ -161,20 +169,20 @@ def _by_convolution(call: Instruction, config: dict[str, Any]) -> list[Taken]:
     taken = []
     scale = _number(config, "conv_result_scale", 1.0)
     if scale != 1:
-        taken.append(Taken(f"scaling by {scale:g}", Step.SCALING))
+        taken.append(Taken(f"scaling by {scale:g}", EpilogueStep.SCALING))
     if "convBias" in call.attributes.get("custom_call_target", "") and len(call.operands) > 2:
         bias = call.operands[2]
         # Without operands it is zeros: the call that knows ReLU has to have a bias.
         if bias.opcode == "parameter" or bias.operands:
-            taken.append(Taken(Step.BIAS, Step.BIAS))
+            taken.append(Taken(EpilogueStep.BIAS, EpilogueStep.BIAS))
     other = _number(config, "side_input_scale", 0.0)
     if other != 0:
         times = f" times {other:g}" if other != 1 else ""
-        taken.append(Taken(f"{Step.ADDITION}{times}", Step.ADDITION))
+        taken.append(Taken(f"{EpilogueStep.ADDITION}{times}", EpilogueStep.ADDITION))
     activation = str(config.get("activation_mode", "kNone"))
     if activation != "kNone":
         step = _ACTIVATIONS.get(activation)
-        name = activation.removeprefix("k").replace("Relu", Step.RELU)
+        name = activation.removeprefix("k").replace("Relu", EpilogueStep.RELU)
         taken.append(Taken(step or name, step))
     return taken
 
@@ -194,7 +202,7 @@ def _number(config: dict[str, Any], name: str, default: float) -> float:
 _LARGE = 1e300  # nothing that a compiler writes
 
 
-def step_of(operation: Instruction, value: Instruction) -> Step | None:
+def step_of(operation: Instruction, value: Instruction) -> EpilogueStep | None:
     """Which step ``operation`` is for the ``value`` that it reads, if a call could do it."""
     others = [operand for operand in operation.operands if operand is not value]
     if len(others) != 1 or len(operation.operands) != 2:
@@ -207,17 +215,17 @@ def step_of(operation: Instruction, value: Instruction) -> Step | None:
     constant = other.operands[0].literal if is_broadcast and dimensions == () else None
     match operation.opcode:
         case "add" if dimensions == (operation.shape.rank - 1,):
-            return Step.BIAS
+            return EpilogueStep.BIAS
         case "add" if not is_broadcast:
-            return Step.ADDITION
+            return EpilogueStep.ADDITION
         case "multiply" if constant is not None:
-            return Step.SCALING
+            return EpilogueStep.SCALING
         case "maximum" if constant in ("0", "-0"):
-            return Step.RELU
+            return EpilogueStep.RELU
     return None
 
 
-def comes_too_late(step: Step, done: Iterable[Step]) -> bool:
+def comes_too_late(step: EpilogueStep, done: Iterable[EpilogueStep]) -> bool:
     """Whether a call that does the steps in ``done`` can no longer do ``step``."""
     last = max(_ORDER[other] for other in done)
     return _ORDER[step] < last or (step in ACTIVATIONS and _ORDER[step] == last)

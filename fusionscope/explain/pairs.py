@@ -8,7 +8,7 @@ from fusionscope.explain.advice import RULE_TEXTS, advice_for
 from fusionscope.explain.costs import cost_facts
 from fusionscope.explain.evidence import Reason
 from fusionscope.explain.reasons import Reasons, Why
-from fusionscope.explain.result import Overruled, PairFacts
+from fusionscope.explain.result import FusedByLaterPass, PairFacts
 from fusionscope.explain.source_lines import operation_of
 from fusionscope.history.outcomes import Outcome, Pair
 from fusionscope.hlo import Instruction
@@ -60,14 +60,14 @@ def pair_facts(
     )
 
 
-def _overruled(pair: Pair, reasons: Reasons | None, by: str | None) -> Overruled | None:
+def _overruled(pair: Pair, reasons: Reasons | None, by: str | None) -> FusedByLaterPass | None:
     if reasons is None or by is None:
         return None
     why = reasons.find(pair)
     if why.reason.rule == UNKNOWN:
         return None
     text = RULE_TEXTS.get(why.reason.rule)
-    return Overruled(
+    return FusedByLaterPass(
         reason=why.reason.rule,
         message=why.reason.message or None,
         evidence=why.evidence,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TypeAlias
 
-from fusionscope.explain.carriers import Carriers, Step, Uses
+from fusionscope.explain.carriers import Carriers, Uses, UseStep
 from fusionscope.explain.evidence import Evidence, Reason
 from fusionscope.explain.replayed import Replayed
 from fusionscope.history.outcomes import Pair
@@ -96,7 +96,7 @@ class Reasons:
         uses, steps = self._carriers.find(pair)
         is_found = bool(uses.passed_on or steps)
         if not is_found:
-            steps = [Step(0, pair.producer.name, pair.consumer.name)]
+            steps = [UseStep(0, pair.producer.name, pair.consumer.name)]
         shared = self._said.get(uses)
         if shared is None:
             shared = self._said[uses] = self._hear(uses.passed_on)
@@ -105,7 +105,7 @@ class Reasons:
             self._asked[key] = answer
         return answer
 
-    def _hear(self, steps: Iterable[Step]) -> _Said:
+    def _hear(self, steps: Iterable[UseStep]) -> _Said:
         said = _Said()
         for step in steps:
             said.add(step, self._recorded, self._replayed)
@@ -144,7 +144,7 @@ class _Said:
         # The rules by which the producers of all steps up to one were kept out of consumers.
         self.rules: list[tuple[int, frozenset[str]]] = []
 
-    def add(self, step: Step, recorded: Evidence | None, replayed: Replayed | None) -> None:
+    def add(self, step: UseStep, recorded: Evidence | None, replayed: Replayed | None) -> None:
         if recorded is not None and self.recorded is None:
             reason = recorded.reason(step.producer, step.consumer)
             if reason is not None:

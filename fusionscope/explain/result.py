@@ -55,7 +55,7 @@ class AlikeKernels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overruled:
+class FusedByLaterPass:
     """Why one pass refused a pair that a later one, ``by``, fused. The rest as in ``PairFacts``."""
 
     reason: str
@@ -97,7 +97,7 @@ class PairFacts:
     numbers: tuple[tuple[str, int | str], ...] = ()
     otherwise: str | None = None
     cost: CostFacts | None = None
-    overruled: Overruled | None = None
+    overruled: FusedByLaterPass | None = None
 
 
 @dataclass(frozen=True, slots=True)

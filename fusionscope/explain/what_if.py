@@ -15,7 +15,7 @@ from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import TOGETHER, Pair, pairs_after
 from fusionscope.hlo import Module
-from fusionscope.passes.overrides import unfitting
+from fusionscope.passes.overrides import unmatched_patterns
 from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.rules.changes import Changes
 from fusionscope.versions.choice import choose_compiler
@@ -157,7 +157,7 @@ def _notes(
             yield f"without {id} the module may not compile, or may compute something else"
     for run, before in zip(runs, inputs, strict=True):
         if compiler.find(run.pass_name).known.takes_overrides:
-            for pattern in unfitting((*changes.allowed, *changes.forbidden), before):
+            for pattern in unmatched_patterns((*changes.allowed, *changes.forbidden), before):
                 yield f"no pair before the fusion pass fits {pattern}"
 
 

@@ -535,7 +535,7 @@ def remove_dead(graph: MutableModule) -> None:
             remove_unused(instruction)
 
 
-def supersede(old: MutableInstruction, new: MutableInstruction) -> None:
+def replace_and_prune(old: MutableInstruction, new: MutableInstruction) -> None:
     """``new`` takes the place of ``old``, which goes with all that only it read.
 
     Source: xla/hlo/ir/hlo_computation.cc, ReplaceInstruction that removes unused operands.

@@ -26,7 +26,7 @@ from fusionscope.history.meaning import (
     without_spaces,
 )
 from fusionscope.history.operations import TRANSPARENT, Operations, flatten, plain_shape
-from fusionscope.history.pairing import Step
+from fusionscope.history.pairing import MatchKind
 from fusionscope.history.sameness import Sameness, check_sameness
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.attributes import read_names, read_value
@@ -57,7 +57,7 @@ class Edit:
     before: Instruction | None
     after: Instruction | None
     fields: tuple[tuple[str, str, str], ...] = ()
-    step: Step | None = None
+    step: MatchKind | None = None
 
     @property
     def instruction(self) -> Instruction:
@@ -379,7 +379,7 @@ def _is_told_as_emitter(before: Instruction, after: Instruction) -> bool:
 
 def _is_same_element(matching: Matching, before: Instruction, after: Instruction) -> bool:
     """Whether an element has another number, but stands for the same value."""
-    if matching.steps.get(before) is Step.PLACE:
+    if matching.steps.get(before) is MatchKind.PLACE:
         return matching.values[before] == matching.values[after]
     return after in matching.recounted
 
@@ -737,7 +737,7 @@ def _outputs(fusion: Instruction) -> tuple[Instruction, ...]:
     return root.operands if root.opcode == "tuple" else (root,)
 
 
-def alike(changes: Iterable[FusionChange]) -> list[tuple[FusionChange, int]]:
+def group_identical(changes: Iterable[FusionChange]) -> list[tuple[FusionChange, int]]:
     """Changes that look the same (the layers of a model) once, with their count."""
     counts: Counter[Hashable] = Counter()
     first: dict[Hashable, FusionChange] = {}

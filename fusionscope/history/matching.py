@@ -26,7 +26,7 @@ from fusionscope.history.operations import (
     flatten,
     plain_shape,
 )
-from fusionscope.history.pairing import Pairs, Side, Step, groups
+from fusionscope.history.pairing import MatchKind, Pairs, Side, groups
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Statement
@@ -58,7 +58,7 @@ class Matching:
     modules: tuple[Module, Module]
     after: dict[Instruction, Instruction] = field(default_factory=dict)
     before: dict[Instruction, Instruction] = field(default_factory=dict)
-    steps: dict[Instruction, Step] = field(default_factory=dict)
+    steps: dict[Instruction, MatchKind] = field(default_factory=dict)
     copies: dict[Instruction, Instruction] = field(default_factory=dict)
     merged: dict[Instruction, Instruction] = field(default_factory=dict)
     computations: dict[Computation, Computation] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Matching:
         """Instructions of the second module that the first does not have."""
         return (i for i in self.modules[1].walk() if i not in self.before and i not in self.copies)
 
-    def add(self, one: Instruction, other: Instruction, step: Step) -> None:
+    def add(self, one: Instruction, other: Instruction, step: MatchKind) -> None:
         self.after[one], self.before[other], self.steps[one] = other, one, step
 
 
@@ -281,7 +281,7 @@ class _Matcher:
             result.before.update(zip(theirs.instructions, ours.instructions, strict=True))
             for left, statement in zip(ours.instructions, ours.graph.statements, strict=True):
                 is_place = statement[3] in PLACES and statement[3] != "parameter"
-                result.steps[left] = Step.PLACE if is_place else Step.VALUE
+                result.steps[left] = MatchKind.PLACE if is_place else MatchKind.VALUE
         return self._called(a, b, ((index, index) for index in range(len(a.operations))))
 
     def _match_region(
@@ -303,7 +303,7 @@ class _Matcher:
         by_number = {number: index for index, number in given[0].items()}
         for index, number in given[1].items():
             if number in by_number:
-                pairs.add(by_number[number], index, Step.VALUE)
+                pairs.add(by_number[number], index, MatchKind.VALUE)
         pairs.match_values()
         anchored: dict[int, int] = {}
         for step in (
@@ -472,7 +472,7 @@ class _Matcher:
         for one, other in computations.items():
             callers = a.region.callers.get(one), b.region.callers.get(other)
             if callers[0] is not None and callers[1] is not None:
-                result.add(callers[0], callers[1], Step.PLACE)
+                result.add(callers[0], callers[1], MatchKind.PLACE)
 
     def _compare_reads(self, a: Side, b: Side, ours: int, theirs: int) -> None:
         """Notes that an operation reads other values than before."""
@@ -503,7 +503,7 @@ class _Matcher:
             if not _read_the_same(a, b, (ours,), (theirs,)):
                 self._result.results.append((root, a.operations[ours], b.operations[theirs]))
 
-    def _add(self, one: Instruction, other: Instruction, step: Step) -> None:
+    def _add(self, one: Instruction, other: Instruction, step: MatchKind) -> None:
         """Adds a match. What is in a computation that several call is matched several times: first
         come, and the others are copies, or merged."""
         result = self._result
@@ -574,7 +574,7 @@ class _Matcher:
         def pair(describe: Callable[[Instruction], Hashable]) -> None:
             for ours, theirs in groups(left[0], left[1], describe):
                 for a, b in zip(ours, theirs, strict=False):
-                    result.add(a, b, Step.PLACE)
+                    result.add(a, b, MatchKind.PLACE)
             for number, done in enumerate((result.after, result.before)):
                 left[number] = [i for i in left[number] if i not in done]
 
@@ -598,7 +598,7 @@ class _Matcher:
             called = tuple([result.computations.get(computation) for computation in one.called])
             found = theirs.get((one.opcode, one.attribute("index"), called, operands))
             if found and one.opcode != "parameter":
-                result.add(one, found.pop(0), Step.PLACE)
+                result.add(one, found.pop(0), MatchKind.PLACE)
         for number, done in enumerate((result.after, result.before)):
             left[number] = [each for each in left[number] if each not in done]
 
@@ -630,7 +630,7 @@ class _Matcher:
         for one in list(result.removed) if by_name else ():
             other = by_name.get(one.name)
             if other is not None and one.opcode == other.opcode and one.shape == other.shape:
-                result.add(one, other, Step.NAME)
+                result.add(one, other, MatchKind.NAME)
 
 
 def _read_the_same(a: Side, b: Side, one: tuple[int, ...], other: tuple[int, ...]) -> bool:

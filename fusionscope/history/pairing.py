@@ -17,7 +17,7 @@ from fusionscope.hlo import Computation, Instruction
 Item = TypeVar("Item")
 
 
-class Step(StrEnum):
+class MatchKind(StrEnum):
     """What made a match, the most certain first."""
 
     VALUE = "value"  # computes the same from the same
@@ -28,7 +28,7 @@ class Step(StrEnum):
     PLACE = "place"  # no operation: a fusion, parameter or tuple in the same place
 
 
-CERTAIN = frozenset({Step.VALUE, Step.USE, Step.PLACE})
+CERTAIN = frozenset({MatchKind.VALUE, MatchKind.USE, MatchKind.PLACE})
 
 
 class Side:
@@ -84,7 +84,7 @@ class Pairs:
 
     def __init__(self, a: Side, b: Side) -> None:
         self.a, self.b = a, b
-        self.mates: dict[int, tuple[int, Step]] = {}
+        self.mates: dict[int, tuple[int, MatchKind]] = {}
         self.copies: dict[int, int] = {}
         self.merged: dict[int, int] = {}
         self._taken: dict[int, int] = {}
@@ -94,7 +94,7 @@ class Pairs:
         )
         self._new: tuple[set[int], set[int]] = (set(), set())
 
-    def add(self, ours: int, theirs: int, step: Step) -> None:
+    def add(self, ours: int, theirs: int, step: MatchKind) -> None:
         self.mates[ours] = theirs, step
         self._taken[theirs] = ours
         self._free[0].discard(ours)
@@ -139,7 +139,7 @@ class Pairs:
     def _pair_values(self, describe: Callable[[Side, int], Hashable]) -> None:
         for ours, theirs in self._groups(describe):
             for one, other in zip(ours, theirs, strict=False):
-                self.add(one, other, Step.VALUE)
+                self.add(one, other, MatchKind.VALUE)
 
     def match_uses(self) -> list[tuple[int, int]]:
         """Pairs the same operations of which the same is made."""
@@ -150,7 +150,7 @@ class Pairs:
             if len(ours) == len(theirs) == 1 and self._may_differ(ours[0], theirs[0]):
                 found.append((ours[0], theirs[0]))
         for one, other in found:
-            self.add(one, other, Step.USE)
+            self.add(one, other, MatchKind.USE)
         return found
 
     def match_names(self) -> list[tuple[int, int]]:
@@ -172,7 +172,7 @@ class Pairs:
             for ours, theirs in self._groups(describe):
                 if len(ours) == len(theirs) == 1 and self._is_compatible(ours[0], theirs[0]):
                     found.append((ours[0], theirs[0]))
-                    self.add(ours[0], theirs[0], Step.NAME)
+                    self.add(ours[0], theirs[0], MatchKind.NAME)
         return found
 
     def _is_compatible(self, ours: int, theirs: int) -> bool:
@@ -205,7 +205,7 @@ class Pairs:
             for ours, theirs in self._groups(partial(self._metadata, with_type=with_type)):
                 if len(ours) == len(theirs) == 1:
                     found.append((ours[0], theirs[0]))
-                    self.add(ours[0], theirs[0], Step.METADATA)
+                    self.add(ours[0], theirs[0], MatchKind.METADATA)
         return found
 
     def _metadata(self, side: Side, index: int, with_type: bool) -> Hashable:
@@ -241,7 +241,7 @@ class Pairs:
                 if current < 0:
                     heappush(queue, (current, theirs, ours))
                 continue
-            self.add(ours, theirs, Step.NEIGHBOURS)
+            self.add(ours, theirs, MatchKind.NEIGHBOURS)
             found.append((ours, theirs))
             b = self.b
             around = [*b.sources[theirs], *(user for user, _ in b.users[theirs])]
@@ -334,7 +334,7 @@ class Pairs:
         for ours, (theirs, step) in list(self.mates.items()):
             number = a.signatures[ours]
             ambiguous = counts[0][number] > 1 or counts[1][number] > 1
-            if step is Step.VALUE and ambiguous and a.opcodes[ours] != "parameter":
+            if step is MatchKind.VALUE and ambiguous and a.opcodes[ours] != "parameter":
                 del self.mates[ours], self._taken[theirs]
                 self._free[0].add(ours)
                 self._free[1].add(theirs)

@@ -62,7 +62,7 @@ class Names:
         return self._numbers.setdefault(parts, len(self._numbers))
 
 
-class Step(NamedTuple):
+class ReadStep(NamedTuple):
     """An operation that reads ``operand``, its operand ``slot``; in a concatenation that begins at
     ``begin``. ``place`` tells which value another operand has: a number where it is known.
     """
@@ -125,13 +125,13 @@ def read_for(
     """For each operand, the parts of it that an operation reads for regions of its result."""
     begin = 0
     for slot, operand in enumerate(instruction.operands):
-        step = Step(instruction, slot, operand.shape, begin, place, names)
+        step = ReadStep(instruction, slot, operand.shape, begin, place, names)
         yield [_read(region, step) for region in regions]
         if instruction.opcode == "concatenate":
             begin += sizes(operand.shape)[_dimensions(step)[0]]
 
 
-def _read(region: Region, step: Step) -> Region:
+def _read(region: Region, step: ReadStep) -> Region:
     opcode, slot = step.instruction.opcode, step.slot
     result, everything = whole(step.instruction.shape), whole(step.operand)
     is_part = opcode in _PARTS or region.elements < result.elements
@@ -152,7 +152,7 @@ def _read(region: Region, step: Step) -> Region:
     return found if found.elements < everything.elements else everything
 
 
-def _scattered(step: Step, region: Region) -> Region:
+def _scattered(step: ReadStep, region: Region) -> Region:
     """Of a region that is no box as many elements are read as there are, or of each that a
     reduction makes all that it reduces."""
     factor = 1
@@ -164,17 +164,17 @@ def _scattered(step: Step, region: Region) -> Region:
     return step.scattered(region.elements * factor, region)
 
 
-def _transpose(step: Step, region: Region) -> Region:
+def _transpose(step: ReadStep, region: Region) -> Region:
     box, order = region.box or (), _dimensions(step)
     return _boxed(box[order.index(number)] for number in range(len(order)))
 
 
-def _broadcast(step: Step, region: Region) -> Region:
+def _broadcast(step: ReadStep, region: Region) -> Region:
     box = region.box or ()
     return _boxed(box[number] for number in _dimensions(step))
 
 
-def _reduce(step: Step, region: Region) -> Region:
+def _reduce(step: ReadStep, region: Region) -> Region:
     if step.slot >= len(step.instruction.operands) // 2:
         return whole(step.operand)
     kept, reduced = iter(region.box or ()), _dimensions(step)
@@ -184,7 +184,7 @@ def _reduce(step: Step, region: Region) -> Region:
     )
 
 
-def _reverse(step: Step, region: Region) -> Region:
+def _reverse(step: ReadStep, region: Region) -> Region:
     box, own, turned = region.box or (), sizes(step.operand), _dimensions(step)
     if any(box[number].offset is not None for number in turned):
         return _scattered(step, region)
@@ -194,7 +194,7 @@ def _reverse(step: Step, region: Region) -> Region:
     )
 
 
-def _slice(step: Step, region: Region) -> Region:
+def _slice(step: ReadStep, region: Region) -> Region:
     parts: list[Interval] = []
     cuts = read_slice(step.instruction.attributes["slice"])
     for part, cut in zip(region.box or (), cuts, strict=True):
@@ -206,7 +206,7 @@ def _slice(step: Step, region: Region) -> Region:
     return _boxed(parts)
 
 
-def _dynamic_slice(step: Step, region: Region) -> Region:
+def _dynamic_slice(step: ReadStep, region: Region) -> Region:
     own, cut = sizes(step.operand), sizes(step.instruction.shape)
     if len(step.instruction.operands) != len(own) + 1:  # older: all places in one operand
         return _scattered(step, region)
@@ -222,11 +222,11 @@ def _dynamic_slice(step: Step, region: Region) -> Region:
     return _boxed(parts)
 
 
-def _concatenate(step: Step, region: Region) -> Region:
+def _concatenate(step: ReadStep, region: Region) -> Region:
     return _cut(step, region, {_dimensions(step)[0]: step.begin})
 
 
-def _pad(step: Step, region: Region) -> Region:
+def _pad(step: ReadStep, region: Region) -> Region:
     lows: dict[int, int] = {}
     for number, text in enumerate(step.instruction.attributes["padding"].split("x")):
         low, _, *interior = map(int, text.split("_"))
@@ -236,7 +236,7 @@ def _pad(step: Step, region: Region) -> Region:
     return _cut(step, region, lows)
 
 
-def _cut(step: Step, region: Region, lows: dict[int, int]) -> Region:
+def _cut(step: ReadStep, region: Region, lows: dict[int, int]) -> Region:
     """What a region holds of an operand whose elements begin at ``lows``."""
     parts: list[Interval] = []
     for number, (part, size) in enumerate(zip(region.box or (), sizes(step.operand), strict=True)):
@@ -254,7 +254,7 @@ def _cut(step: Step, region: Region, lows: dict[int, int]) -> Region:
     return _boxed(parts)
 
 
-def _reshaped(step: Step, region: Region) -> Region:
+def _reshaped(step: ReadStep, region: Region) -> Region:
     """The same elements by their places in the operand of a reshape or bitcast."""
     shapes = step.instruction.shape, step.operand
     if shapes[0].bits != shapes[1].bits:
@@ -381,12 +381,12 @@ def _hull(regions: Sequence[Region]) -> Region | None:
     return _boxed(parts)
 
 
-def _dimensions(step: Step) -> tuple[int, ...]:
+def _dimensions(step: ReadStep) -> tuple[int, ...]:
     found: tuple[int, ...] = step.instruction.attribute("dimensions")
     return found
 
 
-_STEPS: dict[str, Callable[[Step, Region], Region]] = {
+_STEPS: dict[str, Callable[[ReadStep, Region], Region]] = {
     "bitcast": _reshaped,
     "broadcast": _broadcast,
     "concatenate": _concatenate,

@@ -41,7 +41,7 @@ _DEEPEST = 64
 _MOST_REPEATED = 20_000
 
 
-class Step(NamedTuple):
+class ExecutedInstruction(NamedTuple):
     """One instruction that was executed, with the value that it computes.
 
     ``inside`` is the fusion (or asynchronous wrapper) that executes it, None where it stands alone.
@@ -55,7 +55,7 @@ class Step(NamedTuple):
 class Block(NamedTuple):
     """A computation that was executed, with the values of its instructions in their order.
 
-    ``inside`` is as in ``Step``.
+    ``inside`` is as in ``ExecutedInstruction``.
     """
 
     computation: Computation
@@ -85,12 +85,12 @@ class Execution:
     computed: dict[Instruction, set[int]] = field(default_factory=dict)
 
     @property
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[ExecutedInstruction]:
         for block in self.blocks:
             for instruction, value in zip(
                 block.computation.instructions, block.values, strict=True
             ):
-                yield Step(instruction, value, block.inside)
+                yield ExecutedInstruction(instruction, value, block.inside)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

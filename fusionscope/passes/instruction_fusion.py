@@ -19,9 +19,9 @@ from fusionscope.graph.properties import EMBEDDING, is_fusible
 from fusionscope.graph.reachability import Reachability
 from fusionscope.passes.inplace import InPlaceRule, check_in_place
 from fusionscope.passes.pair_rules import Eligible, GloballyUnfusible, PairRule
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
-from fusionscope.passes.state import FusionPair, FusionState, KeptOnce
+from fusionscope.passes.state import FusionPair, FusionState, UnfusibleBy
 
 Step = Rule | tuple[InPlaceRule, ...]
 
@@ -82,12 +82,12 @@ def is_embedded(computation: MutableComputation) -> bool:
     return first is not None and first.opcode in EMBEDDING
 
 
-def find_kept_once(
+def find_globally_unfusible(
     order: Sequence[MutableInstruction],
     reachability: Reachability,
     rule: GloballyUnfusible,
     judge: Judge,
-) -> dict[MutableInstruction, KeptOnce]:
+) -> dict[MutableInstruction, UnfusibleBy]:
     """The producers that must not be computed twice. Source: ComputeGloballyUnfusible."""
     paths = _Paths(reachability, judge)
     for producer in reversed(order):
@@ -97,7 +97,7 @@ def find_kept_once(
                 obstacles = (paths.obstacle(producer, user) for user in producer.users)
                 obstacle = next(filter(None, obstacles), "")
             if obstacle:
-                paths.kept[producer] = KeptOnce(rule.id, obstacle)
+                paths.kept[producer] = UnfusibleBy(rule.id, obstacle)
     return paths.kept
 
 
@@ -105,7 +105,7 @@ class _Paths:
     """What keeps a producer from being fused into a consumer on all paths between them."""
 
     def __init__(self, reachability: Reachability, judge: Judge) -> None:
-        self.kept: dict[MutableInstruction, KeptOnce] = {}
+        self.kept: dict[MutableInstruction, UnfusibleBy] = {}
         self._reachability = reachability
         self._judge = judge
         self._known: dict[tuple[MutableInstruction, MutableInstruction], str] = {}
@@ -232,7 +232,7 @@ class InstructionFusion:
     state: FusionState
 
     def run(self) -> FusionPlan:
-        decisions: list[Considered] = []
+        decisions: list[PairDecision] = []
         for computation in self.computations():
             decisions += self._run_in(computation)
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
@@ -245,12 +245,12 @@ class InstructionFusion:
     def judge(self) -> Judge:
         return Judge(self.book, self.state)
 
-    def _run_in(self, computation: MutableComputation) -> list[Considered]:
+    def _run_in(self, computation: MutableComputation) -> list[PairDecision]:
         judge = self.judge()
         order = computation.post_order()
-        self.state.kept_once = self.find_kept_once(order, judge)
+        self.state.globally_unfusible = self.find_globally_unfusible(order, judge)
         queue = _Queue(order)
-        considered: list[Considered] = []
+        considered: list[PairDecision] = []
         while (entry := queue.next()) is not None:
             consumer, slots = entry
             for slot in slots:
@@ -264,7 +264,7 @@ class InstructionFusion:
                 )
                 fusion = self.fuse(pair) if decision.allow else None
                 considered.append(
-                    Considered(
+                    PairDecision(
                         computation=computation.name,
                         producer=pair.producer.name,
                         consumer=consumer.name,
@@ -282,13 +282,13 @@ class InstructionFusion:
                 break
         return considered
 
-    def find_kept_once(
+    def find_globally_unfusible(
         self, order: Sequence[MutableInstruction], judge: Judge
-    ) -> dict[MutableInstruction, KeptOnce]:
+    ) -> dict[MutableInstruction, UnfusibleBy]:
         rule = self.book.find(GloballyUnfusible.id)
         if not isinstance(rule, GloballyUnfusible) or not self.state.may_duplicate:
             return {}
-        return find_kept_once(order, Reachability(order), rule, judge)
+        return find_globally_unfusible(order, Reachability(order), rule, judge)
 
     def choose_kind(self, pair: FusionPair) -> str:
         return "kLoop"

@@ -31,7 +31,7 @@ class PairPattern(NamedTuple):
         )
 
 
-def unfitting(patterns: Iterable[PairPattern], module: Module) -> list[PairPattern]:
+def unmatched_patterns(patterns: Iterable[PairPattern], module: Module) -> list[PairPattern]:
     """Those that fit no pair of ``module``. Raises ``UnusableInput`` where that contradicts
     itself."""
     left = list(patterns)

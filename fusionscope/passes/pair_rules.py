@@ -75,7 +75,7 @@ class GloballyUnfusible(PairRule):
     message: ClassVar = "operand can not be duplicated"
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
-        kept = state.kept_once.get(pair.producer)
+        kept = state.globally_unfusible.get(pair.producer)
         return self.refuse(obstacle=kept.because) if kept and kept.rule == self.id else None
 
     def keeps_candidate(self, producer: MutableInstruction) -> bool:

@@ -22,7 +22,7 @@ class PassRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Considered:
+class PairDecision:
     """What was decided of a pair when the pass came to it; ``fusion`` is what the two became, None
     where they were not fused. Names are those of that moment: ``consumer`` may be a fusion that the
     pass made. ``is_recorded`` is false where the compiler decides without a word. ``cost`` is what
@@ -81,7 +81,7 @@ class FusionPlan:
     """
 
     pass_name: str
-    decisions: tuple[Considered, ...]
+    decisions: tuple[PairDecision, ...]
     graph: MutableModule
     events: tuple[Event, ...] = ()
     _module: Module | None = None

@@ -23,7 +23,7 @@ class FusionPair:
     slot: int
 
 
-class KeptOnce(NamedTuple):
+class UnfusibleBy(NamedTuple):
     """The rule that keeps a producer from being computed twice, and what it found, in words."""
 
     rule: str
@@ -34,14 +34,14 @@ class KeptOnce(NamedTuple):
 class FusionState:
     """One run of the pass over a module. It outlives single fusions, as the compiler's own does.
 
-    ``skipped`` are instructions that are not fused into, ``kept_once`` those that must not be
-    computed twice.
+    ``skipped`` are instructions that are not fused into, ``globally_unfusible`` those that must
+    not be computed twice.
     """
 
     is_expensive: Callable[[MutableInstruction], bool]
     may_duplicate: bool = True
     skipped: frozenset[MutableInstruction] = frozenset()
-    kept_once: dict[MutableInstruction, KeptOnce] = field(default_factory=dict)
+    globally_unfusible: dict[MutableInstruction, UnfusibleBy] = field(default_factory=dict)
     _reused: dict[MutableInstruction, dict[MutableInstruction, None]] = field(default_factory=dict)
     _evaluations: dict[MutableInstruction, IndexingEvaluation] = field(default_factory=dict)
 

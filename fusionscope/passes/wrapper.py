@@ -16,7 +16,7 @@ from fusionscope.graph.mutable import (
     MutableModule,
 )
 from fusionscope.passes.operation import OperationRule, decide
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import RuleBook
 
 _CONTROL_FLOW = frozenset({"async-start", "call", "conditional", "while"})
@@ -32,7 +32,7 @@ class FusionWrapper:
     kind_of: Callable[[MutableInstruction], str] = lambda _: "kLoop"
 
     def run(self) -> FusionPlan:
-        decisions: list[Considered] = []
+        decisions: list[PairDecision] = []
         seen: set[MutableComputation] = set()
         pending = [self.graph.entry]
         while pending:
@@ -47,7 +47,7 @@ class FusionWrapper:
                     decisions.append(self._consider(instruction))
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
-    def _consider(self, instruction: MutableInstruction) -> Considered:
+    def _consider(self, instruction: MutableInstruction) -> PairDecision:
         decision = decide(self.book, instruction)
         computation, name = instruction.computation, instruction.name
         made: str | None = None
@@ -57,7 +57,7 @@ class FusionWrapper:
             fusion = create_fusion(instruction, kind, wrapped, inside=f"{wrapped}_computation")
             computation.replace(instruction, fusion)
             made = fusion.name
-        return Considered(
+        return PairDecision(
             computation=computation.name,
             producer=name,
             consumer=name,

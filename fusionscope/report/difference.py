@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         OutcomeChange,
         SideFacts,
     )
-    from fusionscope.explain.parting import DecisionChange, Parting
-    from fusionscope.explain.verdicts import Verdict
+    from fusionscope.explain.first_divergence import DecisionChange, FirstDivergence
+    from fusionscope.explain.recorded_decisions import ProducerDecision
 
 
 def _same_lines(difference: Difference) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _pass_of(stage: str) -> str:
     return f"{rest.partition('.before_')[0]} in {pipeline}" if after else stage
 
 
-def _parting_text(parting: Parting) -> str:
+def _parting_text(parting: FirstDivergence) -> str:
     same = f"the same up to {_pass_of(parting.last_same)}" if parting.last_same else ""
     one, other = parting.stage_before, parting.stage_after
     if one and other and _pass_of(one) == _pass_of(other):
@@ -103,7 +103,7 @@ def _parting_text(parting: Parting) -> str:
     return f"{same}; {first}" if same else f"never the same: {first}"
 
 
-def _verdict_text(verdict: Verdict) -> str:
+def _verdict_text(verdict: ProducerDecision) -> str:
     estimate = verdict.estimate
     times = ""
     if estimate is not None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fusionscope.explain.result import (
         ChangedPair,
         Explanation,
+        FusedByLaterPass,
         ModuleFacts,
-        Overruled,
         PairFacts,
         Refusals,
         WhatIf,
@@ -63,7 +63,7 @@ def _why(pair: PairFacts) -> str:
     return f"{pair.reason}{title}{evidence}{otherwise}"
 
 
-def _overruled(overruled: Overruled) -> str:
+def _overruled(overruled: FusedByLaterPass) -> str:
     title = f": {overruled.title}" if overruled.title else ""
     evidence = f" ({overruled.evidence})" if overruled.evidence else ""
     return f"{overruled.reason}{title}{evidence}"

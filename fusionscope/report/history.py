@@ -10,9 +10,9 @@ from fusionscope.report.text import cell, code, counted, plural, print_hidden, s
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.life import Ending, Life
-    from fusionscope.explain.story import History, PassFacts, Story
-    from fusionscope.explain.verdicts import FusionStep
+    from fusionscope.explain.instruction_trace import Ending, InstructionTrace
+    from fusionscope.explain.module_history import History, ModuleHistory, PassFacts
+    from fusionscope.explain.recorded_decisions import FusionStep
 
 
 def _step_text(step: FusionStep) -> str:
@@ -33,7 +33,7 @@ def _kinds(each: PassFacts) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in each.kinds.items())
 
 
-def _summary(story: Story) -> str:
+def _summary(story: ModuleHistory) -> str:
     passes = plural(len(story.passes), "pass", "passes")
     quiet = plural(story.quiet or 0, "stage")
     return (
@@ -86,7 +86,7 @@ def _markdown(history: History, top: int | None) -> Iterator[str]:
         yield f"> {cell(problem)}\n"
 
 
-def _life_markdown(life: Life, top: int | None) -> Iterator[str]:
+def _life_markdown(life: InstructionTrace, top: int | None) -> Iterator[str]:
     origin = life.origin
     yield f"{code(origin.name)} {cell(origin.opcode)} {cell(origin.shape)}\n"
     yield f"{cell(life.stack[0]) if life.stack else 'source line unknown'}\n"
@@ -150,7 +150,7 @@ def _print_pass(each: PassFacts, console: Console, top: int | None) -> None:
         print_hidden(console, 6, len(each.steps), top, "step")
 
 
-def _print_life(life: Life, console: Console, top: int | None) -> None:
+def _print_life(life: InstructionTrace, console: Console, top: int | None) -> None:
     from rich.padding import Padding
     from rich.text import Text
 

@@ -17,7 +17,7 @@ from fusionscope.gpu.kinds import choose_kind
 from fusionscope.graph.fusing import unpack
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand, to_module
 from fusionscope.hlo import Module
-from fusionscope.passes.overrides import Forbidden, PairPattern, unfitting
+from fusionscope.passes.overrides import Forbidden, PairPattern, unmatched_patterns
 from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.passes.state import FusionPair
 from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
@@ -80,7 +80,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
         words = f"{changes}, and nothing else" if changes else "no fusion"
         if rest is Rest.XLA:
             words = f"{changes or 'nothing'}, and the rest as the compiler likes"
-    for pattern in unfitting((*changes.allowed, *changes.forbidden), before):
+    for pattern in unmatched_patterns((*changes.allowed, *changes.forbidden), before):
         raise UnusableInput(f"{module.name}: no pair before fusion fits {shorten(str(pattern))}")
     placed = MutableModule(before)
     kernels = frozenset(place_kernels(placed, changes.kernels, _kind_of(module)))

@@ -18,7 +18,7 @@ from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.plans import Rest, make_plan
 from fusionscope.rerun.racing import Race, Racer, race
 from fusionscope.rerun.rerun import rerun
-from fusionscope.study.study_files import Step, Study
+from fusionscope.study.study_files import Study, StudyStep
 
 _APART = "not-fused"
 # What no kernel computes: that such a one stands apart tells nothing about fusion.
@@ -109,9 +109,9 @@ def run_study(
     python: str = sys.executable,
     limit_s: float = 600.0,
     seconds: float = 2.0,
-    progress: Callable[[Sequence[tuple[Target, int, Step]]], Iterable[tuple[Target, int, Step]]] = (
-        lambda work: work
-    ),
+    progress: Callable[
+        [Sequence[tuple[Target, int, StudyStep]]], Iterable[tuple[Target, int, StudyStep]]
+    ] = (lambda work: work),
 ) -> StudyResult:
     """Dumps go to ``output``, a folder each. What runs here is timed for ``seconds`` for each step,
     all steps of a table in turns. Raises ``UnusableInput`` where nothing can be compiled."""
@@ -144,7 +144,7 @@ class _Made:
 
 def _make(
     study: Study,
-    step: Step,
+    step: StudyStep,
     size: int,
     target: Target,
     folder: Path,

@@ -21,7 +21,7 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class _StepTable(msgspec.Struct, forbid_unknown_fields=True):
-    """A table ``[[steps]]``, see ``Step``."""
+    """A table ``[[steps]]``, see ``StudyStep``."""
 
     name: str
     what: str = ""
@@ -46,7 +46,7 @@ class _StudyTable(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StudyStep:
     """One version: ``program`` is a function as ``capture`` takes it, ``arguments`` its shapes,
     with ``{n}`` in the place of the size. Where ``of`` is given, it is that step's program fused
     by ``changes`` of the rules. ``paper`` is a figure from elsewhere to print beside ours."""
@@ -71,14 +71,14 @@ class Study:
     sizes: tuple[int, ...]
     work: int
     paper: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[StudyStep, ...]
 
 
 def read_study(folder: Path) -> Study:
     """Raises ``UnusableInput`` with file and, where it is known, line."""
     file = read_toml(folder / FILE, _StudyTable, hint=_HINT)
     table = file.value
-    steps: dict[str, Step] = {}
+    steps: dict[str, StudyStep] = {}
     for index, each in enumerate(table.steps):
         with file.at("steps", index):
             steps[each.name] = _step(each, set(steps))
@@ -92,7 +92,7 @@ def read_study(folder: Path) -> Study:
     )
 
 
-def _step(table: _StepTable, before: set[str]) -> Step:
+def _step(table: _StepTable, before: set[str]) -> StudyStep:
     """``before`` are the names of the steps before it. Raises ``UnusableInput`` without a place."""
     name = table.name
     if not _NAME.fullmatch(name):  # that of a folder, too
@@ -108,7 +108,7 @@ def _step(table: _StepTable, before: set[str]) -> Step:
         raise UnusableInput(
             f"step {name}: rules are changed where it is of another step, and only there"
         )
-    return Step(
+    return StudyStep(
         name=name,
         what=table.what,
         program=table.program or "",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusionscope.graph.mutable import MutableInstruction, MutableModule, supersede
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_and_prune
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo.shape import Shape
 
@@ -32,7 +32,7 @@ def drop_degenerate_dimensions(graph: MutableModule) -> None:
                 reshape = computation.make(
                     "reshape", instruction.shape, [_without_ones(instruction)]
                 )
-                supersede(instruction, reshape)
+                replace_and_prune(instruction, reshape)
 
 
 def _is_rewritten(instruction: MutableInstruction) -> bool:

@@ -16,8 +16,8 @@ from fusionscope.graph.mutable import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
+    replace_and_prune,
     replace_operand,
-    supersede,
 )
 from fusionscope.graph.visiting import visit
 from fusionscope.hlo.opcodes import BINARY, UNARY
@@ -84,7 +84,7 @@ class LayoutNormalizer:
             (normal,) = operands
         else:
             normal = self._remake(instruction, operands, instruction.operands[count:])
-        supersede(instruction, self._as(normal, instruction.shape))
+        replace_and_prune(instruction, self._as(normal, instruction.shape))
 
     def _operand(
         self, instruction: MutableInstruction, operand: MutableInstruction
@@ -132,7 +132,7 @@ class LayoutNormalizer:
             for result in results
         ]
         self._mark(elements[0])
-        supersede(convolution, make("tuple", convolution.shape, elements))
+        replace_and_prune(convolution, make("tuple", convolution.shape, elements))
 
     def _normal(self, shape: Shape) -> Shape:
         return normalized(shape)

@@ -18,12 +18,16 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, reorder_users
 from fusionscope.hlo import Computation, Instruction, Module
-from fusionscope.user_order.ages import find_made_again, first_ages, later_ages
 from fusionscope.user_order.call_inliner import inline_calls
+from fusionscope.user_order.creation_order import (
+    find_made_again,
+    first_creation_order,
+    later_creation_order,
+)
 from fusionscope.user_order.degenerate_dimensions import drop_degenerate_dimensions
 from fusionscope.user_order.float_normalization import normalize_floats
+from fusionscope.user_order.infer_user_order import StageGraph, UserOrder, infer_user_order
 from fusionscope.user_order.layout_normalization import normalize_layouts
-from fusionscope.user_order.retracing import StageGraph, UserOrder, retrace
 
 Rewriter = Callable[[MutableModule], None]
 
@@ -72,7 +76,7 @@ def follow_users(
     return {name: each for name, each in found.items() if len(each) > 1}
 
 
-def find_ages(
+def find_creation_order(
     module: DumpedModule, until: Stage, rewriters: Mapping[str, Rewriter]
 ) -> dict[str, dict[str, int]]:
     """The order in which the instructions of ``until`` were made, by computation and name, as far
@@ -107,7 +111,7 @@ def _follow(
         else:
             name = stage.name.after
             rewrite = _find_rewriter(module, stage, rewriters)
-            followed = retrace(before, after, users, removes_last=name in _REMOVING_LAST)
+            followed = infer_user_order(before, after, users, removes_last=name in _REMOVING_LAST)
             followed |= _cloned(before, after, users)
             if rewrite is not None:
                 graph = arrange(module.read(stage_before), users)
@@ -192,10 +196,10 @@ def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = 
     rest: list[str] = []
     for computation in graph.computations.values():
         if before is None:
-            rest += first_ages(computation)
+            rest += first_creation_order(computation)
         else:
             new = [each for each in computation.instructions if each.name not in known]
-            rest += later_ages(new)
+            rest += later_creation_order(new)
     for name in [*made, *rest]:
         if name not in ages:
             newest += 1

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.dump.device import Device
-from fusionscope.dump.fusion_explorer import Decision, Kind, with_fused
+from fusionscope.dump.fusion_explorer import Kind, RecordedDecision, with_fused
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION, KnownPass, Record, find_fusion_pass
 from fusionscope.dump.priority_fusion import PriorityFusionRecord
 from fusionscope.errors import UnusableInput
@@ -36,10 +36,10 @@ from fusionscope.passes.gpu.priority_fusion.record import (
     steps_within,
 )
 from fusionscope.passes.plan import FusionPlan, PassRun
-from fusionscope.user_order.retracing import UserOrder
+from fusionscope.user_order.infer_user_order import UserOrder
 from fusionscope.user_order.user_history import (
     arrange,
-    find_ages,
+    find_creation_order,
     find_user_order,
     follow_users,
     users_by_name,
@@ -270,7 +270,7 @@ def _with_ages(context: PassContext, module: DumpedModule, run: PassRun) -> Pass
     """With the order in which instructions were made, by which priority fusion breaks ties."""
     if run.pass_name != PRIORITY_FUSION or context.gpu is None:
         return context
-    ids = context.gpu.ids or find_ages(module, run.before, find_rewriters(module))
+    ids = context.gpu.ids or find_creation_order(module, run.before, find_rewriters(module))
     return replace(context, gpu=replace(context.gpu, ids=ids))
 
 
@@ -440,10 +440,12 @@ def _recorded(
     return found
 
 
-def _rounds(decisions: Iterable[Decision], order: Sequence[str | None]) -> list[list[Decision]]:
+def _rounds(
+    decisions: Iterable[RecordedDecision], order: Sequence[str | None]
+) -> list[list[RecordedDecision]]:
     """Those of each round of a pipeline that runs until nothing changes: a pass before the last one
     in ``order`` begins another."""
-    rounds: list[list[Decision]] = []
+    rounds: list[list[RecordedDecision]] = []
     last = len(order)
     for each in decisions:
         place = order.index(each.pass_name) if each.pass_name in order else last
@@ -454,7 +456,7 @@ def _rounds(decisions: Iterable[Decision], order: Sequence[str | None]) -> list[
     return rounds
 
 
-def _start_of_second_run(decisions: Sequence[Decision]) -> int:
+def _start_of_second_run(decisions: Sequence[RecordedDecision]) -> int:
     """Where those of the run begin that may compute things twice. Only what was fused tells the
     run; but where nothing is, a run looks at each consumer once, and at each of its operands."""
     runs = [place for place, each in enumerate(decisions) if each.may_duplicate]
@@ -475,7 +477,7 @@ def _start_of_second_run(decisions: Sequence[Decision]) -> int:
     return end
 
 
-def _read_record(decisions: Iterable[Decision], record: Record) -> Iterator[_Told]:
+def _read_record(decisions: Iterable[RecordedDecision], record: Record) -> Iterator[_Told]:
     teller = _Teller(record)
     for decision, made_of in with_fused(decisions):
         if made_of is not None:

@@ -6,7 +6,12 @@ import zipfile
 
 import pytest
 
-from fusionscope.dump.fusion_explorer import Decision, Kind, decision_of, read_fusion_explorer
+from fusionscope.dump.fusion_explorer import (
+    Kind,
+    RecordedDecision,
+    decision_of,
+    read_fusion_explorer,
+)
 from fusionscope.errors import UnusableInput
 
 PAGE = "a100_0.4.35_legacy/main.40.module_0001.jit__lambda_._fusion.html"
@@ -44,7 +49,7 @@ TABLE = (
 
 
 def label_of(kind, pass_name, producer, consumer, reason, may_duplicate):
-    return Decision(
+    return RecordedDecision(
         kind=kind,
         pass_name=pass_name,
         producer=producer,

@@ -13,9 +13,9 @@ from fusionscope.history.changes import (
     ChangeKind,
     EditKind,
     FusionChange,
-    alike,
     find_edits,
     find_fusion_changes,
+    group_identical,
 )
 from fusionscope.history.matching import match
 from fusionscope.hlo import Module, parse, to_text
@@ -323,9 +323,9 @@ def test_alike():
     fusion = " %r = fusion(%p), kind=kLoop, calls=%c\n"
     found = changes(layers(3, unfused, "f32[9]"), layers(3, fusion, "f32[9]", c=body))
     assert [change.kind for change in found] == [ChangeKind.FORMED] * 4
-    grouped = alike(found)
+    grouped = group_identical(found)
     assert sorted(count for _, count in grouped) == [1, 3]
     by_count = {count: change for change, count in grouped}
     assert [i.name for i in by_count[1].after] == ["r.3"]
     assert by_count[3].after[0].name in ("r.0", "r.1", "r.2")
-    assert alike(()) == []
+    assert group_identical(()) == []

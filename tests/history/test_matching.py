@@ -9,7 +9,7 @@ from matching import check_stages, faults
 from fusionscope.dump import open_dump
 from fusionscope.history.changes import Edit, EditKind, find_edits, find_fusion_changes
 from fusionscope.history.matching import Matching, match
-from fusionscope.history.pairing import CERTAIN, Step
+from fusionscope.history.pairing import CERTAIN, MatchKind
 from fusionscope.hlo import Module, parse
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
@@ -39,7 +39,7 @@ def names(matching: Matching) -> dict[str, str]:
     return {one.name: other.name for one, other in matching.after.items()}
 
 
-def steps(matching: Matching) -> dict[str, Step]:
+def steps(matching: Matching) -> dict[str, MatchKind]:
     return {one.name: step for one, step in matching.steps.items()}
 
 
@@ -66,7 +66,7 @@ def test_value():
  ROOT %s = f32[8] subtract(%y, %x)"""
     matching = matched(module(before), module(after))
     assert names(matching) == {"p": "q", "x": "y", "y": "x", "r": "s"}
-    assert set(steps(matching).values()) == {Step.VALUE}
+    assert set(steps(matching).values()) == {MatchKind.VALUE}
     assert edited(matching) == {}
 
 
@@ -84,7 +84,12 @@ def test_use():
  ROOT %s = f32[8] tanh(%y)"""
     matching = matched(module(before), module(after))
     assert names(matching) == {"p": "p", "q": "q", "x": "y", "r": "s"}
-    assert steps(matching) == {"p": Step.VALUE, "q": Step.VALUE, "x": Step.USE, "r": Step.USE}
+    assert steps(matching) == {
+        "p": MatchKind.VALUE,
+        "q": MatchKind.VALUE,
+        "x": MatchKind.USE,
+        "r": MatchKind.USE,
+    }
     assert edited(matching) == {"y": (EditKind.UPDATED, ("operands",))}
 
 
@@ -107,7 +112,7 @@ def test_name():
     before = module(ADDED.format(origin=""))
     matching = matched(before, module(ADDED_OTHER.format(name="x", operands="%p, %q", origin="")))
     assert names(matching)["x"] == "x"
-    assert steps(matching)["x"] is Step.NAME
+    assert steps(matching)["x"] is MatchKind.NAME
     assert edited(matching)["x"] == (EditKind.UPDATED, ("operands",))
 
 
@@ -116,7 +121,7 @@ def test_metadata():
     after = module(ADDED_OTHER.format(name="y", operands="%q, %q", origin=ORIGIN))
     matching = matched(before, after)
     assert names(matching)["x"] == "y"
-    assert steps(matching)["x"] is Step.METADATA
+    assert steps(matching)["x"] is MatchKind.METADATA
     assert edited(matching)["y"] == (EditKind.UPDATED, ("operands",))
 
 
@@ -128,7 +133,7 @@ def test_metadata_of_two_tells_nothing():
             " %s =", f" %z = f32[8] add(%y, %q){ORIGIN}\n %s ="
         )
     )
-    assert steps(matched(before, after)).get("x") is not Step.METADATA
+    assert steps(matched(before, after)).get("x") is not MatchKind.METADATA
 
 
 def test_neighbours():
@@ -145,7 +150,7 @@ def test_neighbours():
  ROOT %s = f32[8] negate(%y)"""
     matching = matched(module(before), module(after))
     assert names(matching) == {"p": "p", "q": "q", "x": "y", "r": "s"}
-    assert steps(matching)["x"] is Step.NEIGHBOURS
+    assert steps(matching)["x"] is MatchKind.NEIGHBOURS
     assert edited(matching) == {"y": (EditKind.UPDATED, ("opcode",))}
 
 
@@ -174,13 +179,13 @@ def test_place():
         **{"f": "fusion.7", "a": "g", "b": "h"},
     }
     found = steps(matching)
-    assert {name for name, step in found.items() if step is Step.PLACE} == {"f", "a", "b"}
-    assert {found[name] for name in "pqcd"} == {Step.VALUE}
+    assert {name for name, step in found.items() if step is MatchKind.PLACE} == {"f", "a", "b"}
+    assert {found[name] for name in "pqcd"} == {MatchKind.VALUE}
     assert edited(matching) == {}
 
 
 def test_every_step_has_a_test():
-    assert {f"test_{step.value}" for step in Step} <= globals().keys()
+    assert {f"test_{step.value}" for step in MatchKind} <= globals().keys()
 
 
 def test_fusions_make_no_difference_to_what_is_in_them():
@@ -196,7 +201,7 @@ def test_fusions_make_no_difference_to_what_is_in_them():
         matching = matched(before, after)
         found = {tuple(sorted(pair)) for pair in names(matching).items()}
         assert found == {("p", "p"), ("q", "q"), ("c", "x"), ("d", "y")}
-        assert set(steps(matching).values()) == {Step.VALUE}
+        assert set(steps(matching).values()) == {MatchKind.VALUE}
         kinds = Counter(edit.kind for edit in find_edits(matching))
         assert kinds.pop(EditKind.MOVED) == 2  # both operations
         assert sum(kinds.values()) == 3  # the fusion and its two parameters
@@ -218,7 +223,7 @@ CONSTANT_SPLIT = """
 def test_shared_constant():
     shared, split = module(CONSTANT_SHARED), module(CONSTANT_SPLIT)
     matching = matched(shared, split)
-    assert set(steps(matching).values()) == {Step.VALUE}
+    assert set(steps(matching).values()) == {MatchKind.VALUE}
     (edit,) = find_edits(matching)
     assert edit.kind is EditKind.COPIED
     assert edit.before.name == "one"
@@ -362,7 +367,7 @@ INLINED = """
 def test_inlined_call():
     matching = matched(module(CALL, CALLED), module(INLINED))
     assert names(matching) == {"p": "p", "q": "q", "c": "c.1", "d": "d.1", "r": "r"}
-    assert set(steps(matching).values()) == {Step.VALUE}
+    assert set(steps(matching).values()) == {MatchKind.VALUE}
     moved, gone = (EditKind.MOVED, ()), (EditKind.REMOVED, ())
     assert edited(matching) == {"c.1": moved, "d.1": moved, "a": gone, "b": gone, "call": gone}
 

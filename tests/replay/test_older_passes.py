@@ -14,7 +14,7 @@ from fusionscope.dump.device import find_device
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection
 from fusionscope.explain.explain import explain_module
-from fusionscope.explain.story import tell
+from fusionscope.explain.module_history import module_history
 from fusionscope.explain.what_if import what_if
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import total_kernels
@@ -113,13 +113,13 @@ def test_the_story_of_horizontal_fusion() -> None:
     """Ten fusions become two: four by writing their siblings' results too, and two of these by
     lying side by side in a kernel with the others."""
     dump = SAMPLES / "dumps" / "a100-jaxlib-0.4.35" / "updates"
-    told = {each.pass_name: each for each in tell(opened(dump)).passes}
+    told = {each.pass_name: each for each in module_history(opened(dump)).passes}
     assert [told[p].fusions for p in ("multi_output_fusion", *PASSES[4:])] == [4, 3, 2]
 
 
 def test_the_story_of_fusion_merger() -> None:
     dump = SAMPLES / "dumps" / "a100-jaxlib-0.4.35" / "cartpole"
-    told = {each.pass_name: each for each in tell(opened(dump)).passes}
+    told = {each.pass_name: each for each in module_history(opened(dump)).passes}
     assert [told[p].fusions for p in ("fusion", "fusion_merger")] == [5, 3]
 
 

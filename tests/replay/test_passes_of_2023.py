@@ -13,7 +13,7 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import CudaCapability
 from fusionscope.explain import Selection
 from fusionscope.explain.explain import explain_module
-from fusionscope.explain.story import tell
+from fusionscope.explain.module_history import module_history
 from fusionscope.user_order.user_history import arrange, find_user_order
 from fusionscope.verify.verification import PassVerification, verify
 from fusionscope.versions.choice import choose_compiler, find_rewriters
@@ -109,7 +109,7 @@ def test_the_dump_tells_its_version_and_gpu(program: str) -> None:
 
 
 def test_the_story_is_that_of_the_stages() -> None:
-    told = {each.stage: each.fusions for each in tell(opened("updates")).passes}
+    told = {each.stage: each.fusions for each in module_history(opened("updates")).passes}
     counted = 0
     for file in sorted((DUMPS / "updates").glob("*.txt.gz")):
         for stage, fusions in told.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.user_order.user_history import find_ages, find_user_order
+from fusionscope.user_order.user_history import find_creation_order, find_user_order
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 START = """
@@ -248,7 +248,7 @@ def test_without_ids_instructions_are_as_old_as_the_stages_before_tell(tmp_path:
         ("pipeline-start.before_algsimp", START),
         ("algsimp.before_variadic-op-splitter", changed),
     )
-    ages = find_ages(module, module.stages[-1], {})["main"]
+    ages = find_creation_order(module, module.stages[-1], {})["main"]
     assert sorted(ages, key=ages.__getitem__) == ["x", "a", "b", "c", "d", "f", "e"]
 
 
@@ -271,7 +271,7 @@ ENTRY main {
 }
 """
     module = dumped(tmp_path, ("pipeline-start.before_variadic-op-splitter", program))
-    ages = find_ages(module, module.stages[-1], {})["main"]
+    ages = find_creation_order(module, module.stages[-1], {})["main"]
     expected = "x.1 p constant.1 ones constant.2 zeros add.2 sub.1 add.3 add.10 sum.1"
     assert sorted(ages, key=ages.__getitem__) == expected.split()
 
@@ -302,7 +302,7 @@ ENTRY main {
         ("pipeline-start.before_algsimp", before),
         ("algsimp.before_variadic-op-splitter", after),
     )
-    ages = find_ages(module, module.stages[-1], {})["main"]
+    ages = find_creation_order(module, module.stages[-1], {})["main"]
     assert sorted(ages, key=ages.__getitem__)[-2:] == ["b", "e"]
 
 
@@ -319,7 +319,7 @@ def test_without_ids_ages_are_mostly_those_that_the_compiler_recorded(
         assert ids is not None
         with monkeypatch.context() as without_ids:
             without_ids.setattr(DumpedModule, "instruction_ids", lambda *_: None)
-            ages = find_ages(module, stage, {})
+            ages = find_creation_order(module, stage, {})
         for computation, known in ids.items():
             for one, other in combinations(known.keys() & ages[computation].keys(), 2):
                 pairs += 1
@@ -335,7 +335,7 @@ def test_without_ids_what_is_inlined_is_made_call_by_call(tmp_path: Path) -> Non
         ("pipeline-start.before_call-inliner", CALLS),
         ("call-inliner.before_variadic-op-splitter", INLINED),
     )
-    ages = find_ages(module, module.stages[-1], {})["main"]
+    ages = find_creation_order(module, module.stages[-1], {})["main"]
     assert sorted(ages, key=ages.__getitem__) == ["x", "s.1", "t.1", "n.1", "u.1"]
 
 

@@ -6,7 +6,7 @@ import pytest
 from gpu_records import DIFFERENT, Programs, all_programs, card, gpu_model_of, steps_of
 
 from fusionscope.dump.device import Device
-from fusionscope.dump.priority_fusion import Step
+from fusionscope.dump.priority_fusion import PriorityStep
 from fusionscope.gpu.emitters import is_generic_triton
 from fusionscope.gpu.model import GpuModel
 from fusionscope.gpu.state import GpuState
@@ -29,7 +29,7 @@ RECORDS = [
 
 def difference(
     text: str,
-    steps: tuple[Step, ...],
+    steps: tuple[PriorityStep, ...],
     device: Device,
     gpu_model: GpuModel,
     book: RuleBook[Rule] = GPU_FUSION,

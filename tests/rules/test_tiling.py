@@ -60,7 +60,7 @@ from fusionscope.gpu.tiling.expression import (
     subtract,
     variable,
 )
-from fusionscope.gpu.tiling.kernel import Kernel, Tiling
+from fusionscope.gpu.tiling.kernel import TiledKernel, Tiling
 from fusionscope.gpu.tiling.propagation import TilePropagation
 from fusionscope.gpu.tiling.search import (
     BlockLevelConfig,
@@ -392,7 +392,7 @@ def test_the_compiler_finds_the_same_tilings(name: str) -> None:
     logged, _ = LOGGED[name]
     body = body_of(name)
     propagation = TilePropagation()
-    kernel = Kernel(body, H100, propagation, TRITON_0_12)
+    kernel = TiledKernel(body, H100, propagation, TRITON_0_12)
     times = []
     for tile_sizes in product(*map(propagation.tile_sizes, kernel.extents)):
         found = kernel.tiling(tile_sizes)
@@ -434,9 +434,9 @@ def test_an_array_without_elements_takes_no_time_to_read(extents: tuple[int, int
   ROOT consumer = f32[{rows},{columns}] exponential(producer)
 }}
 """)
-    tiling = Kernel(FusionBody(producer, consumer), H100, TilePropagation(), TRITON_0_12).tiling(
-        (1, 1)
-    )
+    tiling = TiledKernel(
+        FusionBody(producer, consumer), H100, TilePropagation(), TRITON_0_12
+    ).tiling((1, 1))
     assert tiling is not None
     assert tiling.bytes_read == 0
 

@@ -95,16 +95,16 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     ),
     "always so where nobody asks for a pass that may not duplicate, or without emitters": (
         "instruction_fusion.rules.CodeDuplication.check: without not state.may_duplicate",
-        "instruction_fusion.run.CpuInstructionFusion.find_kept_once: without "
+        "instruction_fusion.run.CpuInstructionFusion.find_globally_unfusible: without "
         "self.state.may_duplicate",
-        "passes.instruction_fusion.InstructionFusion.find_kept_once: without not "
+        "passes.instruction_fusion.InstructionFusion.find_globally_unfusible: without not "
         "self.state.may_duplicate",
         "instruction_fusion.run.find_skipped: without emitters",
     ),
     "only for the type checker where the book has the rule": (
-        "instruction_fusion.run.CpuInstructionFusion.find_kept_once: without "
+        "instruction_fusion.run.CpuInstructionFusion.find_globally_unfusible: without "
         "isinstance(rule, SoftmaxCoupling)",
-        "passes.instruction_fusion.InstructionFusion.find_kept_once: without "
+        "passes.instruction_fusion.InstructionFusion.find_globally_unfusible: without "
         "not isinstance(rule, GloballyUnfusible)",
     ),
     "a dot has two operands": (
@@ -210,7 +210,7 @@ FUNCTIONS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (properties, ("operand_use", "_parameter_use", "is_effective_scalar", "is_scalar_constant")),
     (state, ("before_fusing", "reused_operands")),
     (replay, ()),
-    (instruction_fusion, ("decide", "find_kept_once", "obstacle", "_answer", "_refusal")),
+    (instruction_fusion, ("decide", "find_globally_unfusible", "obstacle", "_answer", "_refusal")),
 )
 SETS = (
     (fusion, "_EMITTABLE"),

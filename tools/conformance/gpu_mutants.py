@@ -38,7 +38,7 @@ from loading import load
 from fusionscope.dump import open_dump
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
-from fusionscope.dump.priority_fusion import Step
+from fusionscope.dump.priority_fusion import PriorityStep
 from fusionscope.gpu.cost.model import CostFormulas
 from fusionscope.gpu.emitters import Emitters, is_generic_triton
 from fusionscope.gpu.model import GpuModel
@@ -309,7 +309,7 @@ class _Recorded:
     def __init__(
         self,
         module: Module,
-        steps: tuple[Step, ...],
+        steps: tuple[PriorityStep, ...],
         target: GpuTarget,
         after: Module | None = None,
     ) -> None:

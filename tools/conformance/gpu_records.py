@@ -22,7 +22,7 @@ from pathlib import Path
 
 from gpu_examples import read_card
 
-from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Step
+from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityStep
 from fusionscope.gpu.model import GpuModel
 from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.rules.examples import read_examples
@@ -82,7 +82,7 @@ def all_programs() -> Iterator[Programs]:
     yield Programs(EXAMPLES, ("h100",), "", _NEWEST, examples)
 
 
-def written(step: Step) -> str:
+def written(step: PriorityStep) -> str:
     if isinstance(step, Fused):
         return f"fused {step.fusion}: {step.producer} -> {step.consumer}"
     if isinstance(step, Ineligible):
@@ -92,7 +92,7 @@ def written(step: Step) -> str:
     return f"priority {step.producer}: {consumers} | {step.fused_us!r} {step.unfused_us!r}"
 
 
-def read_step(line: str) -> Step:
+def read_step(line: str) -> PriorityStep:
     kind, _, rest = line.partition(" ")
     producer, _, rest = rest.partition(": ")
     if kind == "fused":
@@ -105,9 +105,9 @@ def read_step(line: str) -> Step:
     return Priority(producer, tuple(consumers.split()), float(fused), float(unfused))
 
 
-def read_steps(file: Path) -> dict[str, tuple[Step, ...]]:
+def read_steps(file: Path) -> dict[str, tuple[PriorityStep, ...]]:
     """The steps that were recorded of each module."""
-    found: dict[str, tuple[Step, ...]] = {}
+    found: dict[str, tuple[PriorityStep, ...]] = {}
     for part in file.read_text(encoding="utf-8").split("# ")[1:]:
         name, *lines = part.strip().splitlines()
         found[name] = tuple(map(read_step, lines))

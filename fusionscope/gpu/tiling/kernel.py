@@ -75,7 +75,7 @@ class _Array:
         self.size = instruction.shape.byte_size
 
 
-class Kernel:
+class TiledKernel:
     """A fusion with one root, on a device."""
 
     def __init__(

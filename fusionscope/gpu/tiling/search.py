@@ -15,7 +15,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.cost.duration import INFINITE
 from fusionscope.gpu.tiling.indexing import IndexPropagation
-from fusionscope.gpu.tiling.kernel import Kernel, Tiling
+from fusionscope.gpu.tiling.kernel import TiledKernel, Tiling
 from fusionscope.gpu.tiling.propagation import NONE_FOUND, Propagation, TilePropagation
 from fusionscope.gpu.triton_support import TritonVersion
 from fusionscope.graph.mutable import MutableInstruction
@@ -46,7 +46,7 @@ def find_best_tiling(
     if len(body.roots) > 1:
         return _MANY_ROOTS if version.propagates_tiles else _MANY_REAL_ROOTS
     propagation = _propagation(body, version)
-    kernel = Kernel(body, device, propagation, version)
+    kernel = TiledKernel(body, device, propagation, version)
     if kernel.problem:
         return Untileable(kernel.problem)
     best, failed = None, None
@@ -76,7 +76,7 @@ def estimate_run_time(
     if len(body.roots) > 1:
         return None
     propagation = _propagation(body, version, is_given=True)
-    kernel = Kernel(body, device, propagation, version)
+    kernel = TiledKernel(body, device, propagation, version)
     return kernel.tiling(propagation.given(config.tile_sizes), warps=config.warps)
 
 

@@ -10,7 +10,7 @@ from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.hlo.attributes import cut_attributes
 
 
-def give_to_triton(fusion: MutableInstruction, tiling: Tiling) -> None:
+def set_triton_config(fusion: MutableInstruction, tiling: Tiling) -> None:
     """Whatever it was given to before."""
     config = {
         "fusion_backend_config": {

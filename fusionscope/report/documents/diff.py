@@ -73,7 +73,7 @@ class Edit(Form):
     count: int
 
 
-class Parting(Form):
+class FirstDivergence(Form):
     """Where the two compilations part."""
 
     last_same: str | None
@@ -123,7 +123,7 @@ class Module(Form):
     renamed: int
     edits: list[Edit]
     incidental: int
-    parting: Parting | None
+    parting: FirstDivergence | None
     decision: DecisionChange | None
     matched: Annotated[Matched, At()]
     notes: list[str]

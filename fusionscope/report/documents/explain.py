@@ -59,7 +59,7 @@ class PairSource(Form):
     consumer: Annotated[str | None, At("consumer.source")]
 
 
-class Overruled(Form):
+class FusedByLaterPass(Form):
     """The refusal of a pass before the one that fused the pair."""
 
     reason: str
@@ -87,7 +87,7 @@ class Pair(Form):
     source: Annotated[PairSource, At()]
     advice: str | None
     cost: CostFacts | None
-    overruled: Overruled | None
+    overruled: FusedByLaterPass | None
 
 
 class Boundary(Form):

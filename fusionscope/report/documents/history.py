@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fusionscope.explain.life import Ending
+from fusionscope.explain.instruction_trace import Ending
 from fusionscope.explain.result import Operation
 from fusionscope.history.changes import ChangeKind
 from fusionscope.report.documents.form import At, Form
@@ -59,7 +59,7 @@ class Event(Form):
     steps: list[FusionStep]
 
 
-class Life(Form):
+class InstructionTrace(Form):
     """The life of an instruction."""
 
     asked: str
@@ -77,7 +77,7 @@ class Module(Form):
     stages: Annotated[Stages, At()]
     fusions: int
     passes: list[Pass]
-    life: Life | None
+    life: InstructionTrace | None
     notes: list[str]
 
 

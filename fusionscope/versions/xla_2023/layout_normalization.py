@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusionscope.graph.mutable import MutableInstruction, MutableModule, supersede
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_and_prune
 from fusionscope.hlo.shape import Shape
 from fusionscope.user_order.layout_normalization import (
     LayoutNormalizer,
@@ -42,7 +42,7 @@ class LayoutNormalizer2023(LayoutNormalizer):
     def _normalize_constant(self, constant: MutableInstruction) -> None:
         if constant.shape.is_array:
             normal = self._computation.make("constant", self._normal(constant.shape), [])
-            supersede(constant, self._as(normal, constant.shape))
+            replace_and_prune(constant, self._as(normal, constant.shape))
 
     def _remake(
         self,
@@ -75,7 +75,7 @@ class LayoutNormalizer2023(LayoutNormalizer):
         normal = make("custom-call", shape, operands, convolution.attributes_text)
         elements = [make("get-tuple-element", each, [normal]) for each in shapes]
         elements[0] = make("bitcast", results[0], [elements[0]])
-        supersede(convolution, make("tuple", convolution.shape, elements))
+        replace_and_prune(convolution, make("tuple", convolution.shape, elements))
 
     def _operand(
         self, instruction: MutableInstruction, operand: MutableInstruction

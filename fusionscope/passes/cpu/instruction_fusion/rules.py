@@ -94,7 +94,7 @@ class SoftmaxCoupling(PairRule):
     is_legality: ClassVar = True
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
-        kept = state.kept_once.get(pair.producer)
+        kept = state.globally_unfusible.get(pair.producer)
         return self.refuse() if kept and kept.rule == self.id else None
 
     def keeps(self, producer: MutableInstruction) -> bool:

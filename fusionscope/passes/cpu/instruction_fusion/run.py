@@ -8,21 +8,21 @@ from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.passes.cpu.emitters import is_emitted_elementwise
 from fusionscope.passes.cpu.instruction_fusion.rules import SoftmaxCoupling, can_be_output_fused
 from fusionscope.passes.instruction_fusion import InstructionFusion, Judge
-from fusionscope.passes.state import FusionPair, KeptOnce
+from fusionscope.passes.state import FusionPair, UnfusibleBy
 
 
 class CpuInstructionFusion(InstructionFusion):
     """Source: xla/service/cpu/cpu_instruction_fusion.cc."""
 
-    def find_kept_once(
+    def find_globally_unfusible(
         self, order: Sequence[MutableInstruction], judge: Judge
-    ) -> dict[MutableInstruction, KeptOnce]:
-        kept = InstructionFusion.find_kept_once(self, order, judge)
+    ) -> dict[MutableInstruction, UnfusibleBy]:
+        kept = InstructionFusion.find_globally_unfusible(self, order, judge)
         rule = self.book.find(SoftmaxCoupling.id)
         if isinstance(rule, SoftmaxCoupling) and self.state.may_duplicate:
             for producer in order:
                 if producer not in kept and rule.keeps(producer):
-                    kept[producer] = KeptOnce(rule.id)
+                    kept[producer] = UnfusibleBy(rule.id)
         return kept
 
     def choose_kind(self, pair: FusionPair) -> str:

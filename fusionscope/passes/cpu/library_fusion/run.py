@@ -28,7 +28,7 @@ from fusionscope.passes.cpu.library_fusion.rules import (
     TrailingMoves,
 )
 from fusionscope.passes.operation import OperationRule
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 _KIND, _NAME = "__ynn_fusion", "ynn_fusion"
@@ -51,7 +51,7 @@ class LibraryRewriter:
     book: RuleBook[Rule]
     types: frozenset[str]
     _taken: set[MutableInstruction] = field(default_factory=set)
-    _decisions: list[Considered] = field(default_factory=list)
+    _decisions: list[PairDecision] = field(default_factory=list)
 
     def run(self) -> FusionPlan:
         for computation in self.graph.post_order():
@@ -130,7 +130,7 @@ class LibraryRewriter:
         fusion: MutableInstruction | None = None,
     ) -> None:
         self._decisions.append(
-            Considered(
+            PairDecision(
                 computation=computation.name,
                 producer=producer,
                 consumer=consumer,

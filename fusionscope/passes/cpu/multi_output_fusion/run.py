@@ -27,7 +27,7 @@ from fusionscope.passes.cpu.multi_output_fusion.rules import (
     shared_bytes,
 )
 from fusionscope.passes.instruction_fusion import is_embedded
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 Siblings = tuple[MutableInstruction, MutableInstruction]
@@ -39,7 +39,7 @@ class MultiOutputFusion:
 
     graph: MutableModule
     book: RuleBook[Rule]
-    _decisions: list[Considered] = field(default_factory=list)
+    _decisions: list[PairDecision] = field(default_factory=list)
 
     def run(self) -> FusionPlan:
         for computation in self.graph.post_order():
@@ -70,7 +70,7 @@ class _Run:
         self,
         book: RuleBook[Rule],
         computation: MutableComputation,
-        decisions: list[Considered],
+        decisions: list[PairDecision],
     ) -> None:
         self._legal = [rule for rule in book if isinstance(rule, SiblingRule)]
         if book.find(MultiOutputLegal.id) is None:  # no fusion can be formed against it
@@ -125,7 +125,7 @@ class _Run:
         fusion: str | None = None,
     ) -> None:
         self._decisions.append(
-            Considered(
+            PairDecision(
                 computation=self._computation.name,
                 producer=one.name,
                 consumer=other.name,

@@ -11,8 +11,8 @@ from fusionscope.gpu.state import GpuState
 from fusionscope.gpu.tiling.kernel import Tiling
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.passes.gpu.block_level.rules import BlockLevelRule, BlockLevelTiling
-from fusionscope.passes.gpu.triton_fusion import give_to_triton
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.gpu.triton_fusion import set_triton_config
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, RuleBook
 
 
@@ -25,7 +25,7 @@ class FusionBlockLevelRewriter:
     state: GpuState
 
     def run(self) -> FusionPlan:
-        decisions: list[Considered] = []
+        decisions: list[PairDecision] = []
         tilers = (rule for rule in self.book if isinstance(rule, BlockLevelTiling))
         tiler = next(tilers, BlockLevelTiling())  # no fusion can be given to Triton without
         for fusion in list(self.graph.walk()):
@@ -35,11 +35,11 @@ class FusionBlockLevelRewriter:
                 if decision.allow:
                     tiling = tiler.find(fusion, self.state)
                     if isinstance(tiling, Tiling):
-                        give_to_triton(fusion, tiling)
+                        set_triton_config(fusion, tiling)
                     else:
                         decision = tiler.refuse(tiling.message)
                 decisions.append(
-                    Considered(
+                    PairDecision(
                         computation=fusion.computation.name,
                         producer=fusion.name,
                         consumer=fusion.name,

@@ -19,7 +19,7 @@ from fusionscope.graph.properties import has_side_effect
 from fusionscope.hlo.shape import TUPLE, Shape
 from fusionscope.passes.gpu.copy_fusion.rules import CopiedFusion, CopyOutputs
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair
 
@@ -43,7 +43,7 @@ class CopyFusion:
         if self.book.find(CopiedFusion.id) is None:  # nothing else can take a copy in
             rules.insert(0, CopiedFusion())
         limits = [rule for rule in self.book if isinstance(rule, CopyOutputs)]
-        decisions: list[Considered] = []
+        decisions: list[PairDecision] = []
         for producer in self.graph.entry.post_order():
             taken: list[_Way] = []
             for way in list(_ways_to_copies(producer)):
@@ -71,9 +71,9 @@ def _considered(
     copy: MutableInstruction,
     decision: Decision,
     fusion: str | None = None,
-) -> Considered:
+) -> PairDecision:
     computation = copy.computation.name
-    return Considered(
+    return PairDecision(
         computation=computation,
         producer=producer.name,
         consumer=copy.name,

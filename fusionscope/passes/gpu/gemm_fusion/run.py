@@ -13,12 +13,12 @@ from fusionscope.graph.mutable import (
     MutableComputation,
     MutableInstruction,
     MutableModule,
-    supersede,
+    replace_and_prune,
 )
 from fusionscope.hlo.shape import Shape
 from fusionscope.passes.gpu.gemm_fusion.rules import DotRule, GemmState
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 
 _KIND = "__triton_gemm"
@@ -50,7 +50,7 @@ class GemmFusion(ABC):
     graph: MutableModule
     book: RuleBook[Rule]
     state: GemmState
-    _decisions: list[Considered] = field(default_factory=list)
+    _decisions: list[PairDecision] = field(default_factory=list)
 
     @abstractmethod
     def _grow(self, dot: MutableInstruction, name: str) -> Grown | Decision:
@@ -112,7 +112,7 @@ class GemmFusion(ABC):
         result = fusion
         if output.shape != fusion.shape:
             result = computation.make("bitcast", output.shape, [fusion])
-        supersede(output, result)
+        replace_and_prune(output, result)
 
     def _decide(
         self,
@@ -124,7 +124,7 @@ class GemmFusion(ABC):
     ) -> None:
         made = fusion.name if fusion is not None else None
         self._decisions.append(
-            Considered(
+            PairDecision(
                 computation=computation.name,
                 producer=producer,
                 consumer=consumer,

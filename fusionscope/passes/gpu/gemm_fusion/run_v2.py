@@ -15,7 +15,7 @@ from fusionscope.graph.mutable import (
     MutableInstruction,
     empty_module,
     remove_unused,
-    supersede,
+    replace_and_prune,
 )
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo.shape import Shape
@@ -224,14 +224,14 @@ class _SearchSpace:
             ):
                 merged = bitcast.computation.make("bitcast", shape, [operand.operands[0]])
                 self._stands_for(merged, operand)
-                supersede(bitcast, merged)
+                replace_and_prune(bitcast, merged)
                 bitcast = merged
                 continue
             made = self._before(bitcast, operand)
             if made is None:
                 return bitcast
             self._stands_for(made, operand)
-            supersede(bitcast, made)
+            replace_and_prune(bitcast, made)
             return made
 
     def _give_shape(
@@ -252,7 +252,7 @@ class _SearchSpace:
                 return bitcast
         parameter.shape = bitcast.shape
         for user in list(parameter.users):
-            supersede(user, parameter)
+            replace_and_prune(user, parameter)
         return parameter
 
     def _before(
@@ -320,7 +320,7 @@ class _SearchSpace:
             ):
                 merged = computation.make("bitcast", user.shape, [operand])
                 self._stands_for(merged, user)
-                supersede(user, merged)
+                replace_and_prune(user, merged)
                 bitcast = merged
                 continue
             made = self._after(bitcast, user)
@@ -329,7 +329,7 @@ class _SearchSpace:
             last = computation.make("bitcast", user.shape, [made])
             self._stands_for(last, user)
             self._stands_for(made, user)
-            supersede(user, last)
+            replace_and_prune(user, last)
             if last.is_root:
                 computation.root = made
                 remove_unused(last)

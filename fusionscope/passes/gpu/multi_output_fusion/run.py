@@ -29,7 +29,7 @@ from fusionscope.passes.gpu.multi_output_fusion.rules import (
 )
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 
 # Asked whatever the book has: no fusion can be formed against them.
@@ -50,7 +50,7 @@ class GpuMultiOutputFusion:
     state: GpuState
 
     def run(self) -> FusionPlan:
-        decisions: list[Considered] = []
+        decisions: list[PairDecision] = []
         judge = _Judge(self.book)
         for computation in fusible_computations(self.graph):
             run = _Run(judge, self.state, computation)
@@ -110,7 +110,7 @@ class _Run:
     """The pass in one computation."""
 
     def __init__(self, judge: _Judge, gpu: GpuState, computation: MutableComputation) -> None:
-        self.decisions: list[Considered] = []
+        self.decisions: list[PairDecision] = []
         self._judge = judge
         self._computation = computation
         self._state = MultiOutputState(gpu, self._reaches)
@@ -227,7 +227,7 @@ class _Run:
     ) -> None:
         name = fusion.name if fusion is not None else None
         self.decisions.append(
-            Considered(
+            PairDecision(
                 computation=self._computation.name,
                 producer=producer.name,
                 consumer=consumer.name,

@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import chain
 from typing import NamedTuple
 
-from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Step
+from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityStep
 from fusionscope.gpu.cost.duration import microseconds
 from fusionscope.gpu.cost.numbers import f32
 from fusionscope.hlo import Module
@@ -90,7 +90,7 @@ class _Teller:
         return _Told(kind, self.name(producer), (*sorted(names), fused, unfused))
 
 
-def _recorded(steps: Iterable[Step], triton: Iterable[str]) -> Iterator[_Told]:
+def _recorded(steps: Iterable[PriorityStep], triton: Iterable[str]) -> Iterator[_Told]:
     teller = _Teller(triton)
     for step in steps:
         if isinstance(step, Fused):
@@ -117,7 +117,7 @@ def _replayed(
             yield teller.scored(event.producer, event.consumers, *times), ()
 
 
-def recorded_order(steps: Iterable[Step]) -> RecordedOrder:
+def recorded_order(steps: Iterable[PriorityStep]) -> RecordedOrder:
     """The order of the fusions and scores in a record."""
     teller = _Teller(())
     producers: dict[str, int] = {}
@@ -136,7 +136,7 @@ def recorded_order(steps: Iterable[Step]) -> RecordedOrder:
     return RecordedOrder(producers, pairs, scored)
 
 
-def undecided_order(steps: Iterable[Step]) -> RecordedOrder:
+def undecided_order(steps: Iterable[PriorityStep]) -> RecordedOrder:
     """That part of it which no rule decides: several threads score at once, and the users of a
     bitcast, which is never scored, show in what it is fused into alone."""
     order = recorded_order(steps)
@@ -145,7 +145,7 @@ def undecided_order(steps: Iterable[Step]) -> RecordedOrder:
     return RecordedOrder({}, pairs, order.scored)
 
 
-def recorded_users(steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
+def recorded_users(steps: Iterable[PriorityStep]) -> dict[str, tuple[str, ...]]:
     """The users of instructions before the pass in their order, of those that a record scores."""
     users: dict[str, tuple[str, ...]] = {}
     for step in steps:
@@ -154,7 +154,7 @@ def recorded_users(steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
     return users
 
 
-def steps_within(module: Module, steps: Iterable[Step]) -> list[Step]:
+def steps_within(module: Module, steps: Iterable[PriorityStep]) -> list[PriorityStep]:
     """The steps about what ``module`` computes.
 
     The pass goes on to computations that nothing calls, which earlier passes left behind: the
@@ -167,7 +167,7 @@ def steps_within(module: Module, steps: Iterable[Step]) -> list[Step]:
         if computation.name not in reached
         for instruction in computation.instructions
     }
-    within: list[Step] = []
+    within: list[PriorityStep] = []
     for step in steps:
         ends = {step.producer, step.consumer} if isinstance(step, Fused) else {step.producer}
         if elsewhere.isdisjoint(ends):
@@ -178,7 +178,7 @@ def steps_within(module: Module, steps: Iterable[Step]) -> list[Step]:
 
 
 def compare_with_record(
-    events: Iterable[Event], steps: Iterable[Step], triton: Iterable[str]
+    events: Iterable[Event], steps: Iterable[PriorityStep], triton: Iterable[str]
 ) -> PriorityComparison:
     """``events`` are those of the replay, ``steps`` those of the record; ``triton`` names the
     fusions that Triton emits before the pass."""

@@ -35,7 +35,7 @@ _UNTILEABLE = "Fusion can not be tiled with SymbolicTileAnalysis: "
 _BUDGET_SOURCE = "xla/service/gpu/gpu_fusible.cc, FusionFitsInBudget"
 
 
-class Stage(Enum):
+class RulePhase(Enum):
     """When a rule is asked: of every pair, of whether Triton can compute the two together, of
     whether another emitter can; and, after all others, of the pairs whose producer is a constant.
     """
@@ -50,7 +50,7 @@ class Stage(Enum):
 class GpuPairRule(Rule):
     """A rule about a producer and one of its consumers."""
 
-    stages: ClassVar[tuple[Stage, ...]] = (Stage.EMITTER,)
+    stages: ClassVar[tuple[RulePhase, ...]] = (RulePhase.EMITTER,)
 
     @abstractmethod
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -60,7 +60,7 @@ class GpuPairRule(Rule):
 @dataclass(frozen=True, slots=True)
 class PriorityRoot(GpuPairRule):
     id: ClassVar = "pf-root"
-    stages: ClassVar = (Stage.FIRST,)
+    stages: ClassVar = (RulePhase.FIRST,)
     title: ClassVar = "the producer is the computation's own result"
     what: ClassVar = "The producer is the root of its computation, which another instruction reads."
     why: ClassVar = "The result of a computation must be materialized, by one instruction."
@@ -75,7 +75,7 @@ class PriorityRoot(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class PriorityFusible(GpuPairRule):
     id: ClassVar = "pf-is-fusible"
-    stages: ClassVar = (Stage.FIRST,)
+    stages: ClassVar = (RulePhase.FIRST,)
     title: ClassVar = "one of the two can never be fused"
     what: ClassVar = (
         "The producer or the consumer is neither elementwise, nor a bitcast between elements of "
@@ -99,7 +99,7 @@ class PriorityFusible(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class TritonHeroless(GpuPairRule):
     id: ClassVar = "tri-heroless"
-    stages: ClassVar = (Stage.TRITON,)
+    stages: ClassVar = (RulePhase.TRITON,)
     title: ClassVar = "neither of the two is emitted by Triton"
     what: ClassVar = (
         "Neither is a fusion for Triton, and "
@@ -123,7 +123,7 @@ class TritonHeroless(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class TritonSupport(GpuPairRule):
     id: ClassVar = "triton-support"
-    stages: ClassVar = (Stage.TRITON,)
+    stages: ClassVar = (RulePhase.TRITON,)
     title: ClassVar = "Triton cannot compute one of the two"
     what: ClassVar = (
         "One of the two goes into, or is, a fusion for Triton, and the other one, or something in "
@@ -145,7 +145,7 @@ class TritonSupport(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class ParameterBudget(GpuPairRule):
     id: ClassVar = "budget-params"
-    stages: ClassVar = (Stage.TRITON, Stage.EMITTER)
+    stages: ClassVar = (RulePhase.TRITON, RulePhase.EMITTER)
     title: ClassVar = "too many operands and outputs"
     what: ClassVar = (
         "The fusion would have more than the limit of operands and outputs (a tuple counts as one "
@@ -190,7 +190,7 @@ def _count_buffers(shape: Shape) -> int:
 @dataclass(frozen=True, slots=True)
 class TritonTiling(GpuPairRule):
     id: ClassVar = "tri-tiling"
-    stages: ClassVar = (Stage.TRITON,)
+    stages: ClassVar = (RulePhase.TRITON,)
     title: ClassVar = "Triton finds no tiles for the two together"
     what: ClassVar = (
         "One of the two is a fusion for Triton, and for no size of its tiles can the tiles of all "
@@ -224,7 +224,7 @@ class IntoBitcast(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class Scatter(GpuPairRule):
     id: ClassVar = "pf-scatter"
-    stages: ClassVar = (Stage.EMITTER, Stage.CONSTANT)
+    stages: ClassVar = (RulePhase.EMITTER, RulePhase.CONSTANT)
     title: ClassVar = "a scatter, and what it writes into"
     what: ClassVar = (
         "The producer is a scatter; or the consumer is one, and the producer is, or reads, the "
@@ -422,7 +422,7 @@ def merged_size(producer: MutableInstruction, consumer: MutableInstruction, stat
 @dataclass(frozen=True, slots=True)
 class LargeConstant(GpuPairRule):
     id: ClassVar = "pf-large-constant"
-    stages: ClassVar = (Stage.CONSTANT,)
+    stages: ClassVar = (RulePhase.CONSTANT,)
     title: ClassVar = "a constant of several elements stays outside"
     what: ClassVar = "The producer is a constant with more elements than the limit."
     why: ClassVar = "It is read from memory like a parameter, wherever it stands."
@@ -439,7 +439,7 @@ class LargeConstant(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class ConstantUser(GpuPairRule):
     id: ClassVar = "pf-constants"
-    stages: ClassVar = (Stage.CONSTANT,)
+    stages: ClassVar = (RulePhase.CONSTANT,)
     title: ClassVar = "the consumer cannot take a constant"
     what: ClassVar = (
         "The producer is a constant, which goes into all consumers that can be fused once all else "

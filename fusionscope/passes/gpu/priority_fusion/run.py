@@ -29,13 +29,13 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
     AllUsers,
     GpuPairRule,
     NegativeBenefit,
-    Stage,
+    RulePhase,
     TritonHeroless,
 )
-from fusionscope.passes.gpu.triton_fusion import give_to_triton
+from fusionscope.passes.gpu.triton_fusion import set_triton_config
 from fusionscope.passes.inplace import InPlaceRule, check_in_place
 from fusionscope.passes.overrides import Allowed, Forbidden
-from fusionscope.passes.plan import Considered, Event, FusionPlan, Merged, Refused, Scored
+from fusionscope.passes.plan import Event, FusionPlan, Merged, PairDecision, Refused, Scored
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair
 
@@ -81,16 +81,16 @@ class GpuJudge:
         for forbidden in self._forbidden:
             if (refusal := forbidden.check(pair)) is not None:
                 return refusal
-        is_wished = self.is_wished(producer, consumer)
-        refusal = self._refusal(Stage.FIRST, pair, legal_only=is_wished)
+        is_forced = self.is_forced(producer, consumer)
+        refusal = self._refusal(RulePhase.FIRST, pair, legal_only=is_forced)
         if refusal is not None:
             return refusal
-        refusal = self._refusal(Stage.TRITON, pair, legal_only=is_wished)
+        refusal = self._refusal(RulePhase.TRITON, pair, legal_only=is_forced)
         if refusal is None:
             return NO_OBJECTION
         if is_generic_triton(producer) or is_generic_triton(consumer):
             return refusal
-        refusal = self._refusal(Stage.EMITTER, pair, legal_only=is_wished)
+        refusal = self._refusal(RulePhase.EMITTER, pair, legal_only=is_forced)
         return refusal or check_in_place(self._in_place, pair) or NO_OBJECTION
 
     @property
@@ -98,7 +98,7 @@ class GpuJudge:
         """Whether a user wants any two fused."""
         return bool(self._allowed)
 
-    def is_wished(self, producer: MutableInstruction, consumer: MutableInstruction) -> bool:
+    def is_forced(self, producer: MutableInstruction, consumer: MutableInstruction) -> bool:
         """Whether a user wants the two fused, whatever it costs."""
         if not self._allowed:
             return False
@@ -109,10 +109,10 @@ class GpuJudge:
         self, constant: MutableInstruction, user: MutableInstruction
     ) -> Decision | None:
         """Source: CanFuseConstant."""
-        return self._refusal(Stage.CONSTANT, _pair(constant, user))
+        return self._refusal(RulePhase.CONSTANT, _pair(constant, user))
 
     def _refusal(
-        self, stage: Stage, pair: FusionPair, *, legal_only: bool = False
+        self, stage: RulePhase, pair: FusionPair, *, legal_only: bool = False
     ) -> Decision | None:
         """``legal_only`` leaves out the rules without which the result would still be right; that
         nothing but Triton is chosen for what Triton does not emit yet is none of these."""
@@ -171,7 +171,7 @@ class PriorityFusion:
     tells_events: bool = True
 
     def run(self) -> FusionPlan:
-        decisions: list[Considered] = []
+        decisions: list[PairDecision] = []
         events: list[Event] = []
         for computation in fusible_computations(self.graph):
             for instruction in computation.instructions:
@@ -189,7 +189,7 @@ class _Run:
 
     def __init__(self, parent: PriorityFusion, computation: MutableComputation) -> None:
         self.events: list[Event] = []
-        self.decisions: list[Considered] = []
+        self.decisions: list[PairDecision] = []
         self._state = parent.state
         self._model = parent.state.model
         self._judge = GpuJudge(parent.book, parent.state)
@@ -300,7 +300,7 @@ class _Run:
             self._tell(Scored(producer.name, names, fused, unfused))
         benefit = before + unfused - fused
         if self._judge.has_wishes and any(
-            self._judge.is_wished(producer, consumer) for consumer in producer.users
+            self._judge.is_forced(producer, consumer) for consumer in producer.users
         ):
             return max(benefit, 0)
         return benefit
@@ -315,7 +315,7 @@ class _Run:
         if not self._asks_all_users:
             wanted = list(producer.users)
         else:
-            wanted = [each for each in producer.users if self._judge.is_wished(producer, each)]
+            wanted = [each for each in producer.users if self._judge.is_forced(producer, each)]
         some = [
             each
             for each in wanted
@@ -393,10 +393,10 @@ class _Run:
             tiling = tilings[consumer]
             triton.fused(fusion, identities[consumer], tiling)
             if tiling is not None:
-                give_to_triton(fusion, tiling)
+                set_triton_config(fusion, tiling)
             self._tell(Merged(fusion.name, producer.name, before))
             self.decisions.append(
-                Considered(
+                PairDecision(
                     computation=self._computation.name,
                     producer=producer.name,
                     consumer=before,
@@ -495,7 +495,7 @@ class _Run:
             for consumer in consumers:
                 self.decisions.append(self._considered(told, consumer))
 
-    def _considered(self, told: _Told, consumer: MutableInstruction) -> Considered:
+    def _considered(self, told: _Told, consumer: MutableInstruction) -> PairDecision:
         producer = told.producer
         decision = self._decision(producer, consumer)
         cost: PairCost | None = None
@@ -510,7 +510,7 @@ class _Run:
             told.refused = told.refused or self._refusal(producer)
             assert told.refused is not None, f"{producer.name} can be fused, but has no priority"
             decision = AllUsers().refuse_because(told.refused.consumer, told.refused.decision)
-        return Considered(
+        return PairDecision(
             computation=self._computation.name,
             producer=producer.name,
             consumer=consumer.name,
@@ -531,7 +531,7 @@ class _Run:
                     fusion = self._fuse(constant, user, kind).name
                     self._state.changed(user)
                 self.decisions.append(
-                    Considered(
+                    PairDecision(
                         computation=self._computation.name,
                         producer=constant.name,
                         consumer=before,

@@ -17,7 +17,7 @@ from fusionscope.gpu.tiling.kernel import Tiling
 from fusionscope.gpu.tiling.propagation import TilePropagation
 from fusionscope.gpu.tiling.search import Untileable, find_best_tiling
 from fusionscope.graph.fusing import clone_into
-from fusionscope.graph.mutable import MutableInstruction, MutableModule, supersede
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_and_prune
 from fusionscope.passes.gpu.softmax_fusion.rules import (
     GPU_SOFTMAX,
     Diamond,
@@ -27,8 +27,8 @@ from fusionscope.passes.gpu.softmax_fusion.rules import (
     TilingFound,
 )
 from fusionscope.passes.gpu.softmax_fusion.unfused import time_unfused
-from fusionscope.passes.gpu.triton_fusion import give_to_triton
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.gpu.triton_fusion import set_triton_config
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 
 _NAME = "triton_softmax"
@@ -44,7 +44,7 @@ class SoftmaxRewriter:
     graph: MutableModule
     book: RuleBook[Rule]
     state: GpuState
-    _decisions: list[Considered] = field(default_factory=list)
+    _decisions: list[PairDecision] = field(default_factory=list)
 
     def run(self) -> FusionPlan:
         rules = tuple(self._rules())
@@ -98,14 +98,14 @@ class SoftmaxRewriter:
             refusal: Decision | None = TilingFound().refuse_because(tiling)
         else:
             refusal = self._refusal_by_cost(fusion, tiling)
-            give_to_triton(fusion, tiling)
+            set_triton_config(fusion, tiling)
         if refusal is not None:
             self._tell(diamond.inside, refusal)
             _discard(fusion)
             return
         self._tell(diamond.inside, NO_OBJECTION, fusion)
         root.computation.add(fusion)
-        supersede(root, fusion)
+        replace_and_prune(root, fusion)
 
     def _refusal_by_cost(self, fusion: MutableInstruction, tiling: Tiling) -> Decision | None:
         """Source: DecideIfShouldFuseAndMaybeSetBlockLevelParameters."""
@@ -145,7 +145,7 @@ class SoftmaxRewriter:
     ) -> None:
         name = fusion.name if fusion is not None else None
         self._decisions += [
-            Considered(
+            PairDecision(
                 computation=consumer.computation.name,
                 producer=producer.name,
                 consumer=consumer.name,

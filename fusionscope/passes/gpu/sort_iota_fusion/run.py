@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fusionscope.graph.fusing import create_fusion, fuse_instruction
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.passes.operation import OperationRule, decide
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import RuleBook
 
 
@@ -22,14 +22,14 @@ class SortIotaFusion:
     book: RuleBook[OperationRule]
 
     def run(self) -> FusionPlan:
-        decisions: list[Considered] = []
+        decisions: list[PairDecision] = []
         for computation in self.graph.post_order():
             for instruction in [] if computation.is_fused else computation.post_order():
                 if instruction.opcode == "sort":
                     decisions += self._consider(instruction)
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
-    def _consider(self, sort: MutableInstruction) -> list[Considered]:
+    def _consider(self, sort: MutableInstruction) -> list[PairDecision]:
         computation, name = sort.computation, sort.name
         decided = {each: decide(self.book, each) for each in dict.fromkeys(sort.operands)}
         taken = [operand for operand, decision in decided.items() if decision.allow]
@@ -44,7 +44,7 @@ class SortIotaFusion:
                 if not operand.users:
                     computation.remove(operand)
         return [
-            Considered(
+            PairDecision(
                 computation=computation.name,
                 producer=operand.name,
                 consumer=name,

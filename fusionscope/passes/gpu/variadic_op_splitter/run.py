@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.passes.gpu.variadic_op_splitter.rules import SplitConcatenate
 from fusionscope.passes.operation import OperationRule
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_CASE, RuleBook
 
 
@@ -23,20 +23,20 @@ class VariadicOpSplitter:
     book: RuleBook[OperationRule]
 
     def run(self) -> FusionPlan:
-        decisions: list[Considered] = []
+        decisions: list[PairDecision] = []
         for computation in self.graph.post_order():
             for instruction in [] if computation.is_fused else list(computation.instructions):
                 if instruction.opcode == "concatenate":
                     decisions.append(self._consider(instruction))
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
-    def _consider(self, concatenate: MutableInstruction) -> Considered:
+    def _consider(self, concatenate: MutableInstruction) -> PairDecision:
         computation, name = concatenate.computation.name, concatenate.name
         for rule in self.book:
             decision = rule.check(concatenate)
             if decision is not None and isinstance(rule, SplitConcatenate):
                 made = _split(concatenate, max(rule.limit, 2)).name
-                return Considered(
+                return PairDecision(
                     computation=computation,
                     producer=name,
                     consumer=name,
@@ -44,7 +44,7 @@ class VariadicOpSplitter:
                     fusion=made,
                     is_recorded=False,
                 )
-        return Considered(
+        return PairDecision(
             computation=computation,
             producer=name,
             consumer=name,

@@ -16,7 +16,7 @@ from fusionscope.graph.mutable import MutableComputation, MutableInstruction, Mu
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu_before_priority_fusion.fusion_merger.rules import AllMerge, MergeRule
 from fusionscope.passes.inplace import InPlaceRule, check_in_place
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair
 
@@ -48,13 +48,13 @@ class FusionMerger:
     state: GpuState
 
     def run(self) -> FusionPlan:
-        decisions: list[Considered] = []
+        decisions: list[PairDecision] = []
         for computation in self.graph.post_order():
             if not computation.is_fused:
                 decisions += self._run_in(computation)
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
-    def _run_in(self, computation: MutableComputation) -> Iterator[Considered]:
+    def _run_in(self, computation: MutableComputation) -> Iterator[PairDecision]:
         for producer in computation.post_order():
             if producer.opcode != "fusion":
                 continue
@@ -63,7 +63,7 @@ class FusionMerger:
             if refusal is not None:
                 for user in users or [producer]:
                     is_recorded = bool(users) and user is users[0]
-                    yield Considered(
+                    yield PairDecision(
                         computation=computation.name,
                         producer=producer.name,
                         consumer=user.name,
@@ -74,7 +74,7 @@ class FusionMerger:
             for user in users:
                 name = user.name
                 fusion = self._merge(producer, user).name
-                yield Considered(
+                yield PairDecision(
                     computation=computation.name,
                     producer=producer.name,
                     consumer=name,

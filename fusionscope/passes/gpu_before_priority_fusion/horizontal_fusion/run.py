@@ -30,7 +30,7 @@ from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules impor
     have_one_shape,
     without_elements,
 )
-from fusionscope.passes.plan import Considered, FusionPlan
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 
 
@@ -69,7 +69,7 @@ class _LoopRun:
     def __init__(
         self, book: RuleBook[Rule], gpu: GpuState, computation: MutableComputation
     ) -> None:
-        self.decisions: list[Considered] = []
+        self.decisions: list[PairDecision] = []
         self._rules = [rule for rule in book if isinstance(rule, SiblingRule)]
         self._batch = next((rule for rule in book if isinstance(rule, Batch)), Batch())
         self._state = MultiOutputState(gpu, _connects_nothing)
@@ -127,7 +127,7 @@ class _LoopRun:
             self._told.add(key)
             name = fusion.name if fusion is not None else None
             self.decisions.append(
-                Considered(
+                PairDecision(
                     computation=self._computation.name,
                     producer=one.name,
                     consumer=other.name,
@@ -251,7 +251,7 @@ class HorizontalInputFusion:
 
     def run(self) -> FusionPlan:
         state = MultiOutputState(self.state, _connects_nothing)
-        decisions: list[Considered] = []
+        decisions: list[PairDecision] = []
         for computation in self.graph.post_order():
             if not computation.is_fused:
                 for consumer in computation.post_order():
@@ -261,7 +261,7 @@ class HorizontalInputFusion:
 
     def _fuse_operands(
         self, consumer: MutableInstruction, state: MultiOutputState
-    ) -> Iterator[Considered]:
+    ) -> Iterator[PairDecision]:
         siblings = Siblings(consumer, has_slices=False)
         rules = [rule for rule in self.book if isinstance(rule, SiblingRule)]
         candidates: list[MutableInstruction] = []
@@ -272,7 +272,7 @@ class HorizontalInputFusion:
             if refusal is None:
                 candidates.append(each)
             else:
-                yield Considered(
+                yield PairDecision(
                     computation=name,
                     producer=each.name,
                     consumer=consumer.name,
@@ -289,7 +289,7 @@ class HorizontalInputFusion:
             refusal = self._refusal(pair, state)
             decision = refusal or NO_OBJECTION
             made = anchor.name if refusal is None else None
-            yield Considered(
+            yield PairDecision(
                 computation=name,
                 producer=fusion.name,
                 consumer=anchor.name,

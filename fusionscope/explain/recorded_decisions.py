@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_explorer import Kind, with_fused
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION, Record, names_of_record
-from fusionscope.dump.priority_fusion import Fused, Ineligible, Step
+from fusionscope.dump.priority_fusion import Fused, Ineligible, PriorityStep
 from fusionscope.explain.estimates import Estimate, Estimates
 
 
@@ -25,7 +25,7 @@ class FusionStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProducerDecision:
     """What a pass decided of a producer: fused (into ``consumers``) or not, and why not.
 
     ``estimate`` is None where the record has none. ``turn`` is the number of fusions that the pass
@@ -40,7 +40,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class RecordedDecisions:
     """The last word on each subject, by names before the pass.
 
     A subject is a producer where the pass decides about it with all of its consumers at once, and
@@ -49,10 +49,10 @@ class Verdicts:
     """
 
     pass_name: tuple[str, ...]
-    by_subject: dict[tuple[str, ...], Verdict]
+    by_subject: dict[tuple[str, ...], ProducerDecision]
 
 
-def read_verdicts(module: DumpedModule) -> Verdicts | None:
+def read_recorded_decisions(module: DumpedModule) -> RecordedDecisions | None:
     """What the main fusion pass decided; None where nothing was recorded.
 
     A fusion that the pass makes keeps the name of the consumer that it grew from. Raises
@@ -63,7 +63,7 @@ def read_verdicts(module: DumpedModule) -> Verdicts | None:
         ledger = _Ledger()
         for step in recorded.steps:
             ledger.add(step)
-        return Verdicts(names_of_record(Record.PRIORITY_FUSION), ledger.verdicts)
+        return RecordedDecisions(names_of_record(Record.PRIORITY_FUSION), ledger.verdicts)
     ledger = _Ledger(by_pair=True)
     for record in module.fusion_explorer:
         own = (each for each in record.decisions if each.pass_name == "InstructionFusion")
@@ -76,7 +76,7 @@ def read_verdicts(module: DumpedModule) -> Verdicts | None:
                 ledger.refused(decision.producer, decision.reason, decision.consumer)
     if not ledger.verdicts:
         return None
-    return Verdicts(names_of_record(Record.INSTRUCTION_FUSION), ledger.verdicts)
+    return RecordedDecisions(names_of_record(Record.INSTRUCTION_FUSION), ledger.verdicts)
 
 
 def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]:
@@ -102,19 +102,19 @@ def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]
 
 
 class _Ledger:
-    """Verdicts as they fall. A later refusal does not undo that something was fused.
+    """Decisions as they fall. A later refusal does not undo that something was fused.
 
     ``by_pair``: the pass decides about each consumer of a producer.
     """
 
     def __init__(self, *, by_pair: bool = False) -> None:
-        self.verdicts: dict[tuple[str, ...], Verdict] = {}
+        self.verdicts: dict[tuple[str, ...], ProducerDecision] = {}
         self.estimates = Estimates()
         self._by_pair = by_pair
         self._origin: dict[str, str] = {}
         self._made = 0
 
-    def add(self, step: Step) -> None:
+    def add(self, step: PriorityStep) -> None:
         if isinstance(step, Fused):
             self.fused(step.producer, step.consumer, step.fusion)
         elif isinstance(step, Ineligible):
@@ -139,7 +139,7 @@ class _Ledger:
         consumers = (*(earlier.consumers if earlier else ()), self._name(consumer))
         turn = earlier.turn if earlier else self._made
         estimate = self.estimates.get(producer)
-        self.verdicts[subject] = Verdict(True, consumers, "", estimate, turn)
+        self.verdicts[subject] = ProducerDecision(True, consumers, "", estimate, turn)
         self._origin[fusion] = self._name(consumer)
         self.estimates.forget(fusion)
         self._made += 1
@@ -149,4 +149,4 @@ class _Ledger:
         known = self.verdicts.get(subject)
         if known is None or not known.is_fused:
             estimate = self.estimates.get(producer)
-            self.verdicts[subject] = Verdict(False, (), message, estimate, None)
+            self.verdicts[subject] = ProducerDecision(False, (), message, estimate, None)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import Dump, open_dump
-from fusionscope.explain.life import Life, follow
-from fusionscope.explain.story import tell
+from fusionscope.explain.instruction_trace import InstructionTrace, follow
+from fusionscope.explain.module_history import module_history
 from fusionscope.history.heirs import find_heirs
 from fusionscope.history.lineage import Lineage, read_lineage
 from fusionscope.history.matching import match
@@ -37,7 +37,7 @@ def lineages() -> dict[str, Lineage]:
     }
 
 
-def ends_of(life: Life) -> set[str]:
+def ends_of(life: InstructionTrace) -> set[str]:
     return {ending.name for ending in life.endings}
 
 
@@ -222,7 +222,7 @@ def test_fusions_that_nothing_reads_are_not_counted(tmp_path):
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     dump: Dump = open_dump(tmp_path)
-    story = tell(dump.modules[0])
+    story = module_history(dump.modules[0])
     assert story.fusions == 1
     assert [each.fusions for each in story.passes] == [1]
     (formed,) = story.passes[0].changes

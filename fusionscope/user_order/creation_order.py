@@ -23,7 +23,7 @@ _MOVING = frozenset({"bitcast", "broadcast", "reshape"})
 Key = tuple[int, ...]
 
 
-def first_ages(computation: Computation) -> list[str]:
+def first_creation_order(computation: Computation) -> list[str]:
     """The names in a program as it came to the compiler, oldest first.
 
     Parameters come first in it, then constants, each with the array that is full of it. The other
@@ -48,7 +48,7 @@ def first_ages(computation: Computation) -> list[str]:
     return _sorted(computation.instructions, key)
 
 
-def later_ages(made: Sequence[Instruction]) -> list[str]:
+def later_creation_order(made: Sequence[Instruction]) -> list[str]:
     """The names of what a pass ``made`` in a computation, oldest first."""
     return _sorted(made, lambda instruction: (instruction.index,))
 

@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump import Dump, open_dump
-from fusionscope.explain.parting import Parting, certain_matches, find_parting, first_decision
+from fusionscope.explain.first_divergence import (
+    FirstDivergence,
+    certain_matches,
+    find_first_divergence,
+    first_decision,
+)
 from fusionscope.history.lineage import read_lineage
 from fusionscope.history.matching import match
-from fusionscope.history.pairing import Step
+from fusionscope.history.pairing import MatchKind
 from fusionscope.hlo import parse
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
@@ -116,7 +121,7 @@ ENTRY %main (x: f32[8], y: f32[8]) -> (f32[8], f32[8]) {{
     other = parse(text.format(scale="y", reader="other", opcode="exponential"))
     matching = match(one, other)
     steps = {before.name: matching.steps[before] for before in matching.after}
-    assert (steps["scaled"], steps["reader"]) == (Step.NAME, Step.VALUE)
+    assert (steps["scaled"], steps["reader"]) == (MatchKind.NAME, MatchKind.VALUE)
     certain = {instruction.name for instruction in certain_matches(matching)}
     assert certain == {"x", "y", "kept"}
 
@@ -141,9 +146,9 @@ ENTRY %main (x: f32[8]) -> (f32[8], f32[8], f32[8]) {{
     assert same == {"x", "a", "b", "c", "d"}
 
 
-def parting_of(one: Dump, other: Dump) -> Parting:
+def parting_of(one: Dump, other: Dump) -> FirstDivergence:
     lineages = read_lineage(one.modules[0]), read_lineage(other.modules[0])
-    return find_parting(lineages, iter)
+    return find_first_divergence(lineages, iter)
 
 
 def test_a_scheduler_that_was_disabled_is_named(tmp_path):

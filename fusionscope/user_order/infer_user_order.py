@@ -33,7 +33,7 @@ class StageGraph:
     computations: dict[str, Computation]
 
 
-def retrace(
+def infer_user_order(
     before: StageGraph, after: StageGraph, users: UserOrder, *, removes_last: bool = False
 ) -> dict[str, list[str]]:
     """The users that the values of ``after`` have, where those of ``before`` had ``users``.

@@ -10,17 +10,17 @@ from itertools import pairwise
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.verdicts import Verdict, read_verdicts
+from fusionscope.explain.recorded_decisions import ProducerDecision, read_recorded_decisions
 from fusionscope.history.changes import CARRIERS, ChangeKind, FusionChange, same_but_for_notes
 from fusionscope.history.lineage import Lineage
 from fusionscope.history.matching import Matching, match
 from fusionscope.history.operations import Value
-from fusionscope.history.pairing import CERTAIN, Step
+from fusionscope.history.pairing import CERTAIN, MatchKind
 from fusionscope.hlo import Computation, Instruction, Module
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class FirstDivergence:
     """Where two compilations part for good.
 
     ``last_same`` is the last stage in which they are the same, None where they never are.
@@ -47,8 +47,8 @@ class DecisionChange:
 
     subject_before: tuple[str, ...]
     subject_after: tuple[str, ...]
-    before: Verdict
-    after: Verdict
+    before: ProducerDecision
+    after: ProducerDecision
     is_first: bool = True
 
     @property
@@ -59,9 +59,9 @@ class DecisionChange:
         return any(ties) if ties else None
 
 
-def find_parting(
+def find_first_divergence(
     lineages: tuple[Lineage, Lineage], progress: Callable[[Iterable[Stage]], Iterable[Stage]]
-) -> Parting:
+) -> FirstDivergence:
     """Looks back from the end for the last stage in which both are the same.
 
     Stages are laid beside each other by pipeline and pass. What only one side has from there to the
@@ -87,7 +87,7 @@ def find_parting(
             following = i, j
             continue
         if following is None:
-            return Parting(sides[0][i][0].label, None, None, is_exact)
+            return FirstDivergence(sides[0][i][0].label, None, None, is_exact)
         alone = sides[0][i : following[0]], sides[1][j : following[1]]
         i, j = _last_same(*alone)
         first = [
@@ -98,8 +98,8 @@ def find_parting(
             first = [side[index][0] for side, index in zip(sides, following, strict=True)]
         first = _without_consequences(first, lineages)
         labels = [None if stage is None else stage.label for stage in first]
-        return Parting(alone[0][i][0].label, labels[0], labels[1], is_exact)
-    return Parting(None, sides[0][0][0].label, sides[1][0][0].label, is_exact)
+        return FirstDivergence(alone[0][i][0].label, labels[0], labels[1], is_exact)
+    return FirstDivergence(None, sides[0][0][0].label, sides[1][0][0].label, is_exact)
 
 
 def _without_consequences(
@@ -249,7 +249,7 @@ def first_decision(
     line where others are left out and none of those compared differs.
     """
     try:
-        verdicts = read_verdicts(one), read_verdicts(other)
+        verdicts = read_recorded_decisions(one), read_recorded_decisions(other)
     except UnusableInput as error:
         if str(error) not in notes:
             notes.append(str(error))
@@ -318,7 +318,7 @@ def certain_matches(matching: Matching) -> dict[Instruction, Instruction]:
                 is_doubtful |= operation.computation in guessed
             elif operation.opcode == "constant":
                 is_doubtful |= "..." in operation.statement.inside
-            if step is Step.USE or (step in CERTAIN and not is_doubtful):
+            if step is MatchKind.USE or (step in CERTAIN and not is_doubtful):
                 assert after is not None
                 is_only = value in once[0] and value in once[1]
                 if is_only or operation.computation.body.written == after.computation.body.written:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.fusions import fusion_facts
+from fusionscope.explain.recorded_decisions import FusionStep
 from fusionscope.explain.result import Operation
 from fusionscope.explain.source_lines import operation_of, user_line
-from fusionscope.explain.verdicts import FusionStep
 from fusionscope.history.changes import updates
 from fusionscope.history.kernels import NOT_LAUNCHED, kind_and_emitter, operations_in
 from fusionscope.history.lineage import Lineage
@@ -52,7 +52,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class InstructionTrace:
     """One instruction from the first stage that has it to the last."""
 
     asked: str
@@ -63,7 +63,9 @@ class Life:
     endings: tuple[Ending, ...]
 
 
-def follow(lineage: Lineage, name: str, steps: dict[str, tuple[FusionStep, ...]]) -> Life:
+def follow(
+    lineage: Lineage, name: str, steps: dict[str, tuple[FusionStep, ...]]
+) -> InstructionTrace:
     """Follows an instruction by its name in any stage, or ``NAME@STAGE``. ``steps`` are recorded
     fusions by the name of the pass. Raises ``UnknownName``, or ``UnusableInput`` for a stage that
     is not there."""
@@ -91,7 +93,7 @@ def follow(lineage: Lineage, name: str, steps: dict[str, tuple[FusionStep, ...]]
         current = tuple(later)
         if not current:
             break
-    return Life(
+    return InstructionTrace(
         asked=name,
         found_in=found_in,
         origin=operation_of(origin),

@@ -11,9 +11,9 @@ from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import NO_FINAL
 from fusionscope.explain.fusions import FusionFacts, fusion_facts
-from fusionscope.explain.life import Life, UnknownName, follow
+from fusionscope.explain.instruction_trace import InstructionTrace, UnknownName, follow
 from fusionscope.explain.modules import rank_modules
-from fusionscope.explain.verdicts import FusionStep, read_fusion_steps
+from fusionscope.explain.recorded_decisions import FusionStep, read_fusion_steps
 from fusionscope.history.changes import FusionChange
 from fusionscope.history.flow import ACTING
 from fusionscope.history.lineage import Lineage, read_lineage
@@ -35,7 +35,7 @@ class PassFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class ModuleHistory:
     """``passes`` changed fusions, in order; ``quiet`` counts the stages of those that did not.
     Where an instruction was asked for, its ``life`` stands for both."""
 
@@ -47,7 +47,7 @@ class Story:
     fusions: int
     passes: tuple[PassFacts, ...]
     quiet: int | None
-    life: Life | None
+    life: InstructionTrace | None
     notes: tuple[str, ...]
 
 
@@ -57,12 +57,12 @@ class History:
     one line for each that cannot be read."""
 
     path: str
-    modules: tuple[Story, ...]
+    modules: tuple[ModuleHistory, ...]
     folded: tuple[str, ...]
     problems: tuple[str, ...]
 
 
-def tell_history(
+def history_of(
     dump: Dump,
     name: str | None = None,
     *,
@@ -73,15 +73,15 @@ def tell_history(
     """The story of the module that costs most, or of all that ``module`` (a glob, or a number)
     names. With ``name``, of those that have this instruction.
 
-    Raises ``UnusableInput`` where there is nothing to tell.
+    Raises ``UnusableInput`` where there is nothing to show.
     """
     ranked, problems = rank_modules(dump, module)
-    stories: list[Story] = []
+    stories: list[ModuleHistory] = []
     told: list[DumpedModule] = []
     unknown: list[UnknownName] = []
     for dumped in ranked:
         try:
-            stories.append(tell(dumped, name, progress=progress))
+            stories.append(module_history(dumped, name, progress=progress))
             told.append(dumped)
         except UnknownName as error:
             unknown.append(error)
@@ -107,12 +107,12 @@ def _nothing_named(name: str, unknown: list[UnknownName]) -> UnusableInput:
     return UnusableInput(f"{unknown[0].problem}{more}{hint}")
 
 
-def tell(
+def module_history(
     dumped: DumpedModule,
     name: str | None = None,
     *,
     progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter,
-) -> Story:
+) -> ModuleHistory:
     """How the fusions of a module formed or, with ``name``, the life of one instruction.
 
     ``name`` may end in ``@STAGE`` where several stages use it for different things. Raises
@@ -132,7 +132,7 @@ def tell(
             "one stage only, so nothing can be followed: dump with --xla_dump_hlo_pass_re=.*"
         )
     passes: list[PassFacts] = []
-    life: Life | None = None
+    life: InstructionTrace | None = None
     if name is None:
         for index, _ in enumerate(progress(lineage.stages[1:])):
             changes = lineage.changes(index)
@@ -140,7 +140,7 @@ def tell(
                 passes.append(_pass_facts(lineage, index, changes, steps))
     else:
         life = follow(lineage, name, steps)
-    return Story(
+    return ModuleHistory(
         number=dumped.number,
         module=dumped.name,
         backend=dumped.backend,

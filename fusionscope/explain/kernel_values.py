@@ -16,7 +16,7 @@ _NOTATIONS = frozenset({"bitcast", "convert"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reading:
+class ValueUse:
     """A launch that reads a value, and its operand that is the value or a bitcast of it."""
 
     reader: Instruction
@@ -45,7 +45,7 @@ class Value:
     maker: Instruction
     path: tuple[int, ...]
     shape: Shape
-    readings: tuple[Reading, ...]
+    readings: tuple[ValueUse, ...]
     is_kept: bool
 
     @property
@@ -143,7 +143,7 @@ def origin(operand: Instruction) -> tuple[Instruction, tuple[int, ...]]:
 
 
 def _value(maker: Instruction, path: tuple[int, ...], shape: Shape) -> Value:
-    readings: list[Reading] = []
+    readings: list[ValueUse] = []
     is_kept = False
     pending = [(maker, path)]
     while pending:
@@ -158,7 +158,7 @@ def _value(maker: Instruction, path: tuple[int, ...], shape: Shape) -> Value:
             elif user.opcode in NOT_LAUNCHED:
                 is_kept = True
             else:
-                readings.append(Reading(user, instruction))
+                readings.append(ValueUse(user, instruction))
     return Value(maker, path, shape, tuple(readings), is_kept)
 
 
