@@ -25,7 +25,7 @@ SAMPLE = ROOT / "samples" / "dumps" / "h100" / "concatenate"
 
 READ_ALL = """
 import sys
-from fusionscope import open_dump
+from fusionscope.dump import open_dump
 dump = open_dump(sys.argv[1])
 modules = [module.read(stage) for module in dump.modules for stage in module.stages]
 operands = sum(len(instruction.operands) for module in modules for instruction in module.walk())

@@ -25,7 +25,7 @@ from fusionscope.hlo import Module, ParseTable, parse, read  # noqa: E402
 
 READ_ALL = """
 import sys
-from fusionscope import open_dump
+from fusionscope.dump import open_dump
 dump = open_dump(sys.argv[1])
 modules = [module.read(stage) for module in dump.modules for stage in module.stages]
 for module in modules:

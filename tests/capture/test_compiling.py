@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope import UnusableInput, capture_dump, capturing, explain_dump, open_dump, verify_dump
+from fusionscope import UnusableInput, capture_dump, capturing
 from fusionscope.capture.capture import MANIFEST, Captured, capture
 from fusionscope.capture.targets import read_program, read_target
+from fusionscope.dump import open_dump
+from fusionscope.explain import explain as explain_dump
+from fusionscope.verify.verification import verify as verify_dump
 
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
 with_cuda = pytest.mark.skipif(

@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusionscope import Selection, UnusableInput, explain_dump, open_dump
+from fusionscope import Selection, UnusableInput
 from fusionscope.check.baseline import Tolerance, key_of, read_baseline, write_baseline
 from fusionscope.check.checking import check
 from fusionscope.check.expectations import Violation
+from fusionscope.dump import open_dump
+from fusionscope.explain import explain as explain_dump
 from fusionscope.explain.result import Explanation
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"

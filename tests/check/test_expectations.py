@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from fusionscope import Selection, explain_dump, open_dump
+from fusionscope import Selection
 from fusionscope.check.checking import check
 from fusionscope.check.expectations import EXPECTATIONS, Violation, Where
+from fusionscope.dump import open_dump
+from fusionscope.explain import explain as explain_dump
 from fusionscope.explain.result import Explanation
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"

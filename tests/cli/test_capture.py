@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sample_dumps import documented, keys
 
-from fusionscope import compare
+from fusionscope.explain.difference import compare
 
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
 

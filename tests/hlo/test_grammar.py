@@ -179,7 +179,8 @@ def test_many_processes_at_once(tmp_path: Path) -> None:
 REFUSING = """
 import sys
 import lark
-from fusionscope import UnusableInput, open_dump
+from fusionscope import UnusableInput
+from fusionscope.dump import open_dump
 lark.Lark.parse = lambda *_, **__: None
 for sample in sys.argv[1:]:
     for module in open_dump(sample).modules:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope import open_dump
+from fusionscope.dump import open_dump
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.rerun.loop_hoisting import hoist_loops

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope import open_dump, parse
+from fusionscope import parse
+from fusionscope.dump import open_dump
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.hlo import Module
 from fusionscope.rerun.parallel_tasks import assign_tasks, find_parts

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope import open_dump, parse
+from fusionscope import parse
+from fusionscope.dump import open_dump
 from fusionscope.graph.comparison import find_divergence, has_same_kernels
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope import DumpedModule, UnusableInput, open_dump, parse
+from fusionscope import DumpedModule, UnusableInput, parse
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
+from fusionscope.dump import open_dump
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.history.outcomes import Outcome, pairs_after
 from fusionscope.rerun.plans import Rest, make_plan, own_plan

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope import DumpedModule, UnusableInput, open_dump
+from fusionscope import DumpedModule, UnusableInput
+from fusionscope.dump import open_dump
 from fusionscope.rerun.plans import Rest, make_plan
 from fusionscope.rerun.programs import require_final
 from fusionscope.rerun.requests import Request, look_up

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope import DumpedModule, UnusableInput, open_dump, parse
+from fusionscope import DumpedModule, UnusableInput, parse
+from fusionscope.dump import open_dump
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, make_plan, own_plan
 from fusionscope.rerun.rerun import rerun

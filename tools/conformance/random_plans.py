@@ -13,8 +13,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from fusionscope import UnusableInput, open_dump
-from fusionscope.dump import DumpedModule
+from fusionscope import UnusableInput
+from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.rerun.buffers import walk_control_flow
 from fusionscope.rerun.injection import Injection, inject

@@ -17,13 +17,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fusionscope import Selection, explain_dump, open_dump
+from fusionscope import Selection
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.check.baseline import Tolerance, key_of, read_baseline, write_baseline
 from fusionscope.check.checking import check
 from fusionscope.check.expectations import Violation
+from fusionscope.dump import open_dump
 from fusionscope.explain import Explanation
+from fusionscope.explain import explain as explain_dump
 
 HEAD = "import jax\nimport jax.numpy as jnp\n\n"
 SOFTMAX = """

@@ -1,0 +1,72 @@
+"""The library as its commands read: ``fusionscope.open("dump").explain()``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fusionscope.dump import Dump, DumpedModule, open_dump
+
+if TYPE_CHECKING:
+    from fusionscope.dump.device import Device
+    from fusionscope.explain import Explanation, Selection
+    from fusionscope.explain.difference import Difference
+    from fusionscope.explain.module_history import History
+    from fusionscope.verify.verification import Verification
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedDump:
+    """A dump, and what the commands say of it."""
+
+    dump: Dump
+
+    @property
+    def path(self) -> Path:
+        return self.dump.path
+
+    @property
+    def modules(self) -> tuple[DumpedModule, ...]:
+        """By number, the oldest process first."""
+        return self.dump.modules
+
+    def explain(self, selection: Selection | None = None) -> Explanation:
+        """Which operations were fused, and why (not), in the modules that cost most or those that
+        ``selection`` names. Raises ``UnusableInput`` where nothing can be explained."""
+        from fusionscope.explain import explain
+        from fusionscope.explain.selection import EVERYTHING
+
+        return explain(self.dump, selection or EVERYTHING)
+
+    def history(
+        self, name: str | None = None, *, module: str | None = None, all_modules: bool = False
+    ) -> History:
+        """How fusions formed from pass to pass in the module that costs most, or in those that
+        ``module`` (a glob, or a number) names; the trace of one instruction where ``name`` is one.
+        Raises ``UnusableInput`` where there is nothing to show."""
+        from fusionscope.explain.module_history import history_of
+
+        return history_of(self.dump, name, module=module, all_modules=all_modules)
+
+    def verify(self, *, rules: str | None = None, device: Device | None = None) -> Verification:
+        """How far a replay of the compiler's rules agrees with what it did: by those of the version
+        that made the dump, or those that ``rules`` names; for the dump's own GPU, or ``device``.
+        Raises ``UnusableInput`` where nothing can be replayed."""
+        from fusionscope.verify.verification import verify
+        from fusionscope.versions.known import compiler_named
+
+        return verify(self.dump, self.dump.modules, compiler_named(rules), device)
+
+
+def open(path: Path | str) -> OpenedDump:
+    """Opens a dump: a directory, an archive, or one file. Raises ``UnusableInput``."""
+    return OpenedDump(open_dump(path))
+
+
+def diff(before: Path | str, after: Path | str, *, module: str | None = None) -> Difference:
+    """What differs between two HLO files, two stages (``DUMP@STAGE``) or two dumps. ``module`` is a
+    glob for the names of modules. Raises ``UnusableInput`` where nothing can be compared."""
+    from fusionscope.explain.difference import compare
+
+    return compare(before, after, module=module)
