@@ -59,20 +59,8 @@ def check_literal(opcode: str, literal: str, shape: Shape) -> str | None:
         return None
     elif None in shape.dimensions:
         return f"a constant cannot be {shape}"
-    elif 0 in shape.dimensions:  # printed as a pair of braces, whatever the rank
-        if re.fullmatch(r"[{},\s]*", literal) and literal.startswith("{"):
-            return None
+    elif not _fills(literal, scalar, [size or 0 for size in shape.dimensions]):
         return f"{quoted(literal)} does not fill {shape}"
-    elif scalar is not _COMPLEX and scalar.fullmatch(literal):
-        pass  # the first element; the others are zero
-    elif any(size > len(literal) for size in shape.dimensions if size):
-        return f"{quoted(literal)} does not fill {shape}"
-    else:
-        rest = _SEPARATORS.sub(" ", scalar.sub(" 0 ", literal))
-        for size in reversed(shape.dimensions):
-            rest = re.sub(rf"\{{ ?(?:0 ?){{{size}}}\}}", "0", rest)
-        if rest.strip() != "0" or not literal.startswith("{"):
-            return f"{quoted(literal)} does not fill {shape}"
     for payload in _PAYLOADS.findall(literal) if "nan(" in literal else ():
         bits = _PAYLOAD_BITS.get(shape.element_type, 0)
         if int(payload, 16) >= 1 << bits:
@@ -80,6 +68,19 @@ def check_literal(opcode: str, literal: str, shape: Shape) -> str | None:
     if excess := _out_of_range(literal, shape.element_type):
         return f"{excess[:60]} is out of the range of {shape.element_type}"
     return None
+
+
+def _fills(literal: str, scalar: re.Pattern[str], sizes: list[int]) -> bool:
+    if 0 in sizes:  # printed as a pair of braces, whatever the rank
+        return bool(re.fullmatch(r"[{},\s]*", literal)) and literal.startswith("{")
+    if scalar is not _COMPLEX and scalar.fullmatch(literal):
+        return True  # the first element; the others are zero
+    if any(size > len(literal) for size in sizes):
+        return False
+    rest = _SEPARATORS.sub(" ", scalar.sub(" 0 ", literal))
+    for size in reversed(sizes):
+        rest = re.sub(rf"\{{ ?(?:0 ?){{{size}}}\}}", "0", rest)
+    return rest.strip() == "0" and literal.startswith("{")
 
 
 def _scalar(element_type: str) -> re.Pattern[str]:

@@ -161,17 +161,8 @@ def _graph(body: Body) -> Graph:
                 edge = _find_operands(statement, position, statements, edges, body.shapes)
             except UnusableInput as error:
                 raise UnusableInput(error.problem, line=offset) from None
-        if count is None:
-            if len(edge) < LEAST_OPERANDS.get(opcode, 0):
-                raise UnusableInput(
-                    f"{opcode} {name} has {len(edge)} operands, expected at least "
-                    f"{LEAST_OPERANDS[opcode]}",
-                    line=offset,
-                )
-        elif count != len(edge):
-            raise UnusableInput(
-                f"{opcode} {name} has {len(edge)} operands, expected {count}", line=offset
-            )
+        if count != len(edge):
+            _check_count(statement, len(edge), offset)
         if opcode in CHECKED:
             operands = [body.shapes[statements[each].shape] for each in edge]
             problem = find_problem(opcode, operands, body.shapes[statement.shape], statement[5])
@@ -190,22 +181,41 @@ def _graph(body: Body) -> Graph:
         raise _repeated(body)
     if numbers != _NUMBERS[: len(numbers)] and set(numbers) != set(_NUMBERS[: len(numbers)]):
         _check_parameters(body)
-    lines: range | tuple[int, ...] = range(1, len(statements) + 1)
-    if len(statements) > len(body.written):
-        own = [0 if "#" in statement.name else 1 for statement in statements]
-        lines = tuple(
-            before + 1 - is_own for before, is_own in zip(accumulate(own), own, strict=True)
-        )
     index = roots[0] if roots else len(statements) - 1
-    if body.result is not None:
-        result = body.shapes[statements[index].shape]
-        if not body.result.compatible(result):
-            raise UnusableInput(
-                f"computation {body.name} declares its result as {shorten(str(body.result))}, but "
-                f"its root {statements[index].name} is {shorten(str(result))}",
-                line=0,
-            )
+    _check_result(body, statements[index])
+    lines: range | tuple[int, ...] = range(1, len(edges) + 1)
+    if len(statements) > len(body.written):
+        lines = _lines(statements)
     return Graph(tuple(statements), tuple(edges), index, lines)
+
+
+def _check_count(statement: Statement, found: int, offset: int) -> None:
+    """The operation takes so many operands."""
+    opcode, name = statement.opcode, statement.name
+    least = LEAST_OPERANDS.get(opcode, 0)
+    expected = OPERAND_COUNT.get(opcode)
+    if expected is None and found >= least:
+        return
+    needed = f"at least {least}" if expected is None else expected
+    raise UnusableInput(f"{opcode} {name} has {found} operands, expected {needed}", line=offset)
+
+
+def _check_result(body: Body, root: Statement) -> None:
+    """The root has the shape that the signature declares."""
+    result = body.shapes[root.shape]
+    if body.result is not None and not body.result.compatible(result):
+        raise UnusableInput(
+            f"computation {body.name} declares its result as {shorten(str(body.result))}, but its "
+            f"root {root.name} is {shorten(str(result))}",
+            line=0,
+        )
+
+
+def _lines(statements: list[Statement]) -> tuple[int, ...]:
+    """The lines of statements of which some are elements of tuples, which have none of their own:
+    that of the next one."""
+    own = [0 if "#" in statement.name else 1 for statement in statements]
+    return tuple(before + 1 - is_own for before, is_own in zip(accumulate(own), own, strict=True))
 
 
 def _find_operands(
