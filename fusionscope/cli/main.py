@@ -87,14 +87,10 @@ def main() -> None:
 
 def _tell(error: OSError) -> int:
     """Says what the system refused, and returns the exit code."""
-    if isinstance(error, BrokenPipeError):  # the reader of a help text has seen enough
-        code = 0
-    else:
-        show_problem(f"{error.filename or 'standard output'}: {error.strerror or error}")
-        code = 2
+    show_problem(f"{error.filename or 'standard output'}: {error.strerror or error}")
     if error.filename is None:
         discard_output()
-    return code
+    return 2
 
 
 def _run() -> int:
@@ -103,6 +99,12 @@ def _run() -> int:
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as leave:
         return leave.exit_code
+    except SystemExit as leave:
+        if leave.code != 1:  # a signal
+            raise
+        # The reader of a help text has closed the pipe, which click answers by leaving with 1.
+        discard_output()
+        return 0
     except click.ClickException as error:
         with suppress(OSError, ValueError):
             error.show()

@@ -73,6 +73,11 @@ def test_the_exit_code_is_the_answer_whoever_reads_it(tmp_path, format_name, rea
     assert len(done.stderr.splitlines()) == (reader == "head -1")
 
 
+def test_a_help_text_that_nobody_reads():
+    done = shell("$FUSIONSCOPE explain --help | true; echo ${PIPESTATUS[0]}")
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
 @pytest.mark.parametrize(
     ("package", "form"),
     [("click", "text"), ("lark", "text"), ("msgspec", "json"), ("rich", "text")],
