@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 PATH = Path(__file__).parent.parent / "benchmarks" / "scale.py"
 SIZES = (150, 300)
 MOST = 2.07  # times as many lines for twice as many instructions; the square would be 4
+MOST_WITH_CLONES = 2.3  # of one fusion that is cloned each time it goes into the next
 
 spec = importlib.util.spec_from_file_location("benchmarks_scale", PATH)
 assert spec is not None and spec.loader is not None
@@ -52,6 +53,9 @@ def count_lines(work: Callable[[], Any]) -> int:
         ("fan-out", "cpu", "history"),
         ("fan-out", "cpu", "diff"),
         ("fan-out", "gpu", "verify"),
+        ("chain", "gpu", "explain"),
+        ("many loops", "gpu", "explain"),
+        ("diamonds", "gpu", "explain"),
     ],
 )
 def test_twice_the_instructions_take_twice_the_lines(
@@ -65,4 +69,5 @@ def test_twice_the_instructions_take_twice_the_lines(
             scale.write_dump(path, backend, scale.write_module(shape, size, is_changed=is_changed))
             paths.append(path)
         counts.append(count_lines(partial(scale.run, command, paths)))
-    assert counts[2] / counts[1] < MOST, (counts, counts[2] / counts[1])
+    most = MOST_WITH_CLONES if (shape, backend) == ("diamonds", "gpu") else MOST
+    assert counts[2] / counts[1] < most, (counts, counts[2] / counts[1])
