@@ -10,40 +10,28 @@ from typing import Any
 
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.passes.rule import Rule, RuleBook
-from fusionscope.versions import (
-    jaxlib_0_4_34,
-    jaxlib_0_4_35,
-    jaxlib_0_5_3,
-    jaxlib_0_6_2,
-    jaxlib_0_7_2,
-    jaxlib_0_8,
-    jaxlib_0_9_0,
-    jaxlib_0_9_2,
-    jaxlib_0_10_0,
-    jaxlib_0_10_2,
-    jaxlib_0_11_0,
-    jaxlib_0_11_2,
-    jaxlib_0_12,
-    xla_2023,
-)
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.version import KnownCompiler, Version
 
-VERSIONS: tuple[Version, ...] = (
-    xla_2023.VERSION,
-    jaxlib_0_4_34.VERSION,
-    jaxlib_0_4_35.VERSION,
-    jaxlib_0_5_3.VERSION,
-    jaxlib_0_6_2.VERSION,
-    jaxlib_0_7_2.VERSION,
-    jaxlib_0_8.VERSION,
-    jaxlib_0_9_0.VERSION,
-    jaxlib_0_9_2.VERSION,
-    jaxlib_0_10_0.VERSION,
-    jaxlib_0_10_2.VERSION,
-    jaxlib_0_11_0.VERSION,
-    jaxlib_0_11_2.VERSION,
-    jaxlib_0_12.VERSION,
+_NAMES = (
+    "xla_2023",
+    "jaxlib_0_4_34",
+    "jaxlib_0_4_35",
+    "jaxlib_0_5_3",
+    "jaxlib_0_6_2",
+    "jaxlib_0_7_2",
+    "jaxlib_0_8",
+    "jaxlib_0_9_0",
+    "jaxlib_0_9_2",
+    "jaxlib_0_10_0",
+    "jaxlib_0_10_2",
+    "jaxlib_0_11_0",
+    "jaxlib_0_11_2",
+    "jaxlib_0_12",
+)
+
+VERSIONS: tuple[Version, ...] = tuple(
+    import_module(f"fusionscope.versions.{name}").VERSION for name in _NAMES
 )
 
 # By name, those of the newest version first, those for CPUs before those for GPUs.
