@@ -104,6 +104,18 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     "only of a bitcast is asked whether it can go into a bitcast, and no scatter is one": (
         "pf-into-bitcast behind pf-scatter",
     ),
+    "only saves time where no copy is tiled": ("emitters.tiles_copies not",),
+    "asked of fusions with several outputs, which only the passes around make": (
+        "emitters.has_slices not",
+        "emitters.looks_above_roots not",
+        "emitters.looks_at_producers not",
+    ),
+    "in no program that is recorded": (
+        "emitters.loops_below_a_byte not",
+        "emitters.column_elements -1",
+        "emitters.column_elements +1",
+        "formulas.sees_through_bitcasts not",
+    ),
     "distinct operands are no more than all operands": (
         "priority_fusion.rules.ParameterBudget.check_both: len(one.operands) + "
         "len(other.operands) - 1 + outputs "
