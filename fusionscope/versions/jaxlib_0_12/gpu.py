@@ -1,4 +1,4 @@
-"""The fusion passes of jaxlib 0.12 for GPUs, and what it takes a GPU for."""
+"""The fusion passes of jaxlib 0.12 for GPUs, and its model of a GPU."""
 
 from __future__ import annotations
 

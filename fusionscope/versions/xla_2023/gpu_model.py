@@ -1,4 +1,4 @@
-"""What XLA of early 2023 takes a GPU for."""
+"""The model of a GPU in XLA of early 2023."""
 
 from __future__ import annotations
 

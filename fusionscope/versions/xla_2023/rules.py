@@ -1,4 +1,4 @@
-"""The rules of early 2023, where those of October 2024 are others.
+"""The rules of XLA of early 2023 that differ from those of October 2024.
 
 Checked against TensorFlow 2.12, whose XLA is that of February 2023. Its sources are those of
 January 10, 2023, which arXiv 2301.13062 is nearest to, in all but horizontal loop fusion.
