@@ -60,6 +60,7 @@ CALLS = keys("CALL_KEY") | keys("CALLS_KEY")
 _LONG = 2000  # characters of a skeleton
 # None that XLA prints has more than 20 digits.
 _LONG_NUMBER = re.compile(r"\d{41}")
+_ZEROS = re.compile("00+")
 # What makes zeros of digits.
 DIGITS = str.maketrans("123456789", "0" * 9)
 
@@ -208,8 +209,14 @@ def _read(text: str) -> _Read:
         text = strip_comments(text)
     outline = outlines([text])[0]
     if _NUMBERED_KEY.search(outline):
-        outline = empty_strings(text)
-    return _Read(_form(outline), text)
+        return _Read(_form(empty_strings(text)), text)
+    return _Read(_form_of_outline(outline), text)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _form_of_outline(outline: str) -> _Attributes:
+    """Numbers are as good as their first digits, unless there are too many."""
+    return _form(outline if _LONG_NUMBER.search(outline) else _ZEROS.sub("0", outline))
 
 
 @functools.lru_cache(maxsize=1 << 13)
