@@ -44,16 +44,18 @@ _TOP = 5  # length of the explanation's lists
     multiple=True,
     default=("cpu",),
     show_default=True,
-    help="What to compile for: cpu, gpu, h100, b200, tpu:v5e, … or the file of a description.",
+    help="The target: cpu, gpu, h100, b200, tpu:v5e, … or a device description file; repeatable.",
 )
 @click.option(
     "--variant",
     "variants",
     metavar="'NAME: FLAGS'",
     multiple=True,
-    help="One more dump for each device, with these flags too.",
+    help="An additional dump for each device, with these flags added; repeatable.",
 )
-@compiling_options("fusionscope-dump", "Where the dump goes; several go into folders in it.")
+@compiling_options(
+    "fusionscope-dump", "Where to write the dump; several dumps get a subdirectory each."
+)
 @click.option("--no-explain", "is_silent", is_flag=True, help="Do not explain the dumps.")
 def command(
     program: str,
@@ -67,13 +69,13 @@ def command(
     is_silent: bool,
     format_name: str,
 ) -> int:
-    """Compile a program, also for a device that is not here, and explain its dump.
+    """Compile a program, even for a device that is absent, and explain its dump.
 
-    TARGET is package.module:function or file.py:function, jax or torch, or a file of StableHLO
-    (.mlir) or HLO (.hlo, .txt, .pb). The arguments of a function are those of --arg, else
-    example_args of the function or of its module. It is compiled in a process of its own, with
-    all that explain, diff and verify read. A compiler that dies on its way leaves the stages
-    that it reached.
+    TARGET is a JAX or torch function (package.module:function or file.py:function), or a file of
+    StableHLO (.mlir) or HLO (.hlo, .txt, .pb). The arguments of a function come from --arg, or
+    else from the example_args of the function or of its module. The program is compiled in a
+    separate process, with every flag that explain, diff and verify need. If the compiler crashes,
+    the stages that it reached remain.
 
     \b
     Examples:

@@ -30,23 +30,23 @@ _FILES = ("fusionscope.toml", "pyproject.toml")
     "file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="What is expected: a TOML file; fusionscope.toml or pyproject.toml here by default.",
+    help="Expectations in TOML; by default fusionscope.toml or pyproject.toml in this directory.",
 )
 @click.option(
     "--baseline",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="What the dumps were like before: nothing that was fused may be apart now.",
+    help="The state to compare with: what was fused must still be fused.",
 )
-@click.option("--update", is_flag=True, help="Write the baseline instead.")
-@click.option("--allow-better", is_flag=True, help="More may be fused than in the baseline.")
+@click.option("--update", is_flag=True, help="Write the baseline instead of checking it.")
+@click.option("--allow-better", is_flag=True, help="Accept more fusion than in the baseline.")
 @click.option(
     "--tolerance",
     metavar="PERCENT",
     default=0.0,
     show_default=True,
     type=click.FloatRange(min=0),
-    help="How much bytes and launches may grow over the baseline where the pairs are the same.",
+    help="How much bytes and launches may exceed the baseline if the pairs are the same.",
 )
 @device_option
 @click.option(
@@ -55,10 +55,12 @@ _FILES = ("fusionscope.toml", "pyproject.toml")
     type=click.Choice(["text", "json", "markdown", "junit", "sarif", "github"]),
     default="text",
     show_default=True,
-    help="How the result is written.",
+    help="Output format.",
 )
 @click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file."
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write to this file instead of standard output.",
 )
 @top_option
 def command(
@@ -73,19 +75,19 @@ def command(
     output: Path | None,
     top: int,
 ) -> int:
-    """Hold dumps against what is expected of their fusions, for CI.
+    """Check dumps against expectations or a baseline, for CI.
 
-    What is expected stands in a TOML file, in tables [[expect]]: that a pair is fused, or never;
-    that operations share a kernel; at most so many kernels or bytes; no library calls but these; no
-    pair refused for a reason. An expectation that selects nothing is not met. Exit code 1 where one
-    is not met. --format github writes annotations, and a summary where GITHUB_STEP_SUMMARY names a
-    file.
+    Expectations live in a TOML file, in [[expect]] tables: a pair is fused, or is never fused;
+    operations share a kernel; at most so many kernels or bytes; no other library calls than these;
+    no pair refused for a given reason. An expectation that selects nothing is not met. The exit
+    code is 1 if any expectation is not met. --format github writes annotations, and a summary if
+    GITHUB_STEP_SUMMARY names a file.
 
-    A baseline, which --update writes, says what is fused in each module of the dumps. A module is
-    known by its name, the shapes and shardings of its arguments, and its device; one without a
-    baseline is reported. No module may have become worse: a pair that was fused and is apart or
-    duplicated, a library that took over, more launches or bytes for the same pairs. New code and
-    other names do not matter.
+    A baseline, written by --update, records what is fused in each module of the dumps. A module is
+    identified by its name, the shapes and shardings of its arguments, and its device; one without
+    a baseline is reported. No module may get worse: a pair that was fused and is now unfused or
+    duplicated, a library call that took over, more launches or bytes for the same pairs. New code
+    and other names do not matter.
 
     \b
     Examples:

@@ -12,10 +12,10 @@ from fusionscope.cli.output import format_options, show_progress, top_option, wr
 @click.command(name="diff")
 @click.argument("before")
 @click.argument("after")
-@click.option("--module", metavar="GLOB", help="Only modules of these names.")
+@click.option("--module", metavar="GLOB", help="Only modules with a matching name.")
 @top_option
-@click.option("--all", "everything", is_flag=True, help="Lists in full.")
-@click.option("--exit-code", is_flag=True, help="Exit with 1 where anything differs.")
+@click.option("--all", "everything", is_flag=True, help="Show full lists.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if anything differs.")
 @format_options("text", "json", "markdown")
 @click.pass_context
 def command(
@@ -29,17 +29,17 @@ def command(
     format_name: str,
     output: Path | None,
 ) -> None:
-    """What differs between two files, two stages or two dumps.
+    """Compare two files, two stages or two dumps.
 
-    BEFORE and AFTER are two HLO files, two stages (DUMP@pre-fusion, DUMP@final, DUMP@ with a number
-    or a part of a stage's name), or two dump directories: two compilers, two sets of flags, two
-    devices, two versions of a program. Names, metadata, notation and the order of the text do not
-    count.
+    BEFORE and AFTER are two HLO files, two stages (DUMP@pre-fusion, DUMP@final, or DUMP@ with a
+    stage's number or a part of its name), or two dump directories: two compilers, two sets of
+    flags, two devices, two versions of a program. Names, metadata, notation and the order of the
+    text do not count.
 
-    Worst first: pairs of operations that are no longer fused, with the reason on both sides;
-    fusions that were lost, gained or changed, with the passes that made them; then plain edits of
-    instructions. For two dumps also the pass after which they part, and the first recorded decision
-    that differs.
+    The worst comes first: pairs that are no longer fused, with the reason on both sides; fusions
+    that were lost, gained or changed, with the passes that made them; then plain edits of
+    instructions. For two dumps, diff also names the pass after which they diverge, and the first
+    recorded decision that differs.
 
     \b
     Examples:

@@ -21,10 +21,10 @@ from fusionscope.errors import UnusableInput, quoted
 @click.command(name="explain")
 @click.argument("dump", type=click.Path(path_type=Path))
 @click.option(
-    "--pair", metavar="'P -> C'", help="Only these pairs: names or opcodes, with * and ?."
+    "--pair", metavar="'P -> C'", help="Only these pairs: names or opcodes; * and ? match."
 )
-@click.option("--op", "opcode", metavar="OPCODE", help="Only pairs with this operation in them.")
-@click.option("--source", metavar="FILE[:LINE]", help="Only pairs from this place of the program.")
+@click.option("--op", "opcode", metavar="OPCODE", help="Only pairs that contain this operation.")
+@click.option("--source", metavar="FILE[:LINE]", help="Only pairs from this source line.")
 @click.option("--computation", metavar="GLOB", help="Only pairs in these computations.")
 @click.option("--reason", metavar="ID", help="Only pairs refused for this reason.")
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
@@ -32,7 +32,9 @@ from fusionscope.errors import UnusableInput, quoted
 @device_option
 @changes_options
 @top_option
-@click.option("--all", "everything", is_flag=True, help="All modules and pairs, lists in full.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Show all modules and pairs, and full lists."
+)
 @format_options("text", "json", "markdown")
 def command(
     dump: Path,
@@ -54,14 +56,14 @@ def command(
     format_name: str,
     output: Path | None,
 ) -> None:
-    """Which operations were fused into one kernel, and why (not).
+    """Show which operations were fused into one kernel, and why (not).
 
-    DUMP is a directory that XLA wrote with --xla_dump_to, what it printed with --xla_dump_to=-, or
-    one HLO file. Reasons come from the compiler's own records in the dump (PriorityFusion writes
-    one for GPUs, --xla_dump_fusion_visualization makes one for every backend), and for CPUs and
-    GPUs from a replay of its rules. With changed rules it also says what they would change.
-    --device names the GPU where DUMP does not describe it; where it does, what would be fused for
-    the other one is told too.
+    DUMP is a directory that XLA wrote with --xla_dump_to, the output that it printed with
+    --xla_dump_to=-, or a single HLO file. Reasons come from the compiler's own records in the dump
+    (PriorityFusion writes one for GPUs, --xla_dump_fusion_visualization one for every backend) and,
+    for CPUs and GPUs, from a replay of its rules. If you change rules, explain also shows what the
+    changes would do. --device names the GPU if DUMP does not describe it; if DUMP does, explain
+    also shows what would be fused on the named GPU.
 
     \b
     Examples:

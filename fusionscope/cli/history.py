@@ -14,7 +14,7 @@ from fusionscope.cli.output import format_options, show_progress, top_option, wr
 @click.argument("name", required=False)
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
 @top_option
-@click.option("--all", "everything", is_flag=True, help="All modules, lists in full.")
+@click.option("--all", "everything", is_flag=True, help="Show all modules and full lists.")
 @format_options("text", "json", "markdown")
 def command(
     dump: Path,
@@ -25,13 +25,13 @@ def command(
     format_name: str,
     output: Path | None,
 ) -> None:
-    """How fusions formed from pass to pass, or the life of one instruction.
+    """Show how fusions formed pass by pass, or trace one instruction.
 
-    DUMP is as for explain, made with --xla_dump_hlo_pass_re=.* so that it has the stages. Without
-    NAME: the passes that changed fusions, what each one did, and the order of single fusions where
-    the compiler recorded it. With the NAME of an instruction or a fusion in any stage (NAME@STAGE
-    where stages use one name for different things): where it came from, what each pass made of it,
-    and the kernel it ended in, or why it could be removed.
+    DUMP is as for explain. It needs its stages: make it with --xla_dump_hlo_pass_re=.*. Without
+    NAME, history lists the passes that changed fusions, what each one did, and the order of the
+    single fusions if the compiler recorded it. With the NAME of an instruction or a fusion in any
+    stage, it shows where that came from, what each pass did to it, and the kernel that it ended in,
+    or why it could be removed. Write NAME@STAGE if stages use one name for different things.
 
     \b
     Examples:

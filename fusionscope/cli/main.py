@@ -17,17 +17,17 @@ from fusionscope.system.processes import end_in_order
 
 # Command names and one line on each; the file of the same name defines ``command``.
 COMMANDS = {
-    "explain": "Which operations were fused into one kernel, and why (not).",
-    "history": "How fusions formed from pass to pass, or the life of one instruction.",
-    "diff": "What differs between two files, two stages or two dumps.",
-    "verify": "How far a replay of the compiler's rules agrees with what it did.",
-    "check": "Hold dumps against what is expected of their fusions, for CI.",
-    "capture": "Compile a program, also for a device that is not here, and explain its dump.",
-    "rerun": "Compile a dumped program again, with the fusions that changed rules make.",
-    "tune": "Look for fusions that make a dumped program faster on the device at hand.",
-    "study": "Versions of one program, compiled, run and compared.",
-    "rules": "The compiler's fusion rules, or the page of one of them.",
-    "parse": "Read one HLO file and print what is in it.",
+    "explain": "Show which operations were fused into one kernel, and why (not).",
+    "history": "Show how fusions formed pass by pass, or trace one instruction.",
+    "diff": "Compare two files, two stages or two dumps.",
+    "verify": "Measure how well the replay of the compiler's rules matches a dump.",
+    "check": "Check dumps against expectations or a baseline, for CI.",
+    "capture": "Compile a program, even for a device that is absent, and explain its dump.",
+    "rerun": "Recompile a dumped program with the fusions that changed rules make.",
+    "tune": "Search for fusions that make a dumped program faster on the local device.",
+    "study": "Compile, run and compare versions of one program.",
+    "rules": "List the compiler's fusion rules, or print the page of one rule.",
+    "parse": "Parse one HLO file and print a summary.",
 }
 
 
@@ -50,10 +50,11 @@ class _Commands(click.Group):
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fusionscope")
-@click.option("--debug", is_flag=True, help="Show a traceback where something goes wrong.")
+@click.option("--debug", is_flag=True, help="Show a traceback on errors.")
 def cli(debug: bool) -> None:
-    """Reads the HLO dumps of the XLA compiler and answers, for every producer and each of its
-    consumers: were they fused into one kernel, and why (not)?
+    """Explain XLA's fusion decisions. fusionscope reads the HLO dumps of the XLA compiler and
+    answers, for every producer and each of its consumers: were they fused into one kernel, and why
+    (not)?
 
     \b
     Examples:
@@ -72,8 +73,8 @@ def cli(debug: bool) -> None:
 
 
 def main() -> None:
-    """Runs the command that the command line names, and exits: with 0 where it is done, 1 where
-    the answer is no, 2 on unusable input or options."""
+    """Run the command that the command line names, and exit: with 0 on success, with 1 if the
+    answer is no, with 2 on unusable input or options."""
     gc.disable()  # a command ends soon, and a quarter of its time would go into looking for garbage
     end_in_order()
     code = _run()
@@ -127,8 +128,8 @@ def _run() -> int:
         if "--debug" in sys.argv or _is_of_another_package(error):
             raise
         show_problem(
-            f"this is a mistake of fusionscope's own ({type(error).__name__}: {error}); "
-            "please report it with what fusionscope --debug shows"
+            f"internal error ({type(error).__name__}: {error}); this is a bug in fusionscope: "
+            "please report it with the output of fusionscope --debug"
         )
         return 2
 

@@ -33,7 +33,9 @@ def format_options(*formats: str) -> Callable[[Command], Command]:
 
     def add(command: Command) -> Command:
         command = click.option(
-            "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file."
+            "--output",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Write to this file instead of standard output.",
         )(command)
         return format_option(*formats)(command)
 
@@ -48,24 +50,28 @@ def format_option(*formats: str) -> Callable[[Command], Command]:
         type=click.Choice(formats),
         default=formats[0],
         show_default=True,
-        help="How the result is written.",
+        help="Output format.",
     )
 
 
 top_option = click.option(
-    "--top", default=5, show_default=True, type=click.IntRange(1), help="Length of lists."
+    "--top",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Maximum length of each list.",
 )
 
 rules_option = click.option(
     "--rules",
     metavar="NAME",
-    help="Go by the rules of this version, such as cpu-0.10, whatever the dump looks like.",
+    help="Use the rules of this version, such as cpu-0.10, instead of the one recognised.",
 )
 
 device_option = click.option(
     "--device",
     metavar="NAME|FILE",
-    help="The GPU to go by: h100, b200, mi300x, …, or the file of a description.",
+    help="The GPU to assume: h100, b200, mi300x, …, or a device description file.",
 )
 
 
@@ -73,7 +79,7 @@ python_option = click.option(
     "--python",
     metavar="PATH",
     default=sys.executable,
-    help="A Python that has jax, where this one has not.",
+    help="A Python interpreter with jax installed, if this one has none.",
 )
 
 
@@ -84,7 +90,7 @@ limit_option = click.option(
     default=600.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="How long a compilation may take.",
+    help="Time limit of each compilation.",
 )
 
 
@@ -94,9 +100,9 @@ def running_options(command: Command) -> Command:
         "--inputs",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Run on these: an .npz, arrays in the order of the parameters. Random ones otherwise.",
+        help="Inputs to run on: an .npz with arrays in parameter order. Random if omitted.",
     )
-    seed = click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+    seed = click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
     return inputs(seed(command))
 
 
@@ -122,7 +128,7 @@ def compiling_options(directory: str, holds: str) -> Callable[[Command], Command
                 metavar="NAME=VALUE",
                 multiple=True,
                 callback=lambda _context, _option, flags: as_flags(flags),
-                help="One more flag of XLA.",
+                help="An additional XLA flag; repeatable.",
             ),
         ):
             command = option(command)
@@ -143,17 +149,17 @@ def changes_options(command: Command) -> Command:
             "--plan",
             metavar="FILE",
             type=click.Path(path_type=Path),
-            help="The same changes in a TOML file.",
+            help="Read these changes from a TOML file.",
         ),
         click.option(
-            "--forbid", metavar="'P -> C'", multiple=True, help="Try: do not fuse these pairs."
+            "--forbid", metavar="'P -> C'", multiple=True, help="Try not fusing these pairs."
         ),
-        click.option("--allow", metavar="'P -> C'", multiple=True, help="Try: fuse these pairs."),
+        click.option("--allow", metavar="'P -> C'", multiple=True, help="Try fusing these pairs."),
         click.option(
-            "--disable", metavar="ID", multiple=True, help="Try: leave out this rule, or pass."
+            "--disable", metavar="ID", multiple=True, help="Try without this rule or pass."
         ),
         click.option(
-            "--set", "set_", metavar="ID.NAME=N", multiple=True, help="Try: another threshold."
+            "--set", "set_", metavar="ID.NAME=N", multiple=True, help="Try another threshold."
         ),
     ):
         command = option(command)

@@ -15,10 +15,11 @@ from fusionscope.cli.output import format_options, open_console, write_json, wri
 @click.option("--print", "prints", is_flag=True, help="Write the module back as HLO text.")
 @format_options("text", "json")
 def command(file: Path, prints: bool, format_name: str, output: Path | None) -> None:
-    """Read one HLO file and print what is in it.
+    """Parse one HLO file and print a summary.
 
-    FILE is HLO text, as XLA prints it or as people write it, perhaps compressed with gzip; - reads
-    from standard input. Exit code 2 where it is not HLO, with file, line and column.
+    FILE is HLO text, as XLA prints it or as people write it, optionally compressed with gzip; -
+    reads from standard input. If FILE is not HLO, the error names file, line and column, and the
+    exit code is 2.
 
     \b
     Examples:

@@ -32,8 +32,8 @@ _NOTHING = (
 @click.command(name="rerun")
 @click.argument("dump", type=click.Path(path_type=Path))
 @click.option("--module", metavar="GLOB", help="The module, by name or number.")
-@click.option("--replay", "is_own", is_flag=True, help="Try: the compiler's own plan, as a check.")
-@click.option("--no-fusion", "is_none", is_flag=True, help="Try: fuse nothing.")
+@click.option("--replay", "is_own", is_flag=True, help="Try the compiler's own plan, as a check.")
+@click.option("--no-fusion", "is_none", is_flag=True, help="Try without any fusion.")
 @changes_options
 @click.option(
     "--variant",
@@ -41,7 +41,7 @@ _NOTHING = (
     metavar="FILE",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Try: this plan beside others.",
+    help="Try this plan file, side by side with others; repeatable.",
 )
 @click.option(
     "--rest",
@@ -49,9 +49,11 @@ _NOTHING = (
     type=click.Choice(["rules", "xla", "off"]),
     default="rules",
     show_default=True,
-    help="What nobody named: as the replayed rules say, as the compiler likes, or not fused.",
+    help="All other pairs: as the replayed rules decide, as the compiler decides, or unfused.",
 )
-@click.option("--run/--no-run", "runs", default=True, help="Run it, where its device is here.")
+@click.option(
+    "--run/--no-run", "runs", default=True, help="Run the program if its device is present."
+)
 @running_options
 @click.option(
     "--seconds",
@@ -59,9 +61,11 @@ _NOTHING = (
     default=2.0,
     show_default=True,
     type=click.FloatRange(min=0),
-    help="How long runs are timed.",
+    help="How long to time the runs.",
 )
-@compiling_options("fusionscope-rerun", "Where the new dump goes, or a folder for each variant.")
+@compiling_options(
+    "fusionscope-rerun", "Where to write the new dump; each variant gets a subdirectory."
+)
 @top_option
 def command(
     dump: Path,
@@ -86,13 +90,14 @@ def command(
     top: int,
     format_name: str,
 ) -> int:
-    """Compile a dumped program again, with the fusions that changed rules make.
+    """Recompile a dumped program with the fusions that changed rules make.
 
-    DUMP is one of a CPU or of an NVIDIA GPU with all stages, as capture makes it; the GPU need not
-    be here. The changed rules are replayed, and the real compiler takes what they make in the place
-    of its own fusions. The new dump is held against the plan. Where the device is here, the program
-    is run both ways on the same inputs, the results are compared and the runs timed in turns. Exit
-    code 1 where something else came of the plan, the compiler died of it, or the numbers differ.
+    DUMP is a dump for a CPU or an NVIDIA GPU with all stages, as capture makes it; the GPU need not
+    be present. rerun replays the changed rules and makes the real compiler use the resulting
+    fusions instead of its own. It compares the new dump with the plan. If the device is present,
+    it runs the program both ways on the same inputs, compares the results, and times the runs in
+    turns. The exit code is 1 if the result is not as planned, the compiler crashed, or the numbers
+    differ.
 
     \b
     Examples:

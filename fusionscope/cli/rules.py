@@ -13,11 +13,11 @@ from fusionscope.cli.output import format_options, write_report
 @click.argument("rule", metavar="[ID]", required=False)
 @format_options("text", "json", "markdown")
 def command(rule: str | None, format_name: str, output: Path | None) -> None:
-    """The compiler's fusion rules, or the page of one of them.
+    """List the compiler's fusion rules, or print the page of one rule.
 
-    A page says what the rule refuses or allows and why, where in XLA it stands, its thresholds,
-    what to try where it stands in the way, and shows a module that it decides and one that it
-    leaves to others.
+    A page explains what the rule refuses or allows and why, where it lives in XLA, its thresholds,
+    and what to try if it gets in the way. It shows a module that the rule decides and one that it
+    leaves to other rules.
 
     \b
     Examples:

@@ -26,7 +26,7 @@ from fusionscope.cli.output import (
     multiple=True,
     default=("a100", "h100", "cpu"),
     show_default=True,
-    help="What to compile for: cpu and gpu are run too.",
+    help="The target; on cpu and gpu the program also runs. Repeatable.",
 )
 @click.option(
     "--size",
@@ -34,7 +34,7 @@ from fusionscope.cli.output import (
     metavar="N",
     multiple=True,
     type=click.IntRange(1),
-    help="This size, in the place of the study's own.",
+    help="Use this size instead of the study's own; repeatable.",
 )
 @click.option(
     "--seconds",
@@ -42,7 +42,7 @@ from fusionscope.cli.output import (
     default=1.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="How long each step is run.",
+    help="How long to run each step.",
 )
 @limit_option
 @click.option(
@@ -50,7 +50,7 @@ from fusionscope.cli.output import (
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("fusionscope-study"),
     show_default=True,
-    help="Where the dumps go, a folder each.",
+    help="Where to write the dumps, each in a subdirectory.",
 )
 @python_option
 @format_option("text", "markdown", "json")
@@ -64,14 +64,13 @@ def command(
     python: str,
     format_name: str,
 ) -> int:
-    """Compile versions of one program, run those that can be run, and compare them.
+    """Compile versions of one program, run those that can run, and compare them.
 
-    FOLDER holds study.toml: the versions, step by step, each a function or the rules of fusion
-    that are changed for a step before it, and what others measured. For every device and size
-    there is a table: kernels, launches, bytes, time, and how much faster than the first step. On
-    devices that are not here time is an estimate by the compiler's cost model. Every step has a
-    dump, and what stands between its kernels is named. Exit code 1 where a step could not be
-    compiled.
+    FOLDER holds study.toml: the versions, step by step, and what others measured. Each step is a
+    function, or an earlier step with changed fusion rules. For every device and size, study prints
+    a table: kernels, launches, bytes, time, and the speed-up over the first step. On devices that
+    are absent, time is an estimate by the compiler's cost model. Every step has a dump, and study
+    names what separates its kernels. The exit code is 1 if a step could not be compiled.
 
     \b
     Examples:

@@ -29,7 +29,7 @@ from fusionscope.cli.output import (
     default=120.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="How long single changes are tried.",
+    help="Time budget for trying single changes.",
 )
 @running_options
 @click.option(
@@ -37,7 +37,7 @@ from fusionscope.cli.output import (
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("fusionscope-plan.toml"),
     show_default=True,
-    help="Where the best plan is written, if there is one.",
+    help="Where to write the best plan, if there is one.",
 )
 @python_option
 @format_option("text", "json")
@@ -53,13 +53,14 @@ def command(
     top: int,
     format_name: str,
 ) -> int:
-    """Look for fusions that make a dumped program faster on the device at hand.
+    """Search for fusions that make a dumped program faster on the local device.
 
-    Single changes are tried, and measured beside the program as it is: each pass that fuses left
-    out, each refused pair, each rule that refuses and without which the program stays right. What
-    is faster beyond noise, with the right numbers, is put together and measured once more. The best
-    plan is written for rerun, and for a program: with fusionscope.apply('fusionscope-plan.toml').
-    Exit code 1 where nothing was faster.
+    tune tries single changes and measures each against the unchanged program: without each fusion
+    pass, with each refused pair fused, without each refusing rule that the program's correctness
+    does not depend on. It combines the changes that are faster beyond noise and give the right
+    numbers, and measures the combination again. It writes the best plan for rerun, and for use in a
+    program: with fusionscope.apply('fusionscope-plan.toml'). The exit code is 1 if nothing was
+    faster.
 
     \b
     Examples:

@@ -26,7 +26,7 @@ from fusionscope.errors import UnusableInput
     "--at-least",
     metavar="PERCENT",
     type=click.FloatRange(0, 100),
-    help="Exit with 1 where less than this agrees, with 2 where something could not be compared.",
+    help="Exit with 1 if less than this agrees, with 2 if something could not be compared.",
 )
 @format_options("text", "json", "markdown")
 def command(
@@ -38,13 +38,14 @@ def command(
     format_name: str,
     output: Path | None,
 ) -> int:
-    """How far a replay of the compiler's fusion rules agrees with what the compiler did.
+    """Measure how well the replay of the compiler's fusion rules matches a dump.
 
-    Every fusion pass whose rules are known is replayed from the stage before it. The plan is
-    identical where the module that comes out is the compiler's own: its fusions, their kinds, what
-    is in them, the order of their operands. Where DUMP holds a record of the compiler's decisions
-    (--xla_dump_fusion_visualization), each of them is compared with the replay's, in order.
-    --device names the GPU where DUMP does not describe it, or another one than it does.
+    verify replays every fusion pass whose rules are known from the stage before it. A plan is
+    identical if it results in the compiler's own module: the same fusions, of the same kinds, with
+    the same contents and the same order of operands. If DUMP holds a record of the compiler's
+    decisions (--xla_dump_fusion_visualization), verify compares each of them with the replay's, in
+    order. --device names the GPU if DUMP does not describe it, or overrides the one that it
+    describes.
 
     \b
     Examples:

@@ -702,7 +702,7 @@ def test_what_cannot_be_done_is_said_in_a_line(run, arguments, said):
 def test_a_name_longer_than_any_file(run):
     done = run("x" * 300, GPU)
     assert done.code == 2
-    assert "mistake of fusionscope" not in done.errors
+    assert "bug in fusionscope" not in done.errors
 
 
 def test_a_stage_of_nothing(run, monkeypatch):
@@ -721,7 +721,7 @@ def test_a_file_that_is_no_hlo(run, tmp_path, content):
         done = run(*arguments)
         assert (done.code, done.out) == (2, "")
         (line,) = done.errors.splitlines()
-        assert "junk.txt" in line and "mistake of fusionscope" not in line
+        assert "junk.txt" in line and "bug in fusionscope" not in line
 
 
 def test_a_directory_without_hlo_says_how_to_dump(run, tmp_path):
@@ -751,7 +751,7 @@ def test_a_directory_or_file_without_permission(run, tmp_path):
     done = run(tmp_path / "dump", GPU)
     assert (done.code, done.out) == (2, "")
     (line,) = done.errors.splitlines()
-    assert "mistake of fusionscope" not in line
+    assert "bug in fusionscope" not in line
 
 
 @pytest.mark.parametrize("wrong", ["truncated", "binary", "empty"])
@@ -887,7 +887,7 @@ def test_hostile_literals_attributes_and_targets(run, tmp_path, odd):
     for format_name in FORMATS:
         done = run(tmp_path / "one.hlo", tmp_path / "two.hlo", "--all", "--format", format_name)
         assert done.code in (0, 2)
-        assert "mistake of fusionscope" not in done.errors
+        assert "bug in fusionscope" not in done.errors
         assert CONTROL.search(done.out + done.errors) is None
         if format_name == "markdown":
             assert "<b>" not in done.out
@@ -929,7 +929,7 @@ def test_damage_never_makes_it_fall_over(run, tmp_path):
         signal.alarm(0)
         assert done.code in (0, 2), (seed, name)
         assert "Traceback" not in done.errors, (seed, name)
-        assert "mistake of fusionscope" not in done.errors, (seed, name, done.errors)
+        assert "bug in fusionscope" not in done.errors, (seed, name, done.errors)
         if done.code == 2:
             told += 1
             assert done.out == "", (seed, name)

@@ -623,13 +623,13 @@ def test_a_file_that_is_no_hlo(run, tmp_path, content):
     done = run(tmp_path / "junk.txt")
     assert (done.code, done.out) == (2, "")
     (line,) = done.errors.splitlines()
-    assert "junk.txt" in line and "mistake of fusionscope" not in line
+    assert "junk.txt" in line and "bug in fusionscope" not in line
 
 
 def test_a_name_longer_than_any_file(run):
     done = run("x" * 300)
     assert done.code == 2
-    assert "mistake of fusionscope" not in done.errors
+    assert "bug in fusionscope" not in done.errors
 
 
 def test_one_file_has_no_history_and_says_so(run):
@@ -802,7 +802,7 @@ def test_hostile_names_of_passes_and_instructions(run, tmp_path):
         for format_name in ("text", "markdown", "json"):
             done = run(dump, "--format", format_name)
             assert done.code in (0, 2)
-            assert "mistake of fusionscope" not in done.errors
+            assert "bug in fusionscope" not in done.errors
             assert CONTROL.search(done.out + done.errors) is None
             if format_name == "markdown":
                 assert "<b>" not in done.out
@@ -833,7 +833,7 @@ def test_damage_never_makes_it_fall_over(run, tmp_path):
         done = run(directory, *asked, "--format", random_.choice(("text", "json", "markdown")))
         assert done.code in (0, 2), (seed, name)
         assert "Traceback" not in done.errors, (seed, name)
-        assert "mistake of fusionscope" not in done.errors, (seed, name, done.errors)
+        assert "bug in fusionscope" not in done.errors, (seed, name, done.errors)
         if done.code == 2:
             assert done.out == "", (seed, name)
             (line,) = done.errors.splitlines()

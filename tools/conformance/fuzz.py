@@ -11,7 +11,7 @@ number alone, so a run can be continued, and one case be run again, with ``--sta
 the inputs of cases that fail. Prints each failure and counts by kind; exits with 1 where there is
 one.
 
-What must be true: the exit code is 0, 1 or 2; no traceback, no mistake of fusionscope's own; an
+What must be true: the exit code is 0, 1 or 2; no traceback, no report of a bug in fusionscope; an
 answer within the limit of time; few lines of errors, each plain; nothing in the output that is
 not printable; JSON, XML and annotations are whole; Markdown holds nothing live; a text that is read
 is printed so that it is read as the same again; ``diff`` finds what is another computation; a
@@ -700,7 +700,7 @@ def faults(case: Case, answer: Answer) -> Iterator[tuple[str, str]]:
         return
     if "Traceback (most" in answer.errors:
         yield "traceback", answer.errors.strip().splitlines()[-1]
-    elif "mistake of fusionscope" in answer.errors:
+    elif "bug in fusionscope" in answer.errors:
         yield "own mistake", answer.errors
     if answer.code not in (0, 1, 2):
         yield "exit code", f"{answer.code} {answer.errors[-300:]}"
