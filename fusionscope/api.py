@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from fusionscope.dump import Dump, DumpedModule, open_dump
 
 if TYPE_CHECKING:
+    import networkx
+
     from fusionscope.dump.device import Device
     from fusionscope.explain import Explanation, Selection
     from fusionscope.explain.difference import Difference
     from fusionscope.explain.module_history import History
+    from fusionscope.hlo import Instruction
     from fusionscope.verify.verification import Verification
 
 
@@ -57,6 +60,21 @@ class OpenedDump:
         from fusionscope.versions.known import compiler_named
 
         return verify(self.dump, self.dump.modules, compiler_named(rules), device)
+
+    def kernel_graph(self, module: str | None = None) -> networkx.MultiDiGraph[Instruction]:
+        """The launches of the final module and the values that pass between them, as
+        ``history.kernel_graph`` describes them: of the module that costs most, or of the costliest
+        that ``module`` (a glob, or a number) names. Raises ``UnusableInput`` where there is none
+        that can be read."""
+        from fusionscope.errors import UnusableInput
+        from fusionscope.explain.modules import rank_modules
+        from fusionscope.history.kernel_graph import kernel_graph
+
+        ranked, problems = rank_modules(self.dump, module)
+        if not ranked:
+            raise UnusableInput(problems[0])
+        (found, *_) = ranked
+        return kernel_graph(found.read(found.final or found.stages[-1]), found.backend)
 
 
 def open(path: Path | str) -> OpenedDump:

@@ -190,6 +190,17 @@ def test_jax_stays_outside():
         assert not found or folder(path) in WITH_JAX or is_script, path
 
 
+def test_networkx_is_imported_where_a_graph_is_asked_for():
+    """It takes ten times as long to import as Python to start."""
+    modules = (path.relative_to(ROOT).with_suffix("") for path in SOURCES)
+    names = [".".join(path.parts) for path in modules if path.parts[1] in ("cli", "explain")]
+    lines = (
+        f"import sys, {', '.join(name for name in names if not name.endswith('__main__'))}",
+        "assert 'networkx' not in sys.modules",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, check=True)
+
+
 def test_dependencies_are_those_that_are_imported():
     project = (ROOT / "pyproject.toml").read_text()
     listed = re.search(r"^dependencies = \[(.*?)^\]", project, re.DOTALL | re.MULTILINE)

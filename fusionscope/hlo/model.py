@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo.attributes import (
@@ -27,6 +27,9 @@ from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
 from fusionscope.hlo.text import NAME, SHAPE, strip_comments
 from fusionscope.hlo.validate import CHECKED, find_problem
+
+if TYPE_CHECKING:
+    import networkx
 
 _OPERAND = rf"\s*(?:({SHAPE})(?:[\s,]+|(?=%)))?%?({NAME})\s*((?:#\s*\d{{1,9}}\s*)*)(?:,|$)"
 _COMMAS = re.compile(r"(?:,\s*)+")
@@ -610,6 +613,8 @@ class Module:
 
         A pass can leave computations behind that nothing calls; they are printed all the same.
         """
+        # Not networkx: to import it takes ten times as long as starting Python, and every command
+        # comes here.
         seen = {self.entry.name}
         pending = [self.entry]
         while pending:
@@ -619,6 +624,34 @@ class Module:
                     pending.append(called)
         others = [c for c in self.computations if c.name in seen and not c.is_entry]
         return (*others, self.entry)
+
+    def to_networkx(self) -> networkx.MultiDiGraph[Instruction]:
+        """Return the instructions of all computations and what they read.
+
+        Nodes are the instructions, in the order of the text, with ``name``, ``opcode``, ``shape``
+        and ``computation`` as text. An edge leads from an operand to its user, one for each slot,
+        with ``operand``, the index of the slot. What waits for what and what calls what is not in
+        the graph.
+
+        Raises ``UnusableInput`` as ``check``.
+        """
+        import networkx  # here, so that no command has to wait for it
+
+        self.check()
+        graph: networkx.MultiDiGraph[Instruction] = networkx.MultiDiGraph(name=self.name)
+        for each in self.walk():
+            graph.add_node(
+                each,
+                name=each.name,
+                opcode=each.opcode,
+                shape=str(each.shape),
+                computation=each.computation.name,
+            )
+        for user in self.walk():
+            graph.add_edges_from(
+                (operand, user, {"operand": index}) for index, operand in enumerate(user.operands)
+            )
+        return graph
 
     def check(self) -> None:
         """Raises ``UnusableInput`` with file and line where the module contradicts itself.
