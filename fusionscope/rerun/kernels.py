@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.graph.fusing import add_output, create_fusion, fuse_instruction
@@ -13,7 +14,6 @@ from fusionscope.graph.mutable import (
     MutableModule,
     remove_unused,
 )
-from fusionscope.graph.reachability import Reachability
 from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
 
 _NO_OPERATION = CONTROL_FLOW | {"get-tuple-element", "parameter", "tuple"}
@@ -100,16 +100,24 @@ def _require_order(
     results: Sequence[MutableInstruction],
 ) -> None:
     """Raises where something else has to be computed in the middle of the kernel."""
+    import networkx  # here, so that plans without kernels do not have to wait for it
+
     order = computation.post_order()
-    reachability = Reachability(order)
+    reads: networkx.DiGraph[MutableInstruction] = networkx.DiGraph()
+    reads.add_nodes_from(order)
+    reads.add_edges_from(
+        (earlier, each) for each in order for earlier in (*each.operands, *each.predecessors)
+    )
+    read_by = reads.reverse(copy=False)
+    after = set(chain.from_iterable(networkx.bfs_layers(reads, results)))
+    before = set(chain.from_iterable(networkx.bfs_layers(read_by, inside)))
     for between in order:
-        if between in inside:
-            continue
-        for start in results:
-            if reachability.reaches(start, between):
-                for end in inside:
-                    if reachability.reaches(between, end):
-                        raise UnusableInput(
-                            f"{start.name} and {end.name} cannot be in one kernel: {between.name} "
-                            "needs the first, and the second needs it"
-                        )
+        if between not in inside and between in after and between in before:
+            start = next(each for each in results if networkx.has_path(reads, each, between))
+            end = next(
+                each for each in order if each in inside and networkx.has_path(reads, between, each)
+            )
+            raise UnusableInput(
+                f"{start.name} and {end.name} cannot be in one kernel: {between.name} "
+                "needs the first, and the second needs it"
+            )
