@@ -178,6 +178,7 @@ def test_one_function_at_several_shapes_and_shardings_in_one_process(tmp_path: P
         assert missed.expectation.module == new.expectation.module == key_of(left_out)
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([*ALL, str(SEVERAL)]), min_size=1, max_size=4), st.randoms())
 @settings(max_examples=60, deadline=None)
 def test_dumps_hold_what_was_written_of_them(dumps: list[str], random: Random) -> None:

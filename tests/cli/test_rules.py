@@ -54,6 +54,7 @@ def test_a_page_says_everything_of_its_rule(run, format_name):
     assert any(example["why"] in done.out for example in page["examples"])
 
 
+@pytest.mark.slow
 def test_every_page_can_be_printed_in_every_format(run):
     for page in pages(run):
         (alone,) = pages(run, page["id"])

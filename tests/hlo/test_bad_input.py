@@ -448,6 +448,7 @@ def test_a_very_long_text(unit: str) -> None:
     assert isinstance(attempt(HEAD + unit * (2_000_000 // len(unit))), UnusableInput)
 
 
+@pytest.mark.slow
 def test_a_chain_of_a_hundred_thousand() -> None:
     lines = ["  x.0 = f32[8] parameter(0)"]
     lines += [f"  x.{n} = f32[8] negate(x.{n - 1})" for n in range(1, 100_000)]

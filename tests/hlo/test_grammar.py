@@ -170,6 +170,7 @@ def test_no_place_for_a_cache_does_no_harm(tmp_path: Path) -> None:
     finish(start(file / "below"))
 
 
+@pytest.mark.slow
 def test_many_processes_at_once(tmp_path: Path) -> None:
     for child in [start(tmp_path) for _ in range(8)]:
         finish(child)
@@ -193,6 +194,7 @@ for sample in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_read_without_the_grammar(tmp_path: Path) -> None:
     command = [sys.executable, "-c", REFUSING, *map(str, sorted(SAMPLES.glob("*/*")))]
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}

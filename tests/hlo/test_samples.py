@@ -23,6 +23,7 @@ def modules() -> list[DumpedModule]:
     return [module for sample in SAMPLES for module in open_dump(sample).modules]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     modules(),

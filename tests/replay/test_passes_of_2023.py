@@ -48,6 +48,7 @@ def verified(program: str) -> tuple[PassVerification, ...]:
     return found.passes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", sorted(ACTING))
 def test_plans_are_the_compilers(program: str) -> None:
     runs = verified(program)

@@ -26,6 +26,7 @@ def name(dump: Path) -> str:
     return f"{dump.parent.name}/{dump.name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", CPU, ids=name)
 def test_the_replay_makes_the_module_that_the_compiler_made(path):
     dump = open_dump(path)
@@ -45,6 +46,7 @@ def test_the_passes_that_act_on_a_cpu_are_all_among_them():
     assert acted == {each.name for each in load_compiler("cpu-0.12").passes}
 
 
+@pytest.mark.slow
 def test_records_are_compared_in_full():
     decisions = 0
     for path in CPU:
