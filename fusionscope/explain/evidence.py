@@ -70,6 +70,7 @@ class Evidence:
 
     def _wholes(self, name: str) -> set[str]:
         """``name`` and every fusion that it became a part of."""
+        # networkx.descendants, without the import: `explain` would take 0.1 s longer to start.
         wholes = {name}
         pending = [name]
         while pending:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fusionscope.errors import UnusableInput
-from fusionscope.graph.wellformed import find_problem
 from fusionscope.hlo import Computation, Module, parse
 from fusionscope.hlo.attributes import read_names, read_value, split_attributes
 from fusionscope.hlo.model import Body, Statement
@@ -21,6 +20,8 @@ from fusionscope.hlo.shape import Shape, ShapeTable
 _NUMBERED = re.compile(r"(.*)\.(\d+)")
 _KIND = re.compile(r"(, kind=)\w+")
 _FEW = 8  # operands that are faster looked through than remembered
+# The compiler nests two or three; rules that look into fusions do so level by level.
+_DEEPEST = 8
 CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")
 
 _User = TypeVar("_User", bound=Hashable)
@@ -327,6 +328,8 @@ class MutableComputation:
     def post_order(self) -> list[MutableInstruction]:
         """Operands before their users, as the compiler walks and prints a computation.
 
+        Ours, because of all orders that a library could give only the compiler's own is right.
+
         Source: xla/hlo/ir/hlo_computation.cc, MakeInstructionPostOrder.
         """
         done: set[MutableInstruction] = set()
@@ -386,7 +389,7 @@ class MutableModule:
             )
             copy.origin = statement.name
             copy.called = [by_name[called.name] for called in instruction.called]
-            problem = find_problem(copy)
+            problem = _find_problem(copy)
             if problem is not None:
                 raise UnusableInput(
                     f"{copy.opcode} {copy.name} {problem}",
@@ -442,6 +445,21 @@ class MutableModule:
     def walk(self) -> Iterator[MutableInstruction]:
         for computation in self.post_order():
             yield from computation.instructions
+
+
+def _find_problem(instruction: MutableInstruction) -> str | None:
+    """What an instruction lacks that the rules take for granted and reading a module does not
+    check, in words."""
+    if instruction.opcode == "fusion":
+        count = len(instruction.fused.parameters)
+        if count != len(instruction.operands):
+            return (
+                f"has {len(instruction.operands)} operands, but {instruction.fused.name} {count} "
+                "parameters"
+            )
+        if instruction.fused.nesting >= _DEEPEST:
+            return f"holds fusions nested more than {_DEEPEST} deep"
+    return None
 
 
 class _Names:

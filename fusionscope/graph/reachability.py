@@ -11,7 +11,11 @@ from fusionscope.graph.mutable import MutableInstruction
 
 
 class Reachability:
-    """As it was when asked for: instructions in post-order, one bit each."""
+    """As it was when asked for: instructions in post-order, one bit each.
+
+    Not networkx: passes ask about pair after pair, which it would walk the graph for each time, and
+    the compiler goes on asking this one while the graph changes.
+    """
 
     def __init__(self, post_order: Sequence[MutableInstruction]) -> None:
         self._bit = {each: 1 << index for index, each in enumerate(post_order)}
