@@ -15,6 +15,7 @@ import atexit
 import functools
 import json
 import re
+import zlib
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -40,7 +41,8 @@ class Joints:
     """
 
     def __init__(self, name: str, rule: str, slots: Sequence[tuple[str, str, bool]]) -> None:
-        self.name = name
+        # What is kept for other slots is none of this one's.
+        self.name = f"{name}.{zlib.crc32(repr(slots).encode()):08x}"
         self.rule = rule
         self._holders = {
             2 * kind + 1: (holder, f"{holder},{holder}")
@@ -108,7 +110,7 @@ def _form(joints: Joints, rule: str, skeleton: str) -> Any:
         if form is None:
             raise UnusableInput(f"cannot read {skeleton}")
         kept.is_complete = False
-    if len(key) < _LONGEST_KEPT:
+    if len(key) < _LONGEST_KEPT and len(kept.used) < _MOST_KEPT:
         kept.used[key] = form
     return form
 

@@ -36,7 +36,6 @@ def _balanced(opening: str, closing: str, inside: str, depth: int = DEPTH) -> st
 
 BRACES = _balanced(r"\{", r"\}", rf"{STRING}|\\.")
 PARENTHESES = _balanced(r"\(", r"\)", rf"{STRING}|\\.")
-BRACKETS = _balanced(r"\[", r"\]", rf"{STRING}|\\.")
 
 # A shape, as far as one has to look to find its end.
 _TUPLE = _balanced(r"\(", r"\)", "(?!)", TUPLE_DEPTH)
