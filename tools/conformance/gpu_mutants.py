@@ -104,7 +104,22 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
     "only of a bitcast is asked whether it can go into a bitcast, and no scatter is one": (
         "pf-into-bitcast behind pf-scatter",
     ),
-    "only saves time where no copy is tiled": ("emitters.tiles_copies not",),
+    "only saves time where no copy is tiled": (
+        "emitters.tiles_copies not",
+        "gpu.state.Facts.shared_memory: without self._emitters.tiles_copies",
+    ),
+    "only where priority fusion does not run, and no judge is from there": (
+        "cost.memory.cached_read_time: min(bandwidth_of(device, net), limit), max",
+        "cost.memory.compute_time_of_whole_flops:",
+        "gpu.emitters.Emitters.are_alike: without not self.tells_sizes_apart",
+        "gpu.emitters._BYTE -1",
+        "gpu.emitters._BYTE +1",
+        "gpu.emitters._NOT_OF_XLA without EmitterKind.CUDNN",
+        "gpu.emitters._NOT_OF_XLA without EmitterKind.CUSTOM",
+        "gpu.emitters._NOT_OF_XLA without EmitterKind.TRITON",
+        "gpu.emitters._are_slices_of_one_shape:",
+        "gpu.transposes.tiled_transpose_of_three:",
+    ),
     "asked of fusions with several outputs, which only the passes around make": (
         "emitters.has_slices not",
         "emitters.looks_above_roots not",
