@@ -17,6 +17,8 @@ from fusionscope.dump import open_dump
 from fusionscope.explain import explain as explain_dump
 from fusionscope.verify.verification import verify as verify_dump
 
+pytestmark = pytest.mark.slow
+
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
 with_cuda = pytest.mark.skipif(
     importlib.util.find_spec("jax_cuda13_plugin") is None, reason="needs jax's plugin for CUDA"

@@ -69,6 +69,7 @@ def renamed(dump: str, directory: Path) -> Explanation:
     return explain_dump(open_dump(directory), Selection(all_modules=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dump", ["cpu/attention", "cpu/loop", "cpu/cartpole", "h100/reductions"])
 def test_names_do_not_matter(dump: str, tmp_path: Path) -> None:
     (tmp_path / "dump").mkdir()

@@ -13,6 +13,8 @@ from sample_dumps import documented, keys
 
 from fusionscope.explain.difference import compare
 
+pytestmark = pytest.mark.slow
+
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
 
 MODEL = """

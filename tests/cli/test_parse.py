@@ -17,6 +17,8 @@ import pytest
 
 from fusionscope.hlo import parse
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "samples" / "dumps"
 DOCUMENT = ROOT / "docs" / "json.md"

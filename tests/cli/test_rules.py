@@ -9,6 +9,8 @@ from sample_dumps import documented, keys
 from fusionscope.hlo import parse
 from fusionscope.versions.known import all_rules
 
+pytestmark = pytest.mark.slow
+
 
 def pages(run, *arguments):
     return json.loads(run(*arguments, "--format", "json").out)["rules"]
@@ -54,7 +56,6 @@ def test_a_page_says_everything_of_its_rule(run, format_name):
     assert any(example["why"] in done.out for example in page["examples"])
 
 
-@pytest.mark.slow
 def test_every_page_can_be_printed_in_every_format(run):
     for page in pages(run):
         (alone,) = pages(run, page["id"])

@@ -86,6 +86,7 @@ VALUES["key1"] = VALUES["key2"] = VALUES["index"]
 ATTRIBUTES = st.fixed_dictionaries({}, optional=VALUES)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(ATTRIBUTES, SPACES)
 def test_attributes_mean_what_is_written(written: dict[str, tuple[str, Any]], space: str) -> None:

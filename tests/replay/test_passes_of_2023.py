@@ -20,6 +20,8 @@ from fusionscope.versions.choice import choose_compiler, find_rewriters
 from fusionscope.versions.known import load_compiler
 from fusionscope.versions.xla_2023.layout_normalization import normalize_layouts
 
+pytestmark = pytest.mark.slow
+
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps" / "a100-xla-2023"
 # Outputs in another order, from an order of users that is not found.
 IN_ANOTHER_ORDER = {("updates", "gpu_horizontal_input_fusion")}
@@ -48,7 +50,6 @@ def verified(program: str) -> tuple[PassVerification, ...]:
     return found.passes
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", sorted(ACTING))
 def test_plans_are_the_compilers(program: str) -> None:
     runs = verified(program)

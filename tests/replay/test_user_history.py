@@ -306,6 +306,7 @@ ENTRY main {
     assert sorted(ages, key=ages.__getitem__)[-2:] == ["b", "e"]
 
 
+@pytest.mark.slow
 def test_without_ids_ages_are_mostly_those_that_the_compiler_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

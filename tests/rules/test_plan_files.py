@@ -28,6 +28,7 @@ changes = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(changes, st.none() | texts)
 @example(Changes(kernels=(("name\x7f",),)), '\x7f\\"\r\n')
 def test_what_is_written_is_read_again(some: Changes, module: str | None) -> None:

@@ -632,6 +632,7 @@ def drawn(random: Random, depth: int) -> Expression:
 OPERATIONS = ["add", "add", "multiply", "divide", "modulo", "minimum", "maximum", "variable"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_simplified_keeps_its_values(seed: int) -> None:
     """As above, with the same expressions each time."""
