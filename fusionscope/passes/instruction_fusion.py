@@ -6,7 +6,7 @@ Source: xla/service/instruction_fusion.cc.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fusionscope.graph.fusing import create_fusion, fuse_instruction
@@ -20,19 +20,21 @@ from fusionscope.graph.reachability import Reachability
 from fusionscope.passes.inplace import InPlaceRule, check_in_place
 from fusionscope.passes.pair_rules import Eligible, GloballyUnfusible, PairRule
 from fusionscope.passes.plan import FusionPlan, PairDecision
-from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 from fusionscope.passes.state import FusionPair, FusionState, UnfusibleBy
 
-Step = Rule | tuple[InPlaceRule, ...]
+_Step = Rule | tuple[InPlaceRule, ...]
 
 
 class Judge:
-    """Asks the rules of a book, in their order."""
+    """Asks the rules of a book, in their order; ``check`` says what one rule decides."""
 
-    def __init__(self, book: RuleBook[Rule], state: FusionState) -> None:
-        self.state = state
-        self._first: list[Step] = []
-        self._steps: list[Step] = []
+    def __init__(
+        self, book: RuleBook[Rule], check: Callable[[Rule, FusionPair], Decision | None]
+    ) -> None:
+        self._check = check
+        self._first: list[_Step] = []
+        self._steps: list[_Step] = []
         in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
         for rule in book:
             if isinstance(rule, PairRule) and rule.is_asked_first:
@@ -62,18 +64,11 @@ class Judge:
         """The same without the rules that look at the whole computation."""
         return self._ask(self._steps, pair) or NO_OBJECTION
 
-    def check(self, step: Step, pair: FusionPair) -> Decision | None:
-        """What one rule says, or all those about operands that are overwritten."""
-        if isinstance(step, tuple):
-            return check_in_place(step, pair)
-        return step.check(pair, self.state) if isinstance(step, PairRule) else None
-
-    def _ask(self, steps: list[Step], pair: FusionPair) -> Decision | None:
-        for step in steps:
-            decision = self.check(step, pair)
-            if decision is not None:
-                return decision
-        return None
+    def _ask(self, steps: list[_Step], pair: FusionPair) -> Decision | None:
+        return first_decision(
+            check_in_place(step, pair) if isinstance(step, tuple) else self._check(step, pair)
+            for step in steps
+        )
 
 
 def is_embedded(computation: MutableComputation) -> bool:
@@ -242,11 +237,12 @@ class InstructionFusion:
         order = self.graph.post_order()
         return [each for each in order if not each.is_fused and not is_embedded(each)]
 
-    def judge(self) -> Judge:
-        return Judge(self.book, self.state)
+    def check(self, rule: Rule, pair: FusionPair) -> Decision | None:
+        """What ``rule`` decides; None where it is about something else."""
+        return rule.check(pair, self.state) if isinstance(rule, PairRule) else None
 
     def _run_in(self, computation: MutableComputation) -> list[PairDecision]:
-        judge = self.judge()
+        judge = Judge(self.book, self.check)
         order = computation.post_order()
         self.state.globally_unfusible = self.find_globally_unfusible(order, judge)
         queue = _Queue(order)

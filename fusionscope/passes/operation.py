@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusionscope.graph.mutable import MutableInstruction
-from fusionscope.passes.rule import NO_CASE, Decision, Rule
+from fusionscope.passes.rule import NO_CASE, Decision, Rule, first_decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,4 +19,4 @@ class OperationRule(Rule):
 
 def decide(rules: Iterable[OperationRule], operation: MutableInstruction) -> Decision:
     """What the first of them decides that does."""
-    return next(filter(None, (rule.check(operation) for rule in rules)), NO_CASE)
+    return first_decision(rule.check(operation) for rule in rules) or NO_CASE

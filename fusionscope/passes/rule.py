@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -25,6 +25,12 @@ class Decision:
 # Of what no rule of a book decides: it is done, or it is not.
 NO_OBJECTION = Decision(True, "none")
 NO_CASE = Decision(False, "none")
+
+
+def first_decision(decisions: Iterable[Decision | None]) -> Decision | None:
+    """What the first rule says that has something to say, None where none has: the compiler asks
+    no further. ``decisions`` are those of rules in its order, each asked when its turn comes."""
+    return next(filter(None, decisions), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from fusionscope.passes.cpu.library_fusion.rules import (
 )
 from fusionscope.passes.operation import OperationRule
 from fusionscope.passes.plan import FusionPlan, PairDecision
-from fusionscope.passes.rule import Decision, Rule, RuleBook
+from fusionscope.passes.rule import Decision, Rule, RuleBook, first_decision
 
 _KIND, _NAME = "__ynn_fusion", "ynn_fusion"
 _UP, _DOWN = "up", "down"
@@ -114,12 +114,9 @@ class LibraryRewriter:
                 self._decide(fusion.computation, producer, consumer, refusal)
 
     def _supports(self, operation: MutableInstruction) -> Decision:
-        for rule in self.book:
-            if isinstance(rule, OperationRule):
-                decision = rule.check(operation)
-                if decision is not None:
-                    return decision
-        return Decision(operation.opcode != "parameter", "none")
+        rules = (rule for rule in self.book if isinstance(rule, OperationRule))
+        decision = first_decision(rule.check(operation) for rule in rules)
+        return decision or Decision(operation.opcode != "parameter", "none")
 
     def _decide(
         self,

@@ -28,7 +28,7 @@ from fusionscope.passes.cpu.multi_output_fusion.rules import (
 )
 from fusionscope.passes.instruction_fusion import is_embedded
 from fusionscope.passes.plan import FusionPlan, PairDecision
-from fusionscope.passes.rule import Decision, Rule, RuleBook
+from fusionscope.passes.rule import Decision, Rule, RuleBook, first_decision
 
 Siblings = tuple[MutableInstruction, MutableInstruction]
 
@@ -111,11 +111,7 @@ class _Run:
         return reaches(one, other) or reaches(other, one)
 
     def _refusal(self, one: MutableInstruction, other: MutableInstruction) -> Decision | None:
-        for rule in self._legal:
-            decision = rule.check(one, other, self._are_connected)
-            if decision is not None:
-                return decision
-        return None
+        return first_decision(rule.check(one, other, self._are_connected) for rule in self._legal)
 
     def _tell(
         self,

@@ -13,7 +13,7 @@ from fusionscope.graph.mutable import MutableModule
 from fusionscope.passes.gpu.block_level.rules import BlockLevelRule, BlockLevelTiling
 from fusionscope.passes.gpu.triton_fusion import set_triton_config
 from fusionscope.passes.plan import FusionPlan, PairDecision
-from fusionscope.passes.rule import NO_OBJECTION, RuleBook
+from fusionscope.passes.rule import NO_OBJECTION, RuleBook, first_decision
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class FusionBlockLevelRewriter:
         for fusion in list(self.graph.walk()):
             if fusion.opcode == "fusion":
                 checks = (rule.check(fusion, self.state) for rule in self.book)
-                decision = next(filter(None, checks), NO_OBJECTION)
+                decision = first_decision(checks) or NO_OBJECTION
                 if decision.allow:
                     tiling = tiler.find(fusion, self.state)
                     if isinstance(tiling, Tiling):

@@ -20,7 +20,7 @@ from fusionscope.hlo.shape import TUPLE, Shape
 from fusionscope.passes.gpu.copy_fusion.rules import CopiedFusion, CopyOutputs
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.plan import FusionPlan, PairDecision
-from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 from fusionscope.passes.state import FusionPair
 
 # What leads from a fusion to a copy of it, the copy last.
@@ -48,15 +48,13 @@ class CopyFusion:
             taken: list[_Way] = []
             for way in list(_ways_to_copies(producer)):
                 pair = FusionPair(producer, way[-1], way[0].operands.index(producer))
-                checks = (rule.check(pair, self.state) for rule in rules)
-                refusal = next(filter(None, checks), None)
+                refusal = first_decision(rule.check(pair, self.state) for rule in rules)
                 if refusal is None:
                     taken.append(way)
                 else:
                     decisions.append(_considered(pair.producer, pair.consumer, refusal))
             if taken:
-                counts = (limit.check(producer, len(taken)) for limit in limits)
-                refusal = next(filter(None, counts), None)
+                refusal = first_decision(limit.check(producer, len(taken)) for limit in limits)
                 fusion = producer.name if refusal is None else None
                 decisions += [
                     _considered(producer, way[-1], refusal or NO_OBJECTION, fusion) for way in taken

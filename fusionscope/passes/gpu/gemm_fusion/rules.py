@@ -20,7 +20,7 @@ from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.passes.gpu.gemm_fusion.triton_dot import unsupported_dot
-from fusionscope.passes.rule import Decision, Rule
+from fusionscope.passes.rule import Decision, Rule, first_decision
 
 PASS_NAME = "triton-gemm-rewriter"
 SOURCE = "xla/backends/gpu/transforms/gemm_fusion.cc"
@@ -90,12 +90,11 @@ class AroundRule(Rule, Generic[AnyCandidate]):
 
 def find_refusal(rules: Iterable[Rule], candidate: Candidate, state: GemmState) -> Decision | None:
     """That of the first rule that has something against the candidate."""
-    for rule in rules:
-        if isinstance(rule, AroundRule) and candidate.neighbour in rule.neighbours:
-            decision = rule.check(candidate, state)
-            if decision is not None:
-                return decision
-    return None
+    return first_decision(
+        rule.check(candidate, state)
+        for rule in rules
+        if isinstance(rule, AroundRule) and candidate.neighbour in rule.neighbours
+    )
 
 
 @dataclass(frozen=True, slots=True)

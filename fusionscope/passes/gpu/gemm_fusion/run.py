@@ -19,7 +19,7 @@ from fusionscope.hlo.shape import Shape
 from fusionscope.passes.gpu.gemm_fusion.rules import DotRule, GemmState
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
 from fusionscope.passes.plan import FusionPlan, PairDecision
-from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
 _KIND = "__triton_gemm"
 
@@ -92,12 +92,11 @@ class GemmFusion(ABC):
     def _run_on(self, dot: MutableInstruction) -> None:
         """Source: HandleDot."""
         computation = dot.computation
-        for rule in self.book:
-            if isinstance(rule, DotRule):
-                decision = rule.check(dot, self.state)
-                if decision is not None:
-                    self._decide(computation, dot.name, dot.name, decision)
-                    return
+        rules = (rule for rule in self.book if isinstance(rule, DotRule))
+        refusal = first_decision(rule.check(dot, self.state) for rule in rules)
+        if refusal is not None:
+            self._decide(computation, dot.name, dot.name, refusal)
+            return
         grown = self._grow(dot, f"gemm_fusion_{dot.name}")
         if isinstance(grown, Decision):
             self._decide(computation, dot.name, dot.name, grown)

@@ -37,7 +37,7 @@ from fusionscope.passes.gpu.gemm_fusion.run import (
     copy_with,
 )
 from fusionscope.passes.gpu.gemm_fusion.shape_tracker import ShapeTracker
-from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
 _VIEWS = frozenset({"bitcast", "reshape"})
 
@@ -78,12 +78,8 @@ class _SearchSpace:
 
     def _refusal_to_include(self, instruction: MutableInstruction) -> Decision | None:
         """Source: IncludeInSearchSpace."""
-        for rule in self._book:
-            if isinstance(rule, SpaceRule):
-                decision = rule.check(instruction, self._state)
-                if decision is not None:
-                    return decision
-        return None
+        rules = (rule for rule in self._book if isinstance(rule, SpaceRule))
+        return first_decision(rule.check(instruction, self._state) for rule in rules)
 
     def _clone_all(self, last: MutableInstruction) -> MutableInstruction:
         """Source: FuseOperandsRecursively."""

@@ -30,7 +30,7 @@ from fusionscope.passes.gpu.multi_output_fusion.rules import (
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
 from fusionscope.passes.plan import FusionPlan, PairDecision
-from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
 # Asked whatever the book has: no fusion can be formed against them.
 _NEEDED = (SiblingCandidate(), OutputProducer(), Connected(), OutputCycle())
@@ -83,21 +83,15 @@ class _Judge:
     def refuses(
         self, place: Place, instruction: MutableInstruction, state: MultiOutputState
     ) -> Decision | None:
-        for rule in self._by_place[place]:
-            decision = rule.check(instruction, state)
-            if decision is not None:
-                return decision
-        return None
+        return first_decision(rule.check(instruction, state) for rule in self._by_place[place])
 
     def refuses_pair(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        for rule in self._by_relation[pair.relation]:
-            if isinstance(rule, OutputPairRule):
-                decision = rule.check(pair, state)
-            else:
-                decision = rule.check(pair, state.gpu)
-            if decision is not None:
-                return decision
-        return None
+        return first_decision(
+            rule.check(pair, state)
+            if isinstance(rule, OutputPairRule)
+            else rule.check(pair, state.gpu)
+            for rule in self._by_relation[pair.relation]
+        )
 
     def arrange(self, siblings: list[MutableInstruction]) -> list[MutableInstruction]:
         return self._order.arrange(siblings) if self._order is not None else siblings

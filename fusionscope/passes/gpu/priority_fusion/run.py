@@ -36,7 +36,7 @@ from fusionscope.passes.gpu.triton_fusion import set_triton_config
 from fusionscope.passes.inplace import InPlaceRule, check_in_place
 from fusionscope.passes.overrides import Allowed, Forbidden
 from fusionscope.passes.plan import Event, FusionPlan, Merged, PairDecision, Refused, Scored
-from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 from fusionscope.passes.state import FusionPair
 
 _NOT_SCORED = frozenset({"get-tuple-element", "parameter", "tuple"})
@@ -72,7 +72,10 @@ class GpuJudge:
         self._state = state
         self._forbidden = [rule for rule in book if isinstance(rule, Forbidden)]
         self._allowed = [rule for rule in book if isinstance(rule, Allowed)]
-        self._rules = [rule for rule in book if isinstance(rule, GpuPairRule)]
+        rules = [rule for rule in book if isinstance(rule, GpuPairRule)]
+        self._rules = {
+            phase: [rule for rule in rules if phase in rule.stages] for phase in RulePhase
+        }
         self._in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
 
     def decide(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
@@ -112,18 +115,15 @@ class GpuJudge:
         return self._refusal(RulePhase.CONSTANT, _pair(constant, user))
 
     def _refusal(
-        self, stage: RulePhase, pair: FusionPair, *, legal_only: bool = False
+        self, phase: RulePhase, pair: FusionPair, *, legal_only: bool = False
     ) -> Decision | None:
         """``legal_only`` leaves out the rules without which the result would still be right; that
         nothing but Triton is chosen for what Triton does not emit yet is none of these."""
-        for rule in self._rules:
-            if stage in rule.stages and (
-                not legal_only or rule.is_legality or isinstance(rule, TritonHeroless)
-            ):
-                decision = rule.check(pair, self._state)
-                if decision is not None:
-                    return decision
-        return None
+        return first_decision(
+            rule.check(pair, self._state)
+            for rule in self._rules[phase]
+            if not legal_only or rule.is_legality or isinstance(rule, TritonHeroless)
+        )
 
 
 def _pair(producer: MutableInstruction, consumer: MutableInstruction) -> FusionPair:

@@ -29,7 +29,7 @@ from fusionscope.passes.gpu.softmax_fusion.rules import (
 from fusionscope.passes.gpu.softmax_fusion.unfused import time_unfused
 from fusionscope.passes.gpu.triton_fusion import set_triton_config
 from fusionscope.passes.plan import FusionPlan, PairDecision
-from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
 _NAME = "triton_softmax"
 
@@ -73,7 +73,7 @@ class SoftmaxRewriter:
 
     def _matches(self, diamond: Diamond, rules: Iterable[DiamondRule]) -> bool:
         """Source: FindAllFusibleNormalizationDiamonds."""
-        refusal = next(filter(None, (rule.check(diamond, self.state) for rule in rules)), None)
+        refusal = first_decision(rule.check(diamond, self.state) for rule in rules)
         if refusal is None:
             fusion = self._make_fusion(diamond)
             tileable = self.book.find(Tileable.id)

@@ -31,7 +31,7 @@ from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules impor
     without_elements,
 )
 from fusionscope.passes.plan import FusionPlan, PairDecision
-from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
 
 def _connects_nothing(start: MutableInstruction, end: MutableInstruction) -> bool:
@@ -267,8 +267,7 @@ class HorizontalInputFusion:
         candidates: list[MutableInstruction] = []
         name = consumer.computation.name
         for each in dict.fromkeys(map(without_elements, consumer.operands)):
-            refusals = (rule.check(each, siblings, state) for rule in rules)
-            refusal = next((found for found in refusals if found is not None), None)
+            refusal = first_decision(rule.check(each, siblings, state) for rule in rules)
             if refusal is None:
                 candidates.append(each)
             else:

@@ -12,20 +12,9 @@ from fusionscope.gpu.state import GpuState
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
-from fusionscope.passes.instruction_fusion import InstructionFusion, Judge, Step
-from fusionscope.passes.rule import Decision, Rule, RuleBook
-from fusionscope.passes.state import FusionPair, FusionState
-
-
-class _Judge(Judge):
-    def __init__(self, book: RuleBook[Rule], state: FusionState, gpu: GpuState) -> None:
-        super().__init__(book, state)
-        self._gpu = gpu
-
-    def check(self, step: Step, pair: FusionPair) -> Decision | None:
-        if isinstance(step, GpuPairRule):
-            return step.check(pair, self._gpu)
-        return super().check(step, pair)
+from fusionscope.passes.instruction_fusion import InstructionFusion
+from fusionscope.passes.rule import Decision, Rule
+from fusionscope.passes.state import FusionPair
 
 
 @dataclass(slots=True)
@@ -37,8 +26,10 @@ class GpuInstructionFusion(InstructionFusion):
     def computations(self) -> list[MutableComputation]:
         return fusible_computations(self.graph)
 
-    def judge(self) -> Judge:
-        return _Judge(self.book, self.state, self.gpu)
+    def check(self, rule: Rule, pair: FusionPair) -> Decision | None:
+        if isinstance(rule, GpuPairRule):
+            return rule.check(pair, self.gpu)
+        return InstructionFusion.check(self, rule, pair)
 
     def choose_kind(self, pair: FusionPair) -> str:
         return choose_kind(pair.producer, pair.consumer, self.gpu.device, self.gpu.emitters)
