@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from fusionscope.gpu.cost.cycles import cycles_of
-from fusionscope.gpu.cost.fusion_walk import FusionWalk
+from fusionscope.gpu.cost.fusion_walk import Costs, FusionWalk
 from fusionscope.gpu.cost.numbers import (
     f32,
     round_to_int64,
@@ -30,19 +30,6 @@ _POINTER = 8  # bytes
 
 # A branch for each element, and both branches where a warp crosses from one operand to the next.
 _CONCATENATE_CYCLES, _CROSSED_CONCATENATE_CYCLES = 6, 400
-
-
-@dataclass(slots=True, eq=False)
-class Costs:
-    """Of one instruction: flops, bytes written and, for each operand, bytes read and how much of it
-    is used (its elements read over its elements). ``ir_size`` is how many instructions are emitted.
-    """
-
-    flops: float
-    output_bytes: float
-    operand_bytes: list[float]
-    utilization: list[float]
-    ir_size: float = 1.0
 
 
 @dataclass(slots=True, eq=False)

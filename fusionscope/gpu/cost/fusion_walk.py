@@ -9,17 +9,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fusionscope.gpu.cost.numbers import add_product, f32, to_int64
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 
-if TYPE_CHECKING:
-    from fusionscope.gpu.cost.analysis import Costs
-
 # The instructions from which on an instruction is read element by element.
 _Roots = dict[MutableInstruction, None]
 _EXACT = 2**24  # up to where sums of whole 32-bit floats do not depend on their order
+
+
+@dataclass(slots=True, eq=False)
+class Costs:
+    """Of one instruction: flops, bytes written and, for each operand, bytes read and how much of it
+    is used (its elements read over its elements). ``ir_size`` is how many instructions are emitted.
+    """
+
+    flops: float
+    output_bytes: float
+    operand_bytes: list[float]
+    utilization: list[float]
+    ir_size: float = 1.0
 
 
 @dataclass(slots=True, eq=False)

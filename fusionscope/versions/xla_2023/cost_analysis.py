@@ -6,7 +6,8 @@ Source: xla/service/gpu/gpu_hlo_cost_analysis.cc and xla/service/hlo_cost_analys
 
 from __future__ import annotations
 
-from fusionscope.gpu.cost.analysis import CostAnalysis, Costs, shape_bytes
+from fusionscope.gpu.cost.analysis import CostAnalysis, shape_bytes
+from fusionscope.gpu.cost.fusion_walk import Costs
 from fusionscope.gpu.cost.numbers import f32, to_int64
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import leaves
