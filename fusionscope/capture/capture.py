@@ -49,7 +49,7 @@ class Captured:
     """A dump in ``directory``.
 
     ``arguments`` are shapes as HLO writes them, ``versions`` those of the packages that compiled it
-    by name. ``problem`` says in one line why the compiler did not get to the end, and is empty
+    by name. ``problem`` says in one line why the compiler did not finish, and is empty
     where it did; the stages that it reached are there. ``compile_s`` are the seconds that it took,
     dumping its stages, None where it did not.
     """
@@ -98,7 +98,7 @@ def capture(
     """
     for flag in flags:
         if not _FLAG.fullmatch(flag):
-            raise UnusableInput(f"{quoted(flag)} is no flag, expected --xla_name=value")
+            raise UnusableInput(f"{quoted(flag)} is not a flag, expected --xla_name=value")
     _require_empty(directory)
     told, code, errors = run_process(
         python,
@@ -145,7 +145,7 @@ def run_process(
         ended = run_child([python, str(script), str(asked), str(result)], environment, limit_s)
         told = _answer(result)
     if ended.is_late:
-        return told, 1, f"stopped, it took longer than {limit_s:g} s"
+        return told, 1, f"stopped: it took longer than {limit_s:g} s"
     if not told and ended.code == 0:
         raise UnusableInput(
             f"{python} ran without an answer, expected a Python", hint="name one with --python"
@@ -188,7 +188,7 @@ def _require_empty(directory: Path) -> None:
         raise UnusableInput(problem, file=str(directory)) from None
     if not is_empty:
         raise UnusableInput(
-            "is not empty, and two dumps in one directory cannot be told apart",
+            "is not empty, and two dumps in one directory cannot be distinguished",
             file=str(directory),
             hint="name another one with --output",
         )
@@ -270,8 +270,8 @@ def tell_problem(told: Mapping[str, Any], errors: str, code: int) -> str:
     words = next((line for line in lines if "Check failed" in line), lines[-1] if lines else "")
     if code < 0:
         names = {each.value: each.name for each in signal.Signals}
-        return _line(f"the process died of {names.get(-code, f'signal {-code}')}: {words}")
-    return _line(words or f"the compiler ended with {code}")
+        return _line(f"the process crashed with {names.get(-code, f'signal {-code}')}: {words}")
+    return _line(words or f"the compiler exited with {code}")
 
 
 def _line(text: str) -> str:
@@ -287,7 +287,9 @@ def _hint(problem: str, target: Target) -> str | None:
     if "no jax" in problem:
         return f"{_NEEDED['cpu']}, or name one that has it with --python"
     if "ptxas too old" in problem:
-        return "CUDA's tools make no code for that card any more; all stages up to there are dumped"
+        return (
+            "CUDA's tools no longer generate code for that GPU; all stages up to there are dumped"
+        )
     if any(words in problem for words in _LIBRARY_MISSING):
         return f"code for it needs CUDA's own tools: {_NEEDED['cuda']}"
     if _BACKEND_MISSING.search(problem):

@@ -182,9 +182,9 @@ def find_devices(device: dict[str, Any], count: int) -> list[Any]:
         except RuntimeError as error:
             raise Unusable(f"no device: {error}") from None
         if name != "cpu" and found[0].platform != name:
-            raise Unusable(f"no {name} is here, jax finds {found[0].platform}")
+            raise Unusable(f"no {name} is present, jax finds {found[0].platform}")
         if len(found) < count:
-            raise Unusable(f"the program is for {count} devices, here are {len(found)}")
+            raise Unusable(f"the program needs {count} devices, {len(found)} are present")
         return list(found[:count])
     from jax.experimental import topologies
 
@@ -271,8 +271,8 @@ def _arguments(program: dict[str, Any], found: Any, module: Any) -> tuple[Any, .
     if callable(example):
         example = example()
     if example is None:
-        hint = "give each as --arg 'f32[128,256]', or put example_args beside the function"
-        raise Unusable(f"{program['name']}: no arguments are known; {hint}")
+        hint = "give each as --arg 'f32[128,256]', or put example_args next to the function"
+        raise Unusable(f"{program['name']}: its arguments are unknown; {hint}")
     return tuple(example) if isinstance(example, (list, tuple)) else (example,)
 
 
@@ -356,7 +356,7 @@ def _compile_module(
     import jax
 
     if jax.__version_info__ < (0, 5):
-        raise Unusable(f"jax {jax.__version__} compiles functions alone here, 0.10 modules too")
+        raise Unusable(f"jax {jax.__version__} can only compile functions here, 0.10 modules too")
     from jax._src import compiler
     from jax._src.interpreters import mlir
     from jaxlib import _jax
@@ -403,7 +403,7 @@ def put_in(text: str, name: str, platform: str) -> None:
         _xla.register_xla_transform("fusionscope", 0, transform)
         return
     if not hasattr(_jax, "get_pjrt_plugin"):
-        raise Unusable(f"jaxlib {jaxlib.__version__} has no hook to put a plan in, 0.11 has one")
+        raise Unusable(f"jaxlib {jaxlib.__version__} has no hook to inject a plan, 0.11 has one")
     plugin = _jax.get_pjrt_plugin("cuda")
     _xla.register_xla_transform_c_api(plugin, "fusionscope", 0, transform)
 

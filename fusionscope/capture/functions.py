@@ -74,7 +74,7 @@ def _capture_all(
     files: Sequence[Path], target: Target, directory: Path, flags: Sequence[str]
 ) -> Iterator[Captured]:
     if not files:
-        raise UnusableInput("jax compiled nothing in there")
+        raise UnusableInput("jax compiled nothing in this block")
     for file in files:
         program = read_program(str(file))
         yield capture(program, target, directory / file.stem, flags=flags)

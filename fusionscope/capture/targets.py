@@ -100,7 +100,7 @@ def read_program(words: str, arguments: Sequence[str] = ()) -> Program:
     kind = _SUFFIXES.get(path.suffix)
     if kind is None:
         raise UnusableInput(
-            f"{quoted(words)} is no program, expected package.module:function, "
+            f"{quoted(words)} is not a program, expected package.module:function, "
             "file.py:function, or a file of StableHLO (.mlir) or HLO (.hlo, .txt, .pb)"
         )
     if given is not None:
@@ -156,4 +156,4 @@ def _platform(device: Device, words: str) -> str:
             return "cuda"
         case RocmCapability():
             return "rocm"
-    raise UnusableInput(f"no compiler of jax makes code for {quoted(words)}")
+    raise UnusableInput(f"jax has no compiler for {quoted(words)}")

@@ -216,7 +216,7 @@ class _File(msgspec.Struct):
 
 def read_baseline(path: Path, tolerance: Tolerance) -> Baseline:
     """Raises ``UnusableInput`` with the line."""
-    file = read_json(path, _File, hint="--update writes it anew")
+    file = read_json(path, _File, hint="--update rewrites it")
     names = [each.name for each in fields(Before)]
     return Baseline(
         tuple(
@@ -257,7 +257,7 @@ class AsBefore(Expectation):
 
     def check(self, facts: ModuleFacts) -> Iterator[Violation]:
         if self.value is None:
-            what = f"no baseline for this one{self._nearest}; --update writes it"
+            what = f"no baseline for this module{self._nearest}; --update writes it"
             yield self.violation(facts, what)
             return
         now = describe_module(facts)
@@ -314,7 +314,7 @@ class AsBefore(Expectation):
         if 2 * gone > sum(fused.values()):
             yield self.violation(
                 facts,
-                f"{gone} of {sum(fused.values())} pairs that were fused are there no more: another "
+                f"{gone} of {sum(fused.values())} pairs that were fused no longer exist: another "
                 "program? --update takes it as the new baseline",
             )
 
@@ -352,7 +352,7 @@ class AsBefore(Expectation):
                 kernel = next(each for each in facts.kernels if each.emitter == emitter)
                 yield self.violation(
                     facts,
-                    f"is a new call of {emitter}, and what was fused is gone: {gone[0]}",
+                    f"is a new call to {emitter}, and what was fused is gone: {gone[0]}",
                     about=kernel.name,
                     source=kernel.source,
                 )

@@ -93,5 +93,5 @@ def _nowhere(expectation: Expectation, explanations: Sequence[Explanation]) -> I
     names = sorted({facts.name for each in explanations for facts in each.modules})
     there = f", there are {', '.join(names[:8])}" if names else ""
     yield Violation(
-        expectation=expectation, module="", what=f"no module is where {expectation.where}{there}"
+        expectation=expectation, module="", what=f"no module matches {expectation.where}{there}"
     )

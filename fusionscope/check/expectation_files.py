@@ -54,7 +54,7 @@ def read_expectations(path: Path) -> tuple[Expectation, ...]:
 
 def _expectations(file: UserFile[Any]) -> Iterator[Expectation]:
     if not file.value.expect:
-        raise file.error("expects nothing, expected tables [[expect]]")
+        raise file.error("has no expectations, expected [[expect]] tables")
     for index, table in enumerate(file.value.expect):
         given = {
             key: value

@@ -162,12 +162,12 @@ def _is_pattern(value: Any) -> str:
 
 def _is_count(value: Any) -> str:
     is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return "" if is_number else "a whole number, at most so many"
+    return "" if is_number else "a whole number, the maximum"
 
 
 def _is_list(value: Any) -> str:
     good = isinstance(value, list) and all(isinstance(each, str) and each for each in value)
-    return "" if good else "a list of texts"
+    return "" if good else "a list of strings"
 
 
 def _fits(operation: Operation, pattern: str) -> bool:
@@ -194,7 +194,7 @@ class _PairExpectation(Expectation):
             and _fits(pair.consumer, consumer)
         ]
         if not found:
-            yield self.violation(facts, f"no pair before fusion fits {self.value}")
+            yield self.violation(facts, f"no pair before fusion matches {self.value}")
         for pair in found:
             if what := self.problem(pair):
                 yield self.violation(
@@ -268,7 +268,7 @@ class OneKernel(Expectation):
                 kernels[pair.kernel] |= {pair.producer.name, pair.consumer.name}
         for pattern in self.value:
             if not any(_fits(each, pattern) for each in operations.values()):
-                yield self.violation(facts, f"no operation before fusion fits {pattern}")
+                yield self.violation(facts, f"no operation before fusion matches {pattern}")
                 return
         apart = self._divided if len(self.value) == 1 else self._without_others
         for start, reached, missing in apart(operations, [*kernels.values()]):
@@ -321,7 +321,7 @@ class OneKernel(Expectation):
             for pair in refused
             if any(_fits(end, each) for end in (pair.producer, pair.consumer) for each in others)
         ]
-        what = f"is in no kernel with {' and '.join(others[:_MOST])}"
+        what = f"shares no kernel with {' and '.join(others[:_MOST])}"
         if len(others) > _MOST:
             what += f" and {len(others) - _MOST} more"
         for pair in (wanted or refused)[:1]:
@@ -345,7 +345,7 @@ class _KernelExpectation(Expectation):
     def check(self, facts: ModuleFacts) -> Iterator[Violation]:
         found = [kernel for kernel in facts.kernels if self.where.has_kernel(kernel)]
         if not found and self.where.is_part:
-            yield self.violation(facts, f"no kernel is where {self.where}")
+            yield self.violation(facts, f"no kernel matches {self.where}")
         yield from self.problems(facts, found)
 
     @abstractmethod
@@ -406,7 +406,7 @@ class Bytes(_AtMost):
     def expected(cls, value: Any) -> str:
         if isinstance(value, str) and _SIZE.fullmatch(value.strip()):
             return ""
-        return "" if not _is_count(value) else "a number of bytes, or such as '12 MB'"
+        return "" if not _is_count(value) else "a number of bytes, or a size such as '12 MB'"
 
     @property
     def limit(self) -> int:
@@ -478,7 +478,7 @@ class NotRefused(Expectation):
     def check(self, facts: ModuleFacts) -> Iterator[Violation]:
         pairs = [pair for pair in facts.pairs if self.where.has_pair(pair)]
         if not pairs and self.where.is_part:
-            yield self.violation(facts, f"no pair is where {self.where}")
+            yield self.violation(facts, f"no pair matches {self.where}")
         for pair in pairs:
             if pair.reason in self.value:
                 yield self.violation(

@@ -87,7 +87,7 @@ FUSION_FLAGS = (
         ("true",),
         "whether single operations are wrapped in fusions to be emitted",
     ),
-    FusionFlag("xla_gpu_enable_priority_fusion", None, "false brings the older passes back"),
+    FusionFlag("xla_gpu_enable_priority_fusion", None, "false restores the older passes"),
     FusionFlag(
         "xla_gpu_enable_reduction_epilogue_fusion",
         None,
@@ -108,7 +108,7 @@ FUSION_FLAGS = (
     FusionFlag(
         "xla_gpu_experimental_gemm_fusion_v2",
         ("true",),
-        "which of two ways picks what is fused around a dot",
+        "which of two algorithms fuses around a dot",
     ),
     FusionFlag("xla_gpu_experimental_force_split_k", ("0",), "splits dots: adds a reduce to each"),
     FusionFlag("xla_gpu_cudnn_gemm_fusion_level", ("0",), "whether dots become cuDNN fusions"),
@@ -120,7 +120,7 @@ FUSION_FLAGS = (
     FusionFlag(
         "xla_gpu_enable_dynamic_slice_fusion",
         ("true",),
-        "whether library calls take slices of their operands in",
+        "whether library calls include slices of their operands",
     ),
     FusionFlag(
         "xla_gpu_autotune_level",

@@ -27,7 +27,7 @@ from fusionscope.system.files import is_directory, is_there
 
 HOW_TO_DUMP = (
     'dump with XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*" in '
-    "a fresh process, without compilation cache (a program that the cache knows dumps nothing: "
+    "a fresh process, without compilation cache (a program that the cache serves dumps nothing: "
     "JAX_ENABLE_COMPILATION_CACHE=false)"
 )
 
@@ -219,7 +219,7 @@ class Dump:
             return []
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         shown = ", ".join(map(shorten, names[:_MOST_NAMED]))
-        return [f"{self.path}: operations of a newer compiler, which no rule knows: {shown}{more}"]
+        return [f"{self.path}: operations of a newer compiler, which no rule covers: {shown}{more}"]
 
     def untold(self, told: Iterable[str] = ()) -> list[str]:
         """Everything about what was read so far that ``told`` does not say, a line each."""

@@ -20,15 +20,16 @@ class RuleText(NamedTuple):
 
 
 _NO_SOFTMAX_FUSION = (
-    "XLA_FLAGS=--xla_disable_hlo_passes=triton-softmax-rewriter forms no Triton normalization, "
-    "and the ordinary emitters decide"
+    "XLA_FLAGS=--xla_disable_hlo_passes=triton-softmax-rewriter forms no Triton normalization "
+    "fusion and leaves the decision to the ordinary emitters"
 )
 _OTHER_GEMM_FUSION = (
-    "XLA_FLAGS=--xla_gpu_experimental_gemm_fusion_v2={} picks the other way of fusing around a dot"
+    "XLA_FLAGS=--xla_gpu_experimental_gemm_fusion_v2={} selects the other algorithm for fusing "
+    "around a dot"
 )
 _PRIORITY_FUSION = (
-    "PriorityFusion decides by other rules: it is the default from jaxlib 0.4.34 on, if not "
-    "turned off with --xla_gpu_enable_priority_fusion=false"
+    "PriorityFusion decides by other rules: it is the default from jaxlib 0.4.34 on, unless "
+    "disabled with --xla_gpu_enable_priority_fusion=false"
 )
 
 
@@ -52,14 +53,14 @@ RULE_TEXTS = {
         "a flag keeps the fusion pass from running",
         "see --xla_disable_hlo_passes and --xla_enable_hlo_passes_only",
     ),
-    "base-regular-then-mof": RuleText("not possible with several outputs either"),
-    "pf-mof": RuleText("several consumers, and only one could take it"),
-    "mof-budget": RuleText("limits of one kernel"),
+    "base-regular-then-mof": RuleText("multi-output fusion is not possible either"),
+    "pf-mof": RuleText("several consumers, but only one could be fused"),
+    "mof-budget": RuleText("exceeds the limits of one kernel"),
     "mof-pc-consumer": RuleText("a cycle, or too much code"),
-    "tri-constraints": RuleText("tile sizes that Triton cannot take"),
+    "tri-constraints": RuleText("tile sizes that Triton does not support"),
     "tri-exec": RuleText("no tiling fits", _NO_SOFTMAX_FUSION),
-    "tri-space": RuleText("no tiles can be derived for it"),
-    "gf-lone": RuleText("nothing to be fused with the dot"),
+    "tri-space": RuleText("no tiling can be derived"),
+    "gf-lone": RuleText("nothing to fuse with the dot"),
     "leg-fm-bytes": RuleText("merging would move more bytes", _PRIORITY_FUSION),
 }
 
@@ -69,14 +70,14 @@ _BOUNDARIES = (
     (
         "custom-call",
         "__cudnn$conv",
-        "cuDNN takes a scaling, a bias, a side input and ReLU into the call, nothing else; "
+        "cuDNN fuses only a scaling, a bias, a side input and ReLU into the call; "
         "XLA_FLAGS=--xla_gpu_experimental_enable_conv_fusion=true builds cuDNN fusions with more",
     ),
     (
         "custom-call",
         "__cublas",
-        "cuBLASLt takes a scaling, a bias or another array to add, and ReLU or GELU by tanh into "
-        "the call, nothing else; XLA_FLAGS=--xla_gpu_enable_triton_gemm=true lets Triton emit the "
+        "cuBLASLt fuses only a scaling, the addition of a bias or another array, and ReLU or GELU "
+        "by tanh into the call; XLA_FLAGS=--xla_gpu_enable_triton_gemm=true lets Triton emit the "
         "dot",
     ),
     ("dot", "", "the dot has a kernel of its own; " + _OTHER_GEMM_FUSION.format("false|true")),

@@ -39,10 +39,10 @@ _MOVES = frozenset("broadcast concatenate copy pad reshape reverse slice transpo
 _SILENT = frozenset("bitcast broadcast constant get-tuple-element parameter tuple".split())
 
 _MANY = "more than one operation reads the result"
-_TOO_LATE = "a call does it before the {}, and here it comes after"
-_ACTIVATED = "a call has one activation"
-_BY_ERF = "a call knows GELU by tanh, and this one is by erf"
-_COMPLEX = "a call does it to real numbers only"
+_TOO_LATE = "a call applies it before the {}, but here it comes after"
+_ACTIVATED = "a call supports one activation"
+_BY_ERF = "a call supports GELU by tanh, but this one is by erf"
+_COMPLEX = "a call supports it for real numbers only"
 
 
 def find_boundaries(

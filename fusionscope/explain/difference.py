@@ -223,7 +223,7 @@ def compare(
         if problems:
             raise UnusableInput(problems[0])
         raise UnusableInput(
-            f"no module of {before} is one of {after}: "
+            f"no module of {before} matches one of {after}: "
             f"{', '.join(each.name for each in left[0][:5])} against "
             f"{', '.join(each.name for each in left[1][:5])}"
         )
@@ -247,7 +247,7 @@ def _open(target: str | Path) -> _Side:
     path, at, stage = text.rpartition("@")
     if at and not is_there(Path(text)):
         if not path:
-            raise UnusableInput(f"{quoted(text)} names a stage of no dump, expected PATH@STAGE")
+            raise UnusableInput(f"{quoted(text)} names a stage but no dump, expected PATH@STAGE")
         return _Side(text, open_dump(path), stage)
     return _Side(text, open_dump(text), None)
 

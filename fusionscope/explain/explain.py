@@ -43,15 +43,15 @@ from fusionscope.versions.runs import find_runs
 
 Content = TypeVar("Content")
 
-NO_FINAL = "no after_optimizations stage (did the compiler die?): {stage} stands for it"
+NO_FINAL = "no after_optimizations stage (did the compiler crash?): using {stage} instead"
 
 _NO_STAGE_BEFORE = (
-    "no stage right before fusion was dumped: {stage} stands for it; dump with "
+    "no stage right before fusion was dumped: using {stage} instead; dump with "
     "--xla_dump_hlo_pass_re=.*"
 )
 _ONE_STAGE = (
-    "one stage only: no pairs can be followed, kernels are shown as they are (a program that the "
-    "compilation cache knows leaves no more: JAX_ENABLE_COMPILATION_CACHE=false)"
+    "one stage only: pairs cannot be followed, kernels are shown as they are (a program that the "
+    "compilation cache serves leaves no more: JAX_ENABLE_COMPILATION_CACHE=false)"
 )
 _NO_REASONS = (
     "no record of the compiler's decisions, so no reasons: dump again with "
@@ -59,7 +59,7 @@ _NO_REASONS = (
     "without --xla_dump_hlo_pass_re and put its *._fusion.* files beside these)"
 )
 _NO_REPLAY = "no pass here can be replayed, so rules of another version change nothing"
-_NOT_WHOLE = "calls repeat too often to follow them all: launches and bytes are too few"
+_NOT_WHOLE = "calls repeat too often to follow all of them: launches and bytes are undercounted"
 
 _LAYOUT = re.compile(r"\{[^{}]*\}")
 
@@ -321,13 +321,13 @@ def _device_notes(module: DumpedModule, asked: Device | None, own: Device | None
     if asked is None or asked == own:
         return
     if module.backend != "gpu":
-        yield f"a GPU was asked for, which changes nothing for the backend {module.backend}"
+        yield f"a GPU was requested, which changes nothing for the backend {module.backend}"
     elif own is None:
-        yield f"which GPU it was made for is not in the dump: reasons are for {describe(asked)}"
+        yield f"the dump does not describe its GPU: reasons are for {describe(asked)}"
     else:
         yield (
-            f"outcomes and reasons are for {describe(own)}, as the dump is; what would be fused "
-            f"for {describe(asked)} is told as tried"
+            f"outcomes and reasons are for {describe(own)}, the GPU of the dump; what would be "
+            f"fused for {describe(asked)} is shown as tried"
         )
 
 

@@ -286,8 +286,9 @@ def first_decision(
     if not found:
         if left_out:
             notes.append(
-                f"no recorded decision certainly differs: the {len(counterparts):,} about what is "
-                f"certainly the same in both do not, and {len(left_out):,} cannot be compared"
+                f"no recorded decision certainly differs: the {len(counterparts):,} about "
+                f"operations that are certainly the same do not, and "
+                f"{len(left_out):,} cannot be compared"
             )
         return None
     turn, first = min(found, key=lambda each: each[0])

@@ -73,7 +73,7 @@ def _describe(change: FusionFacts) -> str:
     fusion = " → ".join(dict.fromkeys(names))
     match change.kind:
         case ChangeKind.FORMED:
-            return f"{_names(after)} formed of {_names(before or gained, None)}"
+            return f"{_names(after)} formed from {_names(before or gained, None)}"
         case ChangeKind.GROWN:
             return f"{fusion} took in {_names(before[1:] or gained, None)}"
         case ChangeKind.SHRUNK:
@@ -85,7 +85,7 @@ def _describe(change: FusionFacts) -> str:
         case ChangeKind.DUPLICATED:
             return f"{_names(before)} duplicated into {_names(after)}"
         case ChangeKind.MULTI_OUTPUT:
-            return f"{fusion} gives more results than before"
+            return f"{fusion} has more outputs than before"
         case ChangeKind.DISSOLVED:
             return f"{_names(before)} dissolved into {_names(after)}"
         case ChangeKind.LIBRARY:

@@ -150,8 +150,8 @@ def _find(lineage: Lineage, asked: str) -> tuple[int, Instruction, str]:
             if later is not None:
                 return len(lineage.stages) - 1, later, stage.label
             raise UnusableInput(
-                f"{name} of {stage.label} is neither in the first stage nor in the last, and where "
-                "that stage belongs among the others is not known: name another stage"
+                f"{name} of {stage.label} is neither in the first stage nor in the last, and the "
+                "position of that stage among the others is unknown: name another stage"
             )
     module = lineage.dumped.read(stage)
     names = {s.name for c in module.reachable() for s in c.graph.statements}
@@ -192,7 +192,7 @@ def _beginning(
     ]
     if not texts:
         read = ", ".join(operand.name for operand in origin.operands)
-        texts = [f"put in{f', reads {read}' if read else ''}"]
+        texts = [f"inserted{f', reads {read}' if read else ''}"]
     told = _steps_about({origin.name}, steps.get(stage.name.after, ()))
     return Event(
         stage.label, stage.name.after or stage.label, (origin.name,), "; ".join(texts), told

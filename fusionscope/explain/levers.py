@@ -74,8 +74,8 @@ def _triton_product(boundary: Boundary, around: Surroundings) -> str | None:
     if is_off and is_product and not is_complex and any(map(_is_chain, chains)):
         return (
             "XLA_FLAGS=--xla_gpu_enable_triton_gemm=true (the default) lets Triton emit the "
-            "product, which takes in a chain of elementwise operations on either side where it is "
-            "not split"
+            "product, which then includes a chain of elementwise operations on either side unless "
+            "it is split"
         )
     return None
 
@@ -94,15 +94,15 @@ def _whole_product(boundary: Boundary, around: Surroundings) -> str | None:
         return (
             "the compiler split the product along the contracted dimension, and what follows waits "
             "for the sum of the parts: XLA_FLAGS=--xla_gpu_experimental_force_split_k=1 keeps it "
-            "whole, so that elementwise operations can go into it (measure: a split product fills "
-            "the GPU better)"
+            "whole, so that elementwise operations can be fused into it (measure: a split product "
+            "fills the GPU better)"
         )
     return None
 
 
 def _gelu(boundary: Boundary, around: Surroundings) -> str | None:
     if EpilogueStep.GELU in boundary.left_out:
-        return "jax.nn.gelu(approximate=True) goes into the call (its results differ slightly)"
+        return "jax.nn.gelu(approximate=True) is fused into the call (its results differ slightly)"
     return None
 
 
@@ -138,8 +138,8 @@ def _convolution_fusion(boundary: Boundary, around: Surroundings) -> str | None:
         and not around.is_set("xla_gpu_experimental_enable_conv_fusion", "true")
     ):
         return (
-            "XLA_FLAGS=--xla_gpu_experimental_enable_conv_fusion=true builds a cuDNN fusion, with "
-            "what follows in it (experimental; needs cuDNN where it is compiled)"
+            "XLA_FLAGS=--xla_gpu_experimental_enable_conv_fusion=true builds a cuDNN fusion that "
+            "includes what follows (experimental; compiling it needs cuDNN)"
         )
     return None
 
@@ -157,8 +157,8 @@ def _contracted_last(boundary: Boundary, around: Surroundings) -> str | None:
     narrow = boundary.operands[1:2] and boundary.operands[1].startswith(("s8", "f8e"))
     if is_product and narrow and _rearranges(boundary.before, "transpose"):
         return (
-            "cuBLASLt multiplies numbers of 8 bits along the last dimension of both operands: "
-            "one that is stored so ('mk,nk->mn') needs no transpose"
+            "cuBLASLt multiplies 8-bit numbers along the last dimension of both operands: "
+            "an operand that is stored this way ('mk,nk->mn') needs no transpose"
         )
     return None
 
@@ -200,7 +200,7 @@ def _norm(boundary: Boundary, around: Surroundings) -> str | None:
     if around.target == "__cudnn$norm":
         return (
             "XLA_FLAGS=--xla_gpu_enable_cudnn_layer_norm=false (the default) leaves the "
-            "normalization to a fusion of the compiler's own"
+            "normalization to the compiler's own fusions"
         )
     return None
 
@@ -208,8 +208,8 @@ def _norm(boundary: Boundary, around: Surroundings) -> str | None:
 def _random(boundary: Boundary, around: Surroundings) -> str | None:
     if around.target.startswith("cu_threefry2x32"):
         return (
-            "JAX_THREEFRY_GPU_KERNEL_LOWERING=0 (the default) makes random bits of ordinary "
-            "operations, which fuse with what uses them"
+            "JAX_THREEFRY_GPU_KERNEL_LOWERING=0 (the default) makes random bits with ordinary "
+            "operations, which fuse with their users"
         )
     return None
 

@@ -62,9 +62,13 @@ _BY_TARGET = {
     "cublas_": Library("cuBLAS", ""),
     "__cudnn$convForward": Library("cuDNN", "convolution", _CUDNN),
     "__cudnn$convBiasActivationForward": Library("cuDNN", "convolution", _CUDNN),
-    "__cudnn$convBackwardInput": Library("cuDNN", "gradient of a convolution by its input"),
-    "__cudnn$convBackwardFilter": Library("cuDNN", "gradient of a convolution by its kernel"),
-    "__cudnn$convReorderFilter": Library("cuDNN", "new order of a convolution's kernel"),
+    "__cudnn$convBackwardInput": Library(
+        "cuDNN", "gradient of a convolution with respect to its input"
+    ),
+    "__cudnn$convBackwardFilter": Library(
+        "cuDNN", "gradient of a convolution with respect to its kernel"
+    ),
+    "__cudnn$convReorderFilter": Library("cuDNN", "reordering of a convolution's kernel"),
     "__cudnn$norm": Library("cuDNN", "layer normalization"),
     "__cudnn$fmha": Library("cuDNN", "attention"),
     "__cudnn$blockScaledDot": Library("cuDNN", f"{_PRODUCT} of block-scaled numbers"),
@@ -88,12 +92,12 @@ _BY_TARGET = {
     "__gpu$TopK": Library("XLA", "top-k"),
     "__triton_collective": Library("Triton", "collective operation"),
     "__triton": Library("Triton", ""),
-    "triton_kernel_call": Library("Triton", "a kernel written by hand"),
-    "__gpu$xla.gpu.triton": Library("Triton", "a kernel written by hand"),
-    "mosaic_gpu": Library("Mosaic", "a kernel written by hand"),
-    "xla_ffi_python_": Library("Python", "a function of the program, called back"),
-    "xla_ffi_partitioned_python_": Library("Python", "a function of the program, called back"),
-    "xla_buffer_python_": Library("Python", "a function of the program, called back"),
+    "triton_kernel_call": Library("Triton", "a hand-written kernel"),
+    "__gpu$xla.gpu.triton": Library("Triton", "a hand-written kernel"),
+    "mosaic_gpu": Library("Mosaic", "a hand-written kernel"),
+    "xla_ffi_python_": Library("Python", "a callback into the program"),
+    "xla_ffi_partitioned_python_": Library("Python", "a callback into the program"),
+    "xla_buffer_python_": Library("Python", "a callback into the program"),
     "__ynn_fusion": Library("YNN", ""),
     "__onednn": Library("oneDNN", ""),
     "lapack_": Library("LAPACK", ""),
@@ -158,7 +162,7 @@ def _by_gemm(config: dict[str, Any]) -> list[Taken]:
         taken.append(Taken(f"{EpilogueStep.ADDITION}{times}", EpilogueStep.ADDITION))
     for part in str(config.get("epilogue", "DEFAULT")).split("_"):
         if part == "AUX":
-            taken.append(Taken("what its gradient needs"))
+            taken.append(Taken("values that its gradient needs"))
         elif part not in ("", "DEFAULT"):
             step = _EPILOGUES.get(part)
             taken.append(Taken(step or part, step))

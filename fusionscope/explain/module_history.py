@@ -103,7 +103,7 @@ def _nothing_named(name: str, unknown: list[UnknownName]) -> UnusableInput:
     wanted = name.lstrip("%").partition("@")[0]
     close = ", ".join(get_close_matches(wanted, names, 3, 0.6))
     more = f" and {len(unknown) - 1} other modules have none" if len(unknown) > 1 else ""
-    hint = f"; close to it: {close}" if close else "; no name is close to it"
+    hint = f"; similar names: {close}" if close else "; there is no similar name"
     return UnusableInput(f"{unknown[0].problem}{more}{hint}")
 
 

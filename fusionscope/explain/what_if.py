@@ -23,17 +23,19 @@ from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs, replay
 
-_NO_WISHES = "only instruction fusion asks for wishes: the fusion merger may do otherwise after it"
+_NO_OVERRIDES = (
+    "only instruction fusion takes overrides: the fusion merger after it may decide differently"
+)
 _GUESS = (
-    "a guess: {rules} was not checked against {version}, or makes something else of this dump "
-    "than the compiler did"
+    "a guess: {rules} was not checked against {version}, or its replay of this dump differs from "
+    "what the compiler did"
 )
 _PASSES_BEFORE = (
-    "what the passes before fusion do is not replayed: they did it for the GPU of the dump"
+    "the passes before fusion are not replayed: their result is for the GPU of the dump"
 )
 _PASSES_BETWEEN = (
-    "what other passes do to the module between two fusion passes is not replayed, as the changed "
-    "rules changed the first of the two"
+    "the changed rules changed the first of two fusion passes: what other passes do between the "
+    "two is not replayed"
 )
 
 
@@ -57,7 +59,7 @@ def what_if(
     runs = _runs(module, compiler, changed, changes.disabled)
     if not runs:
         raise UnusableInput(
-            f"{module.name}: no fusion pass can be replayed, so nothing else can be tried",
+            f"{module.name}: no fusion pass can be replayed, so no changes can be tried",
             file=str(module.stages[0].file),
         )
     inputs = [module.read(run.before) for run in runs]
@@ -143,22 +145,22 @@ def _notes(
 ) -> Iterator[str]:
     """Which of the changes can have no effect, and which none that is to be had."""
     if changes.kernels:
-        yield "the kernels that a plan lists are for `fusionscope rerun`, and not tried here"
+        yield "the kernels that a plan lists are for `fusionscope rerun`, they are not tried here"
     passes = {run.pass_name for run in runs}
     if "fusion_merger" in passes and (changes.allowed or changes.forbidden):
-        yield _NO_WISHES
+        yield _NO_OVERRIDES
     asked = {rule.id: rule for each in compiler.passes if each.name in passes for rule in each.book}
     for id in dict.fromkeys([*(id for id, _, _ in changes.thresholds), *changes.disabled]):
         if id in passes:
             continue
         if id not in asked:
-            yield f"none of the passes replayed here asks {id}"
+            yield f"none of the replayed passes uses {id}"
         elif id in changes.disabled and asked[id].is_legality:
             yield f"without {id} the module may not compile, or may compute something else"
     for run, before in zip(runs, inputs, strict=True):
         if compiler.find(run.pass_name).known.takes_overrides:
             for pattern in unmatched_patterns((*changes.allowed, *changes.forbidden), before):
-                yield f"no pair before the fusion pass fits {pattern}"
+                yield f"no pair before the fusion pass matches {pattern}"
 
 
 def _refusal(replayed: Replayed, pair: Pair, compiler: Compiler) -> str | None:

@@ -54,14 +54,14 @@ def print_comparison(found: Sequence[Compiled], console: Console) -> None:
     console.print()
     console.print(table)
     if any(each.estimate is not None for each in found):
-        words = "  times are by the compiler's cost model, without calls of libraries"
+        words = "  times are estimates by the compiler's cost model, without library calls"
         console.print(Text(words, style="dim"))
 
 
 def _figures(compiled: Compiled) -> list[str]:
     facts, estimate = compiled.facts, compiled.estimate
     if facts is None:
-        return ["not to the end"]
+        return ["did not finish"]
     least = "" if facts.totals.exact else "≥ "
     pairs = [f"{facts.outcomes[each]:,}" for each in ("fused", "duplicated", "not-fused")]
     time = ""
@@ -86,4 +86,4 @@ def print_captured(captured: Captured, console: Console) -> None:
     console.print(Text(f"  jaxlib {safe(version)}, {_arguments(captured)}"))
     console.print(Text(f"  in {safe(str(captured.directory))}"))
     if captured.problem:
-        console.print(Text(f"  not to the end: {safe(captured.problem)}", style="yellow"))
+        console.print(Text(f"  did not finish: {safe(captured.problem)}", style="yellow"))

@@ -60,7 +60,7 @@ def to_markdown(found: Checked) -> str:
     lines = [f"## fusionscope check: {summary_of(found)}", ""]
     for line in _rules_lines(found):
         lines += [cell(line), ""]
-    lines += ["| | expectation | what is not so |", "|---|---|---|"]
+    lines += ["| | expectation | violations |", "|---|---|---|"]
     for outcome in found.outcomes:
         mark = "✅" if outcome.is_met else "❌"
         what = "<br>".join(cell(str(each)) for each in outcome.violations)

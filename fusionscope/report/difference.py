@@ -61,7 +61,7 @@ def _totals(module: ModuleDifference) -> str:
         + (
             ""
             if before.exact and after.exact
-            else "; what runs an unknown number of times counts once"
+            else "; code that runs an unknown number of times counts once"
         )
     )
 
@@ -90,16 +90,16 @@ def _parting_text(parting: FirstDivergence) -> str:
     same = f"the same up to {_pass_of(parting.last_same)}" if parting.last_same else ""
     one, other = parting.stage_before, parting.stage_after
     if one and other and _pass_of(one) == _pass_of(other):
-        first = f"{_pass_of(one)} made different things of them"
+        first = f"{_pass_of(one)} produced different results"
     elif one and other:
         first = f"then {_pass_of(one)} changed only the first, {_pass_of(other)} only the second"
     elif one or other:
         side = "first" if one else "second"
         first = f"then {_pass_of(one or other or '')} changed only the {side}"
     else:
-        return "the same in every stage, but for notes to later passes"
+        return "the same in every stage, except for annotations for later passes"
     if not parting.is_exact:
-        first += " (not every pass was dumped: it may have been one before)"
+        first += " (not every pass was dumped: it may have been an earlier one)"
     return f"{same}; {first}" if same else f"never the same: {first}"
 
 
@@ -116,11 +116,12 @@ def _verdict_text(verdict: ProducerDecision) -> str:
 
 
 def _decision_text(decision: DecisionChange) -> str:
-    tie = {True: "; a near tie", False: "; no near tie", None: ""}[decision.is_near_tie]
+    tie = {True: "; a near tie", False: "; not a near tie", None: ""}[decision.is_near_tie]
     title = "first decision that differs"
     if not decision.is_first:
         title = (
-            "a decision that differs (earlier ones may: not all operations are certainly the same)"
+            "a decision that differs (earlier ones may too: not all operations are certainly the "
+            "same)"
         )
     return (
         f"{title}: {' -> '.join(decision.subject_before)}: {_verdict_text(decision.before)} → "

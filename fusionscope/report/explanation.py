@@ -89,7 +89,7 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
         yield (
             f"Launches {totals.launches_before:,} → **{totals.launches:,}**, bytes moved "
             f"{size(totals.bytes_before)} → **{size(totals.bytes_moved)}**"
-            f"{'' if totals.exact else ' (branches and loops of unknown length counted once)'}; "
+            f"{'' if totals.exact else ' (branches and loops of unknown length count once)'}; "
             f"pairs: {_outcomes(module) or 'none'}.\n"
         )
         for note in module.notes:
@@ -177,8 +177,8 @@ def print_explanation(
     if explanation.folded:
         moved = size(sum(cost for _, cost in explanation.folded))
         console.print(
-            f"{plural(len(explanation.folded), 'module')} that cost less folded ({moved} in all): "
-            "--all shows them, --module NAME one of them"
+            f"{plural(len(explanation.folded), 'cheaper module')} folded ({moved} in total): "
+            "--all shows all of them, --module NAME shows one"
         )
 
 
@@ -193,7 +193,7 @@ def _print_totals(module: ModuleFacts, console: Console) -> None:
     line.append(f"{size(totals.bytes_before)} → ")
     line.append(size(totals.bytes_moved), style="bold")
     if not totals.exact:
-        line.append("    (branches and loops of unknown length counted once)", style="dim")
+        line.append("    (branches and loops of unknown length count once)", style="dim")
     console.print(line)
     if _outcomes(module):
         console.print(Text(f"  pairs: {_outcomes(module)}"))
@@ -302,7 +302,7 @@ def _print_pairs(module: ModuleFacts, console: Console, top: int | None) -> None
     from rich.text import Text
 
     found = plural(len(module.pairs), "pair")
-    console.print(Text(f"\n  {found} asked for", style="bold"))
+    console.print(Text(f"\n  {found} selected", style="bold"))
     for rank, pair in enumerate(module.pairs[:top], 1):
         _print_pair(pair, console, f"{rank}.", pair.bytes_saved, 1)
     hidden = len(module.pairs) - len(module.pairs[:top])
@@ -366,7 +366,7 @@ def _print_pair(pair: PairFacts, console: Console, rank: str, saved: int, count:
     refusal = pair.overruled or pair
     if refusal.message:
         is_replayed = refusal.evidence in ("re-evaluated", "guess")
-        said = "it would say" if is_replayed else "compiler"
+        said = "expected message" if is_replayed else "compiler"
         details.append((f"{said}: {refusal.message}", ""))
     if pair.cost is not None:
         details += [(line, "") for line in _cost_lines(pair.cost)]

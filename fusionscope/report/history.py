@@ -44,7 +44,7 @@ def _summary(story: ModuleHistory) -> str:
 
 def _ending_text(ending: Ending) -> str:
     if ending.kernel is None:
-        return f"{ending.name} is launched by nothing: it names, orders or passes on values"
+        return f"{ending.name} is not launched: it names, orders or forwards values"
     own = "" if ending.kernel == ending.name else f"{ending.name} ends in "
     return f"{own}{ending.kernel}: {ending.kind}, {ending.emitter}"
 
@@ -64,7 +64,7 @@ def _markdown(history: History, top: int | None) -> Iterator[str]:
             continue
         yield f"{_summary(story)}.\n"
         if story.passes:
-            yield "| pass | fusions | what became of them |\n|---|--:|---|"
+            yield "| pass | fusions | changes |\n|---|--:|---|"
         for each in story.passes:
             shown = [
                 f"{cell(change.text)}{f' (x{change.count:,} alike)' if change.count > 1 else ''}"

@@ -33,7 +33,7 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
     found = tried.rerun
     console.print(Text(f"{safe(trial.module)}: {safe(found.plan)}", style="bold"))
     if found.variant is None:
-        console.print(Text("  the compiler did not get to the end", style="red"))
+        console.print(Text("  the compiler did not finish", style="red"))
         console.print(Text(f"  {safe(found.problem)}"))
         return
     before, after = found.baseline, found.variant
@@ -46,10 +46,14 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
     if found.estimates is not None and tried.measurement is None:
         old, new = found.estimates
         words = (
-            f"  by the compiler's cost model {old.microseconds:,.2f} → {new.microseconds:,.2f} µs"
+            f"  estimated by the compiler's cost model {old.microseconds:,.2f} → "
+            f"{new.microseconds:,.2f} µs"
         )
         if old.unknown_launches or new.unknown_launches:
-            words += f", without {old.unknown_launches} → {new.unknown_launches} launches of others"
+            words += (
+                f", without {old.unknown_launches} → {new.unknown_launches} launches that it does "
+                "not cover"
+            )
         console.print(Text(words))
     if tried.measurement is not None:
         _print_measurement(tried.measurement, console)
@@ -61,11 +65,13 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
     if not found.has_plan:
         console.print(Text("  compiled with these flags, without a plan"))
     elif found.holds:
-        console.print(Text("  the final module is what was planned", style="green"))
+        console.print(Text("  the final module matches the plan", style="green"))
     else:
-        console.print(Text("  the final module is not what was planned", style="red"))
+        console.print(Text("  the final module does not match the plan", style="red"))
     if found.divergence is not None:
-        console.print(Text(f"  the compiler took another module: {safe(found.divergence.theirs)}"))
+        console.print(
+            Text(f"  the compiler took a different module: {safe(found.divergence.theirs)}")
+        )
     for title, pairs in (("changed", found.changed), ("not as planned", found.unplanned)):
         if pairs:
             console.print(Text(f"\n  {title.capitalize()}", style="bold"))
@@ -85,7 +91,7 @@ def _print_measurement(measurement: Measurement, console: Console) -> None:
     from rich.text import Text
 
     if measurement.problem:
-        console.print(Text(f"  it did not run: {safe(measurement.problem)}", style="red"))
+        console.print(Text(f"  did not run: {safe(measurement.problem)}", style="red"))
         return
     style = "red" if measurement.numbers == "different" else "green"
     console.print(Text(f"  numbers: {measurement.numbers}{_farthest(measurement)}", style=style))
@@ -109,12 +115,14 @@ def _farthest(measurement: Measurement) -> str:
         return ""
     worst = max(off, key=lambda each: math.inf if each.difference is None else each.difference)
     if worst.difference is None:
-        return f", one of {worst.dtype} is no number where the other is"
+        return f", one of {worst.dtype} is not a number where the other is"
     if worst.epsilon is None:
         return f", {worst.difference:.1%} of the elements of one of {worst.dtype}"
     words = f", at most {worst.difference:.1e} of the largest"
     if worst.baseline_error is not None and worst.variant_error is not None:
-        words += f"; off a run in 64 bits {worst.baseline_error:.1e} → {worst.variant_error:.1e}"
+        words += (
+            f"; error against a 64-bit run {worst.baseline_error:.1e} → {worst.variant_error:.1e}"
+        )
     return words
 
 

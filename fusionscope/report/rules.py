@@ -25,7 +25,7 @@ def list_to_markdown(pages: Sequence[RulePage]) -> str:
 def _markdown_list(pages: Sequence[RulePage]) -> Iterator[str]:
     for heading, group in _by_pass(pages):
         yield f"## {heading}\n"
-        yield "| rule | in a few words | thresholds | jaxlib |\n|---|---|---|---|"
+        yield "| rule | summary | thresholds | jaxlib |\n|---|---|---|---|"
         for page in group:
             rule = page.rule
             yield (
@@ -120,7 +120,7 @@ def print_list(pages: Sequence[RulePage], console: Console) -> None:
             limits = Text(f" {_thresholds(page.thresholds)}", style="dim")
             table.add_row(page.rule.id, Text(page.rule.title) + limits)
         console.print(Padding(table, (0, 0, 0, 2)))
-    console.print("fusionscope rules ID prints the page of one of them")
+    console.print("fusionscope rules ID prints the page of one rule")
 
 
 def print_page(page: RulePage, console: Console) -> None:

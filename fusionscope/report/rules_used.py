@@ -29,7 +29,7 @@ def in_words(rules: RulesUsed) -> str:
         )
     else:
         trust = (
-            f"do not agree with this dump ({figures}), so what they say of "
+            f"do not agree with this dump ({figures}), so what they say about "
             f"{', '.join(rules.guessed)} is a guess"
         )
     shown_by = chosen.shown_by

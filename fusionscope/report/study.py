@@ -57,7 +57,7 @@ def _heading(result: StudyResult, table: Table) -> str:
     if not table.not_run:
         return f"{heading}: run here"
     estimated = any(row.estimate is not None for row in table.rows)
-    time = "; time by the compiler's cost model" if estimated else ""
+    time = "; time estimated by the compiler's cost model" if estimated else ""
     return safe(f"{heading}: not run, {table.not_run}{time}")
 
 

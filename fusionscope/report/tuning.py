@@ -44,7 +44,7 @@ def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> Non
         console.print(table)
         print_hidden(console, 0, len(measured), top, "change")
     console.print(
-        Text(f"{same} make no other kernels, {failed} cannot be compiled or run", style="dim")
+        Text(f"{same} produce identical kernels, {failed} cannot be compiled or run", style="dim")
     )
     if found.left:
         console.print(

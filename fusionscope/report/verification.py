@@ -54,7 +54,7 @@ def _steps(steps: PriorityComparison) -> str:
         f"{_share(found.agreeing, found.steps)} {name}" for name, found in shares if found.steps
     ]
     if steps.reasons_of_another:
-        words.append(f"{plural(steps.reasons_of_another, 'reason')} of another consumer")
+        words.append(f"{plural(steps.reasons_of_another, 'reason')} for another consumer")
     return "; ".join(words)
 
 
@@ -63,7 +63,7 @@ def _differences(found: PassVerification) -> Iterator[str]:
     if found.divergence is not None:
         where = f"{found.divergence.what} in {found.divergence.computation}"
         if found.has_same_kernels:
-            where = f"outputs of kernels in another order, {where}"
+            where = f"kernel outputs in a different order, {where}"
         yield f"{found.pass_name}, {where}: replay {found.divergence.ours or 'nothing'}"
         yield f"{found.pass_name}, {where}: compiler {found.divergence.theirs or 'nothing'}"
     if found.disagreement is not None:

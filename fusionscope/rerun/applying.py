@@ -47,7 +47,7 @@ def apply(plan: str | Path, dump: str | Path | None = None) -> Iterator[Applied]
     written = read_plan(file)
     place = Path(dump) if dump is not None else written.dump
     if place is None:
-        raise UnusableInput("names no dump, so its program is not known", file=str(file))
+        raise UnusableInput("names no dump, so its program is unknown", file=str(file))
     module = _pick(open_dump(place).modules, written.module, file)
     expected = find_received(module)
     if problem := why_not_run(module):
@@ -58,7 +58,7 @@ def apply(plan: str | Path, dump: str | Path | None = None) -> Iterator[Applied]
         module, make_plan(module, written.changes), python=sys.executable, limit_s=600.0
     )
     if injection.module is None:
-        raise UnusableInput(f"{module.name}: the plan is not taken: {injection.problem}")
+        raise UnusableInput(f"{module.name}: the plan was rejected: {injection.problem}")
     applied = Applied()
     with _hooked(expected, injection.module, applied):
         yield applied

@@ -47,10 +47,10 @@ def _find(name: str, named: dict[str, MutableInstruction]) -> MutableInstruction
     if found is None:
         raise UnusableInput(
             f"no operation before fusion is called {quoted(name)}",
-            hint="`fusionscope explain` shows what they are called, and a plan fits one dump",
+            hint="`fusionscope explain` shows their names, and a plan fits one dump",
         )
     if found.opcode in _NO_OPERATION:
-        raise UnusableInput(f"{found.name} is a {found.opcode}, which is a part of no kernel")
+        raise UnusableInput(f"{found.name} is a {found.opcode}, which cannot be part of a kernel")
     return found
 
 
@@ -86,7 +86,7 @@ def _place(
             fuse_instruction(fusion, each)
         else:
             raise UnusableInput(
-                f"{each.name} is no part of a kernel with {root.name}: nothing in that reads it"
+                f"{each.name} cannot be part of a kernel with {root.name}: nothing in it reads that"
             )
         if not each.users and not each.is_root and each not in shared:
             computation.remove(each)
@@ -119,5 +119,5 @@ def _require_order(
             )
             raise UnusableInput(
                 f"{start.name} and {end.name} cannot be in one kernel: {between.name} "
-                "needs the first, and the second needs it"
+                "depends on the first, and the second depends on it"
             )

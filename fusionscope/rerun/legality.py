@@ -86,7 +86,7 @@ def find_problems(fusion: MutableInstruction, backend: str | None) -> Iterator[s
             if inner is not root:
                 yield f"{inner.opcode} {inner.name} can only be its last operation"
         elif inner.opcode not in _FUSIBLE and not is_elementwise(inner):
-            yield f"a kernel of several operations holds no {inner.opcode} ({inner.name})"
+            yield f"a kernel of several operations cannot contain {inner.opcode} ({inner.name})"
     yield from _differing_results(fusion, backend)
     yield from _hazards(fusion)
 

@@ -79,9 +79,9 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
     if rest is not Rest.RULES:
         words = f"{changes}, and nothing else" if changes else "no fusion"
         if rest is Rest.XLA:
-            words = f"{changes or 'nothing'}, and the rest as the compiler likes"
+            words = f"{changes or 'nothing'}, and the rest as the compiler decides"
     for pattern in unmatched_patterns((*changes.allowed, *changes.forbidden), before):
-        raise UnusableInput(f"{module.name}: no pair before fusion fits {shorten(str(pattern))}")
+        raise UnusableInput(f"{module.name}: no pair before fusion matches {shorten(str(pattern))}")
     placed = MutableModule(before)
     kernels = frozenset(place_kernels(placed, changes.kernels, _kind_of(module)))
     graph = MutableModule(to_module(placed)) if kernels else placed
@@ -152,7 +152,7 @@ def _require_part(
             is_pass = id in {run.pass_name for run in find_runs(module)}
             alone = "--disable this pass alone, and the compiler leaves it out"
             raise UnusableInput(
-                f"{module.name}: {id} has no part in this plan, which is made by "
+                f"{module.name}: {id} does not affect this plan, which is made by "
                 f"{', '.join(dict.fromkeys(replayed)) or 'no replayed pass'}",
                 hint=alone if is_pass else None,
             )
@@ -204,8 +204,7 @@ def _ends(module: DumpedModule) -> tuple[Stage, Stage]:
         return _cpu_ends(module)
     if module.backend != "gpu":
         raise UnusableInput(
-            f"{module.name}: was compiled for neither CPU nor GPU, and nothing else is compiled "
-            "again"
+            f"{module.name}: was compiled for neither CPU nor GPU, and only those can be recompiled"
         )
     inside = [
         index for index, stage in enumerate(module.stages) if stage.name.pipeline == _GPU_PIPELINE

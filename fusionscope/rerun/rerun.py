@@ -70,7 +70,7 @@ class Rerun:
 
     @property
     def holds(self) -> bool:
-        """Whether the final module is what was planned, and what was asked for."""
+        """Whether the final module matches the plan, and what was asked for."""
         is_planned = self.variant is not None and not self.unplanned and self.divergence is None
         return is_planned and not any(each.problem for each in self.requests)
 
@@ -141,7 +141,9 @@ def rerun(
 
 def _requests(plan: Plan, made: DumpedModule, ends: Module, is_same: bool) -> tuple[Request, ...]:
     if plan.is_own:
-        return () if is_same else (Request(plan.words, "it makes other kernels than the dump has"),)
+        return (
+            () if is_same else (Request(plan.words, "its kernels differ from those in the dump"),)
+        )
     return look_up(plan, made, ends)
 
 

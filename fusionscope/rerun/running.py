@@ -133,7 +133,7 @@ class Measurement:
 def why_not_run(module: DumpedModule) -> str:
     """Empty where the programs of ``module`` can be run here."""
     if module.backend == "gpu" and not _DRIVER.exists():
-        return "the GPU is not here"
+        return "the GPU is not present"
     if lacks_constants(find_program(module)):
         return (
             "the dump leaves large constants out: it needs XLA's flag "

@@ -51,7 +51,7 @@ class Tried:
 
     @property
     def holds(self) -> bool:
-        """Whether the final module is what was planned, and computes the same."""
+        """Whether the final module matches the plan, and computes the same."""
         if self.measurement is not None and self.measurement.numbers in (None, Numbers.DIFFERENT):
             return False
         return self.rerun.holds

@@ -89,12 +89,12 @@ def tune(
     """
     problem = why_not_run(module)
     if problem:
-        raise UnusableInput(f"{module.name}: {problem}, and tuning measures")
+        raise UnusableInput(f"{module.name}: {problem}, and tuning has to measure")
     end = time.monotonic() + budget_s
     own = own_plan(module)
     baseline = inject(module, own, python=python, limit_s=limit_s)
     if baseline.problem:
-        raise UnusableInput(f"{module.name}: its own plan is not taken: {baseline.problem}")
+        raise UnusableInput(f"{module.name}: its own plan was rejected: {baseline.problem}")
 
     def attempt(some: Sequence[Changes], seconds: float) -> list[Attempt]:
         return _attempt(

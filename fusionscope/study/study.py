@@ -156,7 +156,7 @@ def _make(
     if step.of is not None:
         source = next(each for each in before if each.row.step == step.of).module
         if source is None:
-            raise UnusableInput(f"{step.name} is of {step.of}, which was not compiled")
+            raise UnusableInput(f"{step.name} is based on {step.of}, which was not compiled")
         plan = make_plan(source, step.changes, Rest.RULES)
         again = rerun(source, plan, folder, python=python, limit_s=limit_s)
         captured, injection, problem = again.captured, again.injection, again.problem
@@ -190,7 +190,7 @@ def _largest(folder: Path) -> DumpedModule:
     """That of the program, where the compiler made small ones beside it."""
     modules = [each for each in open_dump(folder).modules if each.final is not None]
     if not modules:
-        raise UnusableInput("the compiler did not get to the end", file=str(folder))
+        raise UnusableInput("the compiler did not finish", file=str(folder))
     return max(modules, key=lambda each: len(each.read(each.stages[0]).bodies))
 
 
@@ -218,7 +218,7 @@ def _table(
 ) -> Table:
     rows = [each.row for each in made]
     if not target.is_here:
-        return Table(target.name, size, tuple(rows), "the device is not here")
+        return Table(target.name, size, tuple(rows), "the device is not present")
     racers = {
         number: Racer(each.module, each.injection or Injection())
         for number, each in enumerate(made)

@@ -100,13 +100,15 @@ def _step(table: _StepTable, before: set[str]) -> StudyStep:
     if name in before:
         raise UnusableInput(f"two steps are called {name}")
     if (table.of is None) == (table.program is None):
-        raise UnusableInput(f"step {name}: expected either a program or the step that it is of")
+        raise UnusableInput(
+            f"step {name}: expected either a program or the step that it is based on"
+        )
     if table.of is not None and table.of not in before:
         raise UnusableInput(f"of = {quoted(table.of)}, expected a step before {name}")
     changes = read_changes(table.set, table.disable, table.allow, table.forbid)
     if bool(changes) != (table.of is not None):
         raise UnusableInput(
-            f"step {name}: rules are changed where it is of another step, and only there"
+            f"step {name}: rules are changed in a step that is based on another one, and only there"
         )
     return StudyStep(
         name=name,

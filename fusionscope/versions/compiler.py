@@ -83,7 +83,7 @@ class Compiler:
             if each.name == name:
                 return each
         raise UnusableInput(
-            f"the rules to go by are those of {self.backend}, which has no pass {name}"
+            f"the chosen rules are those of {self.backend}, which has no pass {name}"
         )
 
     def find_rule(self, id: str) -> Rule | None:

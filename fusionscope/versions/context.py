@@ -71,7 +71,7 @@ def read_device(module: DumpedModule, device: Device | None = None) -> Device:
         raise UnusableInput(
             f"nothing in the dump says which GPU {module.name} was compiled for",
             file=str(module.stages[0].file),
-            hint="name it, as in --device h100, or put *.gpu_target_config.pbtxt beside the stages",
+            hint="name it, as in --device h100, or put *.gpu_target_config.pbtxt next to stages",
         )
     for name, (least, most) in _LIMITS.items():
         figure = getattr(device, name)

@@ -133,9 +133,9 @@ def test_functions_and_all_that_is_compiled_in_between(tmp_path: Path) -> None:
         ("def f(:", "f", "cannot be imported: SyntaxError"),
         ("f = 7\nexample_args = ()", "f", "is int, expected a function"),
         ("def g(): pass", "f", "has no f"),
-        ("def f(x): return x", "f", "no arguments are known"),
+        ("def f(x): return x", "f", "its arguments are unknown"),
         ("def f(): raise ValueError('mine')\nexample_args = ()", "f", "ValueError: mine"),
-        ("import os\nos.abort()", "f", "died of SIGABRT"),
+        ("import os\nos.abort()", "f", "crashed with SIGABRT"),
         ("import os\ndef f(): os._exit(3)\nexample_args = ()", "f", "ended with 3"),
     ],
 )
@@ -199,5 +199,5 @@ def test_a_python_that_is_none_is_told(model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flag", ["xla_f=1", "--", "--xla f", "-x=1"])
 def test_what_is_no_flag_is_an_error(model: Path, tmp_path: Path, flag: str) -> None:
-    with pytest.raises(UnusableInput, match="is no flag"):
+    with pytest.raises(UnusableInput, match="is not a flag"):
         capture(read_program(f"{model}:step"), read_target("cpu"), tmp_path / "dump", flags=[flag])

@@ -104,7 +104,7 @@ def test_a_library_that_took_over(tmp_path: Path) -> None:
     kernels = tuple(each for each in facts.kernels if each.kind != "library")
     module = replace(facts, pairs=(*facts.pairs, fused), kernels=kernels)
     found = held(now, replace(now, modules=(module,)), tmp_path)
-    assert any(f"is a new call of {library}" in each.what for each in found)
+    assert any(f"is a new call to {library}" in each.what for each in found)
 
 
 def test_more_launches_and_bytes_of_the_same_pairs(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_another_program_of_that_name_and_arguments(tmp_path: Path) -> None:
     arguments = explained("h100/softmax").modules[0].arguments
     now = replace(now, modules=(replace(now.modules[0], arguments=arguments),))
     found = held(now, explained("h100/softmax"), tmp_path)
-    assert any("are there no more: another program?" in each.what for each in found)
+    assert any("no longer exist: another program?" in each.what for each in found)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_module_is_known_by_its_name_arguments_and_device(
     now = replace(before, modules=(replace(before.modules[0], **part),))
     missed, new = held(now, before, tmp_path)
     assert missed.what.startswith("no dump has this module")
-    assert new.what.startswith("no baseline for this one")
+    assert new.what.startswith("no baseline for this module")
     for each in (missed, new):
         assert (f"which differs in {words}" in each.what) == bool(words)
 
@@ -175,7 +175,7 @@ def test_one_function_at_several_shapes_and_shardings_in_one_process(tmp_path: P
         some = replace(now, modules=now.modules[:number] + now.modules[number + 1 :])
         (missed,), (new,) = held(some, now, tmp_path), held(now, some, tmp_path)
         assert missed.what.startswith("no dump has this module")
-        assert new.what.startswith("no baseline for this one")
+        assert new.what.startswith("no baseline for this module")
         assert missed.expectation.module == new.expectation.module == key_of(left_out)
 
 
@@ -227,7 +227,7 @@ def test_a_line_for_each_pair_in_order() -> None:
     [
         ("", ":1:1: not JSON"),
         ("{", ":1:2: not JSON"),
-        ("[]", r": found a list, expected a table of keys and values; --update writes it anew"),
+        ("[]", r": found a list, expected a table of keys and values; --update rewrites it"),
         ("{}", "'schema' is missing"),
         (OTHER_SCHEMA, ":1: schema = 'fusionscope.baseline/1', expected 'fusionscope.baseline/2'"),
         ('{"schema": "fusionscope.baseline/2"}', "'modules' is missing"),
@@ -257,4 +257,4 @@ def test_a_pair_in_no_form_is_one_that_is_gone(key: str, tmp_path: Path) -> None
     file = tmp_path / "baseline.json"
     file.write_text(json.dumps(content))
     found = check([now], [], read_baseline(file, EXACT))
-    assert "100 of 100 pairs that were fused are there no more" in found.violations[0].what
+    assert "100 of 100 pairs that were fused no longer exist" in found.violations[0].what

@@ -159,10 +159,10 @@ def test_one_device_that_is_missing_does_not_spoil_the_other(run, model):
     ("arguments", "problem"),
     [
         (["nowhere.py:f"], "no such file"),
-        (["step"], "is no program"),
+        (["step"], "is not a program"),
         (["model.py:step", "--device", "h9000"], "no device is called 'h9000'"),
         (["model.py:step", "--arg", "f32"], "expected a shape such as f32[128,256]"),
-        (["model.py:step", "--flag", "xla f"], "is no flag"),
+        (["model.py:step", "--flag", "xla f"], "is not a flag"),
         (["model.py:step", "--variant", "xla_f=1"], "expected 'NAME: FLAG=VALUE ...'"),
         (["model.py:step", "--variant", "a/b: xla_f=1"], "expected 'NAME: FLAG=VALUE ...'"),
         (["model.py:step", "--python", "nothing"], "cannot be run"),

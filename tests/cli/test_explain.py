@@ -402,11 +402,11 @@ def test_what_is_not_legal_is_not_allowed(run):
 @pytest.mark.parametrize(
     ("options", "note"),
     [
-        (["--allow", "nobody -> *"], "no pair before the fusion pass fits nobody -> *"),
-        (["--forbid", "add* -> nobody"], "fits add* -> nobody"),
-        (["--disable", "cpu-mof-profit"], "none of the passes replayed here asks cpu-mof-profit"),
-        (["--set", "cpu-mof-operands.limit=3"], "asks cpu-mof-operands"),
-        (["--rules", "cpu-0.10", "--disable", "cpu-softmax-coupling"], "asks cpu-softmax-coupling"),
+        (["--allow", "nobody -> *"], "no pair before the fusion pass matches nobody -> *"),
+        (["--forbid", "add* -> nobody"], "matches add* -> nobody"),
+        (["--disable", "cpu-mof-profit"], "none of the replayed passes uses cpu-mof-profit"),
+        (["--set", "cpu-mof-operands.limit=3"], "uses cpu-mof-operands"),
+        (["--rules", "cpu-0.10", "--disable", "cpu-softmax-coupling"], "uses cpu-softmax-coupling"),
         (["--disable", "cpu-no-case"], "without cpu-no-case the module may not compile"),
     ],
 )
@@ -502,7 +502,7 @@ def test_rules_of_a_backend_that_is_not_replayed_cannot_be_changed(run):
 
 def test_rules_of_another_backend_change_nothing(run):
     done = run(GPU, "--disable", "cpu-concat")
-    assert done.code == 0 and "none of the passes replayed here asks cpu-concat" in done.out
+    assert done.code == 0 and "none of the replayed passes uses cpu-concat" in done.out
 
 
 def without_device(dump: Path, directory: Path) -> Path:

@@ -336,7 +336,7 @@ def test_what_a_pass_removed(run):
 def test_what_is_launched_by_nothing(run):
     (ending,) = life_of(run, GPU, "left.1")["endings"]
     assert (ending["kernel"], ending["kind"], ending["members"]) == (None, None, [])
-    assert "launched by nothing" in run(GPU, "left.1").out
+    assert "is not launched" in run(GPU, "left.1").out
 
 
 def test_dce_merges_nothing(run):

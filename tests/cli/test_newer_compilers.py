@@ -41,7 +41,7 @@ def test_an_unknown_operation_is_noted_once(line, places, monkeypatch, capfd):
     monkeypatch.setattr(sys, "argv", ["fusionscope", *line.split()])
     with pytest.raises(SystemExit) as leaving:
         main()
-    note = f"{places['DUMP']}: operations of a newer compiler, which no rule knows: hyper-tanh"
+    note = f"{places['DUMP']}: operations of a newer compiler, which no rule covers: hyper-tanh"
     assert leaving.value.code != 2
     assert capfd.readouterr().err == f"fusionscope: {note}\n"
 

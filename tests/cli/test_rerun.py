@@ -73,10 +73,10 @@ def test_plans_for_different_modules(run, tmp_path):
 def test_a_gpu_that_is_not_here(run, tmp_path):
     done = run(GPU, "--allow", "* -> concatenate*", "--output", tmp_path / "text")
     assert done.code == 0
-    assert "the final module is what was planned" in done.out
+    assert "the final module matches the plan" in done.out
     assert "not-fused → " in done.out
     assert "by the compiler's cost model" in done.out
-    assert "not run: the GPU is not here" in done.out
+    assert "not run: the GPU is not present" in done.out
 
 
 @with_jax
@@ -84,7 +84,7 @@ def test_text_and_json(run, tmp_path):
     options = ["--seconds", "0", "--output"]
     done = run(CPU, "--allow", "* -> concatenate*", *options, tmp_path / "text")
     assert done.code == 0
-    for words in ("is what was planned", "not-fused → fused", "numbers: ", "time ", "runs, noise"):
+    for words in ("matches the plan", "not-fused → fused", "numbers: ", "time ", "runs, noise"):
         assert words in done.out
     done = run(CPU, "--no-fusion", *options, tmp_path / "json", "--format", "json")
     document = json.loads(done.out)

@@ -180,7 +180,7 @@ def test_nothing_stays_behind(tmp_path, end):
             process.send_signal(getattr(signal, end))
         errors = process.communicate()[1]
     assert process.returncode == (2 if end == "--limit" else 128 + getattr(signal, end))
-    assert errors.startswith("fusionscope: stopped, it took longer") == (end == "--limit")
+    assert errors.startswith("fusionscope: stopped: it took longer") == (end == "--limit")
     grandchild = int(told.read_text())
     for _ in range(200):  # the system may take a moment
         if not is_running(grandchild):

@@ -16,7 +16,7 @@ with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ([DUMPS / "h100/concatenate"], "the GPU is not here, and tuning measures"),
+        ([DUMPS / "h100/concatenate"], "the GPU is not present, and tuning has to measure"),
         ([DUMPS / "tpu-v5e/concatenate"], "neither CPU nor GPU"),
         ([CPU, "--module", "nothing"], "no module matches"),
         (["nowhere"], "no such file"),

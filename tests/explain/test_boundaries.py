@@ -265,7 +265,7 @@ def written(
         ({"beta": "1"}, ("addition of another array",)),
         ({"beta": "2"}, ("addition of another array times 2",)),
         ({"epilogue": "BIAS_GELU"}, ("bias", "GELU")),
-        ({"epilogue": "GELU_AUX"}, ("GELU", "what its gradient needs")),
+        ({"epilogue": "GELU_AUX"}, ("GELU", "values that its gradient needs")),
         ({"alpha": "3", "epilogue": "BIAS_RELU"}, ("scaling by 3", "bias", "ReLU")),
         ({"epilogue": "NEW_ONE"}, ("NEW", "ONE")),
         # What no compiler writes is no reason to fail.
@@ -286,7 +286,7 @@ def test_what_a_product_takes_in(tmp_path, settings, taken):
         (
             [X, W, B, product(epilogue="RELU"), GET, BIASED[0]],
             ("bias",),
-            "a call does it before the ReLU, and here it comes after",
+            "a call applies it before the ReLU, but here it comes after",
         ),
         (
             [X, W, B, product(), GET, BIASED[0],

@@ -226,4 +226,4 @@ def test_fusions_that_nothing_reads_are_not_counted(tmp_path):
     assert story.fusions == 1
     assert [each.fusions for each in story.passes] == [1]
     (formed,) = story.passes[0].changes
-    assert formed.text == "kept formed of n0, t0"
+    assert formed.text == "kept formed from n0, t0"

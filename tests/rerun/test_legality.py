@@ -140,8 +140,8 @@ ENTRY main {
         (("a", "nothing"), "no operation before fusion is called 'nothing'"),
         (("x", "a"), "x is a parameter"),
         (("t", "e"), "t is a tuple"),
-        (("a", "e"), "a and e cannot be in one kernel: b needs the first"),
-        (("a", "b", "c", "e"), "a and e cannot be in one kernel: r needs the first"),
+        (("a", "e"), "a and e cannot be in one kernel: b depends on the first"),
+        (("a", "b", "c", "e"), "a and e cannot be in one kernel: r depends on the first"),
     ],
 )
 def test_what_cannot_be_one_kernel_is_told(kernel: tuple[str, ...], problem: str) -> None:
@@ -157,11 +157,11 @@ def test_what_is_only_in_kernels_of_others_is_told() -> None:
 BODIES = {
     "sort": (
         "sort f32[8] sort(x), dimensions={0}, to_apply=less",
-        "holds no sort",
+        "cannot contain sort",
     ),
     "custom call": (
         'call f32[8] custom-call(x), custom_call_target="f"',
-        "holds no custom-call",
+        "cannot contain custom-call",
     ),
     "nested fusion": ("inner f32[8] fusion(x), kind=kLoop, calls=deep", "is a fusion itself"),
     "scatter in the middle": (
@@ -169,7 +169,7 @@ BODIES = {
         "scatter_dims_to_operand_dims={0}, index_vector_dim=0, to_apply=add",
         "can only be its last operation",
     ),
-    "while": ("w f32[8] while(x), condition=goes, body=deep", "holds no while"),
+    "while": ("w f32[8] while(x), condition=goes, body=deep", "cannot contain while"),
 }
 
 
