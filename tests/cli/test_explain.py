@@ -534,7 +534,7 @@ def test_a_dump_that_does_not_tell_its_gpu_has_reasons_once_it_is_named(run, tmp
         told = module_of(run, dump, "--device", name)
         assert reasons_of(told) == reasons_of(own)
         assert told["device"] == own["device"] and told["what_if"] is None
-        assert any("not in the dump" in note for note in told["notes"])
+        assert any("does not describe its GPU" in note for note in told["notes"])
 
 
 def test_the_gpu_of_the_dump_is_no_other_one(run):
