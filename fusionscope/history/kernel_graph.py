@@ -23,7 +23,7 @@ _Result = tuple[Instruction, _Path]
 def kernel_graph(module: Module, backend: str | None) -> networkx.MultiDiGraph[Instruction]:
     """Return the launches of ``module`` and the values that pass between them.
 
-    Nodes are the instructions that launch, in the order of the text, with ``name``,
+    Nodes are the instructions that launch, those of the entry first, with ``name``,
     ``computation``, ``kind`` (a ``KernelKind``), ``emitter``, ``runs`` (how often the program
     launches it), ``bytes_read`` and ``bytes_written`` (of one launch). An edge leads from the
     launch that makes a value to one that reads it; ``operand`` is the index of the first operand
