@@ -17,18 +17,20 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
+from importlib.resources import files
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from fusionscope.errors import UnusableInput
-from fusionscope.hlo.grammar import derive, grammar_file
+from fusionscope.hlo.grammar import derive, grammar_text
 from fusionscope.hlo.kept import keep, read_kept
 from fusionscope.hlo.text import TUPLE_DEPTH, cut_at_commas
 
 # Literal parts of a text and numbers of slots.
 Pieces = Sequence[str | int]
 
+# What a form means depends on them, and on the grammar.
+_SOURCES = ("forms.py", "transformer.py")
 _MOST_KEPT = 1000
 _LONGEST_KEPT = 1000  # characters of a skeleton
 
@@ -132,9 +134,8 @@ class _Kept:
 
 @functools.cache
 def _kept() -> _Kept:
-    source = "".join(
-        file.read_text(encoding="utf-8")
-        for file in (grammar_file(), Path(__file__).with_name("transformer.py"), Path(__file__))
+    source = grammar_text() + "".join(
+        files(__package__).joinpath(name).read_text(encoding="utf-8") for name in _SOURCES
     )
     try:
         forms = json.loads(read_kept("forms", source) or b"{}")

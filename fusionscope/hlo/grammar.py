@@ -81,12 +81,16 @@ def grammar_file() -> Path:
     return installed if installed.exists() else package.parent / "grammars" / "hlo.lark"
 
 
+def grammar_text() -> str:
+    return grammar_file().read_text(encoding="utf-8")
+
+
 @functools.cache
 def grammar() -> Lark:
     """The LALR parser with every start rule; its tables are kept between runs, as data."""
     import lark
 
-    text = grammar_file().read_text(encoding="utf-8")
+    text = grammar_text()
     source = repr((text, START_RULES, lark.__version__, sys.version_info))
     tables = _read_tables(source)
     if tables is not None:
@@ -105,7 +109,7 @@ def grammar() -> Lark:
 def keys(terminal: str) -> frozenset[str]:
     """The keys of attributes that a terminal of the grammar lists."""
     pattern = rf"^{terminal}[.\d]*: /(?:\(\?:)?([^)/]+?)\)?=/$"
-    found = re.search(pattern, grammar_file().read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(pattern, grammar_text(), re.MULTILINE)
     return frozenset(found[1].split("|") if found else ())
 
 

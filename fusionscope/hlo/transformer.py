@@ -13,7 +13,7 @@ from lark import Token, Transformer, Tree, v_args
 from lark.exceptions import VisitError
 from lark.tree import Meta
 
-from fusionscope.errors import UnusableInput
+from fusionscope.errors import UnusableInput, quoted
 
 # Text with slots in it: literal parts, and numbers of slots.
 Pieces = list[str | int]
@@ -52,7 +52,7 @@ class FormTransformer(Transformer[Token, Any]):
         """The slot that begins with ``token``; None where it belongs to the one before."""
         slot = self._starts.get(token.start_pos or 0)
         if slot is None and not self._is_inside(token):
-            raise UnusableInput(f"found {token!s} where no number can be")
+            raise UnusableInput(f"found {quoted(token)} where no number can be")
         return slot
 
     def _is_inside(self, token: Token) -> bool:

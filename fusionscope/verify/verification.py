@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_explorer import Kind, RecordedDecision, with_fused
-from fusionscope.dump.fusion_passes import PRIORITY_FUSION, KnownPass, Record, find_fusion_pass
+from fusionscope.dump.fusion_passes import PRIORITY_FUSION, KnownPass, Record
 from fusionscope.dump.priority_fusion import PriorityFusionRecord
 from fusionscope.errors import UnusableInput
 from fusionscope.gpu.emitters import is_generic_triton
@@ -235,7 +235,11 @@ def _verify_passes(
     for run in runs:
         theirs: list[list[_Told]] = []
         record: PriorityFusionRecord | None = None
-        known = find_fusion_pass(run.pass_name, compiler.backend)
+        try:
+            known = compiler.find(run.pass_name).known
+        except UnusableInput as error:
+            problems.append(str(error))
+            continue
         try:
             theirs = _recorded(module, compiler, known, rounds[run.pass_name])
             if run.pass_name == PRIORITY_FUSION:
