@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
+from fusionscope.errors import UnusableInput
 from fusionscope.versions import known
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.recognition import recognise
@@ -41,8 +42,14 @@ def choose_compiler(module: DumpedModule, compiler: Compiler | None = None) -> C
     """``compiler``, or where None that of the version that made ``module``: of several that it can
     be the newest, and where there are none the nearest newer one that has its passes.
 
-    Raises ``UnusableInput`` where the flags cannot be read.
+    Raises ``UnusableInput`` where the flags cannot be read, or ``compiler`` is of another backend.
     """
+    if compiler is not None and compiler.backend != (module.backend or compiler.backend):
+        raise UnusableInput(
+            f"{module.name} was compiled for {module.backend}, and the rules {compiler.name} are "
+            f"those of {compiler.backend}",
+            file=str(module.stages[0].file),
+        )
     candidates = _candidates(module)  # the newest first
     found = recognise(module)
     own = [_compiler_of(version, module.backend) for version in reversed(found.versions)]
