@@ -21,12 +21,12 @@ from fusionscope.passes.rule import Decision, Rule
 from fusionscope.passes.state import FusionPair
 
 _SOURCE = "xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp"
-_INVOLVED = "Asked where the producer is, or reads, what the consumer overwrites. "
+_INVOLVED = "Applies if the producer is, or reads, what the consumer overwrites. "
 _ONE_SHAPING = (
-    "Asked where the producer is, or reads, what the consumer overwrites, and exactly one "
+    "Applies if the producer is, or reads, what the consumer overwrites, and exactly one "
     "instruction in it is neither elementwise nor a bitcast. "
 )
-_WHY = "A kernel that overwrites a buffer must not read it in another place."
+_WHY = "A kernel that overwrites a buffer must not read it at another position."
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ def _first_integer(instruction: MutableInstruction) -> int | None:
 @dataclass(frozen=True, slots=True)
 class ExtraOperand(InPlaceRule):
     id: ClassVar = "inplace-extra-operand"
-    title: ClassVar = "the buffer updated in place is read twice"
-    what: ClassVar = "The consumer reads what it overwrites in a second operand too."
+    title: ClassVar = "the in-place updated buffer is read twice"
+    what: ClassVar = "The consumer also reads what it overwrites through a second operand."
     message: ClassVar = (
         "The consumer is an in-place operation that has an additional operand that has the same "
         "value as the in-place buffer"
@@ -119,7 +119,7 @@ class ExtraOperand(InPlaceRule):
 @dataclass(frozen=True, slots=True)
 class MultipleShaping(InPlaceRule):
     id: ClassVar = "inplace-multi-nonelementwise"
-    title: ClassVar = "too entangled with an update in place"
+    title: ClassVar = "too entangled with an in-place update"
     what: ClassVar = (
         f"{_INVOLVED}More than one instruction in the producer is neither elementwise nor a "
         "bitcast."
@@ -134,11 +134,10 @@ class MultipleShaping(InPlaceRule):
 @dataclass(frozen=True, slots=True)
 class ElementwiseProducer(InPlaceRule):
     id: ClassVar = "inplace-elementwise-producer"
-    title: ClassVar = "what is updated in place is read elsewhere"
+    title: ClassVar = "the in-place updated buffer is read elsewhere"
     what: ClassVar = (
-        f"{_INVOLVED}"
-        "The producer is elementwise, bitcasts included: allowed, unless the consumer "
-        "is a fusion in which an instruction that is not elementwise, other than the update "
+        f"{_INVOLVED}The producer is elementwise, bitcasts included: allowed, unless the "
+        "consumer is a fusion in which a non-elementwise instruction, other than the update "
         "itself, depends on it."
     )
     message: ClassVar = "Non-elementwise ops in consumer lead to inplace conflict after fusion."
@@ -182,7 +181,7 @@ class NoUpdate(InPlaceRule):
 @dataclass(frozen=True, slots=True)
 class MultipleUpdates(InPlaceRule):
     id: ClassVar = "inplace-multi-dus"
-    title: ClassVar = "several updates in place in one consumer"
+    title: ClassVar = "several in-place updates in one consumer"
     what: ClassVar = f"{_ONE_SHAPING}The consumer holds more than one dynamic-update-slice."
     message: ClassVar = "multiple dus ops, bailing."
 
@@ -264,9 +263,8 @@ class SliceIndex(SlicePair):
 @dataclass(frozen=True, slots=True)
 class _SliceSafe(SlicePair):
     what: ClassVar = (
-        f"{_ONE_SHAPING}"
-        "It slices what the consumer updates: allowed, unless the consumer is a fusion "
-        "in which another instruction that is not elementwise depends on it."
+        f"{_ONE_SHAPING}It slices what the consumer updates: allowed, unless the consumer is a "
+        "fusion in which another non-elementwise instruction depends on it."
     )
 
     def check_slice(
@@ -288,7 +286,7 @@ class _SliceSafe(SlicePair):
 @dataclass(frozen=True, slots=True)
 class SliceSafe(_SliceSafe):
     id: ClassVar = "inplace-slice-safe"
-    title: ClassVar = "what is updated in place is read elsewhere"
+    title: ClassVar = "the in-place updated buffer is read elsewhere"
     opcode: ClassVar = "slice"
     message: ClassVar = (
         "Fusing slice into DUS will also fuse another non-elementwise op with shared operand as "
@@ -333,7 +331,7 @@ class DynamicSliceIndex(SlicePair):
 @dataclass(frozen=True, slots=True)
 class DynamicSliceSafe(_SliceSafe):
     id: ClassVar = "inplace-ds-safe"
-    title: ClassVar = "what is updated in place is read elsewhere"
+    title: ClassVar = "the in-place updated buffer is read elsewhere"
     opcode: ClassVar = "dynamic-slice"
     message: ClassVar = (
         "Fusing DS into DUS will also fuse another non-elementwise op with shared operand as DUS."
@@ -343,7 +341,7 @@ class DynamicSliceSafe(_SliceSafe):
 @dataclass(frozen=True, slots=True)
 class Other(InPlaceRule):
     id: ClassVar = "inplace-other"
-    title: ClassVar = "this operation and an update in place conflict"
+    title: ClassVar = "this operation and an in-place update conflict"
     what: ClassVar = f"{_ONE_SHAPING}That is neither a slice nor a dynamic-slice."
     message: ClassVar = "unrecognized inplace update non-elementwise output pair"
 

@@ -19,7 +19,7 @@ from fusionscope.graph.properties import (
 from fusionscope.passes.rule import Decision, Rule
 from fusionscope.passes.state import FusionPair, FusionState
 
-ONE_CONSUMER = "give the value one consumer: each would compute it again"
+ONE_CONSUMER = "give the value one consumer: each would recompute it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,15 @@ class Eligible(PairRule):
 class GloballyUnfusible(PairRule):
     id: ClassVar = "base-globally-unfusible"
     is_asked_first: ClassVar = True
-    title: ClassVar = "computing it again in each consumer costs more"
+    title: ClassVar = "recomputing it in each consumer costs more"
     what: ClassVar = (
-        "The producer reads more than one large operand, reads more elements than it makes, and "
-        "cannot be fused into all of its consumers on all paths, so it would be computed there "
-        "and materialized as well. An operand is large where it has at least the rank of the "
-        "result, dimensions of 1 not counted, and is no broadcast, iota or scalar constant."
+        "The producer reads more than one large operand, reads more elements than it "
+        "produces, and cannot be fused into all of its consumers on all paths, so it would be "
+        "both duplicated and materialized. An operand is large if it has at least the rank "
+        "of the result, not counting dimensions of 1, and is not a broadcast, iota or scalar "
+        "constant."
     )
-    why: ClassVar = "Computing it again reads all of its operands again."
+    why: ClassVar = "Recomputing it reads all of its operands again."
     lever: ClassVar = ONE_CONSUMER
     source: ClassVar = "xla/service/instruction_fusion.cc, ComputeGloballyUnfusible"
     message: ClassVar = "operand can not be duplicated"
@@ -122,12 +123,12 @@ class Root(PairRule):
 @dataclass(frozen=True, slots=True)
 class ExpensiveDuplicate(PairRule):
     id: ClassVar = "base-expensive-dup"
-    title: ClassVar = "computed several times: too expensive, or not allowed"
+    title: ClassVar = "duplication is too expensive, or not allowed"
     what: ClassVar = (
         "The producer has other users and is expensive (or the pass may not duplicate anything), "
         "and is neither a broadcast nor a conversion to a wider type."
     )
-    why: ClassVar = "Each fusion that takes it computes it once more."
+    why: ClassVar = "Each fusion that includes it recomputes it."
     lever: ClassVar = ONE_CONSUMER
     source: ClassVar = "xla/service/instruction_fusion.cc, ShouldFuse and IsAlwaysDuplicable"
     message: ClassVar = "expensive producer would be duplicated"

@@ -109,7 +109,7 @@ def _leads_straight_to_root(parameter: MutableInstruction) -> bool:
 @dataclass(frozen=True, slots=True)
 class NotLoopProducer(GpuPairRule):
     id: ClassVar = "leg-pc-producer"
-    title: ClassVar = "no fusion can begin with the producer"
+    title: ClassVar = "no fusion can start with the producer"
     what: ClassVar = (
         "The producer is neither elementwise, nor a loop fusion, nor one of bitcast, broadcast, "
         "concatenate, constant, copy, gather, iota, pad, reduce (of one array), reduce-window, "
@@ -117,7 +117,7 @@ class NotLoopProducer(GpuPairRule):
         "cuBLAS, cuDNN), sort, scatter and control flow stay out."
     )
     why: ClassVar = "No emitter could compute it for single elements of the consumer."
-    lever: ClassVar = "what a library or custom kernel computes can be written in operations of XLA"
+    lever: ClassVar = "express what a library or custom kernel computes in XLA operations"
     source: ClassVar = _PAIR
     message: ClassVar = "the producer is not loop-fusible"
     is_legality: ClassVar = True
@@ -132,14 +132,15 @@ class NotLoopProducer(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class ReductionEpilogue(GpuPairRule):
     id: ClassVar = "leg-pc-reduction-epilogue"
-    title: ClassVar = "what follows a reduction stays outside"
+    title: ClassVar = "a reduction's epilogue stays outside"
     what: ClassVar = (
-        "The producer is, or ends in, a reduction with threads that work together, and the "
-        "consumer does more than change its elements one by one, each from that one value; or "
-        "another consumer reads it; or the reduction is so long that several blocks add to one "
-        "result."
+        "The producer is, or ends in, a reduction with cooperating threads, and the consumer "
+        "is not elementwise in that value alone; or another consumer reads it; or the "
+        "reduction is so long that several blocks contribute to one result."
     )
-    why: ClassVar = "One thread holds the result in the end: only it can go on, with this value."
+    why: ClassVar = (
+        "One thread holds the final result: only that thread can continue, with this value."
+    )
     lever: ClassVar = "keep what follows a reduction elementwise, with no second operand"
     source: ClassVar = _PAIR
 
@@ -170,13 +171,14 @@ class NotFusibleConsumer(GpuPairRule):
     id: ClassVar = "leg-pc-consumer"
     title: ClassVar = "no fusion can end in the consumer"
     what: ClassVar = (
-        "The consumer is neither a reduction, a scatter or a tiled transpose, nor a fusion that "
-        "ends in one, nor elementwise, nor a loop fusion, nor one of broadcast, concatenate, copy, "
-        "gather, pad, reduce-window, reshape, reverse, slice and its dynamic forms, and transpose. "
-        "So a bitcast, library calls, sort and control flow take nothing in."
+        "The consumer is neither a reduction, a scatter or a tiled transpose, nor a fusion "
+        "that ends in one, nor elementwise, nor a loop fusion, nor one of broadcast, "
+        "concatenate, copy, gather, pad, reduce-window, reshape, reverse, slice and its "
+        "dynamic forms, and transpose. So a bitcast, library calls, sort and control flow "
+        "absorb nothing."
     )
-    why: ClassVar = "No emitter could write the two as one kernel."
-    lever: ClassVar = "what a library or custom kernel computes can be written in operations of XLA"
+    why: ClassVar = "No emitter could emit the two as one kernel."
+    lever: ClassVar = "express what a library or custom kernel computes in XLA operations"
     source: ClassVar = _PAIR
     message: ClassVar = "the consumer is not input-fusible and not loop-fusible"
     is_legality: ClassVar = True
@@ -194,8 +196,8 @@ class NotFusibleConsumer(GpuPairRule):
 class SeveralOutputs(GpuPairRule):
     id: ClassVar = "leg-pc-mof"
     title: ClassVar = "the producer has several outputs"
-    what: ClassVar = "The producer is a fusion of several outputs."
-    why: ClassVar = "What reads its other outputs would need it computed a second time."
+    what: ClassVar = "The producer is a multi-output fusion."
+    why: ClassVar = "Users of its other outputs would need it computed again."
     source: ClassVar = _PAIR
     message: ClassVar = "the producer is not fusible as it is a multi-output fusion"
     is_legality: ClassVar = True
@@ -209,9 +211,9 @@ class UnfusedConstant(GpuPairRule):
     id: ClassVar = "leg-pc-constant"
     title: ClassVar = "a constant stays outside"
     what: ClassVar = (
-        "The producer is a constant of more than one element, or the consumer is no fusion yet."
+        "The producer is a constant of more than one element, or the consumer is not a fusion yet."
     )
-    why: ClassVar = "Constants in the code of a kernel are compiled with it, each time."
+    why: ClassVar = "Constants in a kernel's code are compiled with it, each time."
     source: ClassVar = _PAIR
     message: ClassVar = "not fusing constant"
 

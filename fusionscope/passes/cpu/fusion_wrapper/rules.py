@@ -23,15 +23,15 @@ _WRAPPED = (UNARY | BINARY) - {"copy", "logistic", "stochastic-convert"} | froze
 @dataclass(frozen=True, slots=True)
 class Wrap(OperationRule):
     id: ClassVar = "cpu-wrap"
-    title: ClassVar = "one operation in a fusion of its own"
+    title: ClassVar = "a single operation wrapped in a fusion"
     what: ClassVar = (
-        "Wrapped: an elementwise operation (but copy, logistic and stochastic-convert), broadcast, "
-        "clamp, dynamic-slice, dynamic-update-slice, gather, iota, map, pad, reduce, "
-        "reduce-window, reshape, reverse, scatter, select, slice or transpose that stands alone. "
-        "Before jaxlib 0.11 not acos, acosh, asin, asinh, atanh, cosh, sinh, dynamic-update-slice "
-        "and transpose."
+        "Wrapped: an unfused elementwise operation (except copy, logistic and "
+        "stochastic-convert), broadcast, clamp, dynamic-slice, dynamic-update-slice, gather, "
+        "iota, map, pad, reduce, reduce-window, reshape, reverse, scatter, select, slice or "
+        "transpose. Before jaxlib 0.11 not acos, acosh, asin, asinh, atanh, cosh, sinh, "
+        "dynamic-update-slice and transpose."
     )
-    why: ClassVar = "The emitters of fusions make its code."
+    why: ClassVar = "The fusion emitters generate its code."
     source: ClassVar = _SOURCE
 
     operations: frozenset[str] = _WRAPPED
@@ -45,8 +45,8 @@ class WrapCopy(OperationRule):
     id: ClassVar = "cpu-wrap-copy"
     title: ClassVar = "a copy that changes the layout"
     what: ClassVar = (
-        "Wrapped: a copy whose result has another layout than its operand, of elements of a byte "
-        "or more that are no 8-bit floats. Other copies are plain copies of memory."
+        "Wrapped: a copy whose result has another layout than its operand, of elements of a "
+        "byte or more that are not 8-bit floats. Other copies are plain memory copies."
     )
     source: ClassVar = f"{_SOURCE}; IsSupportedTilingType"
 
@@ -68,8 +68,8 @@ class WrapConvolution(OperationRule):
     what: ClassVar = (
         "Wrapped: a convolution that is not of f16 or f32, has a reversed window, no spatial "
         "dimension or more than three, other labels than batch, spatial dimensions, features "
-        "(kernel: spatial dimensions, input, output features), an array of no elements, or an "
-        "array that is not row-major."
+        "(kernel: spatial dimensions, input, output features), an empty array, or an array "
+        "that is not row-major."
     )
     source: ClassVar = f"{_SOURCE}; xla/service/cpu/ir_emission_utils.cc, CanUseEigenConvolution"
 
@@ -100,8 +100,8 @@ def _can_use_eigen(convolution: MutableInstruction) -> bool:
 @dataclass(frozen=True, slots=True)
 class NoWrap(OperationRule):
     id: ClassVar = "cpu-no-wrap"
-    title: ClassVar = "it has a kernel of its own"
-    what: ClassVar = "Left alone: every other operation, concatenate and dot among them."
+    title: ClassVar = "it has its own kernel"
+    what: ClassVar = "Not wrapped: every other operation, including concatenate and dot."
     source: ClassVar = _SOURCE
 
     def check(self, operation: MutableInstruction) -> Decision | None:

@@ -60,11 +60,13 @@ class SkipCustom(PairRule):
     id: ClassVar = "cpu-skip-custom"
     title: ClassVar = "inside a library fusion or custom call"
     what: ClassVar = (
-        "The consumer is a custom fusion (a library's), or stands in a computation that a custom "
+        "The consumer is a custom fusion (a library's), or is in a computation that a custom "
         "call, a scatter, or an operation that the emitters of fusions compute (map, reduce, "
         "reduce-window) calls."
     )
-    why: ClassVar = "A library takes its operations as they are; a fusion cannot stand in a fusion."
+    why: ClassVar = (
+        "A library computes a fixed set of operations; a fusion cannot be nested in a fusion."
+    )
     lever: ClassVar = NO_YNN_FUSION
     source: ClassVar = (
         "xla/service/cpu/cpu_instruction_fusion.cc, ComputeInstructionsToSkip and ShouldFuse"
@@ -86,8 +88,8 @@ class SoftmaxCoupling(PairRule):
         "subtracted from it (or it from that) before an exponential. From jaxlib 0.11 on."
     )
     why: ClassVar = (
-        "A copy computed elsewhere may differ in the last digit from the one that the maximum was "
-        "taken of, and the exponential makes an infinity of that."
+        "A recomputed copy may differ in the last digit from the value whose maximum was "
+        "taken, and the exponential can turn that difference into an infinity."
     )
     source: ClassVar = "xla/service/cpu/cpu_instruction_fusion.cc, ComputeGloballyUnfusible"
     message: ClassVar = "operand can not be duplicated"
@@ -128,9 +130,9 @@ def _subtracts_maximum(user: MutableInstruction, maximum: MutableInstruction) ->
 @dataclass(frozen=True, slots=True)
 class NonscalarConstant(PairRule):
     id: ClassVar = "cpu-nonscalar-constant"
-    title: ClassVar = "a constant of several elements stays outside"
+    title: ClassVar = "a constant with several elements stays outside"
     what: ClassVar = "The producer is a constant with more than one element."
-    why: ClassVar = "It would be copied into the code of every fusion that reads it."
+    why: ClassVar = "It would be duplicated into the code of every fusion that reads it."
     source: ClassVar = _SOURCE
     message: ClassVar = "Don't fuse non-scalar constants."
 
@@ -148,7 +150,7 @@ class OutputFuseDot(PairRule):
     title: ClassVar = "a matrix-vector product and its add"
     what: ClassVar = (
         "Allowed: the consumer is an add, the producer a dot of rank 0 or 1 without batch "
-        "dimensions, not complex, which that add alone reads, and once."
+        "dimensions, not complex, whose only user is that add, which reads it once."
     )
     why: ClassVar = "The dot's own kernel can add to its result."
     source: ClassVar = "xla/service/cpu/cpu_instruction_fusion.cc, CanBeOutputFused"
@@ -162,7 +164,7 @@ class DotAddBail(PairRule):
     id: ClassVar = "cpu-dot-add-bail"
     title: ClassVar = "the add can go into its dot instead"
     what: ClassVar = "The producer is an add that cpu-output-fuse-dot would fuse with its dot."
-    why: ClassVar = "Fused into its consumer it would be lost for the dot."
+    why: ClassVar = "Once fused into its consumer, it could no longer be fused with the dot."
     source: ClassVar = "xla/service/cpu/cpu_instruction_fusion.cc, CanBeOutputFusedIntoSomeOperand"
     message: ClassVar = "Bailing because producer can be output-fused into some operand."
 
@@ -184,7 +186,9 @@ class LoopFusibleProducer(PairRule):
         "dynamic-slice, dynamic-update-slice, gather, iota, pad, reduce, reshape, reverse, slice, "
         "transpose."
     )
-    why: ClassVar = "The loop emitter computes one element at a time, and cannot for the others."
+    why: ClassVar = (
+        "The loop emitter computes one element at a time, which other operations do not allow."
+    )
     lever: ClassVar = NO_YNN_FUSION
     source: ClassVar = "xla/service/cpu/cpu_instruction_fusion.cc, CanBeLoopFused"
     message: ClassVar = "Producer is not loop-fusible."
@@ -207,9 +211,9 @@ class Concatenate(PairRule):
         "0.12: min_extent or more elements in that dimension)."
     )
     why: ClassVar = (
-        "Fused, it becomes a tree of branches in the innermost loop; alone it is a few copies."
+        "Fused, it becomes a tree of branches in the innermost loop; unfused, it is a few copies."
     )
-    lever: ClassVar = "join at most 8 operands, and not along the last dimension"
+    lever: ClassVar = "concatenate at most 8 operands, and not along the last dimension"
     source: ClassVar = (
         f"{_SOURCE} (August 2026: min_extent); the sizes in bytes were found by compiling with "
         "jaxlib 0.12.0.1"
@@ -261,10 +265,10 @@ class ExpensiveReuse(PairRule):
     id: ClassVar = "cpu-expensive-reuse"
     title: ClassVar = "the consumer would compute an expensive value repeatedly"
     what: ClassVar = (
-        "The producer is expensive and no fusion, and the consumer reads its elements more than "
-        "once (a broadcast does, or a dot that is no product of vectors)."
+        "The producer is expensive and not a fusion, and the consumer reads its elements more "
+        "than once (as a broadcast does, or a dot that is not a product of vectors)."
     )
-    why: ClassVar = "Each read inside a fusion computes the value again."
+    why: ClassVar = "Each read inside a fusion recomputes the value."
     source: ClassVar = _SOURCE
     message: ClassVar = "Fusion is not profitable."
 
@@ -285,8 +289,8 @@ class MaxReductions(PairRule):
     what: ClassVar = (
         "The producer is a reduce and the consumer a fusion with more than limit reduces in it."
     )
-    why: ClassVar = "Unrolled, they make code that LLVM needs minutes for."
-    lever: ClassVar = "split what is joined here"
+    why: ClassVar = "Unrolled, they produce code that takes LLVM minutes to compile."
+    lever: ClassVar = "split the operations that are fused here"
     source: ClassVar = _SOURCE
     message: ClassVar = "Too many reductions inside single fusion."
 
@@ -304,7 +308,7 @@ class MaxReductions(PairRule):
 class ConstantIntoOperation(PairRule):
     id: ClassVar = "cpu-constant-into-op"
     title: ClassVar = "a constant goes into fusions only"
-    what: ClassVar = "The producer is a constant and the consumer is no fusion."
+    what: ClassVar = "The producer is a constant and the consumer is not a fusion."
     why: ClassVar = "A fusion of one operation and a constant gains nothing."
     source: ClassVar = _SOURCE
     message: ClassVar = "Not fusing: insufficient non-constant nodes."
@@ -334,13 +338,14 @@ class CodeDuplication(PairRule):
     id: ClassVar = "cpu-code-dup"
     title: ClassVar = "its code would be emitted too many times"
     what: ClassVar = (
-        "The consumer is a fusion in which the code of the producer, which is no broadcast, would "
-        "be emitted more than limit times, or more than once where it is a concatenate, dot, "
-        "dynamic-update-slice, pad, reduce or reduce-window (or where such a producer has more "
-        "than one user). It is emitted once for each instruction that indexes it in its own way."
+        "The consumer is a fusion in which the code of the producer, which is not a "
+        "broadcast, would be emitted more than limit times, or more than once if it is a "
+        "concatenate, dot, dynamic-update-slice, pad, reduce or reduce-window (or if such a "
+        "producer has more than one user). It is emitted once for each distinct way in which "
+        "instructions index it."
     )
-    why: ClassVar = "Compiling takes longer with every copy."
-    lever: ClassVar = "split what is joined here"
+    why: ClassVar = "Every copy makes compilation slower."
+    lever: ClassVar = "split the operations that are fused here"
     source: ClassVar = (
         "xla/service/fusion_node_indexing_evaluation.cc, CodeDuplicationTooHigh; "
         "xla/service/elemental_ir_emitter.cc, OpInvalidatesCache"
@@ -366,10 +371,12 @@ class SmallMatrixVector(PairRule):
     only_allows: ClassVar = True
     title: ClassVar = "the matrix of a small vector"
     what: ClassVar = (
-        "Allowed: the consumer is a dot of rank 0 or 1 whose other operand is a vector of less "
-        "than bytes bytes."
+        "Allowed: the consumer is a dot of rank 0 or 1 whose other operand is a vector of "
+        "fewer than bytes bytes."
     )
-    why: ClassVar = "The vector stays in the first cache, and the matrix need not be materialized."
+    why: ClassVar = (
+        "The vector stays in the first-level cache, and the matrix need not be materialized."
+    )
     source: ClassVar = _SOURCE
 
     bytes: int = 16384
@@ -389,7 +396,7 @@ class IntoLoopFusion(PairRule):
     id: ClassVar = "cpu-into-loop-fusion"
     only_allows: ClassVar = True
     title: ClassVar = "into a loop fusion"
-    what: ClassVar = "Allowed: the consumer is a loop fusion, and no rule before had an objection."
+    what: ClassVar = "Allowed: the consumer is a loop fusion, and no earlier rule refuses the pair."
     source: ClassVar = _SOURCE
 
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
@@ -402,8 +409,8 @@ class IntoLoopOperation(PairRule):
     only_allows: ClassVar = True
     title: ClassVar = "into an operation that can be a loop"
     what: ClassVar = (
-        "Allowed: the consumer is one of the operations of cpu-loop-fusible-producer, and no rule "
-        "before had an objection."
+        "Allowed: the consumer is one of the operations of cpu-loop-fusible-producer, and no "
+        "earlier rule refuses the pair."
     )
     source: ClassVar = _SOURCE
 
@@ -416,7 +423,7 @@ class NoCase(PairRule):
     id: ClassVar = "cpu-no-case"
     title: ClassVar = "the consumer cannot be part of a loop"
     what: ClassVar = "The consumer is neither a loop fusion nor an operation that can be a loop."
-    why: ClassVar = "It has a kernel or a library call of its own, which takes finished operands."
+    why: ClassVar = "It has its own kernel or library call, which needs materialized operands."
     source: ClassVar = _SOURCE
     message: ClassVar = "Not fusing: not found a fusible case"
     is_legality: ClassVar = True

@@ -32,15 +32,15 @@ _LAYOUT_MATTERS = _DATA_MOVES - {"constant"} | _REDUCTIONS | {"convolution", "do
 @dataclass(frozen=True, slots=True)
 class Starters(Rule):
     id: ClassVar = "lib-starters"
-    title: ClassVar = "operations that begin a library fusion"
+    title: ClassVar = "operations that start a library fusion"
     what: ClassVar = (
-        "Dots, convolutions and reductions (reduce and reduce-window), each where its type of "
-        "fusion is on, and after them elementwise operations where that type is on, begin a fusion "
-        "of the library, from the last one to the first, where the library supports them."
+        "Dots, convolutions and reductions (reduce and reduce-window), each if its type of "
+        "fusion is enabled, start a library fusion, from the last one to the first, if the "
+        "library supports them. Elementwise operations follow, if their type is enabled."
     )
-    why: ClassVar = "Those are the operations for which the library is faster."
+    why: ClassVar = "The library is faster for these operations."
     lever: ClassVar = (
-        "XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= names the types, empty for none"
+        "XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= selects the types, empty for none"
     )
     source: ClassVar = "xla/backends/cpu/transforms/library_rewriter.cc, ProcessComputation"
 
@@ -60,10 +60,10 @@ class Starters(Rule):
 @dataclass(frozen=True, slots=True)
 class Individual(Rule):
     id: ClassVar = "lib-individual"
-    title: ClassVar = "this library fusion holds one operation"
+    title: ClassVar = "this library fusion is limited to one operation"
     what: ClassVar = (
-        "A fusion that begins with a dot or a convolution takes no neighbours where its type is "
-        "INDIVIDUAL_DOT or INDIVIDUAL_CONVOLUTION."
+        "A fusion that starts with a dot or a convolution includes no neighbours if its type "
+        "is INDIVIDUAL_DOT or INDIVIDUAL_CONVOLUTION."
     )
     source: ClassVar = "xla/backends/cpu/transforms/library_matcher.h, ShouldGrowFusion"
 
@@ -76,12 +76,12 @@ class Individual(Rule):
 @dataclass(frozen=True, slots=True)
 class Grow(Rule):
     id: ClassVar = "lib-grow"
-    title: ClassVar = "which neighbours a library fusion takes in"
+    title: ClassVar = "which neighbours a library fusion includes"
     what: ClassVar = (
-        "A library fusion takes supported neighbours while it holds less than limit instructions, "
-        "parameters counted: operands that only it (or what it took) reads, and its only user. "
-        "Two fusions become one where they hold at most limit instructions together. Before jaxlib "
-        "0.11 there is no limit."
+        "A library fusion grows by supported neighbours while it holds less than limit "
+        "instructions, including parameters. The neighbours are operands that only the fusion "
+        "reads, and its only user. Two fusions are merged if they hold at most limit "
+        "instructions together. Before jaxlib 0.11 there is no limit."
     )
     source: ClassVar = "xla/backends/cpu/transforms/library_rewriter.cc, FuseNeighbors"
 
@@ -93,11 +93,11 @@ class TrailingMoves(Rule):
     id: ClassVar = "lib-trailing-moves"
     title: ClassVar = "data movement at the end of library fusions"
     what: ClassVar = (
-        "A bitcast, broadcast, copy or reshape that became the end of a library fusion is taken "
-        "out of it again, and the one before it, until it ends with something else or nothing "
-        "else is left in it."
+        "A bitcast, broadcast, copy or reshape at the end of a library fusion is removed from "
+        "it, and then the one before it, until the fusion ends with something else or "
+        "nothing else is left in it."
     )
-    why: ClassVar = "The library would write what can be read as it is."
+    why: ClassVar = "The library would materialize what can be read without it."
     source: ClassVar = "not in the sources of August 2026; found by compiling with jaxlib 0.12.0.1"
 
     def takes_out(self, root: MutableInstruction) -> bool:
@@ -112,9 +112,9 @@ class Layout(OperationRule):
     id: ClassVar = "ynn-layout"
     title: ClassVar = "YNN takes row-major arrays of limited rank"
     what: ClassVar = (
-        "The operation moves data, reduces, or is a dot or convolution, and its result or an "
-        "operand that matters is no array, has more than max_rank dimensions, or is not row-major "
-        "(from jaxlib 0.12 on dimensions of 1 may stand anywhere in the order)."
+        "The operation moves data, reduces, or is a dot or convolution, and its result or a "
+        "relevant operand is not an array, has more than max_rank dimensions, or is not "
+        "row-major (from jaxlib 0.12 on dimensions of 1 may stand anywhere in the order)."
     )
     source: ClassVar = f"{_SUPPORT}, IsLayoutSupportedByYnn"
 
@@ -140,11 +140,11 @@ class DataMove(OperationRule):
     id: ClassVar = "ynn-datamove"
     title: ClassVar = "data movement that YNN supports"
     what: ClassVar = (
-        "Allowed, where the type is one of YNN's: a constant array; an iota of f32 or s32; a "
+        "Allowed, if YNN supports the type: a constant array; an iota of f32 or s32; a "
         "bitcast, reshape, transpose or (from jaxlib 0.12 on) copy that keeps the type; a "
-        "broadcast that keeps the order of dimensions; a pad without interior padding and without "
-        "padding of dimensions of extent 1, all types equal. Everything else of this kind is "
-        "refused."
+        "broadcast that keeps the order of dimensions; a pad without interior padding and "
+        "without padding of dimensions of extent 1, all types equal. All other data movement "
+        "is refused."
     )
     source: ClassVar = f"{_SUPPORT}, Is{{Constant,Iota,Bitcast,Broadcast,Pad,…}}OpSupportedByYnn"
 
@@ -182,8 +182,8 @@ class Preferred(OperationRule):
     id: ClassVar = "ynn-preferred"
     title: ClassVar = "too small to be worth calling YNN"
     what: ClassVar = (
-        "The operation moves no data, is no dot and no convolution, and neither its result nor an "
-        "operand has min_elements elements or more."
+        "The operation is neither data movement nor a dot nor a convolution, and neither its "
+        "result nor an operand has at least min_elements elements."
     )
     why: ClassVar = "Calling the library takes longer than such an operation."
     source: ClassVar = f"{_SUPPORT}, IsInstructionPreferredByYnn"
@@ -229,10 +229,10 @@ class Dot(OperationRule):
     id: ClassVar = "ynn-dot"
     title: ClassVar = "dots that YNN supports"
     what: ClassVar = (
-        "Allowed: types f64, f32, bf16 (to f32 or, from jaxlib 0.11 on, bf16), s8 or u8 by s8 (to "
-        "s32); batch dimensions lead on both sides; one contracting dimension, the last of the "
-        "left side; matrices, no vectors; rows, columns or contracted extent of at least "
-        "min_extent. Every other dot is refused."
+        "Allowed: types f64, f32, bf16 (to f32 or, from jaxlib 0.11 on, bf16), s8 or u8 by s8 "
+        "(to s32); batch dimensions lead on both sides; one contracting dimension, the last "
+        "of the left side; matrices, not vectors; rows, columns or contracted extent of at "
+        "least min_extent. Every other dot is refused."
     )
     why: ClassVar = "XLA emits products with vectors itself; small products are not worth a call."
     source: ClassVar = f"{_SUPPORT}, IsDotSupportedByYnn; xla/backends/cpu/runtime/dot_dims.cc"

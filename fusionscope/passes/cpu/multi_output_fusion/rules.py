@@ -43,8 +43,8 @@ class MultiOutputFusible(Rule):
     id: ClassVar = "cpu-mof-fusible"
     title: ClassVar = "one of the two cannot share a kernel"
     what: ClassVar = (
-        "One of the two is a constant, or neither a loop fusion (whose root is no dot) nor an "
-        "operation that is emitted element by element (and is no dot)."
+        "One of the two is a constant, or neither a loop fusion (whose root is not a dot) nor "
+        "an operation that is emitted element by element (and is not a dot)."
     )
     source: ClassVar = f"{_CPU}, IsFusible"
     is_legality: ClassVar = True
@@ -60,9 +60,9 @@ class MultiOutputFusible(Rule):
 @dataclass(frozen=True, slots=True)
 class MultiOutputOperands(SiblingRule):
     id: ClassVar = "cpu-mof-operands"
-    title: ClassVar = "limit of operands of each sibling"
+    title: ClassVar = "limit of operands per sibling"
     what: ClassVar = "One of the two has limit operands or more."
-    why: ClassVar = "Compiling kernels of many operands takes long."
+    why: ClassVar = "Compiling kernels with many operands takes long."
     source: ClassVar = f"{_CPU}, LegalToFuse"
 
     limit: int = 20
@@ -79,9 +79,9 @@ class MultiOutputLegal(SiblingRule):
     id: ClassVar = "cpu-mof-legal"
     title: ClassVar = "the two cannot be one kernel"
     what: ClassVar = (
-        "The first is no fusion, the two are one, nothing reads one of them, something other than "
-        "a get-tuple-element reads one of several outputs, one depends on the other, or both "
-        "overwrite the same operand."
+        "The first is not a fusion, the two are the same instruction, nothing reads one of "
+        "them, something other than a get-tuple-element reads one of several outputs, one "
+        "depends on the other, or both overwrite the same operand."
     )
     source: ClassVar = f"{_BASE}, LegalToFuse"
     is_legality: ClassVar = True
@@ -111,7 +111,8 @@ class MultiOutputShape(SiblingRule):
     id: ClassVar = "cpu-mof-shape"
     title: ClassVar = "they loop over different shapes"
     what: ClassVar = (
-        "The results of the two, of several outputs the first, differ in shape, type or layout."
+        "The results of the two differ in shape, type or layout; of several outputs, the "
+        "first counts."
     )
     why: ClassVar = "One kernel has one loop."
     source: ClassVar = f"{_CPU}, ShapesCompatibleForFusion"
@@ -135,10 +136,11 @@ def _looped_over(instruction: MutableInstruction) -> Shape:
 @dataclass(frozen=True, slots=True)
 class MultiOutputProfit(Rule):
     id: ClassVar = "cpu-mof-profit"
-    title: ClassVar = "they read nothing that both would read once"
+    title: ClassVar = "they share no operand to read once"
     what: ClassVar = (
-        "Allowed, those that save most bytes first: the bytes of the operands that both read, "
-        "scalar constants and operands with one user left out. Refused where they are none."
+        "Allowed, those that save the most bytes first: the bytes of the operands that both "
+        "read, not counting scalar constants and operands with one user. Refused if there are "
+        "none."
     )
     source: ClassVar = f"{_CPU}, GetProfit; {_BASE}, IsProfitableOperand"
 
@@ -168,10 +170,10 @@ class MultiOutputWorklist(Rule):
     id: ClassVar = "cpu-mof-worklist"
     title: ClassVar = "siblings too far apart among the users"
     what: ClassVar = (
-        "Siblings are looked for among the users of an operand in slices of slice users: two in "
-        "different slices do not meet through that operand."
+        "The users of an operand are searched for siblings in slices of slice users: two "
+        "users in different slices are not considered through that operand."
     )
-    why: ClassVar = "All pairs of thousands of users would take too long."
+    why: ClassVar = "Considering all pairs of thousands of users would take too long."
     source: ClassVar = f"{_BASE}, CreateFusionWorkListForCurrentComputation"
 
     slice: int = 128

@@ -36,7 +36,7 @@ class BlockLevelDot(BlockLevelRule):
     id: ClassVar = "block-rewriter-dot"
     title: ClassVar = "a matrix multiplication is in the fusion"
     what: ClassVar = "The fusion contains a dot."
-    why: ClassVar = "The passes for matrix multiplications have looked at it already."
+    why: ClassVar = "The passes for matrix multiplications have already considered it."
     source: ClassVar = _SOURCE
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
@@ -49,7 +49,7 @@ class BlockLevelOutputs(BlockLevelRule):
     id: ClassVar = "block-rewriter-outputs"
     title: ClassVar = "the fusion has several outputs"
     what: ClassVar = "The fusion has several outputs."
-    why: ClassVar = "One tiling would have to fit all of them."
+    why: ClassVar = "One tiling would have to fit all outputs."
     source: ClassVar = _SOURCE
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
@@ -61,14 +61,14 @@ class BlockLevelOutputs(BlockLevelRule):
 @dataclass(frozen=True, slots=True)
 class BlockLevelWorth(BlockLevelRule):
     id: ClassVar = "block-rewriter"
-    title: ClassVar = "it is not slow without Triton"
+    title: ClassVar = "Triton is not known to be faster"
     what: ClassVar = (
         "The fusion is neither of the two kinds that Triton is known to be faster at: a loop "
         "fusion of nothing but a transpose (or of one of a bitcast whose contiguous dimension is a "
         "power of two) that swaps the contiguous dimension with one that is at least third from "
         "the end; and a fusion that ends in a reduction of 32-bit integers to such."
     )
-    why: ClassVar = "In a loop, such a transpose reads elements that lie far apart one by one."
+    why: ClassVar = "In a loop, such a transpose reads elements that are far apart one by one."
     source: ClassVar = f"{_SOURCE}; ShouldRewriteLoopTransposeFusion, ShouldRewriteReductionFusion"
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
@@ -102,8 +102,8 @@ class BlockLevelSupport(BlockLevelRule):
     id: ClassVar = "block-rewriter-support"
     title: ClassVar = "Triton cannot compute all of it"
     what: ClassVar = (
-        "Something in the fusion has an opcode or an element type that the emitter for Triton does "
-        "not know."
+        "Something in the fusion has an opcode or an element type that the Triton emitter "
+        "does not support."
     )
     source: ClassVar = _PROCESS
     is_legality: ClassVar = True
@@ -116,8 +116,8 @@ class BlockLevelSupport(BlockLevelRule):
 @dataclass(frozen=True, slots=True)
 class BlockLevelDone(BlockLevelRule):
     id: ClassVar = "block-rewriter-done"
-    title: ClassVar = "the fusion is one for Triton already"
-    what: ClassVar = "The fusion has been given a tiling before."
+    title: ClassVar = "it is already a Triton fusion"
+    what: ClassVar = "The fusion already has a tiling."
     source: ClassVar = _PROCESS
 
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
@@ -130,10 +130,10 @@ class BlockLevelTiling(BlockLevelRule):
     id: ClassVar = "block-rewriter-tiling"
     title: ClassVar = "Triton finds no tiles for it"
     what: ClassVar = (
-        "For no size of the tiles of the result can the tiles of all instructions be told, or are "
-        "they small enough."
+        "For no tile size of the result can the tiles of all instructions be derived, or they "
+        "are not small enough."
     )
-    why: ClassVar = "A kernel of Triton computes one tile of the result from tiles of its operands."
+    why: ClassVar = "A Triton kernel computes one tile of the result from tiles of its operands."
     source: ClassVar = _PROCESS
     is_legality: ClassVar = True
 

@@ -34,9 +34,11 @@ class CopyRule(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class CopiedFusion(CopyRule):
     id: ClassVar = "copy-fusion-source"
-    title: ClassVar = "what is copied comes from no plain fusion"
-    what: ClassVar = "What is copied is made by no fusion, or by one for Triton or a library."
-    why: ClassVar = "Only such a fusion can write its result a second time."
+    title: ClassVar = "the copied value comes from no ordinary fusion"
+    what: ClassVar = (
+        "The copied value is not computed by a fusion, or by one for Triton or a library."
+    )
+    why: ClassVar = "Only an ordinary fusion can write its result a second time."
     source: ClassVar = _SOURCE
     is_legality: ClassVar = True
 
@@ -49,14 +51,14 @@ class CopiedFusion(CopyRule):
 @dataclass(frozen=True, slots=True)
 class CopiedElementwise(CopyRule):
     id: ClassVar = "copy-fusion-elementwise"
-    title: ClassVar = "the fusion does more than element by element"
+    title: ClassVar = "the fusion is not elementwise"
     what: ClassVar = (
         "Something in the fusion that depends on a parameter is neither elementwise (a copy does "
         "not count as such, a dynamic-update-slice of its first operand does) nor a bitcast."
     )
     why: ClassVar = (
-        "Where each element depends on one of each operand, both results can be written wherever "
-        "they end up, even over an operand."
+        "If each element depends on one element of each operand, both results can be written "
+        "anywhere, even over an operand."
     )
     source: ClassVar = (
         "xla/backends/gpu/transforms/copy_fusion.cc, OnlyElementwiseOpsReachableFromParams"
@@ -87,8 +89,8 @@ class CopiedRoot(CopyRule):
     id: ClassVar = "copy-fusion-root"
     title: ClassVar = "it ends in a reduction, scatter or slices"
     what: ClassVar = (
-        "The result of the fusion, or the one of its results that is copied, is a reduction with "
-        "an emitter of its own; or the result is a scatter, or several results are all slices."
+        "The result of the fusion, or the one of its results that is copied, is a reduction "
+        "with its own emitter; or the result is a scatter, or several results are all slices."
     )
     source: ClassVar = _SOURCE
 
@@ -116,12 +118,9 @@ def _element(pair: FusionPair) -> int:
 @dataclass(frozen=True, slots=True)
 class CopiedLayout(CopyRule):
     id: ClassVar = "copy-fusion-layout"
-    title: ClassVar = "the copy is not just one"
-    what: ClassVar = (
-        "The copy has another layout than what it copies, copies a tuple, or waits for another "
-        "instruction (or another one for it) that reads nothing of it."
-    )
-    why: ClassVar = "The fusion writes the same element to the same place of both results."
+    title: ClassVar = "the copy is not a plain copy"
+    what: ClassVar = "The copy changes the layout, copies a tuple, or has a control dependency."
+    why: ClassVar = "The fusion writes the same element to the same position of both results."
     source: ClassVar = _SOURCE
     is_legality: ClassVar = True
 
@@ -140,7 +139,7 @@ class CopiedUpdate(CopyRule):
     id: ClassVar = "copy-fusion-dus"
     title: ClassVar = "the fusion may update a buffer in place"
     what: ClassVar = "All results of the fusion are dynamic-update-slices, or bitcasts of such."
-    why: ClassVar = "It writes nothing but the part that is replaced, a copy has to write all."
+    why: ClassVar = "It writes only the updated part; a copy must write everything."
     source: ClassVar = f"{_SOURCE}; GetOutputDefiningDynamicUpdateSlices"
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -158,10 +157,10 @@ class CopyOutputs(Rule):
     id: ClassVar = "copy-fusion-outputs"
     title: ClassVar = "too many outputs"
     what: ClassVar = (
-        "The results of the fusion and all of the copies that could go into it are more than the "
-        "limit: then none does."
+        "The results of the fusion and all copies that could be fused exceed the limit: then "
+        "none is fused."
     )
-    why: ClassVar = "A kernel has room for so many parameters."
+    why: ClassVar = "A kernel has a limited number of parameters."
     source: ClassVar = _SOURCE
 
     limit: int = 96

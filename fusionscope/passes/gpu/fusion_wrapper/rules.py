@@ -23,13 +23,14 @@ _WRAPPED = (UNARY | BINARY) - {"copy", "logistic"} | frozenset(
 @dataclass(frozen=True, slots=True)
 class GpuWrap(OperationRule):
     id: ClassVar = "gpu-wrap"
-    title: ClassVar = "one operation in a fusion of its own"
+    title: ClassVar = "a single operation wrapped in a fusion"
     what: ClassVar = (
-        "Wrapped: an elementwise operation (but copy and logistic), broadcast, clamp, concatenate, "
-        "convolution, dot, dynamic-slice, dynamic-update-slice, gather, iota, map, pad, reduce, "
-        "reduce-window, reshape, reverse, scatter, select, slice or transpose that stands alone."
+        "Wrapped: an unfused elementwise operation (except copy and logistic), broadcast, "
+        "clamp, concatenate, convolution, dot, dynamic-slice, dynamic-update-slice, gather, "
+        "iota, map, pad, reduce, reduce-window, reshape, reverse, scatter, select, slice or "
+        "transpose."
     )
-    why: ClassVar = "The emitters of fusions make its kernel."
+    why: ClassVar = "The fusion emitters generate its kernel."
     source: ClassVar = _SOURCE
 
     def check(self, operation: MutableInstruction) -> Decision | None:
@@ -39,10 +40,10 @@ class GpuWrap(OperationRule):
 @dataclass(frozen=True, slots=True)
 class GpuNoWrap(OperationRule):
     id: ClassVar = "gpu-no-wrap"
-    title: ClassVar = "no kernel, or one of its own"
+    title: ClassVar = "no kernel, or its own kernel"
     what: ClassVar = (
-        "Left alone: every other operation, such as copy, bitcast, constant, sort, random number "
-        "generators, tuples, collectives and calls of libraries."
+        "Not wrapped: every other operation, such as copy, bitcast, constant, sort, random "
+        "number generators, tuples, collectives and library calls."
     )
     source: ClassVar = _SOURCE
 

@@ -102,11 +102,13 @@ class GemmSize(DotRule):
     id: ClassVar = "gemm-size"
     title: ClassVar = "the matrix multiplication is small"
     what: ClassVar = (
-        "The rows and columns of the result, of one matrix of a batch, times the elements that are "
-        "summed up for each are fewer than --xla_gpu_gemm_rewrite_size_threshold, and its type is "
-        "f16, bf16 or f32, with an algorithm that a plain loop can follow."
+        "The rows and columns of the result, for one matrix of a batch, times the contracted "
+        "elements are fewer than --xla_gpu_gemm_rewrite_size_threshold, and its type is f16, "
+        "bf16 or f32, with an algorithm that a plain loop can implement."
     )
-    why: ClassVar = "A loop can be fused with more, and a library or Triton would not be faster."
+    why: ClassVar = (
+        "A loop can be fused with more operations, and a library or Triton would not be faster."
+    )
     lever: ClassVar = "XLA_FLAGS=--xla_gpu_gemm_rewrite_size_threshold=0 gives all dots to Triton"
     source: ClassVar = "xla/service/gpu/matmul_utils.cc, IsMatrixMultiplicationTooSmallForRewriting"
 
@@ -128,10 +130,10 @@ class GemmSupport(DotRule):
     id: ClassVar = "gf-dot-support"
     title: ClassVar = "Triton cannot compute this matrix multiplication"
     what: ClassVar = (
-        "The types of the operands and of the result, the algorithm, or the number of dimensions "
-        "that are summed up (exactly one) are none that the emitter for Triton knows."
+        "The types of the operands and of the result, the algorithm, or the number of "
+        "contracting dimensions (exactly one) are not supported by the Triton emitter."
     )
-    why: ClassVar = "The fusion would be a kernel written by Triton."
+    why: ClassVar = "The fusion would be a Triton kernel."
     lever: ClassVar = "convert the operands to f32, bf16 or f16, or to s8 with a result of s32"
     source: ClassVar = "xla/backends/gpu/codegen/triton/support.cc, IsTritonSupportedDot"
     is_legality: ClassVar = True
@@ -145,9 +147,9 @@ class GemmSupport(DotRule):
 class GemmPower(AroundRule[Candidate]):
     id: ClassVar = "gf-power"
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND,)
-    title: ClassVar = "a power that others read too"
+    title: ClassVar = "a power that has other users"
     what: ClassVar = "The candidate is a power with more than one user."
-    why: ClassVar = "It is expensive, and would be computed in the kernel and beside it."
+    why: ClassVar = "It is expensive, and would be computed both in the kernel and outside."
     source: ClassVar = SOURCE
     message: ClassVar = "Not fusing power op with multiple users."
 
@@ -164,14 +166,15 @@ class GemmInputWorth(AroundRule[Candidate]):
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND,)
     title: ClassVar = "fusing it into the matrix multiplication saves nothing"
     what: ClassVar = (
-        "The operand reads more bytes than it writes, beyond the tolerance, and is not one of: an "
-        "operation on two operands one of which is a broadcast of a parameter or constant; with no "
-        "other user, one of parameters or constants that nothing else reads, a slice of a "
-        "parameter or constant, or a slice of what others read too and is cheap."
+        "The operand reads more bytes than it writes, beyond the tolerance, and is not one "
+        "of: an operation on two operands one of which is a broadcast of a parameter or "
+        "constant; with no other user, one of parameters or constants that have no other "
+        "user, a slice of a parameter or constant, or a slice of a cheap value that has other "
+        "users."
     )
     why: ClassVar = "The kernel reads its operands several times, so more would be read."
     lever: ClassVar = (
-        "let it read less: combine what it reads before, or broadcast the smaller operand in it"
+        "let it read less: combine its inputs before it, or broadcast the smaller operand in it"
     )
     source: ClassVar = f"{PROFIT_SOURCE}, IsInputWorthFusing"
     message: ClassVar = "Not obviously profitable to fuse as input."
@@ -226,15 +229,15 @@ class GemmInputWorth(AroundRule[Candidate]):
 class GemmOtherInputs(AroundRule[Candidate]):
     id: ClassVar = "gf-other-inputs"
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.USER,)
-    title: ClassVar = "what reads the dot reads something else too"
+    title: ClassVar = "the dot's user has other inputs"
     what: ClassVar = (
-        "The user reads, beside the result of the dot, something else than a parameter, a "
-        "broadcast of one, or a broadcast of a scalar; from jaxlib 0.12 on, whatever Triton cannot "
-        "compute, and so never gets into such a fusion, counts as a parameter. The result of the "
-        "dot itself, read again, counts as something else."
+        "Besides the result of the dot, the user reads something other than a parameter, a "
+        "broadcast of one, or a broadcast of a scalar. From jaxlib 0.12 on, everything that "
+        "Triton cannot compute, and that therefore never enters such a fusion, counts as a "
+        "parameter. A second read of the dot's own result counts as something else."
     )
-    why: ClassVar = "What it costs to compute that in the kernel is not known."
-    lever: ClassVar = "apply what is computed elsewhere in a step of its own, after the dot's"
+    why: ClassVar = "The cost of computing that in the kernel is unknown."
+    lever: ClassVar = "apply what is computed elsewhere in a separate step, after the dot's"
     source: ClassVar = f"{PROFIT_SOURCE}, GetPropagatedDimOrdersAndRequirementsIfProfitablyFusible"
     message: ClassVar = "Has multiple inputs - not properly analyzed yet."
 
@@ -260,8 +263,8 @@ class GemmOutputWorth(AroundRule[Candidate]):
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.USER,)
     title: ClassVar = "fusing the matrix multiplication into it saves nothing"
     what: ClassVar = (
-        "The user writes more bytes than it reads, beyond the tolerance, and there is something "
-        "behind it into which it could be fused instead."
+        "The user writes more bytes than it reads, beyond the tolerance, and it has a user "
+        "into which it could be fused instead."
     )
     why: ClassVar = "The kernel would write more than it does now."
     lever: ClassVar = "widen the result (a broadcast, a wider type) at the very end"

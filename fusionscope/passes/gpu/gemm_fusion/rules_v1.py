@@ -69,10 +69,10 @@ class SideParameters(Rule):
     id: ClassVar = "gf-side-parameters"
     title: ClassVar = "one side of the dot reads many arrays"
     what: ClassVar = (
-        "With what the operand reads, the fusion would have more parameters than the limit from "
-        "which that operand of the dot is computed."
+        "With what the operand reads, more parameters than the limit would feed that operand "
+        "of the dot."
     )
-    why: ClassVar = "Each array that is read takes registers and memory on the chip."
+    why: ClassVar = "Each array that is read takes registers and on-chip memory."
     lever: ClassVar = "combine arrays before the matrix multiplication"
     source: ClassVar = "xla/backends/gpu/transforms/gemm_fusion.cc, BuildFusionPlanTowardOperands"
 
@@ -82,9 +82,9 @@ class SideParameters(Rule):
 @dataclass(frozen=True, slots=True)
 class OrderedOpcode(AroundRule[OrderedCandidate]):
     id: ClassVar = "gf-opcode"
-    title: ClassVar = "fusions of dots do not have such operations"
+    title: ClassVar = "dot fusions do not support such operations"
     what: ClassVar = "The candidate is a reduction, a pad, a dynamic-slice or a tuple."
-    why: ClassVar = "The emitter of such fusions has no code for it."
+    why: ClassVar = "The emitter of such fusions does not support it."
     source: ClassVar = _SOURCE
     is_legality: ClassVar = True
 
@@ -110,14 +110,14 @@ class OrderedPower(GemmPower):
 @dataclass(frozen=True, slots=True)
 class OrderedSupport(AroundRule[OrderedCandidate]):
     id: ClassVar = "gf-operation"
-    title: ClassVar = "the emitter for dots does not know it"
+    title: ClassVar = "the emitter for dots does not support it"
     what: ClassVar = (
-        "The candidate has an opcode or an element type that the emitter does not know: types are "
-        "pred, s8, s16, s32, f16, bf16, f32, f8e5m2 and, from Hopper on, f8e4m3fn. Or it is a "
-        "dynamic-slice of another dimension than the outermost one, or at numbers of another type "
-        "than s8, s16 or s32."
+        "The candidate has an opcode or an element type that the emitter does not support: "
+        "types are pred, s8, s16, s32, f16, bf16, f32, f8e5m2 and, from Hopper on, f8e4m3fn. "
+        "Or it is a dynamic-slice of another dimension than the outermost one, or its indices "
+        "are not of type s8, s16 or s32."
     )
-    why: ClassVar = "The fusion would be a kernel written by Triton."
+    why: ClassVar = "The fusion would be a Triton kernel."
     lever: ClassVar = "convert the operands to f32, bf16 or f16"
     source: ClassVar = (
         "xla/backends/gpu/codegen/triton/support_legacy.cc, IsTritonSupportedInstruction"
@@ -173,9 +173,9 @@ class OrderedDimensions(AroundRule[OrderedCandidate]):
     id: ClassVar = "gf-dimensions"
     title: ClassVar = "dimensions of the dot out of order"
     what: ClassVar = (
-        "On the other side of the candidate, a dimension of the dot would lie in memory in two "
-        "parts (the rows of a dot without a batch may, in the same parts everywhere), in another "
-        "order, or sliced; or it cannot be told where they lie."
+        "On the other side of the candidate, a dimension of the dot would lie in memory in "
+        "two parts (the rows of a dot without a batch may, in the same parts everywhere), in "
+        "another order, or sliced; or their position is unknown."
     )
     why: ClassVar = "Each dimension is read with one stride, in tiles."
     lever: ClassVar = "keep the dimensions of the dot whole and in order around it"

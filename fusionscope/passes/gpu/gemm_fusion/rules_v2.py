@@ -41,7 +41,7 @@ from fusionscope.passes.gpu.gemm_fusion.tiling import TiledDot, blocks_of
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 _VIEWS = frozenset({"bitcast", "reshape"})
-_TRANSPOSE_LEVER = "transpose it in a step of its own, or keep the dot's dimensions in order"
+_TRANSPOSE_LEVER = "transpose it in a separate step, or keep the dot's dimensions in order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class GemmFusible(SpaceRule):
         "It is another dot, a parameter, has side effects, or calls a computation, as reductions, "
         "fusions, sorts and control flow do."
     )
-    why: ClassVar = "The emitter of such fusions has no code for it."
+    why: ClassVar = "The emitter of such fusions does not support it."
     lever: ClassVar = None
     source: ClassVar = f"{SOURCE}, AllowedInGemmFusion"
     is_legality: ClassVar = True
@@ -146,10 +146,10 @@ class GemmTriton(SpaceRule):
     id: ClassVar = "gf-triton-support"
     title: ClassVar = "Triton cannot compute it"
     what: ClassVar = (
-        "It has an opcode or an element type that the emitter for Triton does not know, or, as a "
-        "concatenate, operands that are no multiples of 64 elements."
+        "It has an opcode or an element type that the Triton emitter does not support, or is "
+        "a concatenate of operands that are not multiples of 64 elements."
     )
-    why: ClassVar = "The fusion would be a kernel written by Triton."
+    why: ClassVar = "The fusion would be a Triton kernel."
     lever: ClassVar = "convert the operands to f32, bf16 or f16"
     source: ClassVar = "xla/backends/gpu/codegen/triton/support.cc, IsTritonSupportedInstruction"
     is_legality: ClassVar = True
@@ -167,7 +167,7 @@ class GemmParameters(AroundRule[TileCandidate]):
     what: ClassVar = (
         "With what the operand reads, the fusion would have more parameters than the limit."
     )
-    why: ClassVar = "Each array that is read takes registers and memory on the chip."
+    why: ClassVar = "Each array that is read takes registers and on-chip memory."
     lever: ClassVar = "combine arrays before the matrix multiplication"
     source: ClassVar = f"{SOURCE}, ShouldFuseOperand"
     message: ClassVar = "Too many parameters."
@@ -182,11 +182,11 @@ class GemmParameters(AroundRule[TileCandidate]):
 @dataclass(frozen=True, slots=True)
 class GemmConcatenate(AroundRule[TileCandidate]):
     id: ClassVar = "gf-concatenate"
-    title: ClassVar = "its parts are no parts of the dot"
+    title: ClassVar = "the parts do not align with the dot"
     what: ClassVar = (
-        "The user is a concatenate; or the operand is one, and the dimension in which it lays its "
-        "parts side by side is not exactly one of the dot's, or one that is summed up, or a part "
-        "is no multiple of the given number of elements."
+        "The user is a concatenate; or the operand is one, and its concatenated dimension is "
+        "not exactly one of the dot's, or is contracted, or a part is not a multiple of the "
+        "given number of elements."
     )
     why: ClassVar = "Each tile of the kernel is read from one of the parts."
     lever: ClassVar = (
@@ -223,12 +223,12 @@ class GemmConcatenate(AroundRule[TileCandidate]):
 class GemmTranspose(AroundRule[TileCandidate]):
     id: ClassVar = "gf-transpose"
     neighbours: ClassVar = (Neighbour.OPERAND,)
-    title: ClassVar = "a transpose takes the dot's dimensions apart"
+    title: ClassVar = "a transpose splits the dot's dimensions"
     what: ClassVar = (
-        "The operand is a transpose, and it is not known how the dot reads it; or, of what it "
-        "reads: the dimension that is summed up, or that of the batch, is not in one piece; or, "
-        "for the right operand, its own dimension is not in order, and does not end with elements "
-        "of multiples of the given number of bits."
+        "The operand is a transpose, and it is not known how the dot reads it; or, in what it "
+        "reads, the contracting or the batch dimension is not in one piece; or, for the "
+        "right operand, its own dimension is not in order, and does not end with elements of "
+        "multiples of the given number of bits."
     )
     why: ClassVar = "A tile would be read from many places in memory."
     lever: ClassVar = _TRANSPOSE_LEVER
@@ -270,11 +270,11 @@ class GemmTranspose(AroundRule[TileCandidate]):
 class GemmTransposeBefore(AroundRule[TileCandidate]):
     id: ClassVar = "gf-transpose-before"
     neighbours: ClassVar = (Neighbour.OPERAND,)
-    title: ClassVar = "a transpose that its producer can do"
+    title: ClassVar = "a transpose that its producer can absorb"
     what: ClassVar = (
-        "The operand is a transpose within a dimension that is not summed up, which leaves the "
-        "contiguous dimension as it is, and what it reads is an elementwise operation that nothing "
-        "else reads and that is not worth fusing into the dot."
+        "The operand is a transpose within a dimension that is not contracted. It keeps the "
+        "contiguous dimension, and its producer is an elementwise operation that has no other "
+        "user and is not worth fusing into the dot."
     )
     why: ClassVar = "The kernel of that operation can write its result in the other order for free."
     source: ClassVar = "jaxlib 0.12"
@@ -310,16 +310,16 @@ class GemmTransposeBefore(AroundRule[TileCandidate]):
 class GemmTransposeBehind(AroundRule[TileCandidate]):
     id: ClassVar = "gf-transpose-behind"
     neighbours: ClassVar = (Neighbour.USER,)
-    title: ClassVar = "a transpose of what the matrix multiplication computes"
+    title: ClassVar = "a transpose of the matrix multiplication's result"
     what: ClassVar = (
-        "The user is a transpose, and it is not known how it reads the dot, or a dimension of the "
-        "dot is not in one piece in its result; or it transposes within rows or columns of the dot "
-        "and leaves the contiguous dimension as it is, and an elementwise operation or a "
-        "concatenate alone reads it, which can do that."
+        "The user is a transpose, and it is not known how it reads the dot, or a dimension of "
+        "the dot is not in one piece in its result; or it transposes within rows or columns "
+        "of the dot and keeps the contiguous dimension, and its only user is an elementwise "
+        "operation or a concatenate, which can do that instead."
     )
     why: ClassVar = (
-        "A tile would be written to many places in memory; and the kernel of what reads it can "
-        "read it in the other order for free."
+        "A tile would be written to many places in memory, and the user's kernel can read it "
+        "in the other order for free."
     )
     lever: ClassVar = _TRANSPOSE_LEVER
     source: ClassVar = "jaxlib 0.12"
@@ -360,12 +360,13 @@ def _fits_behind(transpose: MutableInstruction) -> bool:
 @dataclass(frozen=True, slots=True)
 class GemmTiling(AroundRule[TileCandidate]):
     id: ClassVar = "gf-tiling"
-    title: ClassVar = "the dot and it have no common tiles"
+    title: ClassVar = "it and the dot have no common tiling"
     what: ClassVar = (
-        "With the candidate, the tiles of some instruction cannot be told from those of the "
-        "result: most often a reshape makes several dimensions of several others."
+        "With the candidate, the tiles of some instruction cannot be derived from those of "
+        "the result: most often because a reshape turns several dimensions into several "
+        "others."
     )
-    why: ClassVar = "A kernel of Triton computes one tile of the result from tiles of its operands."
+    why: ClassVar = "A Triton kernel computes one tile of the result from tiles of its operands."
     lever: ClassVar = "reshape so that each dimension is split or merged, not both"
     source: ClassVar = f"{SOURCE}, CanTile"
     message: ClassVar = (
@@ -380,13 +381,13 @@ class GemmTiling(AroundRule[TileCandidate]):
 @dataclass(frozen=True, slots=True)
 class GemmBlocks(AroundRule[TileCandidate]):
     id: ClassVar = "gf-blocks"
-    title: ClassVar = "no tiles that Triton would try fit"
+    title: ClassVar = "none of Triton's block sizes fits"
     what: ClassVar = (
-        "For none of the block sizes with which Triton begins on the device (all of them powers of "
-        "two) are the tiles of all instructions in one piece: most often as a reshape takes a "
-        "dimension apart into numbers of elements that are not."
+        "For none of the block sizes with which Triton starts on the device (all of them "
+        "powers of two) are the tiles of all instructions in one piece: most often because a "
+        "reshape splits a dimension into sizes that are not powers of two."
     )
-    why: ClassVar = "Such a fusion would fail when it is compiled."
+    why: ClassVar = "Such a fusion would fail to compile."
     lever: ClassVar = "pad dimensions to powers of two, or to multiples of the larger ones"
     source: ClassVar = (
         "xla/backends/gpu/transforms/convert_triton_gemm_config.cc, "

@@ -168,10 +168,10 @@ def preference(instruction: MutableInstruction) -> int:
 class ScalarParent(PlaceRule):
     id: ClassVar = "mof-parent"
     places: ClassVar = (Place.PARENT,)
-    title: ClassVar = "siblings that share a scalar only"
+    title: ClassVar = "siblings that share only a scalar"
     what: ClassVar = (
-        "What two siblings both read has one element: nobody looks for siblings among the users of "
-        "such a value."
+        "The value that two siblings share has one element: its users are not searched for "
+        "siblings."
     )
     why: ClassVar = "Reading one element once instead of twice saves nothing."
     source: ClassVar = f"{_PASS}, IsProfitableOperand"
@@ -185,13 +185,13 @@ class ScalarParent(PlaceRule):
 class OutputRoot(PlaceRule):
     id: ClassVar = "mof-root"
     places: ClassVar = (Place.SIBLING, Place.CONSUMER)
-    title: ClassVar = "it cannot end a kernel of several outputs"
+    title: ClassVar = "it cannot end a multi-output kernel"
     what: ClassVar = (
-        "The consumer, or a sibling, is none of these: a loop fusion, a fusion or operation with "
-        "the emitter of reductions or of tiled transposes, an elementwise operation. Fusions for "
-        "Triton and for libraries, scatter, tuples and control flow are none."
+        "The consumer, or a sibling, is none of these: a loop fusion, a fusion or operation "
+        "with the emitter of reductions or of tiled transposes, an elementwise operation. "
+        "Fusions for Triton and for libraries, scatter, tuples and control flow are excluded."
     )
-    why: ClassVar = "No emitter could write the other output along with what it makes."
+    why: ClassVar = "No emitter could write the other output together with its own."
     source: ClassVar = f"{_FUSIBLE}, IsFusibleAsMultiOutputFusionRoot"
     message: ClassVar = "consumer not eligible as multi-output fusion root."
     is_legality: ClassVar = True
@@ -246,13 +246,13 @@ def _is_looped_reduce(instruction: MutableInstruction, gpu: GpuState) -> bool:
 @dataclass(frozen=True, slots=True)
 class SiblingOrder(Rule):
     id: ClassVar = "mof-order"
-    title: ClassVar = "two siblings of which none is a fusion"
+    title: ClassVar = "neither of the two siblings is a fusion"
     what: ClassVar = (
         "Neither of two siblings is a fusion. Of the siblings that read a value, those with "
-        "several outputs take in the others first, then other fusions do; what is no fusion is "
-        "only taken in."
+        "several outputs absorb the others first, then other fusions do; what is not a fusion "
+        "is only absorbed."
     )
-    why: ClassVar = "What is no fusion yet can still be fused by other means."
+    why: ClassVar = "What is not a fusion yet can still be fused in other ways."
     source: ClassVar = f"{_PASS}, FuseSiblings"
     is_legality: ClassVar = True
 
@@ -267,10 +267,10 @@ class OutputProducer(PlaceRule):
     places: ClassVar = (Place.PRODUCER,)
     title: ClassVar = "the producer cannot be an extra output"
     what: ClassVar = (
-        "The producer has several outputs itself, or overwrites an operand, or cannot be computed "
-        "in a loop over its elements (such as a fusion that is no loop fusion, or an operation "
-        "that no loop fusion can begin with), or contains a copy or a transpose that moves "
-        "elements."
+        "The producer has several outputs itself, or overwrites an operand, or cannot be "
+        "computed in a loop over its elements (such as a fusion that is not a loop fusion, or "
+        "an operation with which no loop fusion can start), or contains a copy or a "
+        "transpose that moves elements."
     )
     why: ClassVar = (
         "The loop of the consumer would have to write it too, element by element, in its own order."
@@ -327,9 +327,9 @@ def is_transposing(instruction: MutableInstruction) -> bool:
 class OnlyUser(PlaceRule):
     id: ClassVar = "mof-pc-single-user"
     places: ClassVar = (Place.PRODUCER,)
-    title: ClassVar = "nobody but the consumer reads the producer"
-    what: ClassVar = "The producer has one consumer, which has no several outputs."
-    why: ClassVar = "Priority fusion has looked at the two already, and left them apart."
+    title: ClassVar = "only the consumer reads the producer"
+    what: ClassVar = "The producer has one consumer, which has a single output."
+    why: ClassVar = "Priority fusion has already considered the two, and left them unfused."
     source: ClassVar = f"{_PASS}, GetProducerConsumerMultiOutputFusionCandidates"
 
     def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
@@ -343,8 +343,8 @@ class Connected(OutputPairRule):
     id: ClassVar = "mof-connected"
     relations: ClassVar = (Relation.SIBLINGS,)
     title: ClassVar = "one of the siblings depends on the other"
-    what: ClassVar = "One of the two siblings needs what the other one makes, on any way."
-    why: ClassVar = "A kernel cannot wait for itself."
+    what: ClassVar = "One of the two siblings depends on the other, directly or indirectly."
+    why: ClassVar = "A kernel cannot depend on itself."
     source: ClassVar = _SIBLINGS
     is_legality: ClassVar = True
 
@@ -365,7 +365,7 @@ class Heroes(OutputPairRule):
         "other one a tiled transpose, or one of these and the other one a transpose in a plain "
         "loop."
     )
-    why: ClassVar = "One kernel reads in one pattern."
+    why: ClassVar = "One kernel has one access pattern."
     source: ClassVar = f"{_FUSIBLE}, FusionHeroesAreCompatible"
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
@@ -396,9 +396,9 @@ class LoopShape(OutputPairRule):
     id: ClassVar = "mof-loop-shape"
     title: ClassVar = "they loop over different shapes"
     what: ClassVar = (
-        "What a reduction or tiled transpose reads, or what another kernel writes, is of another "
-        "shape in one of the two than in the other, and it is not the same memory in the same "
-        "order either. Element types do not count. Of several outputs the first reduction or tiled "
+        "The input of a reduction or tiled transpose, or the output of another kernel, "
+        "differs in shape between the two, and is not the same memory in the same order "
+        "either. Element types do not count. Of several outputs the first reduction or tiled "
         "transpose counts, or else the first."
     )
     why: ClassVar = "One kernel has one loop."
@@ -429,11 +429,11 @@ class DisjointSlices(OutputPairRule):
     relations: ClassVar = (Relation.SIBLINGS,)
     title: ClassVar = "the siblings read different parts"
     what: ClassVar = (
-        "Each of the two siblings reads one slice of what they share, these do not overlap in some "
-        "dimension (from start to limit, strides not counted), and what they share has at least "
-        "the bytes of the threshold."
+        "Each of the two siblings reads one slice of their shared operand, the slices do not "
+        "overlap in some dimension (from start to limit, ignoring strides), and the shared "
+        "operand has at least the bytes of the threshold."
     )
-    why: ClassVar = "There is nothing that both would read once."
+    why: ClassVar = "They share no data to read once."
     source: ClassVar = f"{_PASS}, ParameterSlicesAreNonOverlapping"
     message: ClassVar = "slices are non-overlapping"
 
@@ -478,7 +478,7 @@ class SeveralUpdates(OutputPairRule):
     relations: ClassVar = (Relation.SIBLINGS,)
     title: ClassVar = "a sibling updates a buffer in place"
     what: ClassVar = "One of the two siblings is a fusion that ends in a dynamic-update-slice."
-    why: ClassVar = "The kernel that writes nothing but the part has one such output."
+    why: ClassVar = "A kernel that writes only the updated part has one such output."
     source: ClassVar = f"{_PASS}, LegalToFuse"
     message: ClassVar = "can't fuse multiple DUSs"
 
@@ -495,7 +495,7 @@ class OutputCycle(OutputPairRule):
     relations: ClassVar = (Relation.PRODUCER_AND_CONSUMER,)
     title: ClassVar = "fusing them would form a cycle"
     what: ClassVar = "Another operand of the consumer depends on the producer."
-    why: ClassVar = "The kernel would have to end before it can start."
+    why: ClassVar = "The kernel would have to finish before it can start."
     source: ClassVar = f"{_PASS}, OperandReachableFromProducer"
     is_legality: ClassVar = True
 
@@ -525,7 +525,7 @@ class OutputCodeSize(OutputPairRule):
         "The instructions of the producer, times how often the consumer's code computes it, and "
         "those of the consumer are more than the limit."
     )
-    why: ClassVar = "Code can grow exponentially where values are computed for each of their uses."
+    why: ClassVar = "Code can grow exponentially if values are recomputed for each of their uses."
     lever: ClassVar = "break the chain with lax.optimization_barrier where it hurts least"
     source: ClassVar = _CONSUMER
     message: ClassVar = "will generate too large IR"
@@ -543,10 +543,10 @@ class OutputCost(OutputPairRule):
     relations: ClassVar = (Relation.PRODUCER_AND_CONSUMER,)
     title: ClassVar = "one kernel would be slower than two"
     what: ClassVar = (
-        "By the cost model one kernel that computes the consumer, and writes what the producer "
-        "makes too, takes longer than both and the second launch."
+        "By the cost model, one kernel that computes the consumer and also writes the "
+        "producer's result takes longer than two kernels with a second launch."
     )
-    why: ClassVar = "Fusing must pay."
+    why: ClassVar = "Fusion must pay off."
     source: ClassVar = _CONSUMER
     message: ClassVar = "will execute slower if fused"
 
@@ -567,10 +567,10 @@ class OutputChoice(Rule):
     id: ClassVar = "mof-pc-choice"
     title: ClassVar = "another consumer was chosen"
     what: ClassVar = (
-        "The producer goes into one of the consumers that could take it: the first that has "
-        "several outputs, or else the first fusion, or else the first."
+        "The producer is fused into one of the possible consumers: the first with several "
+        "outputs, or else the first fusion, or else the first."
     )
-    why: ClassVar = "It is computed once, and one kernel writes it for all others."
+    why: ClassVar = "It is computed once, and one kernel materializes it for all others."
     source: ClassVar = f"{_PASS}, SelectPreferredFusionCandidate"
 
     def choose(self, consumers: Sequence[MutableInstruction]) -> MutableInstruction:

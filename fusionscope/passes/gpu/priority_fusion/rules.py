@@ -26,8 +26,8 @@ from fusionscope.passes.rule import Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair
 
 _NO_SOFTMAX_FUSION = (
-    "XLA_FLAGS=--xla_disable_hlo_passes=triton-softmax-rewriter forms no Triton normalization, "
-    "and the ordinary emitters decide"
+    "XLA_FLAGS=--xla_disable_hlo_passes=triton-softmax-rewriter forms no Triton "
+    "normalization fusion and leaves the decision to the ordinary emitters"
 )
 _SOURCE = "xla/backends/gpu/transforms/priority_fusion.cc, CanFuse"
 _TRITON_SOURCE = "xla/backends/gpu/transforms/priority_fusion.cc, CanFuseTriton"
@@ -78,14 +78,15 @@ class PriorityFusible(GpuPairRule):
     stages: ClassVar = (RulePhase.FIRST,)
     title: ClassVar = "one of the two can never be fused"
     what: ClassVar = (
-        "The producer or the consumer is neither elementwise, nor a bitcast between elements of "
-        "the same size, nor one of iota, constant, reduce, broadcast, concatenate, slice and its "
-        "dynamic forms, gather, scatter, pad, reduce-window, reshape, reverse and transpose, nor "
-        "a fusion that XLA itself or, as a generic one, Triton emits. So libraries' calls (cuBLAS, "
-        "cuDNN), matrix multiplications by Triton, sort, collectives and control flow stay out."
+        "The producer or the consumer is neither elementwise, nor a bitcast between elements "
+        "of the same size, nor one of iota, constant, reduce, broadcast, concatenate, slice "
+        "and its dynamic forms, gather, scatter, pad, reduce-window, reshape, reverse and "
+        "transpose, nor a fusion that XLA itself or, as a generic one, Triton emits. So "
+        "library calls (cuBLAS, cuDNN), matrix multiplications by Triton, sort, collectives "
+        "and control flow stay out."
     )
-    why: ClassVar = "No emitter of fusions can write it into a kernel together with others."
-    lever: ClassVar = "what a library or custom kernel computes can be written in operations of XLA"
+    why: ClassVar = "No fusion emitter can emit it in one kernel with others."
+    lever: ClassVar = "express what a library or custom kernel computes in XLA operations"
     source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, IsFusible"
     is_legality: ClassVar = True
 
@@ -102,12 +103,12 @@ class TritonHeroless(GpuPairRule):
     stages: ClassVar = (RulePhase.TRITON,)
     title: ClassVar = "neither of the two is emitted by Triton"
     what: ClassVar = (
-        "Neither is a fusion for Triton, and "
-        "--xla_gpu_experimental_enable_triton_heroless_priority_fusion is not given."
+        "Neither is a Triton fusion, and "
+        "--xla_gpu_experimental_enable_triton_heroless_priority_fusion is not set."
     )
-    why: ClassVar = "Triton is chosen by other passes, such as that for softmax."
+    why: ClassVar = "Other passes choose Triton, such as the one for softmax."
     lever: ClassVar = (
-        "XLA_FLAGS=--xla_gpu_experimental_enable_triton_heroless_priority_fusion=true turns them on"
+        "XLA_FLAGS=--xla_gpu_experimental_enable_triton_heroless_priority_fusion=true enables them"
     )
     source: ClassVar = _TRITON_SOURCE
     message: ClassVar = "triton heroless fusion is not enabled"
@@ -126,10 +127,10 @@ class TritonSupport(GpuPairRule):
     stages: ClassVar = (RulePhase.TRITON,)
     title: ClassVar = "Triton cannot compute one of the two"
     what: ClassVar = (
-        "One of the two goes into, or is, a fusion for Triton, and the other one, or something in "
-        "it, has an opcode or an element type that the emitter for Triton does not know."
+        "One of the two goes into, or is, a Triton fusion, and the other one, or something in "
+        "it, has an opcode or an element type that the Triton emitter does not support."
     )
-    why: ClassVar = "The two would have to be one kernel, written by Triton."
+    why: ClassVar = "The two would have to be one Triton kernel."
     lever: ClassVar = _NO_SOFTMAX_FUSION
     source: ClassVar = "xla/backends/gpu/codegen/triton/support.cc, IsTritonSupportedInstruction"
     is_legality: ClassVar = True
@@ -148,10 +149,10 @@ class ParameterBudget(GpuPairRule):
     stages: ClassVar = (RulePhase.TRITON, RulePhase.EMITTER)
     title: ClassVar = "too many operands and outputs"
     what: ClassVar = (
-        "The fusion would have more than the limit of operands and outputs (a tuple counts as one "
-        "output more), and more operands than the consumer has already."
+        "The fusion would have more than the limit of operands and outputs (a tuple counts as "
+        "one additional output), and more operands than the consumer has already."
     )
-    why: ClassVar = "A kernel has room for so many parameters, and each costs registers."
+    why: ClassVar = "A kernel has a limited number of parameters, and each costs registers."
     lever: ClassVar = "pass fewer arrays through it: stack them, or compute in stages"
     source: ClassVar = "xla/service/gpu/gpu_fusible.cc, FusionFitsInParameterLimit"
     message: ClassVar = (
@@ -193,10 +194,10 @@ class TritonTiling(GpuPairRule):
     stages: ClassVar = (RulePhase.TRITON,)
     title: ClassVar = "Triton finds no tiles for the two together"
     what: ClassVar = (
-        "One of the two is a fusion for Triton, and for no size of its tiles can the tiles of all "
-        "instructions of both be told, or are they small enough."
+        "One of the two is a Triton fusion, and for no tile size can the tiles of all "
+        "instructions of both be derived, or they are not small enough."
     )
-    why: ClassVar = "A kernel of Triton computes one tile of the result from tiles of its operands."
+    why: ClassVar = "A Triton kernel computes one tile of the result from tiles of its operands."
     lever: ClassVar = _NO_SOFTMAX_FUSION
     source: ClassVar = (
         "xla/service/gpu/model/gpu_indexing_performance_model.cc, TryFindBestTilingForFusion"
@@ -213,7 +214,7 @@ class IntoBitcast(GpuPairRule):
     id: ClassVar = "pf-into-bitcast"
     title: ClassVar = "the consumer is a bitcast on its own"
     what: ClassVar = "The consumer is a bitcast between elements of the same size."
-    why: ClassVar = "A bitcast costs nothing where it is; what reads it is looked at instead."
+    why: ClassVar = "A bitcast costs nothing where it is; its users are considered instead."
     source: ClassVar = _SOURCE
     message: ClassVar = "not fusing into a single bitcast as consumer"
 
@@ -259,10 +260,12 @@ class TwoReduces(GpuPairRule):
     id: ClassVar = "pf-two-reduces"
     title: ClassVar = "both contain a reduction"
     what: ClassVar = (
-        "Both are, or contain, a reduction of one array that makes one element of at least as many "
-        "as the threshold says."
+        "Both are, or contain, a reduction of one array that computes one element from at "
+        "least as many as the threshold."
     )
-    why: ClassVar = "The cost model does not know what such a fusion costs, as it knows no tiles."
+    why: ClassVar = (
+        "The cost model does not know the cost of such a fusion, because it does not model tiles."
+    )
     lever: ClassVar = "reduce once over both dimensions, or several values in one reduction"
     source: ClassVar = _SOURCE
     message: ClassVar = "both the producer and the consumer contain a reduce"
@@ -281,10 +284,10 @@ class ReduceToLoop(GpuPairRule):
     id: ClassVar = "pf-reduce-to-loop"
     title: ClassVar = "the reduction would become a plain loop"
     what: ClassVar = (
-        "The producer is emitted as a reduction, with threads that work together; with the "
-        "consumer it would become a loop, in which each thread reduces on its own."
+        "The producer is emitted as a reduction, with cooperating threads; with the consumer "
+        "it would become a loop, in which each thread reduces on its own."
     )
-    why: ClassVar = "That is slower than the reduction and a kernel of its own for what follows."
+    why: ClassVar = "That is slower than the reduction and a separate kernel for its user."
     source: ClassVar = _SOURCE
     message: ClassVar = "fusion into output of a reduce fusion would create a loop fusion"
 
@@ -320,7 +323,7 @@ class SharedMemoryBudget(GpuPairRule):
 class ReductionBudget(GpuPairRule):
     id: ClassVar = "budget-reductions"
     title: ClassVar = "too many reductions"
-    what: ClassVar = "The two together contain more reductions with threads that work together."
+    what: ClassVar = "The two together contain more reductions with cooperating threads."
     why: ClassVar = "Each takes registers, and with too many of them they spill into memory."
     source: ClassVar = _BUDGET_SOURCE
 
@@ -342,7 +345,7 @@ class CodeDuplication(GpuPairRule):
         "The instructions of the producer, times how often the consumer's code computes it, and "
         "those of the consumer are more than the limit."
     )
-    why: ClassVar = "Code can grow exponentially where values are computed for each of their uses."
+    why: ClassVar = "Code can grow exponentially if values are recomputed for each of their uses."
     lever: ClassVar = "break the chain with lax.optimization_barrier where it hurts least"
     source: ClassVar = (
         "xla/service/gpu/model/gpu_hlo_cost_analysis.cc, ProducerConsumerMergedTooLarge"
@@ -361,14 +364,15 @@ class AllUsers(Rule):
     id: ClassVar = "pf-all-users"
     title: ClassVar = "another consumer cannot take it"
     what: ClassVar = (
-        "Another consumer of the producer refuses it, by a rule of its own (a bitcast between "
-        "elements of the same size is no consumer here); or it has no other consumer than bitcasts."
+        "Another consumer of the producer refuses it, by another rule (a bitcast between "
+        "elements of the same size is no consumer here); or it has no other consumer than "
+        "bitcasts."
     )
     why: ClassVar = (
-        "What goes into some consumers only must still be computed for the others: then it is "
-        "computed more than once, and nothing is saved."
+        "A value that is fused into only some consumers must still be computed for the "
+        "others: it is then computed more than once, and nothing is saved."
     )
-    lever: ClassVar = "what stands in the way is the other consumer: give it a value of its own"
+    lever: ClassVar = "the other consumer is the obstacle: give it its own copy of the value"
     source: ClassVar = (
         "xla/backends/gpu/transforms/priority_fusion.cc, CanFuseWithAllNonBitcastUsers"
     )
@@ -390,8 +394,8 @@ class NegativeBenefit(Rule):
         "tolerated loss, in nanoseconds."
     )
     why: ClassVar = (
-        "Each consumer that takes the producer computes it again, and may read its operands in a "
-        "worse order or with fewer threads."
+        "Each consumer that includes the producer recomputes it, and may read its operands in "
+        "a worse order or with fewer threads."
     )
     lever: ClassVar = ONE_CONSUMER
     source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, ComputeAndSetPriorities"
@@ -423,9 +427,9 @@ def merged_size(producer: MutableInstruction, consumer: MutableInstruction, stat
 class LargeConstant(GpuPairRule):
     id: ClassVar = "pf-large-constant"
     stages: ClassVar = (RulePhase.CONSTANT,)
-    title: ClassVar = "a constant of several elements stays outside"
+    title: ClassVar = "a constant with several elements stays outside"
     what: ClassVar = "The producer is a constant with more elements than the limit."
-    why: ClassVar = "It is read from memory like a parameter, wherever it stands."
+    why: ClassVar = "It is read from memory like a parameter, inside a kernel or outside."
     source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, IsSmallConstant"
 
     elements: int = 1
@@ -442,10 +446,11 @@ class ConstantUser(GpuPairRule):
     stages: ClassVar = (RulePhase.CONSTANT,)
     title: ClassVar = "the consumer cannot take a constant"
     what: ClassVar = (
-        "The producer is a constant, which goes into all consumers that can be fused once all else "
-        "is done; this one cannot, or is emitted by Triton, which does not know such constants."
+        "The producer is a constant, which is fused into all fusible consumers at the end; "
+        "this one is not fusible, or is emitted by Triton, which does not support such "
+        "constants."
     )
-    why: ClassVar = "A constant in a kernel costs nothing, one outside is read from memory."
+    why: ClassVar = "A constant in a kernel costs nothing; one outside is read from memory."
     source: ClassVar = "xla/backends/gpu/transforms/priority_fusion.cc, CanFuseConstant"
     message: ClassVar = "User is not fusible"
     is_legality: ClassVar = True

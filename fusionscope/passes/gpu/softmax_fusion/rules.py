@@ -29,14 +29,12 @@ _MATCH = f"{_PASS}, MatchesTritonCompatibleClosedReductionDiamondImpl"
 _DECIDE = f"{_PASS}, DecideIfShouldFuseAndMaybeSetBlockLevelParameters"
 
 _TRIVIAL = (
-    "Trivial is what has one user, the default layout, and is a bitcast, or elementwise and known "
-    "to Triton with one operand, twice the same operand, or one beside a broadcast of a scalar "
-    "constant or of a parameter."
+    "An operation is trivial if it has one user and the default layout, and is a bitcast, "
+    "or is elementwise and supported by Triton, with one operand, with the same operand "
+    "twice, or with one operand besides a broadcast of a scalar constant or of a "
+    "parameter."
 )
-_LAST_DIMENSION = (
-    "arrange the array so that what is normalized is its last dimension, and one: reshape several "
-    "into one"
-)
+_LAST_DIMENSION = "normalize over a single dimension, the last one: reshape several into one"
 
 
 class Diamond:
@@ -179,11 +177,11 @@ class DiamondRule(Rule):
 class RootBinary(DiamondRule):
     id: ClassVar = "sm-root-binary"
     is_part: ClassVar = True
-    title: ClassVar = "no operation that ends a normalization"
-    what: ClassVar = "The root is not elementwise, or has not two operands."
+    title: ClassVar = "not the last operation of a normalization"
+    what: ClassVar = "The root is not elementwise, or does not have two operands."
     why: ClassVar = (
-        "A normalization ends with one that takes each element and what was reduced of its row: "
-        "the row less its maximum, or divided by its sum."
+        "A normalization ends with an operation on each element and the reduction of its row: "
+        "the row minus its maximum, or divided by its sum."
     )
     source: ClassVar = _MATCH
     message: ClassVar = "Root is not elementwise binary."
@@ -197,8 +195,8 @@ class RootBinary(DiamondRule):
 class RootTriton(DiamondRule):
     id: ClassVar = "sm-root-triton"
     title: ClassVar = "Triton cannot compute the end of the normalization"
-    what: ClassVar = "The emitter for Triton does not know the root's opcode with its element type."
-    why: ClassVar = "The whole diamond is one kernel, written by Triton."
+    what: ClassVar = "The Triton emitter does not support the root's opcode with its element type."
+    why: ClassVar = "The whole diamond is one Triton kernel."
     source: ClassVar = _MATCH
     message: ClassVar = "Root is not supported for Triton instruction."
     is_legality: ClassVar = True
@@ -215,14 +213,15 @@ class EdgeToBroadcast(DiamondRule):
     is_part: ClassVar = True
     title: ClassVar = "no broadcast leads to the normalization's end"
     what: ClassVar = (
-        "Up from the second operand of the root there is something that is neither trivial nor a "
+        "Upwards from the second operand of the root, something is neither trivial nor a "
         f"broadcast. {_TRIVIAL}"
     )
     why: ClassVar = (
-        "What is trivial reads or writes nothing more, and can be computed with any tiles."
+        "Trivial operations read or write nothing more, and can be computed with any tiles."
     )
     lever: ClassVar = (
-        "put what was reduced on the right of the end: x * r for r * x, -(x - r) for r - x"
+        "put the reduced value on the right of the last operation: x * r for r * x, -(x - r) "
+        "for r - x"
     )
     source: ClassVar = _MATCH
     message: ClassVar = "Could not find a trivial connection from root to a broadcast."
@@ -239,12 +238,12 @@ class EdgeToReduce(DiamondRule):
     is_part: ClassVar = True
     title: ClassVar = "no reduction leads to the normalization's broadcast"
     what: ClassVar = (
-        "Up from what is broadcast there is something that is neither trivial nor a reduction. "
+        "Upwards from the broadcast's operand, something is neither trivial nor a reduction. "
         f"{_TRIVIAL}"
     )
-    why: ClassVar = "What is broadcast must be made of rows of the value that it is put beside."
+    why: ClassVar = "The broadcast value must come from rows of the value that it is combined with."
     lever: ClassVar = (
-        "use what was reduced once only, and put nothing but constants and arguments beside it"
+        "use the reduced value only once, and combine it only with constants and arguments"
     )
     source: ClassVar = _MATCH
     message: ClassVar = "Could not find a trivial connection from matched broadcast to a reduction."
@@ -259,8 +258,8 @@ class EdgeToReduce(DiamondRule):
 class Layouts(DiamondRule):
     id: ClassVar = "sm-layout"
     title: ClassVar = "broadcast or reduction in an unusual layout"
-    what: ClassVar = "The broadcast or the reduction has another layout than the default one."
-    why: ClassVar = "Tiles of Triton are told from dimensions, in the order of the default layout."
+    what: ClassVar = "The broadcast or the reduction does not have the default layout."
+    why: ClassVar = "Triton's tiles follow from dimensions, in the order of the default layout."
     source: ClassVar = _MATCH
     message: ClassVar = "Broadcast or reduce have non-default layouts."
     is_legality: ClassVar = True
@@ -277,11 +276,11 @@ class RowReduction(DiamondRule):
     id: ClassVar = "sm-reduce-ok"
     title: ClassVar = "not one reduction over the last dimension"
     what: ClassVar = (
-        "Triton cannot compute the reduction, or it reduces not exactly one dimension, the last "
-        "one, or begins with something else than a constant or a conversion of one that Triton can "
-        "compute."
+        "Triton cannot compute the reduction, or it does not reduce exactly one dimension, "
+        "the last one, or its initial value is not a constant or a conversion of one that "
+        "Triton can compute."
     )
-    why: ClassVar = "One block holds whole rows, and nothing but what is made of them."
+    why: ClassVar = "One block holds whole rows, and only values computed from them."
     lever: ClassVar = _LAST_DIMENSION
     source: ClassVar = f"{_PASS}, ShouldFuseReduction"
     message: ClassVar = (
@@ -315,8 +314,8 @@ class OneUse(DiamondRule):
     id: ClassVar = "sm-one-use"
     title: ClassVar = "the reduction or its broadcast is used elsewhere"
     what: ClassVar = "More than one instruction reads the broadcast, or the reduction."
-    why: ClassVar = "It would be computed in the kernel, and once more for the others."
-    lever: ClassVar = "reduce lax.optimization_barrier of the value once more for the others"
+    why: ClassVar = "It would be computed in the kernel, and again for the others."
+    lever: ClassVar = "for the others, reduce lax.optimization_barrier of the value again"
     source: ClassVar = _MATCH
     message: ClassVar = "More than one use of broadcast or reduce."
 
@@ -331,8 +330,8 @@ class OneUse(DiamondRule):
 class BroadcastDimension(DiamondRule):
     id: ClassVar = "sm-bcast-dim"
     title: ClassVar = "broadcast along another dimension than was reduced"
-    what: ClassVar = "The last dimension of the broadcast is one of what is broadcast."
-    why: ClassVar = "What was reduced from a row must be put beside that row."
+    what: ClassVar = "The last dimension of the broadcast is one of its operand's."
+    why: ClassVar = "The value reduced from a row must be combined with that row."
     lever: ClassVar = _LAST_DIMENSION
     source: ClassVar = _MATCH
     message: ClassVar = "Broadcast is not along the reduction dimension."
@@ -350,10 +349,11 @@ class ProducerLayout(DiamondRule):
     id: ClassVar = "sm-producer-layout"
     title: ClassVar = "the normalized value has an unusual layout"
     what: ClassVar = (
-        "What the diamond begins with has another layout than the default one: it is what is "
-        f"reduced, or stands above that as far up as all is trivial. {_TRIVIAL}"
+        "The start of the diamond does not have the default layout. It is the reduction's "
+        "operand, or the topmost value above it that is reached through trivial operations. "
+        f"{_TRIVIAL}"
     )
-    why: ClassVar = "Tiles of Triton are told from dimensions, in the order of the default layout."
+    why: ClassVar = "Triton's tiles follow from dimensions, in the order of the default layout."
     source: ClassVar = _MATCH
     message: ClassVar = "Producer has non-default layout."
     is_legality: ClassVar = True
@@ -367,13 +367,13 @@ class ProducerLayout(DiamondRule):
 class Connected(DiamondRule):
     id: ClassVar = "sm-connected"
     is_part: ClassVar = True
-    title: ClassVar = "what is normalized is not what was reduced"
+    title: ClassVar = "the normalized value is not the reduced one"
     what: ClassVar = (
-        "Up from the first operand of the root there is something that is neither trivial nor what "
-        f"the diamond begins with. {_TRIVIAL}"
+        "Upwards from the first operand of the root, something is neither trivial nor the "
+        f"start of the diamond. {_TRIVIAL}"
     )
     why: ClassVar = (
-        "Only where both sides come from one value, nothing but that is read from memory, once."
+        "Only if both sides come from one value is that value alone read from memory, once."
     )
     source: ClassVar = _MATCH
     message: ClassVar = "Producer is not trivially connected."
@@ -386,12 +386,12 @@ class Connected(DiamondRule):
 @dataclass(frozen=True, slots=True)
 class RootProducer(DiamondRule):
     id: ClassVar = "sm-root-producer"
-    title: ClassVar = "what is normalized is used elsewhere"
+    title: ClassVar = "the normalized value is used elsewhere"
     what: ClassVar = (
-        "The first operand of the root is not what the diamond begins with, and something else "
-        "reads it too. (What is trivial has one user, so that sm-connected refuses this before.)"
+        "The first operand of the root is not the start of the diamond, and has another user. "
+        "(Trivial operations have one user, so sm-connected refuses this earlier.)"
     )
-    why: ClassVar = "It would be computed in the kernel, and once more for the others."
+    why: ClassVar = "It would be computed in the kernel, and again for the others."
     source: ClassVar = _MATCH
     message: ClassVar = "Unsupported root-producer connection."
 
@@ -412,10 +412,10 @@ class Tileable(DiamondFusionRule):
     id: ClassVar = "sm-tile"
     title: ClassVar = "no tiles can be derived for the normalization"
     what: ClassVar = (
-        "A bitcast in the diamond makes several dimensions of several others at once, and not of "
-        "one or into one."
+        "A bitcast in the diamond turns several dimensions into several others at once, "
+        "instead of splitting or merging one."
     )
-    why: ClassVar = "A tile of what it makes would not be a tile of what it reads."
+    why: ClassVar = "A tile of its result would not be a tile of its operand."
     source: ClassVar = f"{_PASS}, CanSymbolicTileAnalysisTileDiamond"
     message: ClassVar = "Cannot tile the diamond pattern"
     is_legality: ClassVar = True
@@ -430,11 +430,11 @@ class TilingFound(DiamondFusionRule):
     id: ClassVar = "sm-tiling-search"
     title: ClassVar = "no tiling fits the normalization"
     what: ClassVar = (
-        "With no size of its tiles the diamond is within what Triton can take: above all, a tile "
-        "of the value that it reads, whole rows filled up to a power of two, has more elements "
-        "than two fifths of a block's registers."
+        "No tile size keeps the diamond within Triton's limits: above all, a tile of the "
+        "value that it reads, whole rows padded to a power of two, has more elements than two "
+        "fifths of a block's registers."
     )
-    why: ClassVar = "What does not fit into registers is written to memory and read again."
+    why: ClassVar = "Values that do not fit into registers are written to memory and read again."
     source: ClassVar = _DECIDE
     message: ClassVar = "SymbolicTileAnalysis failed: "
     is_legality: ClassVar = True
@@ -448,11 +448,11 @@ class FasterUnfused(DiamondFusionRule):
     id: ClassVar = "sm-cost"
     title: ClassVar = "the cost model expects it faster without Triton"
     what: ClassVar = (
-        "The kernels that the other fusion passes would make of the diamond alone are estimated to "
-        "take less time than the one of Triton, launches not counted."
+        "The kernels that the other fusion passes would produce for the diamond alone are "
+        "estimated to take less time than Triton's single kernel, not counting launches."
     )
     why: ClassVar = (
-        "Short rows leave much of a tile without work, as it is filled up to a power of two, and a "
+        "Short rows leave much of a tile idle, because it is padded to a power of two, and a "
         "plain loop may compute them in one kernel, too."
     )
     source: ClassVar = _DECIDE

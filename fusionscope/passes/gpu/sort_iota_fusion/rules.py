@@ -17,12 +17,12 @@ from fusionscope.passes.rule import Decision, RuleBook
 class SortIota(OperationRule):
     id: ClassVar = "sort-iota"
     only_allows: ClassVar = True
-    title: ClassVar = "a sort takes in an iota"
+    title: ClassVar = "an iota is fused into a sort"
     what: ClassVar = (
-        "An operand of a sort is an iota, as that of an argsort is: it becomes one fusion with the "
-        "sort, along whichever dimension it counts. Every other operand is left outside."
+        "An operand of a sort is an iota, as in an argsort: it is fused with the sort, along "
+        "whichever dimension it counts. Every other operand stays outside."
     )
-    why: ClassVar = "The kernel counts by itself, where it would read the numbers from memory."
+    why: ClassVar = "The kernel generates the numbers itself instead of reading them from memory."
     source: ClassVar = "xla/backends/gpu/transforms/sort_iota_fusion.cc, HandleSort"
 
     def check(self, operation: MutableInstruction) -> Decision | None:

@@ -60,12 +60,12 @@ class NoUsers(MergeRule):
 @dataclass(frozen=True, slots=True)
 class NotLoopFusion(MergeRule):
     id: ClassVar = "leg-fm-loop"
-    title: ClassVar = "the fusion is no loop"
+    title: ClassVar = "the fusion is not a loop"
     what: ClassVar = (
         "The fusion that would be merged into its users is not of kind kLoop: it ends in a "
         "reduction, scatter or tiled transpose, or belongs to Triton or a library."
     )
-    why: ClassVar = "What ends in a reduction has to be the end of a kernel."
+    why: ClassVar = "A reduction must be at the end of a kernel."
     message: ClassVar = "not a loop fusion"
 
     def check(self, producer: MutableInstruction, state: GpuState) -> Decision | None:
@@ -78,7 +78,7 @@ class MergeIntoBitcast(GpuPairRule):
     id: ClassVar = "leg-fm-bitcast"
     title: ClassVar = "a user is a bitcast"
     what: ClassVar = "One of the users is a bitcast on its own."
-    why: ClassVar = "It would become the end of a kernel, and costs nothing where it is."
+    why: ClassVar = "It would become the root of a kernel, and costs nothing where it is."
     source: ClassVar = _SOURCE
     message: ClassVar = "not fusing bitcast ops"
 
@@ -93,7 +93,7 @@ class MergeIntoCustom(GpuPairRule):
     what: ClassVar = (
         "One of the users is a custom fusion: one for Triton, cuDNN or a custom kernel."
     )
-    why: ClassVar = "What these compute was matched as a whole."
+    why: ClassVar = "These were matched as a whole."
     source: ClassVar = _SOURCE
     message: ClassVar = "not fusing custom fusions"
     is_legality: ClassVar = True
@@ -107,11 +107,11 @@ class MergedHeroes(GpuPairRule):
     id: ClassVar = "leg-fm-heroes"
     title: ClassVar = "they are emitted in different ways"
     what: ClassVar = (
-        "The fusion and a user are reductions of different forms, or tiled transposes of different "
-        "forms, or one of each; or one is a tiled transpose, and what the other one does with its "
-        "elements would no longer let it be one."
+        "The fusion and a user are reductions of different forms, or tiled transposes of "
+        "different forms, or one of each; or one is a tiled transpose, and what the other one "
+        "does with its elements prevents that."
     )
-    why: ClassVar = "One kernel reads in one pattern."
+    why: ClassVar = "One kernel has one access pattern."
     source: ClassVar = f"{FUSIBLE}, FusionHeroesAreCompatible"
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
@@ -125,12 +125,12 @@ class Uncoalesced(MergeRule):
     id: ClassVar = "leg-fm-uncoalesced"
     title: ClassVar = "a reduction would mostly read transposed data"
     what: ClassVar = (
-        "A user is, or ends in, a reduction with threads that work together, and copies and "
-        "transposes that move elements make at least this per cent of as many elements as the "
-        "fusion has."
+        "A user is, or ends in, a reduction with cooperating threads, and copies and "
+        "transposes that move elements produce at least this percentage of the fusion's "
+        "number of elements."
     )
-    why: ClassVar = "Threads beside each other would read elements far from each other."
-    lever: ClassVar = "reduce the other dimension of what is transposed, without the transpose"
+    why: ClassVar = "Neighbouring threads would read distant elements."
+    lever: ClassVar = "reduce the other dimension of the untransposed array"
     message: ClassVar = "would read mostly uncoalesced"
 
     percent: int = 50
@@ -162,7 +162,7 @@ class MergedCode(MergeRule):
         "computes it, and those of the user, doubled with each branch, are more than the limit."
     )
     why: ClassVar = (
-        "What was computed before a branch is computed again in it, so code grows exponentially."
+        "Values computed before a branch are recomputed in it, so code grows exponentially."
     )
     lever: ClassVar = "break the chain with lax.optimization_barrier where it hurts least"
 
@@ -187,8 +187,8 @@ class MergedSlower(MergeRule):
         "Computing the fusion inside each of its users, and reading its operands there, is "
         "estimated to take longer than its own kernel, a launch, and reading its result."
     )
-    why: ClassVar = "Each user computes it again."
-    lever: ClassVar = "give the value one consumer: each would compute it again"
+    why: ClassVar = "Each user recomputes it."
+    lever: ClassVar = "give the value one consumer: each would recompute it"
     message: ClassVar = "will execute slower if fused"
 
     def check(self, producer: MutableInstruction, state: GpuState) -> Decision | None:
@@ -207,11 +207,12 @@ class MergedSlower(MergeRule):
 class AllMerge(Rule):
     id: ClassVar = "leg-fm-all-users"
     title: ClassVar = "another user cannot take it"
-    what: ClassVar = "Another user of the fusion refuses it, by a rule of its own."
+    what: ClassVar = "Another user of the fusion refuses it, by another rule."
     why: ClassVar = (
-        "What goes into some users only must still be computed for the others: nothing is saved."
+        "A value that is fused into only some users must still be computed for the others: "
+        "nothing is saved."
     )
-    lever: ClassVar = "what stands in the way is the other user: give it a value of its own"
+    lever: ClassVar = "the other user is the obstacle: give it its own copy of the value"
     source: ClassVar = _SOURCE
 
     def refuse_because(self, user: str, decision: Decision) -> Decision:

@@ -94,7 +94,9 @@ class LoopCandidate(SiblingRule):
         "outputs have one element type; or it waits for something, or something waits for it, by "
         "a control dependency; or it reduces several arrays at once in a loop."
     )
-    why: ClassVar = "Each thread computes an element of one of them; nothing else is of that form."
+    why: ClassVar = (
+        "Each thread computes an element of one of them; only such operations have that form."
+    )
     source: ClassVar = f"{_LOOP}, IsFusibleCandidate"
     is_legality: ClassVar = True
 
@@ -125,11 +127,11 @@ def _is_looped_reduce(instruction: MutableInstruction, state: MultiOutputState) 
 @dataclass(frozen=True, slots=True)
 class OtherReaders(SiblingRule):
     id: ClassVar = "leg-hl-legal"
-    title: ClassVar = "something else reads it too"
+    title: ClassVar = "it has another user"
     what: ClassVar = (
         "Something other than the consumer and the result of the computation reads the operand."
     )
-    why: ClassVar = "That could depend on another of the operands: a cycle."
+    why: ClassVar = "That user could depend on another operand: a cycle."
     source: ClassVar = f"{_LOOP}, Initialize; {_FUSIBLE}, IsConsumerTheOnlyNonRootUser"
     is_legality: ClassVar = True
 
@@ -142,12 +144,13 @@ class OtherReaders(SiblingRule):
 @dataclass(frozen=True, slots=True)
 class LongKernels(SiblingRule):
     id: ClassVar = "leg-hl-profit"
-    title: ClassVar = "large enough for a kernel of its own"
+    title: ClassVar = "large enough for its own kernel"
     what: ClassVar = (
-        "The operand has more elements, or more instructions inside, than the limit for loops of "
-        "one shape (and, asked again for slices of one output, than the lower limits for these)."
+        "The operand has more elements, or more instructions inside, than the limit for loops "
+        "of one shape (and, when checked again for slices of one output, than the lower "
+        "limits for these)."
     )
-    why: ClassVar = "Only what takes about as long as a launch gains from sharing one."
+    why: ClassVar = "Only kernels that take about as long as a launch gain from sharing one."
     source: ClassVar = f"{_LOOP}, IsProfitableFusionCandidate"
 
     loop_elements: int = 8192 * 8192
@@ -171,9 +174,9 @@ class LongKernels(SiblingRule):
 @dataclass(frozen=True, slots=True)
 class ColumnLayout(SiblingRule):
     id: ClassVar = "leg-hl-layout"
-    title: ClassVar = "not row by row in memory"
+    title: ClassVar = "not row-major"
     what: ClassVar = "The operand, or something inside it, has another layout than row-major."
-    why: ClassVar = "Different layouts in one kernel read memory in a bad order."
+    why: ClassVar = "Different layouts in one kernel result in a bad access pattern."
     source: ClassVar = f"{_LOOP}, HasOnlyRowMajorLayout"
 
     def check(
@@ -193,11 +196,11 @@ def _is_row_major(shape: Shape) -> bool:
 @dataclass(frozen=True, slots=True)
 class SharedParameter(SiblingRule):
     id: ClassVar = "leg-hl-shared-param"
-    title: ClassVar = "two of them read one parameter"
+    title: ClassVar = "two of them read the same parameter"
     what: ClassVar = (
         "The operand reads a parameter of the computation that another candidate reads too."
     )
-    why: ClassVar = "A result in place of that parameter could no longer be written there."
+    why: ClassVar = "A result could no longer be written in place of that parameter."
     source: ClassVar = f"{_LOOP}, AnyOpndIsParamSharedAmongFusions"
 
     def check(
@@ -234,11 +237,11 @@ def alike(instruction: MutableInstruction) -> Alike:
 @dataclass(frozen=True, slots=True)
 class Batch(Rule):
     id: ClassVar = "leg-hl-batch"
-    title: ClassVar = "not alike, or the kernel is full"
+    title: ClassVar = "not similar, or the kernel is full"
     what: ClassVar = (
-        "Of two operands that could be side by side, the element type, the number of outputs or "
-        "the number of instructions differs (in a loop of one shape, the shape too); or the kernel "
-        "has as many outputs as the limit, or its operands and outputs reach so many bytes of "
+        "For two candidate operands, the element type, the number of outputs or the number of "
+        "instructions differs (in a loop of one shape, the shape too); or the kernel has as "
+        "many outputs as the limit, or its operands and outputs reach so many bytes of "
         "parameters."
     )
     why: ClassVar = "Threads that do different work wait for each other; parameters have a limit."
@@ -313,7 +316,7 @@ class InputCandidate(SiblingRule):
     id: ClassVar = "leg-hi-candidate"
     title: ClassVar = "no reduction that only the consumer reads"
     what: ClassVar = (
-        "The operand is not, and does not end in, a reduction with threads that work together, or "
+        "The operand is not, and does not end in, a reduction with cooperating threads, or "
         "something other than the consumer and the result of the computation reads it."
     )
     why: ClassVar = "Without other readers the fusion cannot form a cycle."

@@ -57,7 +57,7 @@ class ProducerFusion(GpuPairRule):
     id: ClassVar = "leg-if-producer-fusion"
     title: ClassVar = "the producer is a fusion already"
     what: ClassVar = "The producer is a fusion, of any kind."
-    why: ClassVar = "This pass puts single operations into fusions; fusion merger joins fusions."
+    why: ClassVar = "This pass fuses single operations; fusion merger merges fusions."
     source: ClassVar = _CHECKS
     message: ClassVar = "the producer is a fusion"
     is_legality: ClassVar = True
@@ -71,7 +71,7 @@ class CustomConsumer(GpuPairRule):
     id: ClassVar = "leg-if-custom"
     title: ClassVar = "the consumer belongs to Triton or a library"
     what: ClassVar = "The consumer is a custom fusion: one for Triton, cuDNN or a custom kernel."
-    why: ClassVar = "What these compute was matched as a whole."
+    why: ClassVar = "These were matched as a whole."
     source: ClassVar = _CHECKS
     message: ClassVar = "the consumer is a custom fusion"
     is_legality: ClassVar = True
@@ -85,12 +85,13 @@ class ExpensiveReuse(PairRule):
     id: ClassVar = "leg-if-expensive-reuse"
     title: ClassVar = "expensive, and the consumer reads it several times"
     what: ClassVar = (
-        "The producer is expensive (a transcendental function, a division of integers by no "
-        "constant, a reduction, a matrix multiplication, but no division, root or exponential of "
-        "f16 or f32), and the consumer reads elements of it more than once, as a broadcast does."
+        "The producer is expensive (a transcendental function, an integer division by a "
+        "non-constant, a reduction, a matrix multiplication, but not a division, root or "
+        "exponential of f16 or f32), and the consumer reads elements of it more than once, as "
+        "a broadcast does."
     )
-    why: ClassVar = "It would be computed again for each read."
-    lever: ClassVar = "broadcast before the expensive operation, or accept the kernel for it"
+    why: ClassVar = "It would be recomputed for each read."
+    lever: ClassVar = "broadcast before the expensive operation, or accept its kernel"
     source: ClassVar = _CHECKS
     message: ClassVar = "the producer is expensive, and the consumer reuses inputs"
 
@@ -106,11 +107,11 @@ class Coalescing(GpuPairRule):
     id: ClassVar = "leg-if-coalescing"
     title: ClassVar = "a transpose would spoil a reduction's reads"
     what: ClassVar = (
-        "The consumer is, or ends in, a reduction with threads that work together, and the "
-        "producer is a copy, or a transpose that moves elements."
+        "The consumer is, or ends in, a reduction with cooperating threads, and the producer "
+        "is a copy, or a transpose that moves elements."
     )
-    why: ClassVar = "Threads beside each other would read elements far from each other."
-    lever: ClassVar = "reduce the other dimension of what is transposed, without the transpose"
+    why: ClassVar = "Neighbouring threads would read distant elements."
+    lever: ClassVar = "reduce the other dimension of the untransposed array"
     source: ClassVar = _CHECKS
     message: ClassVar = "fusing the producer would break read coalescing"
 
@@ -122,13 +123,14 @@ class Coalescing(GpuPairRule):
 @dataclass(frozen=True, slots=True)
 class HeavyComputation(GpuPairRule):
     id: ClassVar = "leg-if-heavy"
-    title: ClassVar = "long sums would be computed repeatedly"
+    title: ClassVar = "long reductions would be recomputed"
     what: ClassVar = (
-        "The producer computes an element from more than the limit of others (a reduction in a "
-        "plain loop, or a reduce-window), and the consumer reads elements of it more than once: by "
-        "a gather or broadcast that makes more elements than it reads, or by windows that overlap."
+        "The producer computes an element from more than the limit of others (a reduction in "
+        "a plain loop, or a reduce-window), and the consumer reads elements of it more than "
+        "once: by a gather or broadcast that produces more elements than it reads, or by "
+        "overlapping windows."
     )
-    why: ClassVar = "All of it would be computed for each read."
+    why: ClassVar = "All of it would be recomputed for each read."
     source: ClassVar = f"{FUSIBLE}, CreatesHeavyComputation"
     message: ClassVar = "the fusion would create a heavy computation"
 
@@ -183,17 +185,18 @@ class CodeDuplication(PairRule):
     id: ClassVar = "leg-code-dup"
     title: ClassVar = "its code would be emitted too often"
     what: ClassVar = (
-        "The consumer is a fusion in which the code of the producer, which is no broadcast, would "
-        "be emitted more than limit times, or more than once where it is a concatenate, dot, "
-        "dynamic-update-slice, pad, reduce or reduce-window; or such a producer has more than one "
-        "user. It is emitted once for each instruction that indexes it in its own way."
+        "The consumer is a fusion in which the code of the producer, which is not a "
+        "broadcast, would be emitted more than limit times, or more than once if it is a "
+        "concatenate, dot, dynamic-update-slice, pad, reduce or reduce-window; or such a "
+        "producer has more than one user. It is emitted once for each distinct way in which "
+        "instructions index it."
     )
     why: ClassVar = (
-        "Code can grow exponentially; and that of a concatenate has branches, behind which nothing "
-        "computed before can be used again."
+        "Code can grow exponentially; and that of a concatenate has branches, after which "
+        "earlier values cannot be reused."
     )
     lever: ClassVar = (
-        "give a concatenate one user, or compute the parts apart instead of joining them"
+        "give a concatenate one user, or compute the parts separately instead of concatenating them"
     )
     source: ClassVar = (
         f"{_PASS}, ShouldFuse; xla/service/fusion_node_indexing_evaluation.cc, "
