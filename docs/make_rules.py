@@ -11,9 +11,9 @@ from fusionscope.rules.catalogue import all_rules
 DOCS = Path(__file__).parent / "rules"
 INTRODUCTION = """# The compiler's fusion rules
 
-One page a rule, by the pass that asks it and in the order in which it is asked. `fusionscope rules
-ID` prints the same page, and [verify](../verify.md) tells how far they agree with what the compiler
-did. These files are written by `python docs/make_rules.py`.
+There is one page per rule, grouped by pass, in the order in which the pass applies them. `fusionscope
+rules ID` prints the same page, and [verify](../verify.md) shows how far the rules agree with the
+compiler. `python docs/make_rules.py` generates these files.
 
 """
 

@@ -70,7 +70,7 @@ class Rerun:
 
     @property
     def holds(self) -> bool:
-        """Whether the final module matches the plan, and what was asked for."""
+        """Whether the final module matches the plan and every request."""
         is_planned = self.variant is not None and not self.unplanned and self.divergence is None
         return is_planned and not any(each.problem for each in self.requests)
 
