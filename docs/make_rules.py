@@ -12,8 +12,8 @@ DOCS = Path(__file__).parent / "rules"
 INTRODUCTION = """# The compiler's fusion rules
 
 There is one page per rule, grouped by pass, in the order in which the pass applies them.
-`fusionscope rules ID` prints the same page, and [verify](../verify.md) shows how far the rules agree
-with the compiler. `python docs/make_rules.py` generates these files.
+`fusionscope rules ID` prints the same page, and [verify](../verify.md) shows how far the rules
+agree with the compiler. `python docs/make_rules.py` generates these files.
 
 """
 

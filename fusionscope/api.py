@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenedDump:
-    """A dump, and what the commands say of it."""
+    """A dump, with a method for each command that reads one."""
 
     dump: Dump
 
@@ -35,8 +35,8 @@ class OpenedDump:
         return self.dump.modules
 
     def explain(self, selection: Selection | None = None) -> Explanation:
-        """Which operations were fused, and why (not), in the modules that cost most or those that
-        ``selection`` names. Raises ``UnusableInput`` where nothing can be explained."""
+        """Return which operations were fused, and why (not), in the costliest modules or in those
+        that ``selection`` names. Raises ``UnusableInput`` if nothing can be explained."""
         from fusionscope.explain import explain
         from fusionscope.explain.selection import EVERYTHING
 
@@ -45,27 +45,27 @@ class OpenedDump:
     def history(
         self, name: str | None = None, *, module: str | None = None, all_modules: bool = False
     ) -> History:
-        """How fusions formed from pass to pass in the module that costs most, or in those that
-        ``module`` (a glob, or a number) names; the trace of one instruction where ``name`` is one.
-        Raises ``UnusableInput`` where there is nothing to show."""
+        """Return how fusions formed pass by pass in the costliest module, or in those that
+        ``module`` (a glob, or a number) names; with the ``name`` of an instruction, its trace.
+        Raises ``UnusableInput`` if there is nothing to show."""
         from fusionscope.explain.module_history import history_of
 
         return history_of(self.dump, name, module=module, all_modules=all_modules)
 
     def verify(self, *, rules: str | None = None, device: Device | None = None) -> Verification:
-        """How far a replay of the compiler's rules agrees with what it did: by those of the version
-        that made the dump, or those that ``rules`` names; for the dump's own GPU, or ``device``.
-        Raises ``UnusableInput`` where nothing can be replayed."""
+        """Return how far a replay of the compiler's rules agrees with the compiler. The rules are
+        those of the version that made the dump, or those that ``rules`` names; the GPU is the
+        dump's own, or ``device``. Raises ``UnusableInput`` if nothing can be replayed."""
         from fusionscope.verify.verification import verify
         from fusionscope.versions.known import compiler_named
 
         return verify(self.dump, self.dump.modules, compiler_named(rules), device)
 
     def kernel_graph(self, module: str | None = None) -> networkx.MultiDiGraph[Instruction]:
-        """The launches of the final module and the values that pass between them, as
-        ``history.kernel_graph`` describes them: of the module that costs most, or of the costliest
-        that ``module`` (a glob, or a number) names. Raises ``UnusableInput`` where there is none
-        that can be read."""
+        """Return the launches of the final module and the values that pass between them, as
+        ``history.kernel_graph`` describes them. The module is the costliest one, or the costliest
+        that ``module`` (a glob, or a number) names. Raises ``UnusableInput`` if none can be
+        read."""
         from fusionscope.errors import UnusableInput
         from fusionscope.explain.modules import rank_modules
         from fusionscope.history.kernel_graph import kernel_graph
@@ -78,13 +78,13 @@ class OpenedDump:
 
 
 def open(path: Path | str) -> OpenedDump:
-    """Opens a dump: a directory, an archive, or one file. Raises ``UnusableInput``."""
+    """Open a dump: a directory, an archive, or one file. Raises ``UnusableInput``."""
     return OpenedDump(open_dump(path))
 
 
 def diff(before: Path | str, after: Path | str, *, module: str | None = None) -> Difference:
-    """What differs between two HLO files, two stages (``DUMP@STAGE``) or two dumps. ``module`` is a
-    glob for the names of modules. Raises ``UnusableInput`` where nothing can be compared."""
+    """Compare two HLO files, two stages (``DUMP@STAGE``) or two dumps. ``module`` is a glob for the
+    names of modules. Raises ``UnusableInput`` if nothing can be compared."""
     from fusionscope.explain.difference import compare
 
     return compare(before, after, module=module)
