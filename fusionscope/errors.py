@@ -19,7 +19,7 @@ def quoted(value: object) -> str:
 
 
 class UnusableInput(Exception):
-    """Input that fusionscope cannot read, told in one line.
+    """Input that fusionscope cannot use, reported in one line.
 
     ``problem`` says what was found and what was expected, ``hint`` what to do about it;
     ``file``, ``line`` and ``column`` (both from 1) say where, as far as that is known. A problem

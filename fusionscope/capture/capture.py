@@ -48,10 +48,10 @@ _NEEDED = {
 class Captured:
     """A dump in ``directory``.
 
-    ``arguments`` are shapes as HLO writes them, ``versions`` those of the packages that compiled it
-    by name. ``problem`` says in one line why the compiler did not finish, and is empty
-    where it did; the stages that it reached are there. ``compile_s`` are the seconds that it took,
-    dumping its stages, None where it did not.
+    ``arguments`` are shapes in HLO's notation, ``versions`` those of the packages that compiled it,
+    by name. ``problem`` is one line on why the compiler did not finish, empty if it did; the stages
+    that it reached are in the dump. ``compile_s`` is the time to compile and dump, in seconds, None
+    if the compiler did not finish.
     """
 
     directory: Path

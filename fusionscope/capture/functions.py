@@ -25,12 +25,12 @@ def capture_dump(
     directory: str | Path,
     flags: Sequence[str] = (),
 ) -> Captured:
-    """Compiles a jax function for ``device``, which need not be here, and dumps every stage into
-    ``directory``, which has to be empty or new.
+    """Compile a jax function for ``device``, which need not be present, and dump every stage into
+    ``directory``, which must be empty or new.
 
-    ``arguments`` are arrays, or anything with a shape and a dtype, and trees of these; ``device``
-    and ``flags`` are as on the command line. Raises ``UnusableInput``, and what jax raises where
-    it cannot trace the function.
+    ``arguments`` are arrays, anything with a shape and a dtype, or trees of these; ``device`` and
+    ``flags`` are as on the command line. Raises ``UnusableInput``, and whatever jax raises if it
+    cannot trace the function.
     """
     import jax
 
@@ -49,11 +49,11 @@ def capture_dump(
 def capturing(
     directory: str | Path, *, device: str = "cpu", flags: Sequence[str] = ()
 ) -> Iterator[list[Captured]]:
-    """What jax compiles inside is compiled once more at the end, for ``device``, and dumped into a
-    folder each of ``directory``; the list that this yields is filled then.
+    """At the end of the block, recompile for ``device`` each program that jax compiled inside, and
+    dump it into its own folder in ``directory``. The yielded list is filled then.
 
-    It has been lowered for the device on which it ran, whose own calls another one may not have:
-    the result says so. Raises ``UnusableInput``.
+    A program was lowered for the device on which it ran, and may call libraries that another
+    device lacks: its result reports that. Raises ``UnusableInput``.
     """
     import jax
 

@@ -1,4 +1,4 @@
-"""Each rule in a few words, and what to try where it stands in the way.
+"""Each rule with its title, and what to try if it is an obstacle.
 
 Advice names one lever that is known to act: a compiler flag or a change of the program. Rules that
 keep results right have none.

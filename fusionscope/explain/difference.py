@@ -163,9 +163,9 @@ class Unchanged:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """``modules`` differ, the worst first; ``same`` do not.
-    ``only_before`` and ``only_after`` have no counterpart; ``problems`` are one line for each that
-    could not be read, or not to its end, ``notes`` for each other file that could not be, and on
-    operations that no rule knows."""
+    ``only_before`` and ``only_after`` have no counterpart; ``problems`` are one line for each
+    module that could not be read completely, ``notes`` one for each other unreadable file, and on
+    operations that no rule covers."""
 
     before: str
     after: str

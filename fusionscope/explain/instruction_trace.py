@@ -1,4 +1,4 @@
-"""The life of one instruction: from the first stage that has it to its kernel, or its end."""
+"""The trace of one instruction: from the first stage that has it to its kernel, or its end."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Value:
 
 
 def users_of(*values: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
-    """Who reads one of ``values``, and which instruction; other notations are looked through, and
+    """Who reads one of ``values``, and which instruction; other notations are transparent, and
     a fusion is looked into."""
     pending = list(reversed(values))
     while pending:

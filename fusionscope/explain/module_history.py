@@ -1,4 +1,4 @@
-"""How the fusions of a module formed, pass by pass, and the life of one instruction."""
+"""How the fusions of a module formed, pass by pass, and the trace of one instruction."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class ModuleHistory:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Stories of modules, the costliest first. ``folded`` are the names of the others, ``problems``
-    one line for each that cannot be read."""
+    """Histories of modules, the costliest first. ``folded`` are the names of the other modules,
+    ``problems`` one line for each that cannot be read."""
 
     path: str
     modules: tuple[ModuleHistory, ...]
@@ -113,7 +113,7 @@ def module_history(
     *,
     progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter,
 ) -> ModuleHistory:
-    """How the fusions of a module formed or, with ``name``, the life of one instruction.
+    """How the fusions of a module formed or, with ``name``, the trace of one instruction.
 
     ``name`` may end in ``@STAGE`` where several stages use it for different things. Raises
     ``UnusableInput`` where no stage can be read, or none has that name.

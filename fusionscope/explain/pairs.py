@@ -1,4 +1,4 @@
-"""What is told of each pair."""
+"""The facts shown for each pair."""
 
 from __future__ import annotations
 

@@ -68,18 +68,18 @@ class FusedByLaterPass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFacts:
-    """A producer and one of its consumers before fusion, and what became of them.
+    """A producer and one of its consumers before fusion, and their outcome.
 
     ``outcome`` is fused, duplicated, not-fused or gone. ``kernel`` is the kernel that computes
-    both, ``stage`` the first stage in which they stand in one kernel. ``reason`` is a rule id or
-    ``unknown``, None where nothing needs a reason. ``evidence`` says who gives it: ``recorded``
-    (the compiler, in the words of ``message``), ``re-evaluated`` (its rules, replayed, which looked
-    at ``numbers``), ``agree`` (both), ``disagree`` (both, and the replay says ``otherwise``),
-    ``guess`` (rules that need not be those of the compiler, replayed).
-    ``bytes_saved`` counts the bytes, over all runs, that need not pass
-    through memory where the pair is in one kernel: saved, or for ``not-fused`` not saved.
-    ``cost`` is what was weighed where the reason is that it would take longer. ``overruled`` is the
-    refusal of a pass before the one that fused the pair.
+    both, ``stage`` the first stage in which they share a kernel. ``reason`` is a rule id or
+    ``unknown``, None if no reason is needed. ``evidence`` is its source: ``recorded`` (the
+    compiler, with its ``message``), ``re-evaluated`` (a replay of its rules, based on
+    ``numbers``), ``agree`` (both), ``disagree`` (both, and the replay's rule is ``otherwise``),
+    ``guess`` (a replay of rules that may not be the compiler's).
+    ``bytes_saved`` is the number of bytes, over all runs, that need not pass through memory if the
+    pair shares a kernel: saved, or for ``not-fused`` not saved.
+    ``cost`` is the cost comparison if the reason is that fusion would take longer. ``overruled`` is
+    the refusal of a pass before the one that fused the pair.
     """
 
     producer: Operation
@@ -223,15 +223,15 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFacts:
-    """Everything that ``explain`` knows of one module.
+    """Everything that ``explain`` knows about one module.
 
-    ``arguments`` are the shapes of the program's parameters as it came to the compiler, without
-    layouts, each with its sharding where it has one. ``pairs`` are those that were asked for;
-    ``outcomes``, ``reasons``, ``refusals`` and ``overruled``, refusals that a later pass
-    overruled, are about all of them. ``boundaries`` are the library calls on CPU and GPU. Lists
-    begin with what costs most. ``notes`` say what could not be found or read. ``what_if`` is
-    None unless rules were changed or another GPU was asked for. ``rules`` are those that gave
-    reasons, None where no pass was replayed.
+    ``arguments`` are the shapes of the parameters of the program as the compiler received it,
+    without layouts, each with its sharding if it has one. ``pairs`` are the selected ones;
+    ``outcomes``, ``reasons``, ``refusals`` and ``overruled`` (refusals that a later pass overruled)
+    cover all pairs. ``boundaries`` are the library calls on CPU and GPU. Lists start with the
+    costliest. ``notes`` list what could not be found or read. ``what_if`` is None unless rules were
+    changed or another GPU was requested. ``rules`` are those that gave reasons, None if no pass was
+    replayed.
     """
 
     number: int
@@ -260,7 +260,7 @@ class ModuleFacts:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """``modules`` are explained, the costliest first; ``folded`` are the names and bytes of those
-    that cost too little to be shown, ``problems`` one line for each file that could not be read."""
+    that are too cheap to show, ``problems`` one line for each file that could not be read."""
 
     path: str
     modules: tuple[ModuleFacts, ...]

@@ -15,11 +15,11 @@ from fusionscope.rules.changes import NO_CHANGES, Changes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What of a dump is asked for; None asks for everything. Globs are those of the shell.
+    """The part of a dump to explain; None selects everything. Globs are shell globs.
 
-    ``changes`` are changes of the compiler's rules to be tried, ``rules`` the name of the rules to
-    go by, None for those of the version that made the dump. ``device`` is the GPU to take where the
-    dump does not tell its own, and to try where it does.
+    ``changes`` are changes of the compiler's rules to try, ``rules`` the name of the rules to use,
+    None for those of the version that made the dump. ``device`` is the GPU to assume if the dump
+    does not describe its own, and the GPU to try if it does.
     """
 
     module: str | None = None

@@ -1,4 +1,4 @@
-"""What is told of all kernels and pairs of a module together."""
+"""Totals over all kernels and pairs of a module."""
 
 from __future__ import annotations
 

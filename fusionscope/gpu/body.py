@@ -14,7 +14,7 @@ from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 class FusionBody:
     """One instruction, or a producer and its consumer as if they were fused already.
 
-    Parameters of fusions are looked through: ``operands`` of an instruction inside are what it
+    Parameters of fusions are transparent: ``operands`` of an instruction inside are what it
     reads in the end, inside or outside of the body.
     """
 

@@ -19,7 +19,7 @@ from fusionscope.hlo.shape import Shape, ShapeTable
 
 _NUMBERED = re.compile(r"(.*)\.(\d+)")
 _KIND = re.compile(r"(, kind=)\w+")
-_FEW = 8  # operands that are faster looked through than remembered
+_FEW = 8  # with so few operands a scan is faster than an index
 # The compiler nests two or three; rules that look into fusions do so level by level.
 _DEEPEST = 8
 CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")

@@ -1,6 +1,6 @@
 """A module as values flow through it, whatever fusions stand around the operations.
 
-A fusion, its parameters, tuples and their elements compute nothing: they are looked through, so
+A fusion, its parameters, tuples and their elements compute nothing: they are transparent, so
 that an operation reads what another one computed, in the same fusion or not.
 """
 
@@ -23,7 +23,7 @@ class Region:
     ``operations`` stand operands first; ``sources[i]`` are the positions of what operation ``i``
     reads, a tuple being all that is in it, and ``users[i]`` of what reads it, with the number of
     the operand. ``outputs`` gives positions in the results by operation. ``carried`` tells for
-    every instruction, those that are looked through too, at which position its value is computed.
+    every instruction, transparent ones too, at which position its value is computed.
     ``commutative`` operations compute the same with their operands swapped; ``passed_on`` ones have
     the value of their first operand; ``idle`` ones wait to be removed, for no result depends on
     them. ``computations`` are the region's own and those of its fusions, ``callers`` the

@@ -20,7 +20,7 @@ class KernelKind(StrEnum):
     WRAPPED = "wrapped"  # one operation, put into a fusion so that it can be emitted
     LIBRARY = "library"
     CUSTOM_CALL = "custom-call"
-    OPERATION = "operation"  # stands alone
+    OPERATION = "operation"  # unfused
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

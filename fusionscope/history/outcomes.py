@@ -31,7 +31,7 @@ TOGETHER = (Outcome.FUSED, Outcome.DUPLICATED)
 class Pair:
     """A producer and one consumer that reads it, in the stage before fusion.
 
-    Tuples, their elements and bitcasts are looked through: they move nothing.
+    Tuples, their elements and bitcasts are transparent: they move nothing.
 
     ``kernel`` is the instruction of the final module that computes both, ``stage`` the label of the
     stage in which they first stand in one kernel; both are None unless fused or duplicated.

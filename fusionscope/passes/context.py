@@ -1,4 +1,4 @@
-"""What a pass is told beside the module: what was compiled for, and by which flags."""
+"""What a pass receives besides the module: the compilation target and flags."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ _NUMBERS = count()  # of hooks: plans for several programs may be applied at onc
 
 @dataclass(slots=True)
 class Applied:
-    """``programs`` counts what was compiled with the plan, ``others`` what has the name of its
-    module but is another one, and was left as the compiler made it."""
+    """``programs`` counts the compilations that used the plan, ``others`` those of a different
+    module with the same name, which were left unchanged."""
 
     programs: int = 0
     others: int = 0
@@ -33,15 +33,16 @@ class Applied:
 
 @contextmanager
 def apply(plan: str | Path, dump: str | Path | None = None) -> Iterator[Applied]:
-    """What jax compiles for the CPU inside has the fusions of a plan file, such as ``tune`` writes,
-    where it is the program that the plan is for; what was compiled before is compiled again, and
-    once more after the block, without the plan. jax's persistent compilation cache is neither read
-    nor written inside. Executables that the caller holds (``lower().compile()``) stay as they are.
+    """Apply a plan file, such as ``tune`` writes: inside the block, the program that the plan is
+    for gets the plan's fusions when jax compiles it for the CPU. Earlier compilations are repeated
+    inside, and again after the block, without the plan. jax's persistent compilation cache is
+    neither read nor written inside. Executables that the caller holds (``lower().compile()``) do
+    not change.
 
-    ``dump`` is a dump of that program, made by the same jaxlib, where the file does not name one.
-    A program is recognised by what the compiler made of it up to its hook. Warns where none was.
-    Raises ``UnusableInput`` where the plan cannot be used, which is so for GPUs: their compiler
-    needs flags of the whole process too (``rerun`` sets them).
+    ``dump`` is a dump of that program, made by the same jaxlib; it is needed if the file names
+    none. A program is recognised by its module at the compiler's hook. Warns if none was.
+    Raises ``UnusableInput`` if the plan cannot be used, as on GPUs: their compiler also needs flags
+    for the whole process (``rerun`` sets them).
     """
     file = Path(plan)
     written = read_plan(file)

@@ -18,9 +18,8 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """``thresholds`` are rule, name and value; ``disabled`` ids of rules, and names of passes that
-    are left out. ``kernels`` are names of operations that are to be one kernel each, and no rule is
-    asked of them."""
+    """``thresholds`` are rule, name and value; ``disabled`` are ids of rules and names of passes to
+    skip. ``kernels`` are groups of operation names, one kernel each; no rule applies to them."""
 
     thresholds: tuple[tuple[str, str, int], ...] = ()
     disabled: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Files that users write, as typed values: what is wrong with one is told with its line."""
+"""Files that users write, as typed values: errors carry their line."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class ModuleVerification:
 @dataclass(frozen=True, slots=True)
 class Verification:
     """``problems`` are one line for each module, pass or record that could not be used, ``notes``
-    are on operations that no rule knows."""
+    are on operations that no rule covers."""
 
     path: str
     modules: tuple[ModuleVerification, ...]

@@ -1,4 +1,4 @@
-"""Wraps what stands alone, for CPUs."""
+"""Wraps unfused operations, for CPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wraps what stands alone, for GPUs."""
+"""Wraps unfused operations, for GPUs."""
 
 from __future__ import annotations
 
