@@ -136,7 +136,7 @@ def test_functions_and_all_that_is_compiled_in_between(tmp_path: Path) -> None:
         ("def f(x): return x", "f", "its arguments are unknown"),
         ("def f(): raise ValueError('mine')\nexample_args = ()", "f", "ValueError: mine"),
         ("import os\nos.abort()", "f", "crashed with SIGABRT"),
-        ("import os\ndef f(): os._exit(3)\nexample_args = ()", "f", "ended with 3"),
+        ("import os\ndef f(): os._exit(3)\nexample_args = ()", "f", "exited with 3"),
     ],
 )
 def test_a_program_that_cannot_be_compiled_is_an_error_of_one_line(
