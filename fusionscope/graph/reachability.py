@@ -6,6 +6,7 @@ Source: xla/hlo/analysis/hlo_reachability.cc.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fusionscope.graph.mutable import MutableInstruction
 
@@ -19,24 +20,49 @@ class Reachability:
 
     def __init__(self, post_order: Sequence[MutableInstruction]) -> None:
         self._bit = {each: 1 << index for index, each in enumerate(post_order)}
-        self._before: dict[MutableInstruction, int] = {}
+        self._group: dict[MutableInstruction, _Group] = {}
         for each in post_order:
             reached = self._bit[each]
             for earlier in (*each.operands, *each.predecessors):
-                reached |= self._before[earlier]
-            self._before[each] = reached
+                group = self._group[earlier]
+                reached |= group.before
+                group.dependents.append(each)
+            self._group[each] = _Group(reached, [each], [])
 
     def reaches(self, start: MutableInstruction, end: MutableInstruction) -> bool:
         """Whether ``end`` is or depends on ``start``."""
-        return bool(self._before[end] & self._bit[start])
+        return bool(self._group[end].before & self._bit[start])
 
     def merge(self, one: MutableInstruction, other: MutableInstruction) -> None:
         """Counts the two as one: what depended on either depends on both, and on what these do.
 
         Source: UpdateReachabilityForMerge.
         """
-        both = self._bit[one] | self._bit[other]
-        together = self._before[one] | self._before[other]
-        for each, before in self._before.items():
-            if before & both:
-                self._before[each] = before | together
+        group, less = self._group[one], self._group[other]
+        if group is less:
+            return
+        if len(group.members) < len(less.members):
+            group, less = less, group
+        together = group.before | less.before
+        group.members += less.members
+        group.dependents += less.dependents
+        self._group.update(dict.fromkeys(less.members, group))
+        group.before = together
+        pending = [group]
+        while pending:
+            for each in pending.pop().dependents:
+                later = self._group[each]
+                # What already depends on all of it is followed by what does, too.
+                if later.before | together != later.before:
+                    later.before |= together
+                    pending.append(later)
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Instructions that count as one: ``before`` are the bits of all that they depend on, and their
+    own, ``dependents`` what reads one of them."""
+
+    before: int
+    members: list[MutableInstruction]
+    dependents: list[MutableInstruction]
