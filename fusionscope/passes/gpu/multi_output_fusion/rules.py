@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.cost.duration import microseconds
@@ -22,6 +22,7 @@ from fusionscope.gpu.reductions import (
     normal_reduction,
 )
 from fusionscope.gpu.state import GpuState, is_fusible_bitcast, is_fusion
+from fusionscope.gpu.transposes import TiledTranspose
 from fusionscope.graph.aliasing import in_place_operands
 from fusionscope.graph.layouts import same_elements_in_memory, transpose_is_bitcast
 from fusionscope.graph.mutable import MutableInstruction
@@ -87,6 +88,17 @@ class Reaches(Protocol):
         """Whether ``end`` is or depends on ``start``."""
 
 
+class HeroFacts(NamedTuple):
+    """``tiled`` is the transpose that a tiled emitter writes, ``is_nested`` marks one in a plain
+    loop, ``looped_over`` is the shape that the kernel loops over."""
+
+    hero: MutableInstruction
+    is_reduction: bool
+    tiled: TiledTranspose | None
+    is_nested: bool
+    looped_over: Shape
+
+
 class MultiOutputState:
     """A run over one computation."""
 
@@ -94,6 +106,7 @@ class MultiOutputState:
         self.gpu = gpu
         self.reaches = reaches
         self._heroes: dict[MutableInstruction, MutableInstruction] = {}
+        self._facts: dict[MutableInstruction, HeroFacts] = {}
 
     def hero(self, instruction: MutableInstruction) -> MutableInstruction:
         """What decides how the kernel of ``instruction`` loops: of several outputs the first that
@@ -103,9 +116,23 @@ class MultiOutputState:
             found = self._heroes[instruction] = find_real_hero(instruction, self.gpu)
         return found
 
+    def hero_facts(self, instruction: MutableInstruction) -> HeroFacts:
+        """What rules ask of the hero, once for all pairs: a full kernel refuses each sibling."""
+        found = self._facts.get(instruction)
+        if found is None:
+            hero = self.hero(instruction)
+            is_reduction = has_reduction_emitter(hero, self.gpu.device)
+            tiled = self.gpu.emitters.tiled_transpose(hero)
+            reads = hero.operands[0] if is_reduction or tiled is not None else hero
+            is_nested = hero.opcode == "transpose" and tiled is None
+            found = HeroFacts(hero, is_reduction, tiled, is_nested, reads.shape)
+            self._facts[instruction] = found
+        return found
+
     def changed(self, instruction: MutableInstruction) -> None:
         """``instruction`` is another than before."""
         self._heroes.pop(instruction, None)
+        self._facts.pop(instruction, None)
         self.gpu.changed(instruction)
 
 
@@ -369,25 +396,24 @@ class Heroes(OutputPairRule):
     source: ClassVar = f"{_FUSIBLE}, FusionHeroesAreCompatible"
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        heroes = state.hero(pair.consumer), state.hero(pair.producer)
-        reductions = [has_reduction_emitter(each, state.gpu.device) for each in heroes]
-        transposes = [state.gpu.emitters.tiled_transpose(each) for each in heroes]
-        nested = [
-            each.opcode == "transpose" and tiled is None
-            for each, tiled in zip(heroes, transposes, strict=True)
-        ]
-        if all(reductions):
-            forms = [normal_reduction(each) for each in heroes]
-            if forms[0] != forms[1]:
-                return self.refuse("tiled reductions with different shapes")
-        one, other = transposes
-        if one is not None and other is not None and not state.gpu.emitters.are_alike(one, other):
-            return self.refuse("tiled transposes with different shapes")
-        has_emitter = (one is not None or reductions[0], other is not None or reductions[1])
-        if (has_emitter[0] and nested[1]) or (has_emitter[1] and nested[0]):
-            return self.refuse("multi-output fusion of a nested transpose with an unnested hero op")
-        if (one is not None and reductions[1]) or (other is not None and reductions[0]):
-            return self.refuse("multi-output fusion of a transpose and a reduction")
+        one, other = state.hero_facts(pair.consumer), state.hero_facts(pair.producer)
+        if (
+            one.is_reduction
+            and other.is_reduction
+            and normal_reduction(one.hero) != normal_reduction(other.hero)
+        ):
+            return self.refuse("tiled reductions with different shapes")
+        if one.tiled is not None and other.tiled is not None:
+            if not state.gpu.emitters.are_alike(one.tiled, other.tiled):
+                return self.refuse("tiled transposes with different shapes")
+            return None
+        for first, second in ((one, other), (other, one)):
+            if second.is_nested and (first.tiled is not None or first.is_reduction):
+                return self.refuse(
+                    "multi-output fusion of a nested transpose with an unnested hero op"
+                )
+            if first.tiled is not None and second.is_reduction:
+                return self.refuse("multi-output fusion of a transpose and a reduction")
         return None
 
 
@@ -408,19 +434,10 @@ class LoopShape(OutputPairRule):
     is_legality: ClassVar = True
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        one, other = (self._looped_over(each, state) for each in (pair.consumer, pair.producer))
+        one, other = (state.hero_facts(each).looped_over for each in (pair.consumer, pair.producer))
         if same_elements_in_memory(one, other):
             return None
         return self.refuse(consumer=str(one), producer=str(other))
-
-    @staticmethod
-    def _looped_over(instruction: MutableInstruction, state: MultiOutputState) -> Shape:
-        hero = state.hero(instruction)
-        if has_reduction_emitter(hero, state.gpu.device) or state.gpu.emitters.tiled_transpose(
-            hero
-        ):
-            return hero.operands[0].shape
-        return hero.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,10 +479,9 @@ def _only_slice(
     Source: FindUniqueSlice.
     """
     while is_fusion(reader):
-        slots = [slot for slot, operand in enumerate(reader.operands) if operand is parent]
-        if len(slots) != 1:
+        if reader.operands.count(parent) != 1:
             return None
-        parent = reader.fused.parameters[slots[0]]
+        parent = reader.fused.parameters[reader.operands.index(parent)]
         if len(parent.users) != 1:
             return None
         reader = next(iter(parent.users))

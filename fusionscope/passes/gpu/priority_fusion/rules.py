@@ -180,12 +180,7 @@ class ParameterBudget(GpuPairRule):
 
 def _count_buffers(shape: Shape) -> int:
     """Source: ShapeUtil::SubshapeCount."""
-    count, pending = 0, [shape]
-    while pending:
-        current = pending.pop()
-        count += 1
-        pending.extend(current.elements)
-    return count
+    return 1 + sum(_count_buffers(each) if each.elements else 1 for each in shape.elements)
 
 
 @dataclass(frozen=True, slots=True)
