@@ -2,11 +2,11 @@
 
     python benchmarks/explain.py [--rounds N] [--dump DIRECTORY --seconds SECONDS]...
 
-Start-up and a small explanation are held against a Python that does nothing; ``explain`` of each
-DIRECTORY against the SECONDS that its compile took (tools/conformance/make_fleet.py notes them in
-manifest.json). For each, also the memory that it takes to hold every stage at once, with all
-operands resolved. All of it is run in turn, round after round; the figures are medians. Prints a
-Markdown table.
+The time of start-up and of a small explanation is divided by that of a Python that does nothing.
+The time of ``explain`` on each DIRECTORY is divided by SECONDS, the time that the compiler took for
+that dump (tools/conformance/make_fleet.py records it in manifest.json). The memory is the peak of
+a process that holds every stage of the dump at once, with all operands resolved. The rounds
+alternate between all of these, and the figures are medians. Prints a Markdown table.
 """
 
 import argparse

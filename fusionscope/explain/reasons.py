@@ -18,10 +18,11 @@ from fusionscope.rules.messages import UNKNOWN, rule_of
 # What is recorded and what is replayed, and all rules that kept a producer out of consumers.
 _Answer: TypeAlias = "tuple[Reason | None, Reason | None, frozenset[str]]"
 
-# Reasons for which a library fusion stands on one side: then the library's own rule is told too.
+# Rules that refuse a pair because one of the two is a library fusion. For these, the library's own
+# rule is reported too.
 _AT_A_LIBRARY = ("cpu-skip-custom", "cpu-loop-fusible-producer")
 
-# Reasons for which a fusion of a dot, that another pass formed, stands on one side.
+# Rules that refuse a pair because one of the two is a fusion of a dot that another pass formed.
 _AT_A_DOT = ("pf-is-fusible",)
 
 

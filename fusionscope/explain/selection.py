@@ -46,7 +46,7 @@ EVERYTHING = Selection()
 
 
 def is_selected(pair: Pair, fact: PairFacts, wanted: Selection) -> bool:
-    """Whether a pair, with what is told of it, is one of those that are ``wanted``."""
+    """Return whether ``wanted`` selects the pair. ``fact`` holds what explain reports about it."""
     ends = (pair.producer, pair.consumer)
     return (
         (wanted.computation is None or fnmatchcase(fact.computation, wanted.computation))

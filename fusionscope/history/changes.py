@@ -535,7 +535,8 @@ class _Changes:
         by_places: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
         for before, homes in self._places.items():
             home = self._before.home(before)
-            if home is None or home in self._matching.after:  # what is gone is told as a whole
+            # A fusion without a counterpart is reported as a whole.
+            if home is None or home in self._matching.after:
                 by_places[homes].append(before)
         for homes, producers in by_places.items():
             yield FusionChange(ChangeKind.DUPLICATED, tuple(producers), homes)
@@ -695,7 +696,7 @@ class _Changes:
             if home_now is None:
                 removed.append(each)
             elif home_now.opcode != "fusion" or home_now in matching.before:
-                left.append(each)  # what went into a new fusion is told with that
+                left.append(each)  # what went into a new fusion is part of that change
         new = tuple(member for member in members if self._origin(member) is None)
         is_told = bool(merged or joined or new) or has_parted
         return _Moves(joined, tuple(left), tuple(removed), new, is_told)

@@ -51,7 +51,7 @@ class _Part:
     places: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, kind: str | None, token: str) -> None:
-        """Takes a token that is no space and no bracket."""
+        """Append a token that is neither a space nor a bracket."""
         if kind == "group":
             token = "".join(token.split())
         elif kind == "string":  # a line break inside of it would end the line

@@ -10,8 +10,9 @@ _YNN_PREFIX = "LIBRARY_FUSION_TYPE_"
 
 
 def read_flags(module: DumpedModule) -> PassContext:
-    """What the passes for CPUs are told; defaults where the dump does not tell. Raises
-    ``UnusableInput``."""
+    """Return the flags that the CPU passes depend on, or their defaults if the dump records no
+    flags. Raises ``UnusableInput``.
+    """
     flags = module.flags
     if flags is None:
         return PassContext()

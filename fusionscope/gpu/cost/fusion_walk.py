@@ -1,4 +1,4 @@
-"""How what is in a fusion is read, from its root up, for the GPU cost model.
+"""The walk through a fusion, from its root to its parameters, for the GPU cost model.
 
 Source: HloCostAnalysis::HandleFusion and FusionCalculateUtilizations in
 xla/service/hlo_cost_analysis.cc and xla/service/gpu/model/gpu_hlo_cost_analysis.cc.
@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from fusionscope.gpu.cost.numbers import add_product, f32, to_int64
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 
-# The instructions from which on an instruction is read element by element.
+# The instructions inside a fusion from which on an instruction is read element by element.
 _Roots = dict[MutableInstruction, None]
 _EXACT = 2**24  # up to where sums of whole 32-bit floats do not depend on their order
 
 
 @dataclass(slots=True, eq=False)
 class Costs:
-    """Of one instruction: flops, bytes written and, for each operand, bytes read and how much of it
-    is used (its elements read over its elements). ``ir_size`` is how many instructions are emitted.
+    """The costs of one instruction: flops, bytes written, and for each operand the bytes read and
+    its utilization (elements read over its elements). ``ir_size`` is the number of instructions
+    emitted.
     """
 
     flops: float
@@ -33,8 +34,9 @@ class Costs:
 
 @dataclass(slots=True, eq=False)
 class _Reads:
-    """Of one instruction inside: from which roots on it is read, and, where it is such a root, how
-    much of it is read and how often it is emitted."""
+    """How one instruction inside the fusion is read: from which roots on and, if it is such a root
+    itself, its utilization and how often it is emitted.
+    """
 
     roots: _Roots = field(default_factory=dict)
     utilization: float = 0.0
@@ -43,8 +45,9 @@ class _Reads:
 
 @dataclass(slots=True, eq=False)
 class _Step:
-    """One instruction that is no parameter; ``flops`` and ``ir_size`` are those of all up to it,
-    ``undo`` how its operands were read before it."""
+    """One instruction that is not a parameter. ``flops`` and ``ir_size`` are the sums over all
+    steps up to this one. ``undo`` holds how its operands were read before it.
+    """
 
     instruction: MutableInstruction
     flops: float
@@ -53,11 +56,11 @@ class _Step:
 
 
 class FusionWalk:
-    """The sums over what is in a fusion, and how each instruction in it is read.
+    """The sums over the instructions of a fusion, and how each of them is read.
 
-    Users come before their operands, in the compiler's order, as sums are rounded to 32 bits. A
-    fusion that grew is walked on: what comes before the first reader of something new is as it was.
-    Parameters are left out of the order of steps, as they read nothing.
+    Users come before their operands, in the compiler's order, since sums are rounded to 32 bits.
+    When a fusion has grown, all steps before the first reader of a new instruction are kept.
+    Parameters read nothing, so they are not steps.
     """
 
     def __init__(
@@ -77,13 +80,13 @@ class FusionWalk:
         self.flops = 0.0
         self.ir_size = 0.0
         self._order: list[MutableInstruction] = []
-        self._followed = 0  # how much of the growth of the fusion is in the order
+        self._followed = 0  # how much of the fusion's growth is in the order
         self._steps: list[_Step] = []
-        self._places: dict[MutableInstruction, int] = {}  # of instructions in the steps
+        self._places: dict[MutableInstruction, int] = {}  # of the instructions in the steps
         self._reads: dict[MutableInstruction, _Reads] = {}
 
     def common_utilization(self, one: MutableInstruction, other: MutableInstruction) -> float:
-        """How much of ``one`` is used together with ``other``, both inside.
+        """Return how much of ``one`` is used together with ``other``, both inside the fusion.
 
         Source: CommonElementwiseUtilization.
         """
@@ -95,8 +98,9 @@ class FusionWalk:
         return total
 
     def update(self, in_place: Collection[MutableInstruction]) -> None:
-        """Brings all up to what is in the fusion now; ``in_place`` are its dynamic updates that
-        write into what they read."""
+        """Bring all sums up to date with the contents of the fusion. ``in_place`` are its dynamic
+        updates that write into their operand.
+        """
         kept = self._follow_growth()
         if kept is None:
             self._start()
@@ -118,8 +122,9 @@ class FusionWalk:
         self.used, self.emitted = {}, {}
 
     def _follow_growth(self) -> int | None:
-        """Puts what the fusion took up into the order. How many steps are as they were; None where
-        that does not follow from its growth."""
+        """Insert the instructions that the fusion took in into the order. Return how many steps are
+        still valid, or None if the growth of the fusion does not determine that.
+        """
         order, reads = self._order, self._reads
         if not order or order[-1] is not self._fused.root:
             return None
@@ -184,11 +189,11 @@ class FusionWalk:
 
     @property
     def _sums(self) -> tuple[float, float]:
-        """Flops, and how many instructions are emitted, of all steps."""
+        """The flops and the number of instructions emitted, summed over all steps."""
         return (self._steps[-1].flops, self._steps[-1].ir_size) if self._steps else (0.0, 0.0)
 
     def _tell_reads(self, current: MutableInstruction) -> tuple[float, float]:
-        """How much of it is used, and how often it is emitted."""
+        """Record and return how much of an instruction is used, and how often it is emitted."""
         share = emitted = 0.0
         for root in self._reads[current].roots:
             reads = self._reads[root]
@@ -198,7 +203,7 @@ class FusionWalk:
         return share, emitted
 
     def _sum_up(self) -> None:
-        """Adds parameters, of which only the sum of what is emitted can depend on their places."""
+        """Add the parameters. Only the sum of emitted instructions can depend on their position."""
         self.flops, self.ir_size = self._sums
         for parameter in self._fused.parameters:
             share, emitted = self._tell_reads(parameter)
