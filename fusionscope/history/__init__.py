@@ -1,4 +1,6 @@
-"""Stages become a story: values recognised, instructions matched, kernels, outcomes, changes."""
+"""Turns the stages of a module into a history: values, matched instructions, kernels, outcomes,
+changes.
+"""
 
 from fusionscope.history.kernels import Kernel, KernelKind, find_kernels
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs

@@ -1,4 +1,4 @@
-"""What differs between two modules that were matched: edits of instructions, changes of fusions."""
+"""The differences between two matched modules: edits of instructions and changes of fusions."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class EditKind(StrEnum):
     MOVED = "moved"  # into, out of or between computations
     INSERTED = "inserted"
     REMOVED = "removed"
-    COPIED = "copied"  # computed once more than before
-    MERGED = "merged"  # computed once less than before
-    SWAPPED = "swapped"  # reads its two operands the other way round, and computes the same
-    DIFFERENT = "different"  # no other edit tells of it
+    COPIED = "copied"  # computed one more time than before
+    MERGED = "merged"  # computed one time fewer than before
+    SWAPPED = "swapped"  # reads its two operands in swapped order, with the same result
+    DIFFERENT = "different"  # differs, and no other edit describes how
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edit:
-    """One instruction that is not what it was.
+    """One instruction that changed.
 
-    ``before`` is None for what was inserted, ``after`` for what was removed. Of a copy and of what
-    was merged, the other one is the instruction that was matched. ``fields`` say what was updated:
-    ``opcode``, ``shape``, ``layout``, ``literal``, ``operands``, ``root`` (another instruction
-    gives the result) or the name of an attribute, with both texts.
+    ``before`` is None for an inserted instruction, ``after`` for a removed one. For a copied or
+    merged instruction, the other field is the instruction that it was matched with. ``fields``
+    lists what was updated, with both texts: ``opcode``, ``shape``, ``layout``, ``literal``,
+    ``operands``, ``root`` (another instruction gives the result) or the name of an attribute.
     """
 
     kind: EditKind
@@ -79,18 +79,18 @@ class ChangeKind(StrEnum):
     LIBRARY = "library"
     WRAPPED = "wrapped"
     EMITTER = "emitter"
-    REWRITTEN = "rewritten"  # operations inside appeared or vanished
+    REWRITTEN = "rewritten"  # operations inside were added or removed
     RENAMED = "renamed"
     REMOVED = "removed"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FusionChange:
-    """One thing that became of fusions.
+    """One change of fusions.
 
-    ``before`` are fusions and single operations of the first module, ``after`` those of the second
-    that they became. ``gained`` are operations of the second module that joined the fusion,
-    ``lost`` those of the first that left it.
+    ``before`` are fusions and single operations of the first module. ``after`` are the fusions and
+    operations of the second module that they became. ``gained`` are operations of the second module
+    that joined the fusion, ``lost`` those of the first that left it.
     """
 
     kind: ChangeKind
@@ -100,12 +100,14 @@ class FusionChange:
     lost: tuple[Instruction, ...] = ()
 
 
-# Instructions whose operands follow from what they hold.
+# Instructions whose operands follow from the contents of their computations.
 _FOLLOWS = frozenset({"get-tuple-element", "parameter"})
 
 
 def find_edits(matching: Matching) -> tuple[Edit, ...]:
-    """Every instruction that was updated, moved, inserted, removed, copied, merged or swapped."""
+    """Return one edit for each instruction that was updated, moved, inserted, removed, copied,
+    merged or swapped.
+    """
     fields = _changed_fields(matching)
     edits: list[Edit] = []
     for before, after in matching.after.items():
@@ -130,7 +132,7 @@ def find_edits(matching: Matching) -> tuple[Edit, ...]:
     return tuple(edits)
 
 
-# What differs of instructions of the first module: names of fields, and both texts.
+# The differences by instruction of the first module: names of fields with both texts.
 _Fields = dict[Instruction, tuple[tuple[str, str, str], ...]]
 
 
@@ -152,9 +154,10 @@ def _changed_fields(matching: Matching) -> _Fields:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """What differs between two modules. ``matching`` is None where nothing does, not even the order
-    of operands. ``swapped`` are edits of operations that read swapped operands and compute the
-    same; they are no difference."""
+    """The differences between two modules. ``matching`` is None if the modules are equal, including
+    the order of operands. ``swapped`` are edits of operations that read swapped operands and
+    compute the same; they do not count as differences.
+    """
 
     matching: Matching | None
     fusions: tuple[FusionChange, ...] = ()
@@ -163,12 +166,13 @@ class Changes:
 
 
 def find_changes(before: Module, after: Module, backend: str | None) -> Changes:
-    """What differs between two modules: nothing where ``check_sameness`` finds nothing, and
-    something where it does. Raises ``UnusableInput`` as ``Module.check``."""
+    """Return the differences between two modules. They are empty exactly if ``check_sameness``
+    finds no difference. Raises ``UnusableInput`` like ``Module.check``.
+    """
     before.check()
     after.check()
     sameness: Sameness | None = None
-    if before.opcode_histogram() == after.opcode_histogram():  # else they are not the same
+    if before.opcode_histogram() == after.opcode_histogram():  # otherwise they differ
         sameness = check_sameness(before, after)
         if sameness.is_same and not sameness.is_swapped:
             return Changes(None)
@@ -190,8 +194,9 @@ def find_changes(before: Module, after: Module, backend: str | None) -> Changes:
 def _unexplained(
     matching: Matching, begins: tuple[list[Instruction], list[Instruction]]
 ) -> tuple[Edit, ...]:
-    """Edits for a difference that no other edit tells of. ``begins`` are the instructions of each
-    module with which it begins."""
+    """Return edits for differences that no other edit describes. ``begins`` are the instructions of
+    each module at which the difference begins.
+    """
     pairs = {one: matching.after.get(one) for one in begins[0]}
     known = {*pairs.values()}
     ends: list[tuple[Instruction | None, Instruction | None]] = [*pairs.items()]
@@ -213,8 +218,9 @@ def _text(instruction: Instruction | None) -> str:
 
 
 def _is_result_told(fields: _Fields, root: Instruction) -> bool:
-    """Whether it is told already that a computation gives something else: of its root, or of an
-    element of a tuple that the root reads."""
+    """Return whether a changed result is already reported: as an edit of the root of a computation,
+    or of an element of a tuple that the root reads.
+    """
     return any(name in _RESULTS for name, _, _ in fields.get(root, ())) or any(
         name == "index" for each in root.operands for name, _, _ in fields.get(each, ())
     )
@@ -224,15 +230,16 @@ _RESULTS = frozenset({"index", "opcode", "operands", "shape"})
 
 
 def _is_told(fields: _Fields, reader: Instruction) -> bool:
-    """Whether it is told already that an operation reads something else: of itself, or of the
-    element of a tuple that it reads."""
+    """Return whether a changed operand is already reported: as an edit of the reader, or of the
+    element of a tuple that it reads.
+    """
     return any(name == "operands" for name, _, _ in fields.get(reader, ())) or any(
         name == "index" for each in reader.operands for name, _, _ in fields.get(each, ())
     )
 
 
 def _is_swapped(matching: Matching, before: Instruction, after: Instruction) -> bool:
-    """Whether a commutative operation reads its two operands the other way round."""
+    """Return whether a commutative operation reads its two operands in swapped order."""
     if not (is_commutative(before.statement) and is_commutative(after.statement)):
         return False
     read = before.operands, after.operands
@@ -243,8 +250,9 @@ def _is_swapped(matching: Matching, before: Instruction, after: Instruction) -> 
 
 
 def _renumbered_channels(matching: Matching) -> dict[Instruction, tuple[str, str, str]]:
-    """Instructions that share their channel with others than before. Which number a channel has
-    says nothing."""
+    """Return the instructions that share their channel with other instructions than before. The
+    number of a channel itself means nothing.
+    """
     numbers: tuple[dict[str, str], dict[str, str]] = ({}, {})
     found: dict[Instruction, tuple[str, str, str]] = {}
     for before, after in matching.after.items():
@@ -286,7 +294,7 @@ def updates(
 def _operands(
     matching: Matching, before: Instruction, after: Instruction
 ) -> Iterator[tuple[str, str, str]]:
-    """What is read, where that are other values than before."""
+    """Yield the operands that are other values than before."""
     values = matching.values
     read = before.operands, after.operands
     if len(read[0]) == len(read[1]) and all(
@@ -297,13 +305,13 @@ def _operands(
         for a, b in zip(*read, strict=True)
     ):
         return
-    # An element of a tuple is read on its own.
+    # Elements of a tuple count as separate operands.
     leaves = [tuple(flatten(tuple([values[each] for each in operands]))) for operands in read]
     if is_commutative(before.statement) and is_commutative(after.statement):
         leaves = [tuple(sorted(each)) for each in leaves]
     if leaves[0] != leaves[1]:
         names = [", ".join(operand.name for operand in operands) for operands in read]
-        if names[0] == names[1]:  # parameters of these names stand for other values now
+        if names[0] == names[1]:  # parameters of the same names are other values now
             names = [
                 ", ".join(_source(matching, number, operand) for operand in operands)
                 for number, operands in enumerate(read)
@@ -312,7 +320,9 @@ def _operands(
 
 
 def _source(matching: Matching, side: int, operand: Instruction) -> str:
-    """What an operand is outside of the fusion that it is a parameter of."""
+    """Return the name of the value that ``operand`` is, outside of its fusion if it is
+    a parameter.
+    """
     if operand.opcode != "parameter":
         return operand.name
     for region in matching.regions[side].values():
@@ -346,7 +356,7 @@ def _attributes(
             and not (key == "index" and _is_same_element(matching, before, after))
         ):
             texts = one.get(key, ""), other.get(key, "")
-            if texts[0] == texts[1]:  # what differs stands behind a comma
+            if texts[0] == texts[1]:  # the difference comes after a comma
                 texts = normal[0].get(key, ""), normal[1].get(key, "")
             yield from _json_fields(key, *texts) if key == "backend_config" else ((key, *texts),)
     yield from _control_predecessors(matching, before, after)
@@ -371,14 +381,16 @@ _NAMING = re.compile(
 
 
 def _is_told_as_emitter(before: Instruction, after: Instruction) -> bool:
-    """Whether another kind of fusion goes with another emitter, which is told with the fusion."""
+    """Return whether a changed fusion kind follows from a changed emitter, which is reported with
+    the fusion.
+    """
     emitters = [fusion_emitter(each.statement.attributes) for each in (before, after)]
     is_outermost = before.computation not in before.computation.module.outermost_fusions
     return is_outermost and emitters[0] != emitters[1]
 
 
 def _is_same_element(matching: Matching, before: Instruction, after: Instruction) -> bool:
-    """Whether an element has another number, but stands for the same value."""
+    """Return whether an element has another index but is the same value."""
     if matching.steps.get(before) is MatchKind.PLACE:
         return matching.values[before] == matching.values[after]
     return after in matching.recounted
@@ -387,8 +399,9 @@ def _is_same_element(matching: Matching, before: Instruction, after: Instruction
 def _calls(
     matching: Matching, key: str, before: Instruction, after: Instruction
 ) -> Iterator[tuple[str, str, str]]:
-    """Computations that are called, where they are not those that are matched: what differs
-    between matched ones is told there, and what differs between fusions with the fusions."""
+    """Yield the called computations that are not matched with each other. Differences between
+    matched computations are reported there, and differences between fusions with the fusions.
+    """
     if before.opcode in TRANSPARENT:
         return
     names = [read_names(each.attributes.get(key, "")) for each in (before, after)]
@@ -409,8 +422,9 @@ def _calls(
 
 
 def is_incidental(edit: Edit) -> bool:
-    """Whether an edit only goes with a change of fusions: what moved into or out of one, and
-    parameters, tuples and their elements around it."""
+    """Return whether an edit merely accompanies a change of fusions: an instruction that moved into
+    or out of a fusion, or parameters, tuples and their elements around it.
+    """
     ends = [each for each in (edit.before, edit.after) if each is not None]
     opcodes = {each.opcode for each in ends}
     in_fusion = [each.computation in each.computation.module.outermost_fusions for each in ends]
@@ -433,8 +447,9 @@ CARRIERS = PLACES | {"async-done", "async-update"}
 
 
 def same_but_for_notes(matching: Matching) -> bool:
-    """Whether two modules say the same but for names, metadata, and what is only noted for later
-    passes: configurations of backends, shardings, annotations."""
+    """Return whether two modules differ in nothing but names, metadata and annotations for later
+    passes (backend configurations, shardings, annotations).
+    """
     if any(change.kind is not ChangeKind.RENAMED for change in find_fusion_changes(matching, None)):
         return False
     return all(
@@ -452,7 +467,7 @@ _NOTES = frozenset({"backend_config", "frontend_attributes", "sharding", "contro
 
 
 def _json_fields(key: str, old: str, new: str) -> Iterator[tuple[str, str, str]]:
-    """What differs inside of two objects; the order in which they are written does not count."""
+    """Yield the differences between two JSON objects. The order of keys does not count."""
     sides: list[dict[str, str]] = []
     for text in (old, new):
         value = read_value(key, text) if text else {}
@@ -475,8 +490,7 @@ def _json_fields(key: str, old: str, new: str) -> Iterator[tuple[str, str, str]]
 
 
 class _Fusions:
-    """The outermost fusions of one module with the operations in them, and which of them each
-    instruction is in."""
+    """The outermost fusions of one module, their operations, and the fusion of each instruction."""
 
     def __init__(self, module: Module) -> None:
         self._of = module.outermost_fusions
@@ -487,7 +501,7 @@ class _Fusions:
             ]
 
     def home(self, instruction: Instruction) -> Instruction | None:
-        """The fusion that an instruction is in, None where it stands alone."""
+        """Return the fusion that an instruction is in, or None if it is unfused."""
         return self._of.get(instruction.computation)
 
 
@@ -496,21 +510,21 @@ _NOT_MEMBERS = frozenset({"bitcast", "constant", "fusion", "get-tuple-element", 
 
 
 def find_fusion_changes(matching: Matching, backend: str | None) -> tuple[FusionChange, ...]:
-    """What became of fusions between two modules, in the order of the second module's text.
+    """Return the changes of fusions between two modules, in the order of the second module's text.
 
-    What each fusion of the second module has is looked up in the first: fusions that share a
-    result, or most of what they compute, are the same fusion.
+    The contents of each fusion of the second module are looked up in the first. Fusions that share
+    a result, or most of their operations, are the same fusion.
     """
     return tuple(_Changes(matching, backend).find())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Moves:
-    """What moved into and out of one fusion.
+    """The operations that moved into and out of one fusion.
 
-    ``joined`` are operations of the second module that were elsewhere, ``new`` those that were
-    nowhere; ``left`` are operations of the first module that are elsewhere now, ``removed`` those
-    that are nowhere. ``is_told`` also where another change tells of all that moved.
+    ``joined`` are operations of the second module that were elsewhere, ``new`` those that did not
+    exist. ``left`` are operations of the first module that are elsewhere now, ``removed`` those
+    that no longer exist. ``is_told`` is also true if another change reports everything that moved.
     """
 
     joined: tuple[Instruction, ...]
@@ -525,7 +539,7 @@ class _Changes:
         self._matching = matching
         self._backend = backend
         self._before, self._after = (_Fusions(module) for module in matching.modules)
-        # Operations of the first module that are computed in several places of the second, one of
+        # Operations of the first module that the second computes in several places, at least one of
         # them a fusion.
         self._places = self._find_places()
 
@@ -543,7 +557,7 @@ class _Changes:
         yield from self._library_calls()
 
     def _there(self) -> Iterator[FusionChange]:
-        """What became of the fusions of the second module, those that were split last."""
+        """Yield the changes of the second module's fusions, those that were split last."""
         matching = self._matching
         splits: dict[tuple[Instruction, ...], list[Instruction]] = defaultdict(list)
         for fusion, members in self._after.members.items():
@@ -565,7 +579,7 @@ class _Changes:
             yield FusionChange(ChangeKind.SPLIT, before, (*later, *parts))
 
     def _no_more(self) -> Iterator[FusionChange]:
-        """What became of the fusions of the first module that no fusion is any more."""
+        """Yield the changes of the first module's fusions that have no counterpart."""
         matching = self._matching
         for fusion, members in self._before.members.items():
             later = matching.after.get(fusion)
@@ -576,7 +590,7 @@ class _Changes:
                 yield from self._gone(fusion, members)
 
     def _library_calls(self) -> Iterator[FusionChange]:
-        """Operations that became library calls."""
+        """Yield operations that became library calls."""
         for before, after in self._matching.after.items():
             if (
                 before.opcode not in ("custom-call", "fusion")
@@ -603,21 +617,25 @@ class _Changes:
         return places
 
     def _origin(self, instruction: Instruction) -> Instruction | None:
-        """The instruction of the first module that it was, or that it is a copy of."""
+        """Return the instruction of the first module that ``instruction`` was matched with or
+        copied from.
+        """
         matching = self._matching
         return matching.before.get(instruction) or matching.copies.get(instruction)
 
     def _later_home(self, instruction: Instruction) -> Instruction | None:
-        """Where an instruction of the first module is now: its fusion, or itself where it stands
-        alone; None where it is no more."""
+        """Return the fusion that now holds an instruction of the first module, or the matched
+        instruction itself if it is unfused. Return None if it no longer exists.
+        """
         later = self._matching.after.get(instruction) or self._matching.merged.get(instruction)
         return None if later is None else self._after.home(later) or later
 
     def _sort(
         self, members: list[Instruction]
     ) -> tuple[dict[Instruction, list[Instruction]], dict[Instruction, Instruction]]:
-        """Members by the fusion that they were in, and those that stood alone with what they
-        were. What is new is in neither."""
+        """Return members by their earlier fusion, and members that were unfused with their earlier
+        instruction. New members are in neither.
+        """
         fusions: dict[Instruction, list[Instruction]] = defaultdict(list)
         alone: dict[Instruction, Instruction] = {}
         for member in members:
@@ -631,7 +649,7 @@ class _Changes:
         return fusions, alone
 
     def _formed(self, fusion: Instruction, members: list[Instruction]) -> Iterator[FusionChange]:
-        """A fusion that no fusion was before."""
+        """Yield the change for a fusion without a counterpart in the first module."""
         matching = self._matching
         fusions, alone = self._sort(members)
         before = (*fusions, *dict.fromkeys(alone.values()))
@@ -640,7 +658,7 @@ class _Changes:
             kind = ChangeKind.LIBRARY
         elif fusions and not alone and all(home in matching.after for home in fusions):
             if all(self._origin(member) in self._places for member in members):
-                return  # told as duplicated
+                return  # reported as duplicated
             kind = ChangeKind.SPLIT
         elif not fusions and len(operations_in(fusion)) < 2:
             kind = ChangeKind.WRAPPED
@@ -649,7 +667,7 @@ class _Changes:
     def _changed(
         self, earlier: Instruction, fusion: Instruction, members: list[Instruction]
     ) -> Iterator[FusionChange]:
-        """What is different about one fusion."""
+        """Yield the changes of one fusion."""
         moves = self._moves(earlier, fusion, members)
         if any(self._origin(member) not in self._places for member in moves.joined):
             origins = dict.fromkeys(o for m in moves.joined if (o := self._origin(m)) is not None)
@@ -677,13 +695,13 @@ class _Changes:
     def _moves(
         self, earlier: Instruction, fusion: Instruction, members: list[Instruction]
     ) -> _Moves:
-        """What moved between ``earlier`` and ``fusion``, which are the same fusion."""
+        """Return the operations that moved between two matched fusions."""
         matching = self._matching
         fusions, alone = self._sort(members)
         kept = {self._origin(member) for member in fusions.pop(earlier, ())}
         merged = [home for home in fusions if home not in matching.after]
         for home in merged:
-            del fusions[home]  # told as merged
+            del fusions[home]  # reported as merged
         joined = (*alone, *(member for found in fusions.values() for member in found))
         left: list[Instruction] = []
         removed: list[Instruction] = []
@@ -702,7 +720,7 @@ class _Changes:
         return _Moves(joined, tuple(left), tuple(removed), new, is_told)
 
     def _gone(self, fusion: Instruction, members: list[Instruction]) -> Iterator[FusionChange]:
-        """A fusion that no fusion is any more."""
+        """Yield the change for a fusion without a counterpart in the second module."""
         matching = self._matching
         became = matching.after.get(fusion)
         homes: dict[Instruction, None] = {}
@@ -726,7 +744,7 @@ class _Changes:
 
 
 def is_idle(matching: Matching, fusion: Instruction) -> bool:
-    """Whether nothing reads a fusion any more: a pass has fused it, and left it behind."""
+    """Return whether nothing reads a fusion any more: a pass has fused it and left it behind."""
     operations = [each for each in fusion.called[0].instructions if each.opcode not in CARRIERS]
     if not operations:
         return not (fusion.users or fusion.is_root)
@@ -739,7 +757,7 @@ def _outputs(fusion: Instruction) -> tuple[Instruction, ...]:
 
 
 def group_identical(changes: Iterable[FusionChange]) -> list[tuple[FusionChange, int]]:
-    """Changes that look the same (the layers of a model) once, with their count."""
+    """Return changes that look the same (in the layers of a model) once, with their count."""
     counts: Counter[Hashable] = Counter()
     first: dict[Hashable, FusionChange] = {}
     for change in changes:

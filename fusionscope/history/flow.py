@@ -1,7 +1,7 @@
-"""A module as values flow through it, whatever fusions stand around the operations.
+"""A module as a flow of values, independent of the fusions around its operations.
 
-A fusion, its parameters, tuples and their elements compute nothing: they are transparent, so
-that an operation reads what another one computed, in the same fusion or not.
+Fusions, their parameters, tuples and their elements compute nothing. They are transparent: an
+operation reads the result of another operation, in the same fusion or not.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fusionscope.hlo.attributes import split_attributes
 class Region:
     """A computation that is executed instruction by instruction, with the fusions in it.
 
-    ``operations`` stand operands first; ``sources[i]`` are the positions of what operation ``i``
-    reads, a tuple being all that is in it, and ``users[i]`` of what reads it, with the number of
-    the operand. ``outputs`` gives positions in the results by operation. ``carried`` tells for
-    every instruction, transparent ones too, at which position its value is computed.
-    ``commutative`` operations compute the same with their operands swapped; ``passed_on`` ones have
-    the value of their first operand; ``idle`` ones wait to be removed, for no result depends on
-    them. ``computations`` are the region's own and those of its fusions, ``callers`` the
-    instructions that call the latter, for those that have just one.
+    ``operations`` lists operands before users. ``sources[i]`` holds the positions of the operations
+    that operation ``i`` reads (for a tuple, of all its elements), and ``users[i]`` the positions of
+    those that read it, with the index of the operand. ``outputs`` maps an operation to its
+    positions in the results. ``carried`` maps every instruction, transparent ones too, to the
+    positions at which its value is computed. ``commutative`` operations allow swapped operands.
+    ``passed_on`` operations have the value of their first operand. ``idle`` operations are dead: no
+    result depends on them. ``computations`` are the region's own and those of its fusions.
+    ``callers`` are the instructions that call the latter, for computations with a single caller.
     """
 
     computation: Computation
@@ -50,7 +50,7 @@ class Region:
         self.sources.append(sources)
         self.users.append([])
         self.commutative.append(is_commutative(instruction.statement))
-        # The same elements, in whatever order memory holds them.
+        # The same elements in another order in memory.
         self.passed_on.append(bool(sources) and (opcode == "copy" or is_passed_on(opcode)))
         for slot, source in enumerate(sources):
             self.users[source].append((index, slot))
@@ -68,7 +68,7 @@ class Region:
             )
 
 
-# They are executed for more than their result.
+# These have effects besides their result.
 ACTING = frozenset(
     """all-gather-start all-reduce-start async-start call collective-permute-start conditional
     custom-call infeed outfeed parameter recv recv-done send send-done while""".split()
@@ -76,11 +76,12 @@ ACTING = frozenset(
 
 
 def find_regions(module: Module) -> dict[Computation, Region]:
-    """Every region of a module by its computation, in the order of the text.
+    """Return every region of a module by its computation, in the order of the text.
 
-    A computation belongs to the region of its caller where that is a fusion, a call or the start of
-    something asynchronous, and is a region of its own otherwise. One that several call is in the
-    region once for each of them, unless that would make regions much larger than the module.
+    A computation called by a fusion, a call or the start of an asynchronous operation belongs to
+    the caller's region. Any other computation is its own region. A computation with several callers
+    is in the region once for each of them, unless that would make regions much larger than the
+    module.
     """
     counts: Counter[str] = Counter()
     transparent: Counter[str] = Counter()
@@ -98,7 +99,7 @@ def find_regions(module: Module) -> dict[Computation, Region]:
     if shared and _inlined_size(module, inlined) > 2 * module.instruction_count:
         inlined -= shared
         shared = set()
-    for body in reversed(module.bodies):  # what a shared computation calls is shared as well
+    for body in reversed(module.bodies):  # computations that a shared one calls are shared as well
         if body.name in shared:
             shared |= inlined.intersection(body.calls)
     return {
@@ -109,7 +110,9 @@ def find_regions(module: Module) -> dict[Computation, Region]:
 
 
 def _inlined_size(module: Module, inlined: set[str]) -> int:
-    """How many instructions all regions have together; what is called stands above its callers."""
+    """Return the number of instructions of all regions together. Computations precede their
+    callers.
+    """
     sizes: dict[str, int] = {}
     for body in module.bodies:
         size = len(body.written)

@@ -1,4 +1,4 @@
-"""Which fusion of one region is which of another: what gives the same is the same."""
+"""Pairs the fusions of two regions: fusions with the same results are the same."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from fusionscope.history.operations import flatten
 from fusionscope.history.pairing import Side, groups
 from fusionscope.hlo import Computation, Instruction
 
-_MOST_HOLDERS = 32  # of what so many fusions hold, nothing can be concluded
+_MOST_HOLDERS = 32  # if more fusions hold it, it identifies none of them
 
 
 class _Held:
-    """What a computation of a region (that of a fusion, mostly) computes and gives."""
+    """The operations and results of one computation of a region, mostly that of a fusion."""
 
     __slots__ = ("caller", "is_idle", "members", "outputs", "results", "uses")
 
     def __init__(self, caller: Instruction) -> None:
         self.caller = caller
         self.members: set[int] = set()
-        self.outputs: frozenset[int] = frozenset()  # what its roots compute
+        self.outputs: frozenset[int] = frozenset()  # the values that its roots compute
         self.results: frozenset[int] = frozenset()  # the same without copies
         self.uses: frozenset[int] = frozenset()
         self.is_idle = False
@@ -42,10 +42,10 @@ def _held(side: Side) -> dict[Computation, _Held]:
 
 
 def pair_fusions(a: Side, b: Side) -> dict[Computation, Computation]:
-    """Pairs the computations of fusions (and of single calls)."""
+    """Return the pairs of computations of fusions (and of single calls)."""
     everything = _held(a), _held(b)
     found: dict[Computation, Computation] = {}
-    for is_idle in (False, True):  # what is used goes first
+    for is_idle in (False, True):  # live ones first
         left = [{c: h for c, h in side.items() if h.is_idle is is_idle} for side in everything]
         found |= _pair_held(left)
     left = [
@@ -97,8 +97,9 @@ def _pair_held(left: list[dict[Computation, _Held]]) -> dict[Computation, Comput
 
 
 def _overlap(one: _Held, other: _Held) -> float:
-    """How much of two fusions is in both, more where a result is the same, and most where the name
-    is too; 0 where they have neither a result nor half of the smaller one in common."""
+    """Return how much two fusions have in common: more if they share a result, and most if they
+    share the name too; 0 if they share neither a result nor half of the smaller one.
+    """
     common = len(one.members & other.members)
     same_result = bool(one.results & other.results)
     same_name = one.caller.name == other.caller.name

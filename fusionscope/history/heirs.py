@@ -1,8 +1,8 @@
-"""What stands for an instruction after a pass that rewrote all around it.
+"""Finds the successors of instructions after a pass that rewrote their surroundings.
 
-A matching pairs what computes the same, or what kept enough of its surroundings. A partitioner
-changes every shape, a simplifier moves reshapes across operations, a combiner sends many arrays
-together. What such a pass removed lives on in what it inserted.
+A matching pairs instructions that compute the same or kept enough of their neighbours. But a
+partitioner changes every shape, a simplifier moves reshapes across operations, and a combiner sends
+many arrays together. The instructions that such a pass removed live on in those that it inserted.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from fusionscope.history.matching import PLACES, Matching
 from fusionscope.history.operations import COLLECTIVES
 from fusionscope.hlo import Computation, Instruction
 
-# They give the elements of their operand in another arrangement or type.
+# Operations that give the elements of their operand in another arrangement or type.
 _VIEWS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
-_MOST_USERS = 64  # that something is read by so many tells nothing of one of them
+_MOST_USERS = 64  # a value with more users identifies none of them
 
 
 def find_heirs(matching: Matching) -> dict[Instruction, tuple[Instruction, ...]]:
-    """Inserted instructions by the removed ones that live on in them.
+    """Return inserted instructions by the removed ones that live on in them.
 
-    An heir has the opcode of what it stands for, and
+    An heir has the opcode of the removed instruction, and it
 
-    - the same number, if it is a parameter of the program;
+    - has the same number, if it is a parameter of the program;
     - sends the same operand, alone or with others, if it is a collective;
     - is read in the same place, if it is a call;
-    - reads the same, or is read in the same place, whatever views lie between: those with the same
-      metadata (the framework's name and line) go first; or
-    - has the same metadata, where as many have it on both sides, or one on either of them.
+    - reads the same, or is read in the same place, with any views in between: instructions with the
+      same metadata (the framework's name and line) come first; or
+    - has the same metadata, if as many instructions have it on both sides, or one on either side.
     """
     return _Heirs(matching).find()
 
 
 def sends_alike(one: Instruction, other: Instruction) -> bool:
-    """Whether both are collectives of one kind, or the start of one."""
+    """Return whether both are collectives of one kind, or the starts of such."""
     opcode = _base_opcode(one)
     return opcode in COLLECTIVES and opcode == _base_opcode(other)
 
@@ -46,7 +46,7 @@ def _base_opcode(instruction: Instruction) -> str:
 
 
 class _Flow:
-    """The operations of a module with what they read and what reads them, across fusions."""
+    """The operations of a module with their operands and users, across fusions."""
 
     def __init__(self, regions: Iterable[Region]) -> None:
         self.regions = tuple(regions)
@@ -66,12 +66,12 @@ class _Flow:
             yield region.operations[user], slot
 
     def outputs(self, operation: Instruction) -> tuple[Computation, set[int]]:
-        """The region that an operation is in, and which of its results it gives."""
+        """Return the region of an operation and the indices of its results in it."""
         region, index = self._places[operation]
         return region.computation, region.outputs.get(index, set())
 
     def results(self, computation: Computation) -> dict[int, Instruction]:
-        """What gives the results of a region, by their numbers."""
+        """Return the instructions that give the results of a region, by index."""
         known = self._results.get(computation)
         if known is None:
             known = self._results[computation] = {
@@ -84,7 +84,7 @@ class _Flow:
         return known
 
     def _seen_through(self, operation: Instruction) -> Instruction:
-        """The collective that an element is of."""
+        """Return the collective whose element ``operation`` is."""
         region, index = self._places[operation]
         if operation.opcode == "get-tuple-element" and region.sources[index]:
             whole = region.operations[region.sources[index][0]]
@@ -92,7 +92,7 @@ class _Flow:
         return operation
 
     def viewed(self, operation: Instruction) -> Instruction:
-        """What an operation is a view of."""
+        """Return the instruction that ``operation`` is a view of."""
         while operation.opcode in _VIEWS and (sources := self.sources(operation)):
             operation = sources[0]
         return operation
@@ -123,7 +123,7 @@ class _Heirs:
             for each in inserted
             if each not in matching.before and each not in matching.copies
         }
-        # One that sends more than before may be matched already.
+        # A collective that sends more than before may already be matched.
         senders = {each: None for each in inserted if _base_opcode(each) in COLLECTIVES}
         self._readers: dict[Instruction, list[Instruction]] = defaultdict(list)
         flow = self._flows[1]
@@ -143,8 +143,9 @@ class _Heirs:
         return self._found
 
     def _later(self, instruction: Instruction) -> tuple[Instruction, ...]:
-        """What an instruction of the first module is in the second, as far as it is known. What is
-        only left behind there does not count."""
+        """Return the known successors of an instruction of the first module. Dead instructions do
+        not count.
+        """
         matching = self._matching
         found = matching.after.get(instruction) or matching.merged.get(instruction)
         if found is None or found in matching.idle or found.computation not in self._alive:
@@ -175,8 +176,9 @@ class _Heirs:
                     self._found[before] = tuple(dict.fromkeys(heirs))
 
     def _calls(self) -> None:
-        """Values flow through calls, so they are looked for among the instructions that read one.
-        Each gets a copy of a computation that several called."""
+        """Find the heirs of calls among the instructions that read one, since values flow through
+        calls. Each caller gets its own copy of a shared computation.
+        """
         matching = self._matching
         for before in matching.modules[0].walk():
             if before.opcode != "call" or before in matching.after or before in matching.merged:
@@ -195,7 +197,7 @@ class _Heirs:
                 self._found[before] = tuple(heirs)
 
     def _read_later(self, before: Instruction) -> list[set[Instruction]]:
-        """What the operands of an instruction are in the second module, views aside."""
+        """Return the operands of an instruction in the second module, with views skipped."""
         one, other = self._flows
         return [
             set(map(other.viewed, self._later(one.viewed(source))))
@@ -203,8 +205,9 @@ class _Heirs:
         ]
 
     def _structure(self, is_same: Callable[[Instruction, Instruction], bool]) -> bool:
-        """Adds heirs by what they read, from the operands down, and by where they are read, from
-        the results up, until there are no more. Whether there were any."""
+        """Add heirs by their operands, from parameters to results, and by their users, from results
+        to parameters, until there are no more. Return whether any was added.
+        """
         count = len(self._found)
         while True:
             known = len(self._found)
@@ -221,7 +224,7 @@ class _Heirs:
             self._found[before] = found
 
     def _by_operands(self, before: Instruction) -> Iterator[Instruction]:
-        """What reads the same as an instruction did."""
+        """Yield instructions that have the operands of ``before``."""
         read = self._read_later(before)
         flow = self._flows[1]
         if not read or not all(read):
@@ -243,7 +246,7 @@ class _Heirs:
                 yield after
 
     def _by_place(self, before: Instruction) -> Iterator[Instruction]:
-        """What is read in the place of an instruction."""
+        """Yield instructions that are read in the place of ``before``."""
         one, other = self._flows
         pending, seen = [before], {before}
         while pending:
@@ -265,18 +268,18 @@ class _Heirs:
                     pending.append(user)
 
     def _views(self, after: Instruction, before: Instruction) -> Iterator[Instruction]:
-        """What was inserted with an opcode, here or where this is a view of it."""
+        """Yield inserted instructions of an opcode, at ``after`` or at what it is a view of."""
         while after in self._inserted:
             if _same_opcode(before, after):
                 yield after
                 return
             sources = self._flows[1].sources(after)
-            if after.opcode not in _VIEWS | {"slice"} or not sources:  # of what was merged
+            if after.opcode not in _VIEWS | {"slice"} or not sources:  # of merged instructions
                 return
             after = sources[0]
 
     def _metadata(self) -> bool:
-        """Adds heirs by metadata alone. Whether there were any."""
+        """Add heirs by metadata alone. Return whether any was added."""
         taken = {after for heirs in self._found.values() for after in heirs}
         groups: dict[Hashable, tuple[list[Instruction], list[Instruction]]] = {}
         inserted = [each for each in self._inserted if each not in taken]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _CALLERS = frozenset({"call", "conditional", "while"})
 
-_Path = tuple[int, ...]  # Which element of a tuple, the outermost index first.
+_Path = tuple[int, ...]  # Indices of a tuple element, the outermost first.
 _Result = tuple[Instruction, _Path]
 
 
@@ -33,7 +33,7 @@ def kernel_graph(module: Module, backend: str | None) -> networkx.MultiDiGraph[I
 
     Raises ``UnusableInput`` where the module contradicts itself.
     """
-    import networkx  # here, so that no command has to wait for it
+    import networkx  # imported here so that commands do not wait for it
 
     graph: networkx.MultiDiGraph[Instruction] = networkx.MultiDiGraph()
     for kernel in find_kernels(Numbering().number(module), backend):
@@ -56,7 +56,7 @@ def kernel_graph(module: Module, backend: str | None) -> networkx.MultiDiGraph[I
         for operand in dict.fromkeys(reader.operands):
             index = reader.operands.index(operand)
             for path, part in _leaves(operand.shape):
-                # A launch that reads a tuple reads all of it.
+                # A launch that reads a tuple reads all its elements.
                 size = part.byte_size if path else bytes_read[operand]
                 for maker in makers.find(operand, path):
                     if maker in graph:
@@ -65,7 +65,7 @@ def kernel_graph(module: Module, backend: str | None) -> networkx.MultiDiGraph[I
 
 
 def _leaves(shape: Shape) -> Iterator[tuple[_Path, Shape]]:
-    """The arrays in a shape, in order."""
+    """Yield the arrays in a shape, in order."""
     pending: list[tuple[_Path, Shape]] = [((), shape)]
     while pending:
         path, part = pending.pop()
@@ -77,7 +77,9 @@ def _leaves(shape: Shape) -> Iterator[tuple[_Path, Shape]]:
 
 
 class _Makers:
-    """Who makes a value, through tuples, views, waits, calls, loops and branches."""
+    """Finds the instructions that make a value, through tuples, views, waits, calls, loops and
+    branches.
+    """
 
     def __init__(self, module: Module) -> None:
         self._callers: dict[Computation, list[Instruction]] = defaultdict(list)
@@ -88,7 +90,7 @@ class _Makers:
                         self._callers[called].append(instruction)
 
     def find(self, value: Instruction, path: _Path) -> list[Instruction]:
-        """The instructions that may have made the part of ``value`` at ``path``, each once."""
+        """Return the instructions that may have made the part of ``value`` at ``path``."""
         found: dict[Instruction, None] = {}
         seen = {(value, path)}
         pending = [(value, path)]
@@ -103,7 +105,7 @@ class _Makers:
         return list(found)
 
     def _sources(self, instruction: Instruction, path: _Path) -> Iterator[_Result]:
-        """What a result of ``instruction`` is, where it only passes it on."""
+        """Yield the sources of a result that ``instruction`` only passes on."""
         operands = instruction.operands
         match instruction.opcode:
             case "parameter":
@@ -124,14 +126,14 @@ class _Makers:
 
 
 def _arguments(caller: Instruction, parameter: Instruction, path: _Path) -> Iterator[_Result]:
-    """What ``caller`` passes as ``parameter`` of a computation that it calls."""
+    """Yield the arguments for ``parameter`` that ``caller`` passes to the computations it calls."""
     number = parameter.parameter_number or 0
     if caller.opcode == "call":
         yield caller.operands[number], path
     elif caller.opcode == "while":
         yield caller.operands[0], path
         yield _body(caller).root, path
-    else:  # the first operand of a conditional says which branch runs
+    else:  # the first operand of a conditional selects the branch
         for branch, operand in zip(caller.called, caller.operands[1:], strict=True):
             if branch is parameter.computation:
                 yield operand, path

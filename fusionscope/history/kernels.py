@@ -1,4 +1,4 @@
-"""What the final module launches."""
+"""The launches of the final module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fusionscope.hlo.attributes import split_attributes
 
 class KernelKind(StrEnum):
     FUSION = "fusion"  # at least two operations
-    WRAPPED = "wrapped"  # one operation, put into a fusion so that it can be emitted
+    WRAPPED = "wrapped"  # one operation, put into a fusion to be emitted
     LIBRARY = "library"
     CUSTOM_CALL = "custom-call"
     OPERATION = "operation"  # unfused
@@ -27,11 +27,10 @@ class KernelKind(StrEnum):
 class Kernel:
     """One launch. Bytes are those of one launch; ``runs`` is how often the program launches it.
 
-    ``runs`` multiplies the trip counts of the loops around it; where the compiler does not know one
-    of them, or the kernel stands in a branch, that counts once and ``runs_known`` is false.
-    ``emitter`` says who makes the code: a fusion kind, a backend's own kind of fusion, a library's
-    function. ``operations`` counts what the user would call an operation: no parameters, constants,
-    tuples or bitcasts.
+    ``runs`` multiplies the trip counts of the surrounding loops. A loop with an unknown trip count
+    and a branch of a conditional count once; ``runs_known`` is false then. ``emitter`` names the
+    source of the code: a fusion kind, a backend's own kind of fusion, or a library function.
+    ``operations`` counts the user's operations: no parameters, constants, tuples or bitcasts.
     """
 
     instruction: Instruction
@@ -55,11 +54,11 @@ class Kernel:
 
     @property
     def bytes_moved(self) -> int:
-        """Read and written, over all runs."""
+        """The bytes read and written over all runs."""
         return (self.bytes_read + self.bytes_written) * self.runs
 
 
-# Instructions that need no launch of their own: they name, order or wait for values.
+# Instructions that need no launch: they name, order or wait for values.
 NOT_LAUNCHED = frozenset(
     """add-dependency after-all all-gather-done all-reduce-done async-done async-update bitcast call
     collective-permute-done conditional constant copy-done domain get-dimension-size
@@ -70,21 +69,21 @@ _NO_OPERATION = NOT_LAUNCHED | {"fusion"}
 
 _BACKEND_KIND = re.compile(r'"kind":\s*"(__[^"]+)"')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
-# Older text has it as a string in quotation marks.
+# Older texts quote it.
 _TRIP_COUNT = re.compile(r'\\?"known_trip_count\\?":\s*\{\s*\\?"n\\?":\s*\\?"(\d+)\\?"')
 
-# Custom fusions whose code comes from a library.
+# Custom fusions that a library implements.
 _LIBRARY_FUSIONS = ("__ynn", "__onednn", "__cudnn", "__cublas")
 _LIBRARY_TARGETS = re.compile(
     r"__cublas|__cudnn|__onednn|__cusolver|__hipblas|cublas|cudnn|cusolver|cufft|hipsolver|miopen|"
     r"rocsolver|lapack_|blas_|cu_|mhlo_cu|__\$?ynn|EigenMatMul|__cub\$|cub"
 )
-# Operations that CPU and GPU leave to a library where they are not in a fusion.
+# Operations that CPUs and GPUs leave to a library if they are unfused.
 _LIBRARY_OPERATIONS = frozenset({"cholesky", "convolution", "dot", "fft", "triangular-solve"})
 
 
 class Totals(NamedTuple):
-    """Of one run: ``launches``, and ``bytes_moved`` as shapes tell."""
+    """The totals of one run: ``launches``, and ``bytes_moved`` as counted from shapes."""
 
     launches: int
     bytes_moved: int
@@ -98,7 +97,9 @@ def total_kernels(module: Module, backend: str | None) -> Totals:
 
 
 def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel, ...]:
-    """The launches of a module, in the order of its text. Asks for a module with contents."""
+    """Return the launches of a module, in the order of its text. ``numbered`` must include
+    contents.
+    """
     runs: dict[Hashable, tuple[int, bool]] = {"entry": (1, True)}
     kernels: list[Kernel] = []
     for execution in numbered.executions:
@@ -111,10 +112,10 @@ def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel,
                 trips = _TRIP_COUNT.search(instruction.statement.attributes)
                 condition = instruction.attributes.get("condition", "").lstrip("%")
                 for number, inner in enumerate(instruction.called):
-                    if trips:  # and the condition once more, when it ends the loop
+                    if trips:  # the condition runs once more, when it ends the loop
                         times = int(trips[1]) + (inner.name == condition)
                         runs[execution.path, step.value, number] = count * times, known
-                    else:  # no one knows how often a loop runs, or which branch
+                    else:  # the trip count or the branch is unknown
                         runs[execution.path, step.value, number] = count, False
             if instruction.opcode not in NOT_LAUNCHED:
                 kernels.append(_kernel(instruction, execution, count, known, backend))
@@ -143,7 +144,7 @@ def _kernel(
 
 
 def operations_in(instruction: Instruction) -> tuple[str, ...]:
-    """Opcodes of what one launch computes."""
+    """Return the opcodes of the operations that one launch computes."""
     if instruction.opcode not in ("fusion", "async-start"):
         return (instruction.opcode,)
     found: list[str] = []
@@ -158,13 +159,13 @@ def operations_in(instruction: Instruction) -> tuple[str, ...]:
 
 
 def fusion_emitter(attributes: str) -> str:
-    """Who makes the code of a fusion: a backend's own kind of fusion, or else the plain kind."""
+    """Return the emitter of a fusion: the backend's own kind of fusion, or else the plain kind."""
     own = _BACKEND_KIND.search(attributes)
     return own[1] if own else split_attributes(attributes).get("kind", "")
 
 
 def kind_and_emitter(instruction: Instruction, backend: str | None) -> tuple[KernelKind, str]:
-    """What kind of launch it is, and who makes its code."""
+    """Return the kind of a launch and its emitter."""
     attributes = instruction.statement.attributes
     if instruction.opcode == "fusion":
         emitter = fusion_emitter(attributes)

@@ -1,4 +1,4 @@
-"""The stages of a module with what links each to the next: how fusions form, pass by pass."""
+"""The stages of a module, each linked to the next: how fusions form, pass by pass."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from fusionscope.hlo.model import Body
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Lineage:
-    """``modules[i]`` is the module as ``stages[i]`` shows it; what links two stages is worked out
-    when it is asked for. ``notes`` name stages that cannot be read."""
+    """The readable stages of a module. ``modules[i]`` is the module at ``stages[i]``. Links between
+    stages are computed on demand. ``notes`` names the stages that cannot be read.
+    """
 
     dumped: DumpedModule
     stages: tuple[Stage, ...]
@@ -33,7 +34,7 @@ class Lineage:
     _touched: dict[int, bool] = field(default_factory=dict, repr=False)
     _fusions: dict[int, dict[str, Instruction]] = field(default_factory=dict, repr=False)
     _traces: dict[int, Hashable] = field(default_factory=dict, repr=False)
-    # What is in fused computations, by the identity of their bodies.
+    # The contents of fused computations, by the identity of their bodies.
     _contents: dict[int, Hashable] = field(default_factory=dict, repr=False)
     _copies: dict[int, dict[Instruction, list[Instruction]]] = field(
         default_factory=dict, repr=False
@@ -47,7 +48,7 @@ class Lineage:
     )
 
     def matching(self, index: int) -> Matching:
-        """Between stage ``index`` and the next."""
+        """Return the matching between stage ``index`` and the next."""
         known = self._matchings.get(index)
         if known is None:
             for other in list(self._matchings):  # one at a time: they are large
@@ -59,7 +60,9 @@ class Lineage:
         return known
 
     def touches_fusions(self, index: int) -> bool:
-        """Whether fusions or library calls may differ between stage ``index`` and the next."""
+        """Return whether fusions or library calls may change between stage ``index``
+        and the next.
+        """
         known = self._touched.get(index)
         if known is None:
             known = self._touched[index] = self.modules[index].bodies != self.modules[
@@ -68,14 +71,14 @@ class Lineage:
         return known
 
     def _trace(self, index: int) -> Hashable:
-        """What fusions and library calls look like in a stage, whatever the names in them."""
+        """Return a key for the fusions and library calls of a stage, independent of names."""
         known = self._traces.get(index)
         if known is None:
             known = self._traces[index] = _trace(self.modules[index], self._contents)
         return known
 
     def changes(self, index: int) -> tuple[FusionChange, ...]:
-        """What became of fusions between stage ``index`` and the next."""
+        """Return the changes of fusions between stage ``index`` and the next."""
         known = self._changes.get(index)
         if known is None:
             known = ()
@@ -85,7 +88,7 @@ class Lineage:
         return known
 
     def earlier(self, index: int, instruction: Instruction) -> Instruction | None:
-        """What an instruction of stage ``index + 1`` was in stage ``index``."""
+        """Return the predecessor in stage ``index`` of an instruction of stage ``index + 1``."""
         if not self.touches_fusions(index):
             same = self._same(instruction, index)
             if same is not None:
@@ -98,15 +101,16 @@ class Lineage:
         )
 
     def heirs(self, index: int) -> dict[Instruction, tuple[Instruction, ...]]:
-        """What stands in stage ``index + 1`` for instructions that it does not have any more."""
+        """Return the heirs in stage ``index + 1`` of the instructions that it no longer has."""
         known = self._heirs.get(index)
         if known is None:
             known = self._heirs[index] = find_heirs(self.matching(index))
         return known
 
     def _same(self, instruction: Instruction, index: int) -> Instruction | None:
-        """What an instruction of a neighbouring stage is in stage ``index``, where fusions and
-        library calls are the same in both, as far as the texts tell."""
+        """Return the counterpart in stage ``index`` of an instruction of a neighbouring stage that
+        has the same fusions and library calls, as far as the texts show.
+        """
         if instruction.opcode not in ("custom-call", "fusion"):
             return _same_line(instruction, self.modules[index])
         if index not in self._fusions:
@@ -122,8 +126,10 @@ class Lineage:
         return same if same is not None and same.opcode == instruction.opcode else None
 
     def later(self, index: int, instruction: Instruction) -> tuple[Instruction, ...]:
-        """What an instruction of stage ``index`` is in stage ``index + 1``: itself, and its copies;
-        the one that it was merged with; what stands for it there; or nothing."""
+        """Return the successors in stage ``index + 1`` of an instruction of stage ``index``: itself
+        and its copies, the instruction that it was merged with, or its heirs. Empty if there are
+        none.
+        """
         if not self.touches_fusions(index):
             same = self._same(instruction, index + 1)
             if same is not None and self.is_called(index + 1, same.computation):
@@ -137,7 +143,7 @@ class Lineage:
         found = [matching.after.get(instruction) or matching.merged.get(instruction)]
         found += self._copies[index].get(instruction, ())
         later = [each for each in found if each is not None]
-        # What nothing reads or calls any more is only left behind.
+        # Instructions that nothing reads or calls any more are dead.
         used = [
             each
             for each in later
@@ -148,14 +154,14 @@ class Lineage:
     def sent_along(
         self, index: int, instruction: Instruction, later: Instruction
     ) -> tuple[Instruction, ...]:
-        """The other collectives of stage ``index`` that ``later`` sends as well."""
+        """Return the other collectives of stage ``index`` that ``later`` also sends."""
         if not sends_alike(instruction, later):
             return ()
         sent = (self.matching(index).before.get(later), *self._forebears(index, later))
         return tuple(each for each in sent if each is not None and each is not instruction)
 
     def _forebears(self, index: int, heir: Instruction) -> list[Instruction]:
-        """What an instruction of stage ``index + 1`` stands for."""
+        """Return the instructions of stage ``index`` that ``heir``, of the next stage, replaces."""
         if index not in self._stands_for:
             stands_for: dict[Instruction, list[Instruction]] = defaultdict(list)
             for before, heirs in self.heirs(index).items():
@@ -165,7 +171,7 @@ class Lineage:
         return self._stands_for[index].get(heir, [])
 
     def is_called(self, index: int, computation: Computation) -> bool:
-        """Whether the entry of stage ``index`` leads to a computation."""
+        """Return whether a computation is reachable from the entry of stage ``index``."""
         known = self._called.get(index)
         if known is None:
             known = self._called[index] = frozenset(self.modules[index].reachable())
@@ -175,11 +181,12 @@ class Lineage:
 def read_lineage(
     dumped: DumpedModule, *, progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter
 ) -> Lineage:
-    """Reads the stages of a module. Raises ``UnusableInput`` where none can be read."""
+    """Read the stages of a module. Raises ``UnusableInput`` if none can be read."""
     stages: list[Stage] = []
     modules: list[Module] = []
     notes: list[str] = []
-    # Of what no pass made, only the two ends: names do not tell where the rest belongs.
+    # Files that no pass made: only the first and the last, since names do not show the position of
+    # others.
     wanted = [
         stage
         for stage in dumped.stages
@@ -218,7 +225,9 @@ def _trace(module: Module, contents: dict[int, Hashable]) -> Hashable:
 
 
 def _content(body: Body) -> Hashable:
-    """What a fused computation computes and calls, whatever the names in it."""
+    """Return a key of the operations and calls of a fused computation that does not depend on
+    names.
+    """
     graph = body.graph
     return (
         tuple([(s.opcode, plain_shape(s.shape), s.calls) for s in graph.statements]),
@@ -228,7 +237,7 @@ def _content(body: Body) -> Hashable:
 
 
 def _same_line(instruction: Instruction, module: Module) -> Instruction | None:
-    """The instruction that a module states with the same line in a computation of that name."""
+    """Return the instruction that has the same line in the computation of the same name."""
     computation = module.by_name.get(instruction.computation.name)
     if computation is None:
         return None
