@@ -175,9 +175,10 @@ def _fits(operation: Operation, pattern: str) -> bool:
     return any(fnmatchcase(name, pattern.strip().lstrip("%")) for name in names)
 
 
-@dataclass(frozen=True, slots=True)
 class _PairExpectation(Expectation):
     """Of each pair that ``value`` names, ``PRODUCER -> CONSUMER``: names, opcodes or op names."""
+
+    __slots__ = ()
 
     @classmethod
     def expected(cls, value: Any) -> str:
@@ -213,24 +214,24 @@ class _PairExpectation(Expectation):
         """Empty where the pair is as expected."""
 
 
-@dataclass(frozen=True, slots=True)
 class Fused(_PairExpectation):
+    __slots__ = ()
     key: ClassVar = "fused"
 
     def problem(self, pair: PairFacts) -> str:
         return "" if pair.outcome in TOGETHER else "is not fused"
 
 
-@dataclass(frozen=True, slots=True)
 class NeverFused(_PairExpectation):
+    __slots__ = ()
     key: ClassVar = "never_fused"
 
     def problem(self, pair: PairFacts) -> str:
         return f"is {pair.outcome}, in {pair.kernel}" if pair.outcome in TOGETHER else ""
 
 
-@dataclass(frozen=True, slots=True)
 class NotDuplicated(_PairExpectation):
+    __slots__ = ()
     key: ClassVar = "not_duplicated"
 
     def problem(self, pair: PairFacts) -> str:
@@ -242,11 +243,11 @@ class NotDuplicated(_PairExpectation):
 _Apart = tuple[Operation, set[str], list[str]]
 
 
-@dataclass(frozen=True, slots=True)
 class OneKernel(Expectation):
     """Each operation that fits the first of ``value`` shares a kernel with one for each other; of
     one alone, all that fit it share one kernel."""
 
+    __slots__ = ()
     key: ClassVar = "one_kernel"
 
     @classmethod
@@ -338,9 +339,10 @@ class OneKernel(Expectation):
         return self.violation(facts, what, about=start.name, source=start.source)
 
 
-@dataclass(frozen=True, slots=True)
 class _KernelExpectation(Expectation):
     """Of all kernels of the final module that are in ``where``."""
+
+    __slots__ = ()
 
     def check(self, facts: ModuleFacts) -> Iterator[Violation]:
         found = [kernel for kernel in facts.kernels if self.where.has_kernel(kernel)]
@@ -352,10 +354,10 @@ class _KernelExpectation(Expectation):
     def problems(self, facts: ModuleFacts, kernels: list[KernelFacts]) -> Iterator[Violation]: ...
 
 
-@dataclass(frozen=True, slots=True)
 class _AtMost(_KernelExpectation):
     """A sum over kernels is at most ``value``."""
 
+    __slots__ = ()
     unit: ClassVar[str]
 
     @classmethod
@@ -375,8 +377,8 @@ class _AtMost(_KernelExpectation):
             yield self.violation(facts, f"{found:,} {self.unit}, expected at most {self.limit:,}")
 
 
-@dataclass(frozen=True, slots=True)
 class Kernels(_AtMost):
+    __slots__ = ()
     key: ClassVar = "kernels"
     unit: ClassVar = "kernels"
 
@@ -384,10 +386,10 @@ class Kernels(_AtMost):
         return 1
 
 
-@dataclass(frozen=True, slots=True)
 class Launches(_AtMost):
     """In one run, as far as the lengths of loops are known."""
 
+    __slots__ = ()
     key: ClassVar = "launches"
     unit: ClassVar = "launches"
 
@@ -395,10 +397,10 @@ class Launches(_AtMost):
         return kernel.runs
 
 
-@dataclass(frozen=True, slots=True)
 class Bytes(_AtMost):
     """Read and written by kernels in one run; ``value`` is a number, or such as ``12 MB``."""
 
+    __slots__ = ()
     key: ClassVar = "bytes"
     unit: ClassVar = "bytes moved"
 
@@ -420,9 +422,10 @@ class Bytes(_AtMost):
         return kernel.bytes_moved
 
 
-@dataclass(frozen=True, slots=True)
 class _NoKernel(_KernelExpectation):
     """No kernel is one that ``refuses`` says."""
+
+    __slots__ = ()
 
     @classmethod
     def expected(cls, value: Any) -> str:
@@ -438,10 +441,10 @@ class _NoKernel(_KernelExpectation):
                 yield self.violation(facts, what, about=kernel.name, source=kernel.source)
 
 
-@dataclass(frozen=True, slots=True)
 class LibraryCalls(_NoKernel):
     """None but these, by the names of functions or kinds of library fusions."""
 
+    __slots__ = ()
     key: ClassVar = "library_calls"
 
     def refuses(self, kernel: KernelFacts) -> str:
@@ -451,10 +454,10 @@ class LibraryCalls(_NoKernel):
         return f"is a call of {kernel.emitter}"
 
 
-@dataclass(frozen=True, slots=True)
 class NotLaunched(_NoKernel):
     """No kernel that does nothing but these opcodes, such as ``copy`` and ``transpose``."""
 
+    __slots__ = ()
     key: ClassVar = "not_launched"
 
     def refuses(self, kernel: KernelFacts) -> str:
@@ -465,10 +468,10 @@ class NotLaunched(_NoKernel):
         return f"launches nothing but {', '.join(dict.fromkeys(known))}" if is_refused else ""
 
 
-@dataclass(frozen=True, slots=True)
 class NotRefused(Expectation):
     """No pair is refused for these reasons, ids of rules."""
 
+    __slots__ = ()
     key: ClassVar = "not_refused"
 
     @classmethod

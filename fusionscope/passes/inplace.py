@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from fusionscope.graph.aliasing import InPlace, follow_tuples, in_place_operands
@@ -29,11 +28,11 @@ _ONE_SHAPING = (
 _WHY = "A kernel that overwrites a buffer must not read it at another position."
 
 
-@dataclass(frozen=True, slots=True)
 class InPlaceRule(Rule):
     """A rule about one operand that the consumer overwrites. Allowing ends all questions about the
     pair's operands in place."""
 
+    __slots__ = ()
     why: ClassVar = _WHY
     source: ClassVar = _SOURCE
     is_legality: ClassVar = True
@@ -100,8 +99,8 @@ def _first_integer(instruction: MutableInstruction) -> int | None:
     return int(found[1]) if found else None
 
 
-@dataclass(frozen=True, slots=True)
 class ExtraOperand(InPlaceRule):
+    __slots__ = ()
     id: ClassVar = "inplace-extra-operand"
     title: ClassVar = "the in-place updated buffer is read twice"
     what: ClassVar = "The consumer also reads what it overwrites through a second operand."
@@ -116,8 +115,8 @@ class ExtraOperand(InPlaceRule):
         return self.refuse(operands=again + 1) if again else None
 
 
-@dataclass(frozen=True, slots=True)
 class MultipleShaping(InPlaceRule):
+    __slots__ = ()
     id: ClassVar = "inplace-multi-nonelementwise"
     title: ClassVar = "too entangled with an in-place update"
     what: ClassVar = (
@@ -131,8 +130,8 @@ class MultipleShaping(InPlaceRule):
         return self.refuse(found=found) if found > 1 else None
 
 
-@dataclass(frozen=True, slots=True)
 class ElementwiseProducer(InPlaceRule):
+    __slots__ = ()
     id: ClassVar = "inplace-elementwise-producer"
     title: ClassVar = "the in-place updated buffer is read elsewhere"
     what: ClassVar = (
@@ -168,8 +167,8 @@ def _reached_from(start: MutableInstruction) -> set[MutableInstruction]:
     return reached
 
 
-@dataclass(frozen=True, slots=True)
 class NoUpdate(InPlaceRule):
+    __slots__ = ()
     id: ClassVar = "inplace-no-dus"
     title: ClassVar = "no dynamic-update-slice in the consumer"
     what: ClassVar = f"{_ONE_SHAPING}Allowed: the consumer holds no dynamic-update-slice."
@@ -178,8 +177,8 @@ class NoUpdate(InPlaceRule):
         return None if updates_in(pair.consumer) else self.allow()
 
 
-@dataclass(frozen=True, slots=True)
 class MultipleUpdates(InPlaceRule):
+    __slots__ = ()
     id: ClassVar = "inplace-multi-dus"
     title: ClassVar = "several in-place updates in one consumer"
     what: ClassVar = f"{_ONE_SHAPING}The consumer holds more than one dynamic-update-slice."
@@ -190,10 +189,10 @@ class MultipleUpdates(InPlaceRule):
         return self.refuse(found=found) if found > 1 else None
 
 
-@dataclass(frozen=True, slots=True)
 class SlicePair(InPlaceRule):
     """A rule about a producer whose one instruction that is not elementwise is ``opcode``."""
 
+    __slots__ = ()
     opcode: ClassVar[str]
 
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
@@ -209,8 +208,8 @@ class SlicePair(InPlaceRule):
         """``last`` is the consumer's dynamic-update-slice."""
 
 
-@dataclass(frozen=True, slots=True)
 class _SliceShape(SlicePair):
+    __slots__ = ()
     what: ClassVar = f"{_ONE_SHAPING}It slices another shape than the consumer updates."
 
     def check_slice(
@@ -222,8 +221,8 @@ class _SliceShape(SlicePair):
         return self.refuse(slice=str(slice_.shape), update=str(update))
 
 
-@dataclass(frozen=True, slots=True)
 class SliceShape(_SliceShape):
+    __slots__ = ()
     id: ClassVar = "inplace-slice-shape"
     title: ClassVar = "reads another shape than is updated in place"
     opcode: ClassVar = "slice"
@@ -232,8 +231,8 @@ class SliceShape(_SliceShape):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class SliceIndex(SlicePair):
+    __slots__ = ()
     id: ClassVar = "inplace-slice-index"
     title: ClassVar = "reads another place than is updated in place"
     what: ClassVar = (
@@ -260,8 +259,8 @@ class SliceIndex(SlicePair):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class _SliceSafe(SlicePair):
+    __slots__ = ()
     what: ClassVar = (
         f"{_ONE_SHAPING}It slices what the consumer updates: allowed, unless the consumer is a "
         "fusion in which another non-elementwise instruction depends on it."
@@ -283,8 +282,8 @@ class _SliceSafe(SlicePair):
         return self.allow()
 
 
-@dataclass(frozen=True, slots=True)
 class SliceSafe(_SliceSafe):
+    __slots__ = ()
     id: ClassVar = "inplace-slice-safe"
     title: ClassVar = "the in-place updated buffer is read elsewhere"
     opcode: ClassVar = "slice"
@@ -294,8 +293,8 @@ class SliceSafe(_SliceSafe):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class DynamicSliceShape(_SliceShape):
+    __slots__ = ()
     id: ClassVar = "inplace-ds-shape"
     title: ClassVar = "reads another shape than is updated in place"
     opcode: ClassVar = "dynamic-slice"
@@ -304,8 +303,8 @@ class DynamicSliceShape(_SliceShape):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class DynamicSliceIndex(SlicePair):
+    __slots__ = ()
     id: ClassVar = "inplace-ds-index"
     title: ClassVar = "reads another place than is updated in place"
     what: ClassVar = (
@@ -328,8 +327,8 @@ class DynamicSliceIndex(SlicePair):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class DynamicSliceSafe(_SliceSafe):
+    __slots__ = ()
     id: ClassVar = "inplace-ds-safe"
     title: ClassVar = "the in-place updated buffer is read elsewhere"
     opcode: ClassVar = "dynamic-slice"
@@ -338,8 +337,8 @@ class DynamicSliceSafe(_SliceSafe):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Other(InPlaceRule):
+    __slots__ = ()
     id: ClassVar = "inplace-other"
     title: ClassVar = "this operation and an in-place update conflict"
     what: ClassVar = f"{_ONE_SHAPING}That is neither a slice nor a dynamic-slice."

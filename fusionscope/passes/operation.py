@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.passes.rule import NO_CASE, Decision, Rule, first_decision
 
 
-@dataclass(frozen=True, slots=True)
 class OperationRule(Rule):
+    __slots__ = ()
+
     @abstractmethod
     def check(self, operation: MutableInstruction) -> Decision | None:
         """What the rule decides, or None where it leaves the operation to the next one."""

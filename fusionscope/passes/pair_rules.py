@@ -6,7 +6,6 @@ Source of all: xla/service/instruction_fusion.cc.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
 from fusionscope.graph.mutable import MutableInstruction
@@ -22,7 +21,6 @@ from fusionscope.passes.state import FusionPair, FusionState
 ONE_CONSUMER = "give the value one consumer: each would recompute it"
 
 
-@dataclass(frozen=True, slots=True)
 class PairRule(Rule):
     """A rule about a producer and one of its consumers.
 
@@ -30,6 +28,7 @@ class PairRule(Rule):
     that must be computed once asks too.
     """
 
+    __slots__ = ()
     is_asked_first: ClassVar[bool] = False
 
     @abstractmethod
@@ -37,8 +36,8 @@ class PairRule(Rule):
         """What the rule decides, or None where it leaves the pair to the next one."""
 
 
-@dataclass(frozen=True, slots=True)
 class Eligible(PairRule):
+    __slots__ = ()
     id: ClassVar = "base-eligible"
     is_asked_first: ClassVar = True
     title: ClassVar = "one of the two can never be fused"
@@ -58,8 +57,8 @@ class Eligible(PairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class GloballyUnfusible(PairRule):
+    __slots__ = ()
     id: ClassVar = "base-globally-unfusible"
     is_asked_first: ClassVar = True
     title: ClassVar = "recomputing it in each consumer costs more"
@@ -106,8 +105,8 @@ def _elements_read(instruction: MutableInstruction) -> int:
     return sum(_elements(operand) for operand in dict.fromkeys(instruction.operands))
 
 
-@dataclass(frozen=True, slots=True)
 class Root(PairRule):
+    __slots__ = ()
     id: ClassVar = "base-root"
     title: ClassVar = "the producer is the computation's own result"
     what: ClassVar = "The producer is the root of its computation, which another instruction reads."
@@ -120,8 +119,8 @@ class Root(PairRule):
         return self.refuse() if pair.producer.is_root else None
 
 
-@dataclass(frozen=True, slots=True)
 class ExpensiveDuplicate(PairRule):
+    __slots__ = ()
     id: ClassVar = "base-expensive-dup"
     title: ClassVar = "duplication is too expensive, or not allowed"
     what: ClassVar = (

@@ -37,6 +37,9 @@ def first_decision(decisions: Iterable[Decision | None]) -> Decision | None:
 class Rule:
     """One rule of the compiler. Its thresholds are its fields; what is said of it are constants.
 
+    A rule with thresholds is a frozen dataclass with slots. One without is a plain class with empty
+    ``__slots__``: it inherits all that makes it a value, and is quicker to import.
+
     ``title`` is a few words on what it refuses or allows, ``what`` says exactly when, ``why`` why
     the compiler has it, ``lever`` what a user can do about it. ``source`` names file and function
     in XLA. ``is_legality`` marks a rule without which the result would be wrong or could not be

@@ -5,7 +5,6 @@ Source of all: xla/service/gpu/gpu_fusible.cc of October 2024.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from fusionscope.gpu.body import FusionBody
@@ -106,8 +105,8 @@ def _leads_straight_to_root(parameter: MutableInstruction) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
 class NotLoopProducer(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "leg-pc-producer"
     title: ClassVar = "no fusion can start with the producer"
     what: ClassVar = (
@@ -129,8 +128,8 @@ class NotLoopProducer(GpuPairRule):
         return self.refuse(opcode=producer.opcode)
 
 
-@dataclass(frozen=True, slots=True)
 class ReductionEpilogue(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "leg-pc-reduction-epilogue"
     title: ClassVar = "a reduction's epilogue stays outside"
     what: ClassVar = (
@@ -166,8 +165,8 @@ class ReductionEpilogue(GpuPairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class NotFusibleConsumer(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "leg-pc-consumer"
     title: ClassVar = "no fusion can end in the consumer"
     what: ClassVar = (
@@ -192,8 +191,8 @@ class NotFusibleConsumer(GpuPairRule):
         return self.refuse(opcode=consumer.opcode)
 
 
-@dataclass(frozen=True, slots=True)
 class SeveralOutputs(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "leg-pc-mof"
     title: ClassVar = "the producer has several outputs"
     what: ClassVar = "The producer is a multi-output fusion."
@@ -206,8 +205,8 @@ class SeveralOutputs(GpuPairRule):
         return self.refuse() if pair.producer.is_multi_output else None
 
 
-@dataclass(frozen=True, slots=True)
 class UnfusedConstant(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "leg-pc-constant"
     title: ClassVar = "a constant stays outside"
     what: ClassVar = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from fusionscope.graph.mutable import MutableInstruction
@@ -20,8 +20,8 @@ _FOLLOWING = Following(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class AnySliceWorth(GemmInputWorth):
+    __slots__ = ()
     what: ClassVar = (
         "The operand reads more bytes than it writes, beyond the tolerance, and is not one of: an "
         "operation on two operands one of which is a broadcast of a parameter or constant; with no "

@@ -21,9 +21,10 @@ class ConcatenateInElements(Concatenate):
         return extent >= self.min_extent
 
 
-@dataclass(frozen=True, slots=True)
 class StrictLayout(Layout):
     """Dimensions of 1 have to stand in order, too."""
+
+    __slots__ = ()
 
     def is_row_major(self, shape: Shape) -> bool:
         order = shape.layout.minor_to_major if shape.layout else ()

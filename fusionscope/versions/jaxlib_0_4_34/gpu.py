@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
     HORIZONTAL_LOOP,
@@ -11,9 +11,10 @@ from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules impor
 from fusionscope.versions.jaxlib_0_4_35 import gpu as newer
 
 
-@dataclass(frozen=True, slots=True)
 class BatchBehindFirst(Batch):
     """The limits leave out the first one."""
+
+    __slots__ = ()
 
     def counts_first(self) -> bool:
         return False

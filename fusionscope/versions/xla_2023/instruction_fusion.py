@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusionscope.graph.mutable import MutableComputation
 from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion import Pass
 from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.run import (
@@ -11,8 +9,9 @@ from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.run import
 )
 
 
-@dataclass(slots=True)
 class InstructionFusion2023(GpuInstructionFusion):
+    __slots__ = ()
+
     def computations(self) -> list[MutableComputation]:
         """Those that are applied to single elements too, but not what a softmax library computes.
 

@@ -9,7 +9,6 @@ Source of all: xla/service/gpu/gpu_fusible.cc of February 2023, where not said o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from fusionscope.gpu.cost.model import Estimate
@@ -120,9 +119,10 @@ def _is_loop(instruction: MutableInstruction, gpu: GpuState) -> bool:
     return is_universally_loop_fusible(instruction)
 
 
-@dataclass(frozen=True, slots=True)
 class NotLoopProducer2023(NotLoopProducer):
     """A reduction with an emitter ends a kernel, and so does a tiled copy."""
+
+    __slots__ = ()
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         producer = pair.producer
@@ -134,9 +134,10 @@ class NotLoopProducer2023(NotLoopProducer):
         return self.refuse(opcode=producer.opcode)
 
 
-@dataclass(frozen=True, slots=True)
 class NotFusibleConsumer2023(NotFusibleConsumer):
     """A bitcast is a loop, too."""
+
+    __slots__ = ()
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         consumer = pair.consumer
@@ -147,11 +148,11 @@ class NotFusibleConsumer2023(NotFusibleConsumer):
         return self.refuse(opcode=consumer.opcode)
 
 
-@dataclass(frozen=True, slots=True)
 class MultipleShaping2023(MultipleShaping):
     """The rest of the rules about updates in place: a slice, alone, of what is updated. Source:
     xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp."""
 
+    __slots__ = ()
     message: ClassVar = (
         "Consumer is not a dus or the producer fusion has multiple non-elementwise ops, bailing."
     )
@@ -187,17 +188,19 @@ _PAIR_RULES: tuple[Rule, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class MergedSlower2023(MergedSlower):
     """By the cost model of that time."""
+
+    __slots__ = ()
 
     def estimate(self, producer: MutableInstruction, state: GpuState) -> Estimate:
         return estimate(state.model, producer, producer.users)
 
 
-@dataclass(frozen=True, slots=True)
 class ScalarParent2023(ScalarParent):
     """Only a constant is not worth it."""
+
+    __slots__ = ()
 
     def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
         if instruction.opcode != "constant":
@@ -206,18 +209,19 @@ class ScalarParent2023(ScalarParent):
         return self.refuse(shape=str(shape)) if is_effective_scalar(shape) else None
 
 
-@dataclass(frozen=True, slots=True)
 class OutputProducer2023(OutputProducer):
     """No reduction with an emitter, nor a tiled copy."""
+
+    __slots__ = ()
 
     def is_loop_fusible(self, instruction: MutableInstruction, gpu: GpuState) -> bool:
         return _is_loop_producer(instruction, gpu)
 
 
-@dataclass(frozen=True, slots=True)
 class Heroes2023(Heroes):
     """Reductions have to be of equal shapes, and where each begins is one of them."""
 
+    __slots__ = ()
     what: ClassVar = (
         "Both are reductions, and not of equal shapes over equal dimensions; or both tiled "
         "transposes of different shapes; or one is a reduction and the other one a tiled transpose."
@@ -249,9 +253,10 @@ def _reduce_alike(one: MutableInstruction, other: MutableInstruction) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
 class LoopShape2023(LoopShape):
     """Plain loops have to be of one shape, not only over the same memory."""
+
+    __slots__ = ()
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         heroes = [state.hero(end) for end in (pair.consumer, pair.producer)]
@@ -274,9 +279,10 @@ def _loop_of(hero: MutableInstruction, state: MultiOutputState) -> tuple[Mutable
     return hero, False
 
 
-@dataclass(frozen=True, slots=True)
 class OutputCost2023(OutputCost):
     """By the cost model of that time."""
+
+    __slots__ = ()
 
     def estimate(self, pair: OutputPair, state: MultiOutputState) -> Estimate:
         model = state.gpu.model
@@ -287,9 +293,10 @@ class OutputCost2023(OutputCost):
 _LARGEST_BATCHES = ((8, 32), (16, 16), (32, 8), (64, 4))
 
 
-@dataclass(frozen=True, slots=True)
 class Batch2023(Batch):
     """Of longer fusions fewer lie side by side, and the first one does not count."""
+
+    __slots__ = ()
 
     def take(self, candidates: Sequence[MutableInstruction], *, has_slices: bool) -> int:
         first, buffers = candidates[0], 0

@@ -40,8 +40,8 @@ class Wrap(OperationRule):
         return self.allow() if operation.opcode in self.operations else None
 
 
-@dataclass(frozen=True, slots=True)
 class WrapCopy(OperationRule):
+    __slots__ = ()
     id: ClassVar = "cpu-wrap-copy"
     title: ClassVar = "a copy that changes the layout"
     what: ClassVar = (
@@ -61,8 +61,8 @@ class WrapCopy(OperationRule):
         return self.allow()
 
 
-@dataclass(frozen=True, slots=True)
 class WrapConvolution(OperationRule):
+    __slots__ = ()
     id: ClassVar = "cpu-wrap-conv"
     title: ClassVar = "a convolution that Eigen cannot compute"
     what: ClassVar = (
@@ -97,8 +97,8 @@ def _can_use_eigen(convolution: MutableInstruction) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
 class NoWrap(OperationRule):
+    __slots__ = ()
     id: ClassVar = "cpu-no-wrap"
     title: ClassVar = "it has its own kernel"
     what: ClassVar = "Not wrapped: every other operation, including concatenate and dot."

@@ -55,8 +55,8 @@ def can_be_output_fused(producer: MutableInstruction, consumer: MutableInstructi
     )
 
 
-@dataclass(frozen=True, slots=True)
 class SkipCustom(PairRule):
+    __slots__ = ()
     id: ClassVar = "cpu-skip-custom"
     title: ClassVar = "inside a library fusion or custom call"
     what: ClassVar = (
@@ -78,8 +78,8 @@ class SkipCustom(PairRule):
         return self.refuse() if pair.consumer in state.skipped else None
 
 
-@dataclass(frozen=True, slots=True)
 class SoftmaxCoupling(PairRule):
+    __slots__ = ()
     id: ClassVar = "cpu-softmax-coupling"
     is_asked_first: ClassVar = True
     title: ClassVar = "softmax: the value under the maximum, computed once"
@@ -127,8 +127,8 @@ def _subtracts_maximum(user: MutableInstruction, maximum: MutableInstruction) ->
     )
 
 
-@dataclass(frozen=True, slots=True)
 class NonscalarConstant(PairRule):
+    __slots__ = ()
     id: ClassVar = "cpu-nonscalar-constant"
     title: ClassVar = "a constant with several elements stays outside"
     what: ClassVar = "The producer is a constant with more than one element."
@@ -143,8 +143,8 @@ class NonscalarConstant(PairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class OutputFuseDot(PairRule):
+    __slots__ = ()
     id: ClassVar = "cpu-output-fuse-dot"
     only_allows: ClassVar = True
     title: ClassVar = "a matrix-vector product and its add"
@@ -159,8 +159,8 @@ class OutputFuseDot(PairRule):
         return self.allow() if can_be_output_fused(pair.producer, pair.consumer) else None
 
 
-@dataclass(frozen=True, slots=True)
 class DotAddBail(PairRule):
+    __slots__ = ()
     id: ClassVar = "cpu-dot-add-bail"
     title: ClassVar = "the add can go into its dot instead"
     what: ClassVar = "The producer is an add that cpu-output-fuse-dot would fuse with its dot."
@@ -177,8 +177,8 @@ class DotAddBail(PairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class LoopFusibleProducer(PairRule):
+    __slots__ = ()
     id: ClassVar = "cpu-loop-fusible-producer"
     title: ClassVar = "the producer cannot be part of a loop"
     what: ClassVar = (
@@ -260,8 +260,8 @@ def _minor_extent(concatenate: MutableInstruction) -> int | None:
     return shape.dimensions[dimension]
 
 
-@dataclass(frozen=True, slots=True)
 class ExpensiveReuse(PairRule):
+    __slots__ = ()
     id: ClassVar = "cpu-expensive-reuse"
     title: ClassVar = "the consumer would compute an expensive value repeatedly"
     what: ClassVar = (
@@ -304,8 +304,8 @@ class MaxReductions(PairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class ConstantIntoOperation(PairRule):
+    __slots__ = ()
     id: ClassVar = "cpu-constant-into-op"
     title: ClassVar = "a constant goes into fusions only"
     what: ClassVar = "The producer is a constant and the consumer is not a fusion."
@@ -319,8 +319,8 @@ class ConstantIntoOperation(PairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class ProducerFusion(PairRule):
+    __slots__ = ()
     id: ClassVar = "cpu-producer-fusion"
     title: ClassVar = "the producer is a finished fusion"
     what: ClassVar = "The producer is a fusion."
@@ -391,8 +391,8 @@ class SmallMatrixVector(PairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class IntoLoopFusion(PairRule):
+    __slots__ = ()
     id: ClassVar = "cpu-into-loop-fusion"
     only_allows: ClassVar = True
     title: ClassVar = "into a loop fusion"
@@ -403,8 +403,8 @@ class IntoLoopFusion(PairRule):
         return self.allow() if pair.consumer.is_loop_fusion else None
 
 
-@dataclass(frozen=True, slots=True)
 class IntoLoopOperation(PairRule):
+    __slots__ = ()
     id: ClassVar = "cpu-into-loop-op"
     only_allows: ClassVar = True
     title: ClassVar = "into an operation that can be a loop"
@@ -418,8 +418,8 @@ class IntoLoopOperation(PairRule):
         return self.allow() if can_be_loop(pair.consumer) else None
 
 
-@dataclass(frozen=True, slots=True)
 class NoCase(PairRule):
+    __slots__ = ()
     id: ClassVar = "cpu-no-case"
     title: ClassVar = "the consumer cannot be part of a loop"
     what: ClassVar = "The consumer is neither a loop fusion nor an operation that can be a loop."

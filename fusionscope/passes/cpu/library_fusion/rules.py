@@ -29,8 +29,8 @@ _REDUCTIONS = frozenset({"reduce", "reduce-window"})
 _LAYOUT_MATTERS = _DATA_MOVES - {"constant"} | _REDUCTIONS | {"convolution", "dot"}
 
 
-@dataclass(frozen=True, slots=True)
 class Starters(Rule):
+    __slots__ = ()
     id: ClassVar = "lib-starters"
     title: ClassVar = "operations that start a library fusion"
     what: ClassVar = (
@@ -57,8 +57,8 @@ class Starters(Rule):
         return 1 if is_plain and "ELTWISE" in types else None
 
 
-@dataclass(frozen=True, slots=True)
 class Individual(Rule):
+    __slots__ = ()
     id: ClassVar = "lib-individual"
     title: ClassVar = "this library fusion is limited to one operation"
     what: ClassVar = (
@@ -88,8 +88,8 @@ class Grow(Rule):
     limit: int | None = 100
 
 
-@dataclass(frozen=True, slots=True)
 class TrailingMoves(Rule):
+    __slots__ = ()
     id: ClassVar = "lib-trailing-moves"
     title: ClassVar = "data movement at the end of library fusions"
     what: ClassVar = (

@@ -27,9 +27,10 @@ class Connected(Protocol):
         """Whether one of the two depends on the other."""
 
 
-@dataclass(frozen=True, slots=True)
 class SiblingRule(Rule):
     """A rule about two instructions, the first of which takes the second in."""
+
+    __slots__ = ()
 
     @abstractmethod
     def check(
@@ -38,8 +39,8 @@ class SiblingRule(Rule):
         """What the rule decides, or None where it leaves the two to the next one."""
 
 
-@dataclass(frozen=True, slots=True)
 class MultiOutputFusible(Rule):
+    __slots__ = ()
     id: ClassVar = "cpu-mof-fusible"
     title: ClassVar = "one of the two cannot share a kernel"
     what: ClassVar = (
@@ -74,8 +75,8 @@ class MultiOutputOperands(SiblingRule):
         return self.refuse(operands=most, limit=self.limit) if most >= self.limit else None
 
 
-@dataclass(frozen=True, slots=True)
 class MultiOutputLegal(SiblingRule):
+    __slots__ = ()
     id: ClassVar = "cpu-mof-legal"
     title: ClassVar = "the two cannot be one kernel"
     what: ClassVar = (
@@ -106,8 +107,8 @@ class MultiOutputLegal(SiblingRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class MultiOutputShape(SiblingRule):
+    __slots__ = ()
     id: ClassVar = "cpu-mof-shape"
     title: ClassVar = "they loop over different shapes"
     what: ClassVar = (
@@ -133,8 +134,8 @@ def _looped_over(instruction: MutableInstruction) -> Shape:
     return instruction.shape
 
 
-@dataclass(frozen=True, slots=True)
 class MultiOutputProfit(Rule):
+    __slots__ = ()
     id: ClassVar = "cpu-mof-profit"
     title: ClassVar = "they share no operand to read once"
     what: ClassVar = (

@@ -6,7 +6,6 @@ Source of all: xla/backends/gpu/transforms/fusion_block_level_rewriter.cc.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
 from fusionscope.gpu.body import FusionBody
@@ -22,17 +21,18 @@ _SOURCE = "xla/backends/gpu/transforms/fusion_block_level_rewriter.cc, ShouldTry
 _PROCESS = "xla/backends/gpu/transforms/fusion_block_level_rewriter.cc, ProcessFusionInstruction"
 
 
-@dataclass(frozen=True, slots=True)
 class BlockLevelRule(Rule):
     """A rule about one fusion."""
+
+    __slots__ = ()
 
     @abstractmethod
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
         """A refusal, or None where the rule has nothing against the fusion."""
 
 
-@dataclass(frozen=True, slots=True)
 class BlockLevelDot(BlockLevelRule):
+    __slots__ = ()
     id: ClassVar = "block-rewriter-dot"
     title: ClassVar = "a matrix multiplication is in the fusion"
     what: ClassVar = "The fusion contains a dot."
@@ -44,8 +44,8 @@ class BlockLevelDot(BlockLevelRule):
         return self.refuse() if any(each in ("dot", "scaled-dot") for each in inside) else None
 
 
-@dataclass(frozen=True, slots=True)
 class BlockLevelOutputs(BlockLevelRule):
+    __slots__ = ()
     id: ClassVar = "block-rewriter-outputs"
     title: ClassVar = "the fusion has several outputs"
     what: ClassVar = "The fusion has several outputs."
@@ -58,8 +58,8 @@ class BlockLevelOutputs(BlockLevelRule):
         return self.refuse(outputs=len(fusion.fused.root.operands))
 
 
-@dataclass(frozen=True, slots=True)
 class BlockLevelWorth(BlockLevelRule):
+    __slots__ = ()
     id: ClassVar = "block-rewriter"
     title: ClassVar = "Triton is not known to be faster"
     what: ClassVar = (
@@ -97,8 +97,8 @@ def _is_slow_transpose(root: MutableInstruction) -> bool:
     return source.opcode == "parameter"
 
 
-@dataclass(frozen=True, slots=True)
 class BlockLevelSupport(BlockLevelRule):
+    __slots__ = ()
     id: ClassVar = "block-rewriter-support"
     title: ClassVar = "Triton cannot compute all of it"
     what: ClassVar = (
@@ -113,8 +113,8 @@ class BlockLevelSupport(BlockLevelRule):
         return self.refuse(message) if message is not None else None
 
 
-@dataclass(frozen=True, slots=True)
 class BlockLevelDone(BlockLevelRule):
+    __slots__ = ()
     id: ClassVar = "block-rewriter-done"
     title: ClassVar = "it is already a Triton fusion"
     what: ClassVar = "The fusion already has a tiling."
@@ -125,8 +125,8 @@ class BlockLevelDone(BlockLevelRule):
         return None if config is None else self.refuse(warps=config.warps)
 
 
-@dataclass(frozen=True, slots=True)
 class BlockLevelTiling(BlockLevelRule):
+    __slots__ = ()
     id: ClassVar = "block-rewriter-tiling"
     title: ClassVar = "Triton finds no tiles for it"
     what: ClassVar = (

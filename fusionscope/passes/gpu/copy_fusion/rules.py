@@ -25,14 +25,15 @@ from fusionscope.passes.state import FusionPair
 _SOURCE = "xla/backends/gpu/transforms/copy_fusion.cc, DoCopyFusion"
 
 
-@dataclass(frozen=True, slots=True)
 class CopyRule(GpuPairRule):
     """A rule about what makes a value, the producer, and a copy of it in the entry computation.
     Between the two may stand a get-tuple-element and a bitcast with no other users."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
+
 class CopiedFusion(CopyRule):
+    __slots__ = ()
     id: ClassVar = "copy-fusion-source"
     title: ClassVar = "the copied value comes from no ordinary fusion"
     what: ClassVar = (
@@ -48,8 +49,8 @@ class CopiedFusion(CopyRule):
         return self.refuse(copied=pair.producer.opcode)
 
 
-@dataclass(frozen=True, slots=True)
 class CopiedElementwise(CopyRule):
+    __slots__ = ()
     id: ClassVar = "copy-fusion-elementwise"
     title: ClassVar = "the fusion is not elementwise"
     what: ClassVar = (
@@ -84,8 +85,8 @@ def _follows_elements(user: MutableInstruction, operand: MutableInstruction) -> 
     return user.opcode in ("bitcast", "tuple") or (user.opcode != "copy" and is_elementwise(user))
 
 
-@dataclass(frozen=True, slots=True)
 class CopiedRoot(CopyRule):
+    __slots__ = ()
     id: ClassVar = "copy-fusion-root"
     title: ClassVar = "it ends in a reduction, scatter or slices"
     what: ClassVar = (
@@ -115,8 +116,8 @@ def _element(pair: FusionPair) -> int:
     return int(current.attributes["index"])
 
 
-@dataclass(frozen=True, slots=True)
 class CopiedLayout(CopyRule):
+    __slots__ = ()
     id: ClassVar = "copy-fusion-layout"
     title: ClassVar = "the copy is not a plain copy"
     what: ClassVar = "The copy changes the layout, copies a tuple, or has a control dependency."
@@ -134,8 +135,8 @@ class CopiedLayout(CopyRule):
         return self.refuse(control_dependencies=waiting) if waiting else None
 
 
-@dataclass(frozen=True, slots=True)
 class CopiedUpdate(CopyRule):
+    __slots__ = ()
     id: ClassVar = "copy-fusion-dus"
     title: ClassVar = "the fusion may update a buffer in place"
     what: ClassVar = "All results of the fusion are dynamic-update-slices, or bitcasts of such."

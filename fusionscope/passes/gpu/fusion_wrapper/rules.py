@@ -5,7 +5,6 @@ Source of all: xla/backends/gpu/transforms/fusion_wrapper.cc, MustWrapInstructio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from fusionscope.graph.mutable import MutableInstruction
@@ -20,8 +19,8 @@ _WRAPPED = (UNARY | BINARY) - {"copy", "logistic"} | frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class GpuWrap(OperationRule):
+    __slots__ = ()
     id: ClassVar = "gpu-wrap"
     title: ClassVar = "a single operation wrapped in a fusion"
     what: ClassVar = (
@@ -37,8 +36,8 @@ class GpuWrap(OperationRule):
         return self.allow() if operation.opcode in _WRAPPED else None
 
 
-@dataclass(frozen=True, slots=True)
 class GpuNoWrap(OperationRule):
+    __slots__ = ()
     id: ClassVar = "gpu-no-wrap"
     title: ClassVar = "no kernel, or its own kernel"
     what: ClassVar = (

@@ -65,9 +65,10 @@ class Candidate:
         return True
 
 
-@dataclass(frozen=True, slots=True)
 class DotRule(Rule):
     """A rule about a dot, whatever is around it."""
+
+    __slots__ = ()
 
     @abstractmethod
     def check(self, dot: MutableInstruction, state: GemmState) -> Decision | None:
@@ -77,10 +78,10 @@ class DotRule(Rule):
 AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
 
 
-@dataclass(frozen=True, slots=True)
 class AroundRule(Rule, Generic[AnyCandidate]):
     """A rule about what is around the fusion as it has become."""
 
+    __slots__ = ()
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND, Neighbour.USER)
 
     @abstractmethod
@@ -97,8 +98,8 @@ def find_refusal(rules: Iterable[Rule], candidate: Candidate, state: GemmState) 
     )
 
 
-@dataclass(frozen=True, slots=True)
 class GemmSize(DotRule):
+    __slots__ = ()
     id: ClassVar = "gemm-size"
     title: ClassVar = "the matrix multiplication is small"
     what: ClassVar = (
@@ -125,8 +126,8 @@ class GemmSize(DotRule):
         return self.refuse(size=size, threshold=state.size_threshold)
 
 
-@dataclass(frozen=True, slots=True)
 class GemmSupport(DotRule):
+    __slots__ = ()
     id: ClassVar = "gf-dot-support"
     title: ClassVar = "Triton cannot compute this matrix multiplication"
     what: ClassVar = (
@@ -143,8 +144,8 @@ class GemmSupport(DotRule):
         return None if problem is None else self.refuse(problem)
 
 
-@dataclass(frozen=True, slots=True)
 class GemmPower(AroundRule[Candidate]):
+    __slots__ = ()
     id: ClassVar = "gf-power"
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND,)
     title: ClassVar = "a power that has other users"
@@ -225,8 +226,8 @@ class GemmInputWorth(AroundRule[Candidate]):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class GemmOtherInputs(AroundRule[Candidate]):
+    __slots__ = ()
     id: ClassVar = "gf-other-inputs"
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.USER,)
     title: ClassVar = "the dot's user has other inputs"

@@ -79,8 +79,8 @@ class SideParameters(Rule):
     limit: int = 4
 
 
-@dataclass(frozen=True, slots=True)
 class OrderedOpcode(AroundRule[OrderedCandidate]):
+    __slots__ = ()
     id: ClassVar = "gf-opcode"
     title: ClassVar = "dot fusions do not support such operations"
     what: ClassVar = "The candidate is a reduction, a pad, a dynamic-slice or a tuple."
@@ -99,16 +99,16 @@ class OrderedOpcode(AroundRule[OrderedCandidate]):
         return self.refuse("Pads are not fused yet.") if opcode == "pad" else None
 
 
-@dataclass(frozen=True, slots=True)
 class OrderedPower(GemmPower):
+    __slots__ = ()
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND, Neighbour.USER)
     message: ClassVar = (
         "Not fusing power with multiple users because it may result in expensive op duplication."
     )
 
 
-@dataclass(frozen=True, slots=True)
 class OrderedSupport(AroundRule[OrderedCandidate]):
+    __slots__ = ()
     id: ClassVar = "gf-operation"
     title: ClassVar = "the emitter for dots does not support it"
     what: ClassVar = (

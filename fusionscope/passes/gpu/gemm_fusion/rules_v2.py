@@ -113,17 +113,18 @@ class TileCandidate(Candidate):
         return next(each for each in self.fusion.fused.instructions if each.opcode == "dot")
 
 
-@dataclass(frozen=True, slots=True)
 class SpaceRule(Rule):
     """A rule about what can be in the fusion of any dot."""
+
+    __slots__ = ()
 
     @abstractmethod
     def check(self, instruction: MutableInstruction, state: GemmState) -> Decision | None:
         """A refusal, or None where the rule has nothing against the instruction."""
 
 
-@dataclass(frozen=True, slots=True)
 class GemmFusible(SpaceRule):
+    __slots__ = ()
     id: ClassVar = "gf-fusible"
     title: ClassVar = "it cannot be fused with a dot"
     what: ClassVar = (
@@ -141,8 +142,8 @@ class GemmFusible(SpaceRule):
         return self.refuse(opcode=instruction.opcode)
 
 
-@dataclass(frozen=True, slots=True)
 class GemmTriton(SpaceRule):
+    __slots__ = ()
     id: ClassVar = "gf-triton-support"
     title: ClassVar = "Triton cannot compute it"
     what: ClassVar = (
@@ -266,8 +267,8 @@ class GemmTranspose(AroundRule[TileCandidate]):
         return dimensions is not None and last in dimensions and size % self.bits == 0
 
 
-@dataclass(frozen=True, slots=True)
 class GemmTransposeBefore(AroundRule[TileCandidate]):
+    __slots__ = ()
     id: ClassVar = "gf-transpose-before"
     neighbours: ClassVar = (Neighbour.OPERAND,)
     title: ClassVar = "a transpose that its producer can absorb"
@@ -306,8 +307,8 @@ class GemmTransposeBefore(AroundRule[TileCandidate]):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class GemmTransposeBehind(AroundRule[TileCandidate]):
+    __slots__ = ()
     id: ClassVar = "gf-transpose-behind"
     neighbours: ClassVar = (Neighbour.USER,)
     title: ClassVar = "a transpose of the matrix multiplication's result"
@@ -357,8 +358,8 @@ def _fits_behind(transpose: MutableInstruction) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
 class GemmTiling(AroundRule[TileCandidate]):
+    __slots__ = ()
     id: ClassVar = "gf-tiling"
     title: ClassVar = "it and the dot have no common tiling"
     what: ClassVar = (
@@ -378,8 +379,8 @@ class GemmTiling(AroundRule[TileCandidate]):
         return None if _tiled(candidate).is_tileable else self.refuse()
 
 
-@dataclass(frozen=True, slots=True)
 class GemmBlocks(AroundRule[TileCandidate]):
+    __slots__ = ()
     id: ClassVar = "gf-blocks"
     title: ClassVar = "none of Triton's block sizes fits"
     what: ClassVar = (

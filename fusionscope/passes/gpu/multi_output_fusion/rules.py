@@ -161,10 +161,10 @@ def find_real_hero(instruction: MutableInstruction, gpu: GpuState) -> MutableIns
     return outputs[0]
 
 
-@dataclass(frozen=True, slots=True)
 class PlaceRule(Rule):
     """A rule about one instruction, asked before anything is looked at together with it."""
 
+    __slots__ = ()
     places: ClassVar[tuple[Place, ...]]
 
     @abstractmethod
@@ -172,10 +172,10 @@ class PlaceRule(Rule):
         """A refusal, or None where the rule has nothing against it."""
 
 
-@dataclass(frozen=True, slots=True)
 class OutputPairRule(Rule):
     """A rule about two that would become one kernel."""
 
+    __slots__ = ()
     relations: ClassVar[tuple[Relation, ...]] = tuple(Relation)
 
     @abstractmethod
@@ -191,8 +191,8 @@ def preference(instruction: MutableInstruction) -> int:
     return is_fusion(instruction) + instruction.is_multi_output
 
 
-@dataclass(frozen=True, slots=True)
 class ScalarParent(PlaceRule):
+    __slots__ = ()
     id: ClassVar = "mof-parent"
     places: ClassVar = (Place.PARENT,)
     title: ClassVar = "siblings that share only a scalar"
@@ -208,8 +208,8 @@ class ScalarParent(PlaceRule):
         return self.refuse(shape=str(shape)) if is_effective_scalar(shape) else None
 
 
-@dataclass(frozen=True, slots=True)
 class OutputRoot(PlaceRule):
+    __slots__ = ()
     id: ClassVar = "mof-root"
     places: ClassVar = (Place.SIBLING, Place.CONSUMER)
     title: ClassVar = "it cannot end a multi-output kernel"
@@ -238,8 +238,8 @@ class OutputRoot(PlaceRule):
         return self.refuse(opcode=instruction.opcode)
 
 
-@dataclass(frozen=True, slots=True)
 class SiblingCandidate(PlaceRule):
+    __slots__ = ()
     id: ClassVar = "mof-sibling-cand"
     places: ClassVar = (Place.SIBLING,)
     title: ClassVar = "it cannot become one kernel with a sibling"
@@ -270,8 +270,8 @@ def _is_looped_reduce(instruction: MutableInstruction, gpu: GpuState) -> bool:
     return instruction.opcode == "reduce" and not has_reduction_emitter(instruction, gpu.device)
 
 
-@dataclass(frozen=True, slots=True)
 class SiblingOrder(Rule):
+    __slots__ = ()
     id: ClassVar = "mof-order"
     title: ClassVar = "neither of the two siblings is a fusion"
     what: ClassVar = (
@@ -288,8 +288,8 @@ class SiblingOrder(Rule):
         return sorted(siblings, key=preference, reverse=True)
 
 
-@dataclass(frozen=True, slots=True)
 class OutputProducer(PlaceRule):
+    __slots__ = ()
     id: ClassVar = "mof-pc-producer"
     places: ClassVar = (Place.PRODUCER,)
     title: ClassVar = "the producer cannot be an extra output"
@@ -350,8 +350,8 @@ def is_transposing(instruction: MutableInstruction) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
 class OnlyUser(PlaceRule):
+    __slots__ = ()
     id: ClassVar = "mof-pc-single-user"
     places: ClassVar = (Place.PRODUCER,)
     title: ClassVar = "only the consumer reads the producer"
@@ -365,8 +365,8 @@ class OnlyUser(PlaceRule):
         return self.refuse(users=1) if is_only else None
 
 
-@dataclass(frozen=True, slots=True)
 class Connected(OutputPairRule):
+    __slots__ = ()
     id: ClassVar = "mof-connected"
     relations: ClassVar = (Relation.SIBLINGS,)
     title: ClassVar = "one of the siblings depends on the other"
@@ -382,8 +382,8 @@ class Connected(OutputPairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class Heroes(OutputPairRule):
+    __slots__ = ()
     id: ClassVar = "mof-heroes"
     title: ClassVar = "they are emitted in different ways"
     what: ClassVar = (
@@ -417,8 +417,8 @@ class Heroes(OutputPairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class LoopShape(OutputPairRule):
+    __slots__ = ()
     id: ClassVar = "mof-loop-shape"
     title: ClassVar = "they loop over different shapes"
     what: ClassVar = (
@@ -488,8 +488,8 @@ def _only_slice(
     return reader if reader.opcode == "slice" else None
 
 
-@dataclass(frozen=True, slots=True)
 class SeveralUpdates(OutputPairRule):
+    __slots__ = ()
     id: ClassVar = "mof-dus"
     relations: ClassVar = (Relation.SIBLINGS,)
     title: ClassVar = "a sibling updates a buffer in place"
@@ -505,8 +505,8 @@ class SeveralUpdates(OutputPairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class OutputCycle(OutputPairRule):
+    __slots__ = ()
     id: ClassVar = "mof-pc-cycle"
     relations: ClassVar = (Relation.PRODUCER_AND_CONSUMER,)
     title: ClassVar = "fusing them would form a cycle"
@@ -524,9 +524,10 @@ class OutputCycle(OutputPairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class OutputParameterBudget(ParameterBudget):
     """The same rule where the fusion has the outputs of both."""
+
+    __slots__ = ()
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         return self.check_both(pair.consumer, pair.producer, grows_consumer=False)
@@ -553,8 +554,8 @@ class OutputCodeSize(OutputPairRule):
         return self.refuse(instructions=size, limit=self.limit) if size > self.limit else None
 
 
-@dataclass(frozen=True, slots=True)
 class OutputCost(OutputPairRule):
+    __slots__ = ()
     id: ClassVar = "mof-pc-cost"
     relations: ClassVar = (Relation.PRODUCER_AND_CONSUMER,)
     title: ClassVar = "one kernel would be slower than two"
@@ -578,8 +579,8 @@ class OutputCost(OutputPairRule):
         return state.gpu.model.estimate_multi_output(pair.producer, pair.consumer)
 
 
-@dataclass(frozen=True, slots=True)
 class OutputChoice(Rule):
+    __slots__ = ()
     id: ClassVar = "mof-pc-choice"
     title: ClassVar = "another consumer was chosen"
     what: ClassVar = (

@@ -46,10 +46,10 @@ class RulePhase(Enum):
     CONSTANT = "constant"
 
 
-@dataclass(frozen=True, slots=True)
 class GpuPairRule(Rule):
     """A rule about a producer and one of its consumers."""
 
+    __slots__ = ()
     stages: ClassVar[tuple[RulePhase, ...]] = (RulePhase.EMITTER,)
 
     @abstractmethod
@@ -57,8 +57,8 @@ class GpuPairRule(Rule):
         """A refusal, or None where the rule has nothing against the pair."""
 
 
-@dataclass(frozen=True, slots=True)
 class PriorityRoot(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "pf-root"
     stages: ClassVar = (RulePhase.FIRST,)
     title: ClassVar = "the producer is the computation's own result"
@@ -72,8 +72,8 @@ class PriorityRoot(GpuPairRule):
         return self.refuse() if pair.producer.is_root else None
 
 
-@dataclass(frozen=True, slots=True)
 class PriorityFusible(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "pf-is-fusible"
     stages: ClassVar = (RulePhase.FIRST,)
     title: ClassVar = "one of the two can never be fused"
@@ -97,8 +97,8 @@ class PriorityFusible(GpuPairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class TritonHeroless(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "tri-heroless"
     stages: ClassVar = (RulePhase.TRITON,)
     title: ClassVar = "neither of the two is emitted by Triton"
@@ -121,8 +121,8 @@ class TritonHeroless(GpuPairRule):
         return self.refuse()
 
 
-@dataclass(frozen=True, slots=True)
 class TritonSupport(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "triton-support"
     stages: ClassVar = (RulePhase.TRITON,)
     title: ClassVar = "Triton cannot compute one of the two"
@@ -183,8 +183,8 @@ def _count_buffers(shape: Shape) -> int:
     return 1 + sum(_count_buffers(each) if each.elements else 1 for each in shape.elements)
 
 
-@dataclass(frozen=True, slots=True)
 class TritonTiling(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "tri-tiling"
     stages: ClassVar = (RulePhase.TRITON,)
     title: ClassVar = "Triton finds no tiles for the two together"
@@ -204,8 +204,8 @@ class TritonTiling(GpuPairRule):
         return None if problem is None else self.refuse(f"{_UNTILEABLE}{problem}")
 
 
-@dataclass(frozen=True, slots=True)
 class IntoBitcast(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "pf-into-bitcast"
     title: ClassVar = "the consumer is a bitcast on its own"
     what: ClassVar = "The consumer is a bitcast between elements of the same size."
@@ -217,8 +217,8 @@ class IntoBitcast(GpuPairRule):
         return self.refuse() if state.facts(pair.consumer).is_fusible_bitcast else None
 
 
-@dataclass(frozen=True, slots=True)
 class Scatter(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "pf-scatter"
     stages: ClassVar = (RulePhase.EMITTER, RulePhase.CONSTANT)
     title: ClassVar = "a scatter, and what it writes into"
@@ -274,8 +274,8 @@ class TwoReduces(GpuPairRule):
         return self.refuse(producer=sizes[0], consumer=sizes[1], elements=self.elements)
 
 
-@dataclass(frozen=True, slots=True)
 class ReduceToLoop(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "pf-reduce-to-loop"
     title: ClassVar = "the reduction would become a plain loop"
     what: ClassVar = (
@@ -293,8 +293,8 @@ class ReduceToLoop(GpuPairRule):
         return self.refuse() if together is EmitterKind.LOOP else None
 
 
-@dataclass(frozen=True, slots=True)
 class SharedMemoryBudget(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "budget-shmem"
     title: ClassVar = "too much shared memory"
     what: ClassVar = (
@@ -354,8 +354,8 @@ class CodeDuplication(GpuPairRule):
         return self.refuse(instructions=size, limit=self.limit) if size > self.limit else None
 
 
-@dataclass(frozen=True, slots=True)
 class AllUsers(Rule):
+    __slots__ = ()
     id: ClassVar = "pf-all-users"
     title: ClassVar = "another consumer cannot take it"
     what: ClassVar = (
@@ -435,8 +435,8 @@ class LargeConstant(GpuPairRule):
         return self.refuse(elements=count, limit=self.elements) if count > self.elements else None
 
 
-@dataclass(frozen=True, slots=True)
 class ConstantUser(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "pf-constants"
     stages: ClassVar = (RulePhase.CONSTANT,)
     title: ClassVar = "the consumer cannot take a constant"

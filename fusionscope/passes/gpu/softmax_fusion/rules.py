@@ -9,7 +9,6 @@ Source of all: xla/backends/gpu/transforms/softmax_rewriter_triton.cc.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar
@@ -161,11 +160,11 @@ def _is_repeated(instruction: MutableInstruction) -> bool:
     return source.opcode == "parameter" or (source.opcode == "constant" and not source.shape.rank)
 
 
-@dataclass(frozen=True, slots=True)
 class DiamondRule(Rule):
     """A rule about a diamond. Without one that ``is_part`` of it there is none: such a rule is
     asked whatever a book has."""
 
+    __slots__ = ()
     is_part: ClassVar[bool] = False
 
     @abstractmethod
@@ -173,8 +172,8 @@ class DiamondRule(Rule):
         """A refusal, or None where the rule has nothing against the diamond."""
 
 
-@dataclass(frozen=True, slots=True)
 class RootBinary(DiamondRule):
+    __slots__ = ()
     id: ClassVar = "sm-root-binary"
     is_part: ClassVar = True
     title: ClassVar = "not the last operation of a normalization"
@@ -191,8 +190,8 @@ class RootBinary(DiamondRule):
         return None if diamond.is_binary else self.refuse(opcode=diamond.root.opcode)
 
 
-@dataclass(frozen=True, slots=True)
 class RootTriton(DiamondRule):
+    __slots__ = ()
     id: ClassVar = "sm-root-triton"
     title: ClassVar = "Triton cannot compute the end of the normalization"
     what: ClassVar = "The Triton emitter does not support the root's opcode with its element type."
@@ -207,8 +206,8 @@ class RootTriton(DiamondRule):
         return self.refuse(type=diamond.root.operands[-1].shape.element_type)
 
 
-@dataclass(frozen=True, slots=True)
 class EdgeToBroadcast(DiamondRule):
+    __slots__ = ()
     id: ClassVar = "sm-edge-broadcast"
     is_part: ClassVar = True
     title: ClassVar = "no broadcast leads to the normalization's end"
@@ -232,8 +231,8 @@ class EdgeToBroadcast(DiamondRule):
         return None if found.opcode == "broadcast" else self.refuse(found=found.name)
 
 
-@dataclass(frozen=True, slots=True)
 class EdgeToReduce(DiamondRule):
+    __slots__ = ()
     id: ClassVar = "sm-edge-reduce"
     is_part: ClassVar = True
     title: ClassVar = "no reduction leads to the normalization's broadcast"
@@ -254,8 +253,8 @@ class EdgeToReduce(DiamondRule):
         return None if found.opcode == "reduce" else self.refuse(found=found.name)
 
 
-@dataclass(frozen=True, slots=True)
 class Layouts(DiamondRule):
+    __slots__ = ()
     id: ClassVar = "sm-layout"
     title: ClassVar = "broadcast or reduction in an unusual layout"
     what: ClassVar = "The broadcast or the reduction does not have the default layout."
@@ -271,8 +270,8 @@ class Layouts(DiamondRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class RowReduction(DiamondRule):
+    __slots__ = ()
     id: ClassVar = "sm-reduce-ok"
     title: ClassVar = "not one reduction over the last dimension"
     what: ClassVar = (
@@ -309,8 +308,8 @@ class RowReduction(DiamondRule):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class OneUse(DiamondRule):
+    __slots__ = ()
     id: ClassVar = "sm-one-use"
     title: ClassVar = "the reduction or its broadcast is used elsewhere"
     what: ClassVar = "More than one instruction reads the broadcast, or the reduction."
@@ -326,8 +325,8 @@ class OneUse(DiamondRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class BroadcastDimension(DiamondRule):
+    __slots__ = ()
     id: ClassVar = "sm-bcast-dim"
     title: ClassVar = "broadcast along another dimension than was reduced"
     what: ClassVar = "The last dimension of the broadcast is one of its operand's."
@@ -344,8 +343,8 @@ class BroadcastDimension(DiamondRule):
         return self.refuse(dimensions=broadcast.attributes["dimensions"])
 
 
-@dataclass(frozen=True, slots=True)
 class ProducerLayout(DiamondRule):
+    __slots__ = ()
     id: ClassVar = "sm-producer-layout"
     title: ClassVar = "the normalized value has an unusual layout"
     what: ClassVar = (
@@ -363,8 +362,8 @@ class ProducerLayout(DiamondRule):
         return None if has_default_layout(shape) else self.refuse(shape=str(shape))
 
 
-@dataclass(frozen=True, slots=True)
 class Connected(DiamondRule):
+    __slots__ = ()
     id: ClassVar = "sm-connected"
     is_part: ClassVar = True
     title: ClassVar = "the normalized value is not the reduced one"
@@ -383,8 +382,8 @@ class Connected(DiamondRule):
         return None if diamond.is_closed else self.refuse(producer=diamond.producer.name)
 
 
-@dataclass(frozen=True, slots=True)
 class RootProducer(DiamondRule):
+    __slots__ = ()
     id: ClassVar = "sm-root-producer"
     title: ClassVar = "the normalized value is used elsewhere"
     what: ClassVar = (
@@ -402,13 +401,14 @@ class RootProducer(DiamondRule):
         return self.refuse(of=normalized.name, users=len(normalized.users))
 
 
-@dataclass(frozen=True, slots=True)
 class DiamondFusionRule(Rule):
     """A rule about the fusion that a diamond would become."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
+
 class Tileable(DiamondFusionRule):
+    __slots__ = ()
     id: ClassVar = "sm-tile"
     title: ClassVar = "no tiles can be derived for the normalization"
     what: ClassVar = (
@@ -425,8 +425,8 @@ class Tileable(DiamondFusionRule):
         return self.refuse() if tiled.problem else None
 
 
-@dataclass(frozen=True, slots=True)
 class TilingFound(DiamondFusionRule):
+    __slots__ = ()
     id: ClassVar = "sm-tiling-search"
     title: ClassVar = "no tiling fits the normalization"
     what: ClassVar = (
@@ -443,8 +443,8 @@ class TilingFound(DiamondFusionRule):
         return self.refuse(self.message + problem.message)
 
 
-@dataclass(frozen=True, slots=True)
 class FasterUnfused(DiamondFusionRule):
+    __slots__ = ()
     id: ClassVar = "sm-cost"
     title: ClassVar = "the cost model expects it faster without Triton"
     what: ClassVar = (

@@ -5,7 +5,6 @@ Source of all: xla/backends/gpu/transforms/sort_iota_fusion.cc.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from fusionscope.graph.mutable import MutableInstruction
@@ -13,8 +12,8 @@ from fusionscope.passes.operation import OperationRule
 from fusionscope.passes.rule import Decision, RuleBook
 
 
-@dataclass(frozen=True, slots=True)
 class SortIota(OperationRule):
+    __slots__ = ()
     id: ClassVar = "sort-iota"
     only_allows: ClassVar = True
     title: ClassVar = "an iota is fused into a sort"

@@ -34,10 +34,10 @@ from fusionscope.passes.state import FusionPair
 _SOURCE = "xla/service/gpu/transforms/fusion_merger.cc, ShouldFuse"
 
 
-@dataclass(frozen=True, slots=True)
 class MergeRule(Rule):
     """A rule about a fusion and all of its users at once."""
 
+    __slots__ = ()
     source: ClassVar = _SOURCE
 
     @abstractmethod
@@ -45,8 +45,8 @@ class MergeRule(Rule):
         """A refusal, or None where the rule has nothing against it."""
 
 
-@dataclass(frozen=True, slots=True)
 class NoUsers(MergeRule):
+    __slots__ = ()
     id: ClassVar = "leg-fm-users"
     title: ClassVar = "nothing reads the fusion"
     what: ClassVar = "The fusion has no users: it is the result of its computation."
@@ -57,8 +57,8 @@ class NoUsers(MergeRule):
         return None if producer.users else self.refuse()
 
 
-@dataclass(frozen=True, slots=True)
 class NotLoopFusion(MergeRule):
+    __slots__ = ()
     id: ClassVar = "leg-fm-loop"
     title: ClassVar = "the fusion is not a loop"
     what: ClassVar = (
@@ -73,8 +73,8 @@ class NotLoopFusion(MergeRule):
         return None if producer.is_loop_fusion else self.refuse(kind=kind)
 
 
-@dataclass(frozen=True, slots=True)
 class MergeIntoBitcast(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "leg-fm-bitcast"
     title: ClassVar = "a user is a bitcast"
     what: ClassVar = "One of the users is a bitcast on its own."
@@ -86,8 +86,8 @@ class MergeIntoBitcast(GpuPairRule):
         return self.refuse() if pair.consumer.opcode == "bitcast" else None
 
 
-@dataclass(frozen=True, slots=True)
 class MergeIntoCustom(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "leg-fm-custom"
     title: ClassVar = "a user belongs to Triton or a library"
     what: ClassVar = (
@@ -102,8 +102,8 @@ class MergeIntoCustom(GpuPairRule):
         return self.refuse() if pair.consumer.is_custom_fusion else None
 
 
-@dataclass(frozen=True, slots=True)
 class MergedHeroes(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "leg-fm-heroes"
     title: ClassVar = "they are emitted in different ways"
     what: ClassVar = (
@@ -179,8 +179,8 @@ class MergedCode(MergeRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class MergedSlower(MergeRule):
+    __slots__ = ()
     id: ClassVar = "leg-fm-cost"
     title: ClassVar = "the cost model expects it to be slower"
     what: ClassVar = (
@@ -203,8 +203,8 @@ class MergedSlower(MergeRule):
         return estimate(state.model, producer, producer.users)
 
 
-@dataclass(frozen=True, slots=True)
 class AllMerge(Rule):
+    __slots__ = ()
     id: ClassVar = "leg-fm-all-users"
     title: ClassVar = "another user cannot take it"
     what: ClassVar = "Another user of the fusion refuses it, by another rule."

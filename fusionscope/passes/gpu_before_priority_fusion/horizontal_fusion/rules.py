@@ -74,9 +74,10 @@ class Siblings:
     candidates: Sequence[MutableInstruction] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class SiblingRule(Rule):
     """A rule about one operand of a consumer, which might become one kernel with others."""
+
+    __slots__ = ()
 
     @abstractmethod
     def check(
@@ -85,8 +86,8 @@ class SiblingRule(Rule):
         """A refusal, or None where the rule has nothing against it."""
 
 
-@dataclass(frozen=True, slots=True)
 class LoopCandidate(SiblingRule):
+    __slots__ = ()
     id: ClassVar = "leg-hl-candidate"
     title: ClassVar = "neither elementwise nor a loop fusion"
     what: ClassVar = (
@@ -124,8 +125,8 @@ def _is_looped_reduce(instruction: MutableInstruction, state: MultiOutputState) 
     )
 
 
-@dataclass(frozen=True, slots=True)
 class OtherReaders(SiblingRule):
+    __slots__ = ()
     id: ClassVar = "leg-hl-legal"
     title: ClassVar = "it has another user"
     what: ClassVar = (
@@ -171,8 +172,8 @@ class LongKernels(SiblingRule):
         return self.refuse(instructions=count, limit=longest) if count > longest else None
 
 
-@dataclass(frozen=True, slots=True)
 class ColumnLayout(SiblingRule):
+    __slots__ = ()
     id: ClassVar = "leg-hl-layout"
     title: ClassVar = "not row-major"
     what: ClassVar = "The operand, or something inside it, has another layout than row-major."
@@ -193,8 +194,8 @@ def _is_row_major(shape: Shape) -> bool:
     return minor_to_major(shape) == tuple(reversed(range(shape.rank)))
 
 
-@dataclass(frozen=True, slots=True)
 class SharedParameter(SiblingRule):
+    __slots__ = ()
     id: ClassVar = "leg-hl-shared-param"
     title: ClassVar = "two of them read the same parameter"
     what: ClassVar = (
@@ -311,8 +312,8 @@ class UnrolledBatch(Batch):
         return cost >= self.unrolled
 
 
-@dataclass(frozen=True, slots=True)
 class InputCandidate(SiblingRule):
+    __slots__ = ()
     id: ClassVar = "leg-hi-candidate"
     title: ClassVar = "no reduction that only the consumer reads"
     what: ClassVar = (

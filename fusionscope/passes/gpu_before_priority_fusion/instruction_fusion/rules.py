@@ -52,8 +52,8 @@ def is_expensive(instruction: MutableInstruction) -> bool:
     return expense.is_expensive(instruction)
 
 
-@dataclass(frozen=True, slots=True)
 class ProducerFusion(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "leg-if-producer-fusion"
     title: ClassVar = "the producer is a fusion already"
     what: ClassVar = "The producer is a fusion, of any kind."
@@ -66,8 +66,8 @@ class ProducerFusion(GpuPairRule):
         return self.refuse() if is_fusion(pair.producer) else None
 
 
-@dataclass(frozen=True, slots=True)
 class CustomConsumer(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "leg-if-custom"
     title: ClassVar = "the consumer belongs to Triton or a library"
     what: ClassVar = "The consumer is a custom fusion: one for Triton, cuDNN or a custom kernel."
@@ -80,8 +80,8 @@ class CustomConsumer(GpuPairRule):
         return self.refuse() if pair.consumer.is_custom_fusion else None
 
 
-@dataclass(frozen=True, slots=True)
 class ExpensiveReuse(PairRule):
+    __slots__ = ()
     id: ClassVar = "leg-if-expensive-reuse"
     title: ClassVar = "expensive, and the consumer reads it several times"
     what: ClassVar = (
@@ -102,8 +102,8 @@ class ExpensiveReuse(PairRule):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class Coalescing(GpuPairRule):
+    __slots__ = ()
     id: ClassVar = "leg-if-coalescing"
     title: ClassVar = "a transpose would spoil a reduction's reads"
     what: ClassVar = (

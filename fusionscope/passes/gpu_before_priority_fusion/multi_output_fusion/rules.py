@@ -41,18 +41,19 @@ from fusionscope.passes.gpu_before_priority_fusion.fusible import (
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 
-@dataclass(frozen=True, slots=True)
 class LoopFusibleOutputProducer(OutputProducer):
     """More can begin a loop fusion."""
+
+    __slots__ = ()
 
     def is_loop_fusible(self, instruction: MutableInstruction, gpu: GpuState) -> bool:
         return is_loop_fusible_producer(instruction)
 
 
-@dataclass(frozen=True, slots=True)
 class TiledHeroes(Heroes):
     """Transposes in plain loops share a kernel with everything."""
 
+    __slots__ = ()
     what: ClassVar = (
         "Both are reductions of different forms (rows or columns, and the sizes in three "
         "dimensions), or both tiled transposes of different forms; or one is a reduction and the "
@@ -65,9 +66,10 @@ class TiledHeroes(Heroes):
         return None if clash is None else self.refuse(clash)
 
 
-@dataclass(frozen=True, slots=True)
 class OutputCostPerConsumer(OutputCost):
     """The estimate of each consumer counts what the producer computes and reads inside it."""
+
+    __slots__ = ()
 
     def estimate(self, pair: OutputPair, state: MultiOutputState) -> Estimate:
         return estimate(state.gpu.model, pair.producer, (pair.consumer,), writes_producer=True)
