@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.explain.result import ModuleFacts
-    from fusionscope.rerun.estimates import TimeEstimate
+    from fusionscope.explain.times import TimeEstimate
 
 _NAME = re.compile(r"\w[\w.-]*")
 _TOP = 5  # length of the explanation's lists
@@ -141,8 +141,8 @@ def _explain(directory: Path, console: Console) -> tuple[ModuleFacts, TimeEstima
     """Prints the explanation of the one module in a dump."""
     from fusionscope.dump import open_dump
     from fusionscope.explain import Selection, explain
+    from fusionscope.explain.times import estimate_final
     from fusionscope.report.explanation import print_explanation
-    from fusionscope.rerun.estimates import estimate_final
 
     dump = open_dump(directory)
     explanation = explain(dump, Selection())

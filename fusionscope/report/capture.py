@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fusionscope.capture.capture import Captured
     from fusionscope.explain.result import ModuleFacts
-    from fusionscope.rerun.estimates import TimeEstimate
+    from fusionscope.explain.times import TimeEstimate
 
 
 def _arguments(captured: Captured) -> str:
@@ -54,7 +54,7 @@ def print_comparison(found: Sequence[Compiled], console: Console) -> None:
     console.print()
     console.print(table)
     if any(each.estimate is not None for each in found):
-        words = "  times are estimates by the compiler's cost model, without library calls"
+        words = "  times are estimates by the compiler's cost model; of library calls, the least"
         console.print(Text(words, style="dim"))
 
 

@@ -49,10 +49,10 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
             f"  estimated by the compiler's cost model {old.microseconds:,.2f} → "
             f"{new.microseconds:,.2f} µs"
         )
-        if old.unknown_launches or new.unknown_launches:
+        if old.floor_launches or new.floor_launches:
             words += (
-                f", without {old.unknown_launches} → {new.unknown_launches} launches that it does "
-                "not cover"
+                f", with the least that {old.floor_launches} → {new.floor_launches} launches that "
+                "it does not cover can take"
             )
         console.print(Text(words))
     if tried.measurement is not None:

@@ -85,8 +85,8 @@ def _time(row: Row, work: int) -> str:
         return f"{row.race.median_ns / 1000 / work:,.2f} µs"
     if row.estimate is None:
         return ""
-    more = " + others" if row.estimate.unknown_launches else ""
-    return f"{row.estimate.microseconds / work:,.2f} µs{more}"
+    least = "≥ " if row.estimate.floor_launches else ""
+    return f"{least}{row.estimate.microseconds / work:,.2f} µs"
 
 
 def _speed_up(table: Table, row: Row) -> str:

@@ -10,20 +10,15 @@ import json
 import math
 
 from fusionscope.graph.layouts import minor_to_major, sizes
-from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.graph.properties import is_elementwise, leaves
+from fusionscope.graph.work import count_work
 from fusionscope.hlo.shape import Shape
-from fusionscope.hlo.window import read_window
 
 _PARTED = frozenset(
     """broadcast concatenate dynamic-slice gather iota pad reduce reduce-window reshape reverse
     slice transpose""".split()
 )
-_TRANSCENDENTAL = frozenset(
-    """acos acosh asin asinh atan2 atanh cbrt cosine cosh erf exponential exponential-minus-one log
-    log-plus-one logistic power rsqrt sine sinh sqrt tan tanh""".split()
-)
-_NO_WORK = frozenset({"bitcast-convert", "constant", "copy"})
 _SLICED = frozenset({"dynamic-slice", "slice"})
 
 _IMMEDIATE = 1  # elements of a constant that is not read from memory
@@ -105,57 +100,11 @@ def _may_update_in_place(instruction: MutableInstruction) -> bool:
 def _count_tasks(instruction: MutableInstruction, threads: int) -> int:
     """Source: DefaultCostModel."""
     size = max(1, _bytes(instruction))
-    flops, transcendentals = _work(instruction)
+    flops, transcendentals = count_work(instruction)
     if flops / size <= 1.0:
         return min(threads, math.ceil(math.sqrt(threads)), max(1, size // _LEAST_BYTES))
     cycles = flops + _CYCLES_PER_TRANSCENDENTAL * transcendentals + _CYCLES_PER_BYTE * size
     return min(threads, max(1, int(cycles) // _LEAST_CYCLES))
-
-
-def _work(instruction: MutableInstruction) -> tuple[float, float]:
-    """Floating point operations and transcendental ones."""
-    opcode = instruction.opcode
-    if opcode == "fusion":
-        return _work_inside(instruction.fused)
-    if opcode in ("map", "reduce", "reduce-window", "scatter"):
-        times = _applications(instruction)
-        flops, transcendentals = _work_inside(instruction.called[0])
-        return times * flops, times * transcendentals
-    if opcode in ("convolution", "dot"):
-        return 2.0 * instruction.shape.element_count * _products(instruction), 0.0
-    if opcode in _NO_WORK or not is_elementwise(instruction):
-        return 0.0, 0.0
-    elements = float(instruction.shape.element_count)
-    return (0.0, elements) if opcode in _TRANSCENDENTAL else (elements, 0.0)
-
-
-def _work_inside(computation: MutableComputation) -> tuple[float, float]:
-    found = [_work(each) for each in computation.instructions]
-    return sum(flops for flops, _ in found), sum(others for _, others in found)
-
-
-def _applications(instruction: MutableInstruction) -> int:
-    """How often a computation for single elements is called."""
-    results = leaves(instruction.shape)[0].element_count
-    source = instruction.operands[0].shape.element_count
-    if instruction.opcode == "reduce":
-        return source - results
-    if instruction.opcode == "reduce-window":
-        window = read_window(instruction.attributes.get("window", "{}"))
-        return (math.prod(each.size for each in window) - 1) * results
-    if instruction.opcode == "scatter":
-        return instruction.operands[-1].shape.element_count
-    return results
-
-
-def _products(instruction: MutableInstruction) -> int:
-    """That go into one element of a result; those with the padding of a convolution count, too."""
-    left, right = (operand.shape for operand in instruction.operands)
-    if instruction.opcode == "dot":
-        contracted = instruction.attribute("lhs_contracting_dims") or ()
-        return math.prod(sizes(left)[dimension] for dimension in contracted)
-    labels = instruction.attributes["dim_labels"].partition("->")[0].partition("_")[2]
-    return right.element_count // max(1, sizes(right)[labels.index("o")])
 
 
 def _bytes(instruction: MutableInstruction) -> int:

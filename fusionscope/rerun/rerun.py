@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 from fusionscope.capture.capture import Captured, capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.explain.times import TimeEstimate, estimate
 from fusionscope.graph.comparison import Divergence, find_divergence, has_equal_kernels
 from fusionscope.history.kernels import Totals, total_kernels
 from fusionscope.history.outcomes import TOGETHER, Outcome, pairs_after
 from fusionscope.hlo import Module, to_text
-from fusionscope.rerun.estimates import TimeEstimate, estimate
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import BARRIER, Plan, Rest, require_start
 from fusionscope.rerun.programs import (
@@ -150,8 +150,11 @@ def _requests(plan: Plan, made: DumpedModule, ends: Module, is_same: bool) -> tu
 def _estimates(
     module: DumpedModule, final: Module, ends: Module
 ) -> tuple[TimeEstimate, TimeEstimate] | None:
+    if module.backend != "gpu":  # there is a CPU to measure on
+        return None
     gpu = read_context(module).gpu
-    return None if gpu is None else (estimate(final, gpu), estimate(ends, gpu))
+    before, after = (estimate(each, "gpu", gpu) for each in (final, ends))
+    return None if before is None or after is None else (before, after)
 
 
 def compile_again(

@@ -13,7 +13,7 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection
 from fusionscope.explain.explain import explain_module
-from fusionscope.rerun.estimates import TimeEstimate, estimate_final
+from fusionscope.explain.times import TimeEstimate, estimate_final
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.plans import Rest, make_plan
 from fusionscope.rerun.racing import Race, Racer, race
@@ -88,10 +88,10 @@ class Table:
             return SpeedUp(1 / row.race.ratio.median)
         if row is first or row.estimate is None or first.estimate is None:
             return SpeedUp(1.0) if row is first and row.estimate is not None else None
-        if row.estimate.unknown_launches:
+        if row.estimate.floor_launches:
             return None
         times = first.estimate.microseconds / row.estimate.microseconds
-        return SpeedUp(times, bool(first.estimate.unknown_launches))
+        return SpeedUp(times, bool(first.estimate.floor_launches))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from fusionscope.explain.times import TimeEstimate
 from fusionscope.report.documents.capture import Capture
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
-from fusionscope.rerun.estimates import TimeEstimate
 from fusionscope.rerun.requests import Request
 from fusionscope.rerun.rerun import RerunPair
 from fusionscope.rerun.running import Numbers, Ratio, Speed

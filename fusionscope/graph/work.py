@@ -1,0 +1,118 @@
+"""How much an instruction computes.
+
+Source: xla/service/hlo_cost_analysis.cc. Of calls into a library it counts nothing; here those
+count as the dot or convolution that they compute.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from fusionscope.graph.layouts import sizes
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+from fusionscope.graph.properties import is_elementwise, leaves
+from fusionscope.hlo.shape import Shape
+from fusionscope.hlo.window import read_window
+
+_TRANSCENDENTAL = frozenset(
+    """acos acosh asin asinh atan2 atanh cbrt cosine cosh erf exponential exponential-minus-one log
+    log-plus-one logistic power rsqrt sine sinh sqrt tan tanh""".split()
+)
+_NO_WORK = frozenset({"bitcast-convert", "constant", "copy"})
+_CALLING = frozenset({"async-start", "call", "fusion"})
+_FOR_EACH_ELEMENT = frozenset({"map", "reduce", "reduce-window", "scatter"})
+
+
+class Work(NamedTuple):
+    """Floating point operations, and transcendental ones beside them."""
+
+    flops: float
+    transcendentals: float
+
+
+_NONE = Work(0.0, 0.0)
+
+
+def count_work(instruction: MutableInstruction) -> Work:
+    """What one execution of ``instruction`` computes, with all that is in a fusion."""
+    opcode = instruction.opcode
+    if opcode in _CALLING:
+        return _work_inside(instruction.called)
+    if opcode in _FOR_EACH_ELEMENT:
+        times = _applications(instruction)
+        flops, transcendentals = _work_inside(instruction.called[:1])
+        return Work(times * flops, times * transcendentals)
+    if opcode in ("convolution", "dot"):
+        return Work(2.0 * instruction.shape.element_count * _products(instruction), 0.0)
+    if opcode == "custom-call":
+        return Work(_library_flops(instruction), 0.0)
+    if opcode in _NO_WORK or not is_elementwise(instruction):
+        return _NONE
+    elements = float(instruction.shape.element_count)
+    return Work(0.0, elements) if opcode in _TRANSCENDENTAL else Work(elements, 0.0)
+
+
+def _work_inside(called: list[MutableComputation]) -> Work:
+    found = [count_work(each) for computation in called for each in computation.instructions]
+    return Work(sum(flops for flops, _ in found), sum(others for _, others in found))
+
+
+def _applications(instruction: MutableInstruction) -> int:
+    """How often a computation for single elements is called."""
+    results = leaves(instruction.shape)[0].element_count
+    source = instruction.operands[0].shape.element_count
+    if instruction.opcode == "reduce":
+        return source - results
+    if instruction.opcode == "reduce-window":
+        window = read_window(instruction.attributes.get("window", "{}"))
+        return (math.prod(each.size for each in window) - 1) * results
+    if instruction.opcode == "scatter":
+        return instruction.operands[-1].shape.element_count
+    return results
+
+
+def _products(instruction: MutableInstruction) -> int:
+    """That go into one element of a result; those with the padding of a convolution count, too."""
+    left, right = (operand.shape for operand in instruction.operands)
+    if instruction.opcode == "dot":
+        contracted = instruction.attribute("lhs_contracting_dims") or ()
+        return math.prod(sizes(left)[dimension] for dimension in contracted)
+    return _products_of_filter(right, instruction.attributes["dim_labels"])
+
+
+def _products_of_filter(shape: Shape, labels: str) -> int:
+    """That go into one element of what a convolution with a filter of this shape makes."""
+    output = labels.partition("->")[0].partition("_")[2].index("o")
+    return shape.element_count // max(1, sizes(shape)[output])
+
+
+def _library_flops(call: MutableInstruction) -> float:
+    """Of a matrix multiplication or convolution that a library computes; 0 for other calls."""
+    if len(call.operands) < 2:
+        return 0.0
+    left, right = (operand.shape for operand in call.operands[:2])
+    result = leaves(call.shape)[0]
+    labels = call.attributes.get("dim_labels")
+    if labels is not None:
+        target = call.attributes.get("custom_call_target", "")
+        if "BackwardFilter" in target:
+            made, filters = right, result
+        else:
+            made, filters = left if "BackwardInput" in target else result, right
+        return 2.0 * made.element_count * _products_of_filter(filters, labels)
+    contracted = _contracted(call.attribute("backend_config"))
+    if not contracted or any(place >= left.rank for place in contracted):
+        return 0.0
+    return 2.0 * result.element_count * math.prod(sizes(left)[place] for place in contracted)
+
+
+def _contracted(config: Any) -> list[int]:
+    """The dimensions of its first operand that a call to cuBLAS sums over."""
+    if not isinstance(config, dict):
+        return []
+    config = config.get("grouped_gemm_backend_config", config)
+    for name in ("gemm_backend_config", "dot_dimension_numbers", "lhs_contracting_dimensions"):
+        config = config.get(name) if isinstance(config, dict) else None
+    places = config if isinstance(config, list | tuple) else ()
+    return [int(each) for each in places if str(each).isdecimal()]

@@ -1,0 +1,139 @@
+"""Estimates of time, against figures by hand and the compiler's own records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fusionscope import parse
+from fusionscope.dump import open_dump
+from fusionscope.dump.device import find_device
+from fusionscope.explain.times import NOMINAL_CPU, TimeSource, clock_for, estimate, estimate_final
+from fusionscope.history.kernels import find_kernels
+from fusionscope.history.values import Numbering
+from fusionscope.passes.context import GpuTarget
+from fusionscope.versions.context import read_context
+from fusionscope.versions.known import load_compiler
+
+DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
+
+TWO_KERNELS = """HloModule m
+
+ENTRY main {
+  x = f32[512,512]{1,0} parameter(0)
+  y = f32[512,512]{1,0} parameter(1)
+  tanh.1 = f32[512,512]{1,0} tanh(x)
+  ROOT add.1 = f32[512,512]{1,0} add(tanh.1, y)
+}
+"""
+
+GEMM = """HloModule m
+
+ENTRY main {
+  x = f16[2048,2048]{1,0} parameter(0)
+  y = f16[2048,2048]{1,0} parameter(1)
+  call = (f16[2048,2048]{1,0}, s8[0]{0}) custom-call(x, y), custom_call_target="__cublas$gemm", \
+backend_config={"gemm_backend_config":{"dot_dimension_numbers":{\
+"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}
+  ROOT out = f16[2048,2048]{1,0} get-tuple-element(call), index=0
+}
+"""
+
+LOOP = """HloModule m
+
+body {
+  b = (s32[], f32[8]{0}) parameter(0)
+  i = s32[] get-tuple-element(b), index=0
+  v = f32[8]{0} get-tuple-element(b), index=1
+  w = f32[8]{0} negate(v)
+  ROOT t = (s32[], f32[8]{0}) tuple(i, w)
+}
+
+condition {
+  c = (s32[], f32[8]{0}) parameter(0)
+  j = s32[] get-tuple-element(c), index=0
+  ROOT less = pred[] compare(j, j), direction=LT
+}
+
+ENTRY main {
+  x = (s32[], f32[8]{0}) parameter(0)
+  ROOT loop = (s32[], f32[8]{0}) while(x), condition=condition, body=body, \
+backend_config={"known_trip_count":{"n":"TRIPS"}}
+}
+"""
+
+
+def h100() -> GpuTarget:
+    gpu_model = load_compiler("gpu-0.12").gpu
+    assert gpu_model is not None
+    return GpuTarget(device=find_device("h100"), gpu_model=gpu_model)
+
+
+def test_kernels_of_a_gpu_take_what_the_compiler_estimates() -> None:
+    # The compiler records 4.8005 us for this pair as two kernels: us_unfused of tanh.1 -> add.1.
+    found = estimate(parse(TWO_KERNELS), "gpu", h100())
+    assert found is not None
+    assert found.microseconds == 4.8005
+    assert found.floor_launches == 0
+
+
+def test_what_the_model_does_not_cover_has_a_floor() -> None:
+    module, target = parse(GEMM), h100()
+    clock = clock_for(module, "gpu", target)
+    assert clock is not None
+    (kernel,) = find_kernels(Numbering().number(module), "gpu")
+    time = clock.time(kernel)
+    # Four units for matrices a core, each 512 multiply-adds of f16 a clock.
+    (unit,) = [each for each in target.device.matrix_units if each.element_type == "f16"]
+    flops = 2 * 2048**3
+    assert time.source is TimeSource.FLOOR
+    assert time.nanoseconds == pytest.approx(
+        1000 + flops / (2 * 132 * 4 * 512 * unit.clock_rate_ghz)
+    )
+    # The bytes alone would take less.
+    assert time.nanoseconds - 1000 > 3 * 2048**2 * 2 / 3352.32
+
+
+def test_a_cpu_is_a_nominal_one() -> None:
+    found = estimate(parse(TWO_KERNELS), "cpu")
+    assert found is not None
+    moved = (2 + 3) * 512 * 512 * 4
+    machine = NOMINAL_CPU
+    computing = 512 * 512 * machine.flops_per_transcendental / machine.flops
+    assert computing < 2 * 512 * 512 * 4 / machine.bandwidth
+    assert found.microseconds * 1000 == pytest.approx(
+        2 * machine.launch + moved / machine.bandwidth
+    )
+    assert found.floor_launches == 0
+
+
+def test_nothing_is_said_of_unknown_devices() -> None:
+    assert estimate(parse(TWO_KERNELS), "tpu") is None
+    assert estimate(parse(TWO_KERNELS), "gpu") is None
+
+
+def test_a_loop_counts_as_often_as_it_runs() -> None:
+    # The body and the condition are one kernel of a microsecond or so each.
+    seven, eight = (
+        estimate(parse(LOOP.replace("TRIPS", str(trips))), "gpu", h100()) for trips in (7, 8)
+    )
+    assert seven is not None and eight is not None
+    trip = eight.microseconds - seven.microseconds
+    assert 2 < trip < 2.1
+    assert seven.microseconds == pytest.approx(7 * trip + trip / 2, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["attention", "cartpole", "reductions"])
+def test_every_kernel_of_a_final_module_has_a_time(name: str) -> None:
+    (module,) = open_dump(DUMPS / "h100" / name).modules
+    assert module.final is not None
+    final, gpu = module.read(module.final), read_context(module).gpu
+    clock = clock_for(final, "gpu", gpu)
+    assert clock is not None
+    kernels = find_kernels(Numbering().number(final), "gpu")
+    times = [clock.time(kernel) for kernel in kernels]
+    assert all(time.nanoseconds > 1000 for time in times)
+    total = sum(k.runs * time.nanoseconds for k, time in zip(kernels, times, strict=True)) / 1000
+    found = estimate_final(module)
+    assert found is not None and found.microseconds == pytest.approx(total)
