@@ -126,7 +126,7 @@ class _Makers:
 
 
 def _arguments(caller: Instruction, parameter: Instruction, path: _Path) -> Iterator[_Result]:
-    """Yield the arguments for ``parameter`` that ``caller`` passes to the computations it calls."""
+    """Yield the arguments that ``caller`` passes for ``parameter``."""
     number = parameter.parameter_number or 0
     if caller.opcode == "call":
         yield caller.operands[number], path

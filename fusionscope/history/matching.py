@@ -1,10 +1,10 @@
-"""Which instruction of one module is which of another, from certain to fuzzy.
+"""Matches the instructions of two modules, from certain matches to fuzzy ones.
 
-Modules are held against each other as values flow through them, so that a fusion that is formed,
-inlined or split makes no difference to what is in it. Two instructions are matched where they
-compute the same from the same; what is left is matched by what is computed from it, by names, by
-metadata, and last by the neighbours that were matched before. What reads an instruction that was
-matched reads the same as before, so one change does not spread.
+The comparison follows the flow of values, so a fusion that is formed, inlined or split makes no
+difference to its operations. Two instructions match if they compute the same from the same
+operands. The remaining ones are matched by their uses, by name, by metadata, and last by neighbours
+that already match. An instruction that reads a matched one reads the same as before, so one change
+does not spread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Statement
 
-# Two computations, and how the loop variables of the second are counted in the first.
+# Two computations, and the indices of the second one's loop variables in the first.
 _Pending: TypeAlias = "list[tuple[Computation, Computation, dict[int, int]]]"
 
 # Instructions that compute nothing.
@@ -40,19 +40,20 @@ PLACES = TRANSPARENT | {"get-tuple-element", "parameter", "tuple"}
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Matching:
-    """What became of each instruction.
+    """The counterpart of each instruction in the other module.
 
-    ``after`` gives for an instruction of the first module the one of the second that it is, and
-    ``before`` the other way round. ``copies`` are instructions of the second module that compute
-    once more what a matched one computes, ``merged`` those of the first. ``computations`` holds
-    the computations that are matched. ``values`` numbers what each instruction carries: equal
-    numbers, the same value, or one whose change is told where it happens. ``idle`` operations wait
-    to be removed: no result depends on them.
+    ``after`` maps an instruction of the first module to its counterpart in the second, and
+    ``before`` the other way round. ``copies`` are instructions of the second module that compute a
+    matched one's value again; ``merged`` are such instructions of the first module.
+    ``computations`` holds the matched computations. ``values`` numbers the value of each
+    instruction: values with equal numbers are the same, or differ by a change that is reported
+    where it happens. ``idle`` operations are dead: no result depends on them.
 
     ``rewired`` are matched operations of the first module that read other values than before, with
-    what they read in both modules; ``results`` are roots of the first module with an operation that
-    gave a result, and another one of the second module that now does. ``recounted`` elements of
-    the second module have another index in a tuple that has more, or fewer, elements.
+    their operands in both modules. ``results`` are roots of the first module, each with an
+    operation that gave a result and the operation of the second module that gives it now.
+    ``recounted`` elements of the second module have another index in a tuple that gained or lost
+    elements.
     """
 
     modules: tuple[Module, Module]
@@ -73,12 +74,12 @@ class Matching:
 
     @property
     def removed(self) -> Iterator[Instruction]:
-        """Instructions of the first module that the second does not have."""
+        """Yield the instructions of the first module that the second does not have."""
         return (i for i in self.modules[0].walk() if i not in self.after and i not in self.merged)
 
     @property
     def inserted(self) -> Iterator[Instruction]:
-        """Instructions of the second module that the first does not have."""
+        """Yield the instructions of the second module that the first does not have."""
         return (i for i in self.modules[1].walk() if i not in self.before and i not in self.copies)
 
     def add(self, one: Instruction, other: Instruction, step: MatchKind) -> None:
@@ -86,7 +87,7 @@ class Matching:
 
 
 class MatchTable:
-    """What was worked out for one module serves every match that it takes part in."""
+    """The facts about each module, shared by all matches that it takes part in."""
 
     def __init__(self) -> None:
         self.operations = Operations()
@@ -102,7 +103,7 @@ class MatchTable:
         return known[1]
 
     def kinds(self, region: Region) -> list[int]:
-        """What each operation computes, apart from its operands, as a number."""
+        """Return a number for each operation: what it computes, apart from its operands."""
         known = self._kinds.get(id(region))
         if known is None:
             kinds = [self._kind(operation) for operation in region.operations]
@@ -110,7 +111,7 @@ class MatchTable:
         return known[1]
 
     def forget(self, module: Module) -> None:
-        """Lets go of what was kept for a module."""
+        """Discard the facts about a module."""
         known = self._regions.pop(id(module), None)
         for region in known[1].values() if known else ():
             self._kinds.pop(id(region), None)
@@ -130,18 +131,19 @@ class MatchTable:
             plain = opcode.removesuffix("-start")
             if opcode == "constant" and "..." in statement.inside:
                 number = self.number((opcode, plain_shape(statement.shape), ...))
-            elif plain in COLLECTIVES:  # the result of a start also holds what is sent
+            elif plain in COLLECTIVES:  # the result of a start also holds the operand
                 number = self.number((plain, *self.operations.details(instruction)))
             else:
                 number = self.number(self.operations.key(instruction, ()))
             known = statement, number
-            if opcode not in RESHAPES:  # these depend on the shapes of their operands too
+            if opcode not in RESHAPES:  # the others also depend on the shapes of their operands
                 self._known[brief] = known
         return known[1]
 
 
 def match(before: Module, after: Module, table: MatchTable | None = None) -> Matching:
-    """Matches the instructions of two modules. Raises ``UnusableInput`` as ``Module.check``.
+    """Match the instructions of two modules. Raises ``UnusableInput`` like
+    ``Module.check``.
 
     ``table`` is shared by the matches of a chain of stages.
     """
@@ -156,14 +158,14 @@ class _Matcher:
         self._result = Matching(modules=(before, after), regions=regions)
         self._table = table
         self._numbers: dict[Hashable, int] = {}
-        # Keys of the second module that turned out to be a number of the first.
+        # Keys of the second module that turned out to have a number of the first.
         self._known: dict[Hashable, int] = {}
-        # What the regions of both modules compute, once that is asked for.
+        # The values that the regions of each module compute, once requested.
         self._contents: list[set[int]] = []
-        # How elements of a loop's variables, by number of the loop, are counted in the first.
+        # The indices of a loop's variables in the first module, by the number of the loop.
         self._elements: dict[int, dict[int, int]] = {}
-        # Arrays of the first module that are in a tuple in the second: a call that also returns
-        # its workspace.
+        # Arrays of the first module that are in a tuple in the second, such as the result of a call
+        # that now also returns its workspace.
         self._packed: set[int] = set()
 
     def _side(self, region: Region) -> Side:
@@ -178,7 +180,7 @@ class _Matcher:
         result = self._result
         before, after = result.modules
         self._match_regions([(before.entry, after.entry, {})])
-        # What nothing calls any more, or another instruction does.
+        # Computations that have no caller any more, or another one.
         by_content: Callable[[Computation], Hashable] = self._table.operations.expression
         for describe in (by_content, lambda computation: computation.name):
             taken = set(result.computations.values())
@@ -202,7 +204,7 @@ class _Matcher:
         return result
 
     def _match_regions(self, pending: _Pending) -> None:
-        """Matches regions, and those that matched operations call."""
+        """Match regions, and those that matched operations call."""
         result = self._result
         taken = set(result.computations.values())
         doubles: list[tuple[Computation, Computation]] = []
@@ -221,13 +223,14 @@ class _Matcher:
                 called = self._match_region(one, other, elements)
             pending.extend(reversed(called))
         for one, other in doubles:
-            # A computation that two instructions shared and now have each for themselves, or the
-            # other way round.
+            # Two instructions shared a computation and now have one each, or the other way round.
             if (one in result.computations) != (other in taken):
                 self._note_double(one, other, is_copy=other not in taken)
 
     def _is_exchanged(self, one: Computation, other: Computation) -> bool:
-        """Whether a caller calls another one of the computations that both modules have."""
+        """Return whether a caller now calls another one of the computations that both
+        modules have.
+        """
         if one.is_entry or one.body is other.body or one.body.written == other.body.written:
             return False
         if not self._contents:
@@ -254,14 +257,15 @@ class _Matcher:
                     result.merged.setdefault(a, b)
 
     def _evaluate_alone(self, region: Region) -> None:
-        """Numbers the values of a region that has no counterpart."""
+        """Number the values of a region without a counterpart."""
         side = self._side(region)
         self._evaluate(side, {}, {}, is_second=False, apart=("alone", id(region)))
         self._keep_values(side)
 
     def _match_same(self, one: Computation, other: Computation) -> _Pending | None:
-        """As ``_match_region`` for two regions with the same text: of most stages, nearly all are.
-        None for others."""
+        """Match two regions with the same text, like ``_match_region``. Nearly all regions of most
+        stages have it. Return None for others.
+        """
         regions = self._result.regions[0][one], self._result.regions[1][other]
         sides = [self._side(region) for region in regions]
         if sides[0].kinds != sides[1].kinds or any(
@@ -287,8 +291,9 @@ class _Matcher:
     def _match_region(
         self, one: Computation, other: Computation, elements: dict[int, int]
     ) -> _Pending:
-        """Matches two regions. Returns the computations that matched operations call, with the
-        numbers of the first region's loop variables by those of the second's."""
+        """Match two regions. Return the computations that matched operations call, with the indices
+        of the first region's loop variables by those of the second's.
+        """
         result = self._result
         a, b = (
             self._side(regions[computation])
@@ -334,7 +339,9 @@ class _Matcher:
     def _parameters(
         self, one: Computation, other: Computation, elements: dict[int, int]
     ) -> tuple[dict[int, int], dict[int, int]]:
-        """The numbers of a region's parameters, by their positions among its operations."""
+        """Return the numbers of both regions' parameters, by their positions among the
+        operations.
+        """
         regions = self._result.regions[0][one], self._result.regions[1][other]
         sides = one.parameters, other.parameters
         described = [
@@ -375,9 +382,10 @@ class _Matcher:
         is_second: bool,
         apart: Hashable = None,
     ) -> None:
-        """Numbers the values of one region. ``given`` are the numbers of its parameters,
-        ``anchored`` those of operations of the first region, for such that stand for them;
-        ``apart`` keeps the parameters of a region from being those of another."""
+        """Number the values of one region. ``given`` holds the numbers of its parameters,
+        ``anchored`` the numbers of first-region operations for their matches. ``apart`` separates
+        the parameters of a region from those of others.
+        """
         values: list[int] = []
         signatures: list[int] = []
         numbers, known, elements = self._numbers, self._known, self._elements
@@ -395,7 +403,7 @@ class _Matcher:
                     elif elements:
                         kind = self._element(side, index, kind, operands[0])
                 key: Hashable = (kind, operands)
-                if index in side.unprinted:  # only their names tell such constants apart
+                if index in side.unprinted:  # such constants differ only by name
                     key = (kind, side.unprinted[index])
                 if apart is not None and side.opcodes[index] == "parameter":
                     key = (kind, apart, index)
@@ -411,7 +419,7 @@ class _Matcher:
         side.values, side.signatures = values, signatures
 
     def _element(self, side: Side, index: int, kind: int, loop: int) -> int:
-        """The kind of an element of a loop's variables, as the first module counts them."""
+        """Return the kind of an element of a loop's variables, by its index in the first module."""
         counterparts = self._elements.get(loop)
         if not counterparts:
             return kind
@@ -425,7 +433,7 @@ class _Matcher:
         return self._table.number(key)
 
     def _find_uses(self, side: Side) -> None:
-        """Numbers what is made of each operation, down to the results of the region."""
+        """Number the uses of each operation, down to the results of the region."""
         made: list[list[tuple[int, int, int]]] = [[] for _ in side.operations]
         for output, slots in side.outputs.items():
             made[output] += [(-1, slot, 0) for slot in slots]
@@ -445,7 +453,7 @@ class _Matcher:
     def _record(
         self, a: Side, b: Side, pairs: Pairs, computations: dict[Computation, Computation]
     ) -> None:
-        """Puts what was found for two regions into the result."""
+        """Add the matches of two regions to the result."""
         result = self._result
         self._keep_values(a)
         self._keep_values(b)
@@ -475,7 +483,7 @@ class _Matcher:
                 result.add(callers[0], callers[1], MatchKind.PLACE)
 
     def _compare_reads(self, a: Side, b: Side, ours: int, theirs: int) -> None:
-        """Notes that an operation reads other values than before."""
+        """Record an operation that reads other values than before."""
         one, other = a.sources[ours], b.sources[theirs]
         if not (
             _read_the_same(a, b, one, other)
@@ -493,7 +501,7 @@ class _Matcher:
             self._result.recounted.add(b.operations[theirs])
 
     def _compare_results(self, a: Side, b: Side) -> None:
-        """Notes which results of a region are other values than before."""
+        """Record the results of a region that are other values than before."""
         root = a.region.computation.root
         given = [[*flatten(s.region.carried[s.region.computation.root])] for s in (a, b)]
         if len(given[0]) != len(given[1]):  # another shape, or a whole tuple instead of elements
@@ -504,8 +512,9 @@ class _Matcher:
                 self._result.results.append((root, a.operations[ours], b.operations[theirs]))
 
     def _add(self, one: Instruction, other: Instruction, step: MatchKind) -> None:
-        """Adds a match. What is in a computation that several call is matched several times: first
-        come, and the others are copies, or merged."""
+        """Add a match. Instructions of a shared computation match several times: the first match
+        counts, and the others are copies, or merged.
+        """
         result = self._result
         if one not in result.after and other not in result.before:
             result.add(one, other, step)
@@ -515,7 +524,7 @@ class _Matcher:
             result.merged.setdefault(one, other)
 
     def _pair_shared(self, a: Side, b: Side) -> None:
-        """Pairs computations that several call, by what is in them; notes those that are copies."""
+        """Pair shared computations by their operations, and record copies."""
         result = self._result
         taken = set(result.computations.values())
         for side, links, is_copy in (
@@ -557,7 +566,7 @@ class _Matcher:
         callers_of: tuple[set[Instruction], set[Instruction]],
         shared: set[Computation],
     ) -> None:
-        """Matches what computes nothing in two computations: parameters, tuples, elements."""
+        """Match the parameters, tuples and elements of two computations, which compute nothing."""
         result = self._result
         left = [
             [
@@ -578,7 +587,7 @@ class _Matcher:
             for number, done in enumerate((result.after, result.before)):
                 left[number] = [i for i in left[number] if i not in done]
 
-        if one in shared:  # its values are those of one of the calls, which need not be the same
+        if one in shared:  # its values are those of one of the calls, which may differ
             pair(lambda i: (i.opcode, i.statement.inside) if i.opcode == "parameter" else i)
             self._match_by_operands(left)
         pair(lambda i: (i.opcode, result.values[i], i.is_root, i.name))
@@ -587,7 +596,7 @@ class _Matcher:
         pair(lambda i: (i.opcode, i.is_root) if i.is_root else i)
 
     def _match_by_operands(self, left: list[list[Instruction]]) -> None:
-        """Matches what reads the same instructions; operands stand above their users."""
+        """Match instructions that read the same operands. Operands precede their users."""
         result = self._result
         theirs: dict[Hashable, list[Instruction]] = defaultdict(list)
         for other in left[1]:
@@ -603,7 +612,7 @@ class _Matcher:
             left[number] = [each for each in left[number] if each not in done]
 
     def _called(self, a: Side, b: Side, mates: Iterable[tuple[int, int]]) -> _Pending:
-        """The computations that matched operations call."""
+        """Return the computations that matched operations call."""
         called: _Pending = []
         regions = self._result.regions
         for ours, theirs in mates:
@@ -624,7 +633,7 @@ class _Matcher:
         return [by_name[name] for name in names if name in by_name]
 
     def _match_moved(self) -> None:
-        """Matches what kept its name and opcode, and moved into or out of a loop."""
+        """Match instructions that kept name and opcode, and moved into or out of a loop."""
         result = self._result
         by_name = {i.name: i for i in result.inserted if i.opcode not in PLACES}
         for one in list(result.removed) if by_name else ():
@@ -634,7 +643,9 @@ class _Matcher:
 
 
 def _read_the_same(a: Side, b: Side, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether values are the same, or come from matched operations, which tell of what differs."""
+    """Return whether values are the same or come from matched operations, whose edits report any
+    difference.
+    """
     return len(one) == len(other) and all(
         a.values[s] == b.values[t] or a.signatures[s] == b.signatures[t]
         for s, t in zip(one, other, strict=True)
@@ -648,9 +659,10 @@ def _values(carried: Value, values: list[int]) -> Value:
 
 
 def _loop_variables(a: Side, b: Side, ours: int, theirs: int) -> dict[int, int]:
-    """The numbers of a loop's variables in the first module, by those in the second.
+    """Return the indices of a loop's variables in the first module, by those in the
+    second.
 
-    Empty where they are the same. A pass adds variables, or leaves out what does not change.
+    Empty if they are the same. A pass adds variables, or removes invariant ones.
     """
     sides = [
         [

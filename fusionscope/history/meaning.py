@@ -1,7 +1,7 @@
-"""What an instruction says, whatever notation it is written in.
+"""The meaning of an instruction's text, independent of notation.
 
-Every attribute says one of few things (``Says``). An attribute that is not listed is taken to say
-what is computed, so that one of another version of the compiler is never overlooked.
+Each attribute has one kind of meaning (``Says``). An attribute that is not listed counts as part of
+the computation, so a new one of another compiler version is never overlooked.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fusionscope.hlo.text import STRING, strip_comments
 
 
 class Says(Enum):
-    VALUE = auto()  # what is computed
-    EXECUTION = auto()  # where or how: another one is a difference, but gives the same value
-    CALLS = auto()  # names of computations: what counts is what these compute
+    VALUE = auto()  # determines the value
+    EXECUTION = auto()  # determines where or how: a difference in execution, but not in the value
+    CALLS = auto()  # names of computations: their contents count
     ORDER = auto()  # names of instructions to wait for
-    CHANNEL = auto()  # a number: what counts is whether there is one, and who shares it
+    CHANNEL = auto()  # a number: only its presence and the instructions that share it count
     NOTHING = auto()  # notes for people and tools
 
 
@@ -45,7 +45,7 @@ _EXECUTION = """alias_passthrough_params allow_spmd_sharding_propagation_to_outp
     operand_layout_constraints output_to_operand_aliasing parameter_replication
     replica_count sharding"""
 
-# Those of instructions, of headers of modules, and of footers of computations.
+# Attributes of instructions, of module headers, and of computation footers.
 ATTRIBUTES: dict[str, Says] = {
     **dict.fromkeys(_VALUE.split(), Says.VALUE),
     **dict.fromkeys(_EXECUTION.split(), Says.EXECUTION),
@@ -53,11 +53,11 @@ ATTRIBUTES: dict[str, Says] = {
     "control-predecessors": Says.ORDER,
     "channel_id": Says.CHANNEL,
     "metadata": Says.NOTHING,  # the user's line and name
-    "origin": Says.NOTHING,  # which array of the user's this was
+    "origin": Says.NOTHING,  # the user's array that this was
     "statistics": Says.NOTHING,  # for visualizers
 }
 
-# Left out where it says this.
+# The values that mean the same as a missing attribute.
 USUAL = {
     "alias_passthrough_params": "false",
     "async_execution_thread": '"main"',
@@ -85,7 +85,7 @@ USUAL = {
 _MARKS = r"[{}()\[\],=:<]"
 _SPACES = re.compile(rf"({STRING})|\s*({_MARKS})\s*|\s+", re.DOTALL)
 _ARRAY = re.compile(r"([a-z]\w*)\[([^\[\]]*)\](\{[^{}]*\})?")
-# A digest of the module before a pass: of its names as well.
+# A digest of the module before a pass, names included.
 _FINGERPRINT = re.compile(r"fingerprint_before_\w+=\"[^\"]*\",?")
 
 
@@ -94,7 +94,7 @@ def says(key: str) -> Says:
 
 
 def is_commutative(statement: Statement) -> bool:
-    """Whether an operation gives the same with its two operands swapped.
+    """Return whether swapping the two operands of an operation keeps its result.
 
     Source: XLA's ``HloOpcodeIsBinaryCommutative``; and comparisons for equality.
     """
@@ -109,7 +109,7 @@ _COMMUTATIVE = frozenset({"add", "and", "maximum", "minimum", "multiply", "or", 
 
 
 def normal_attributes(attributes: str) -> dict[str, str]:
-    """Attributes that say something, in one notation; what is usual is left out."""
+    """Return the meaningful attributes in a canonical notation, without defaults."""
     found = split_attributes(attributes)
     if "device_ids" in found and found.get("replica_groups", "").startswith("mesh"):
         found["replica_groups"] += f",device_ids={found.pop('device_ids')}"
@@ -130,8 +130,9 @@ def _is_usual(precision: str) -> bool:
 
 
 def normal_value(key: str, value: str) -> str:
-    """The value of an attribute in one notation: no spaces and comments, every device of a list
-    written out, the fields of JSON sorted, default layouts written out."""
+    """Return the value of an attribute in a canonical notation: no spaces and comments, device
+    lists and default layouts written out, JSON fields sorted.
+    """
     if value.startswith('{"'):
         read = read_value(key, value)
         return json.dumps(read, sort_keys=True) if isinstance(read, dict) else value
@@ -146,7 +147,7 @@ def normal_value(key: str, value: str) -> str:
 
 
 def without_spaces(text: str) -> str:
-    """Without comments, and outside of strings with spaces only where words would run together."""
+    """Return ``text`` without comments and, outside of strings, only with spaces between words."""
     if "/*" in text:
         text = strip_comments(text)
     if " " not in text and "\n" not in text:
@@ -155,7 +156,7 @@ def without_spaces(text: str) -> str:
 
 
 def normal_shape(text: str) -> str:
-    """Shapes with the default layout (the last dimension the minor one) where they have none."""
+    """Return a shape with the default layout (the last dimension is minor-most) written out."""
     return _ARRAY.sub(_with_layout, without_spaces(text))
 
 
@@ -168,19 +169,19 @@ def _with_layout(array: re.Match[str]) -> str:
 
 
 def normal_header(module: Module) -> dict[str, str]:
-    """What the header of a module says of how it is run, in one notation."""
+    """Return what the header of a module says about its execution, in a canonical notation."""
     header = normal_attributes(module.header)
     if "frontend_attributes" in header:
         left = _FINGERPRINT.sub("", header["frontend_attributes"])
         header["frontend_attributes"] = re.sub(r",\}", "}", left)
         if header["frontend_attributes"] == "{}":
             del header["frontend_attributes"]
-    if "entry_computation_layout" not in header:  # then it is that of the entry
+    if "entry_computation_layout" not in header:  # the layout of the entry applies
         header["entry_computation_layout"] = entry_layout(module)
     return header
 
 
 def entry_layout(module: Module) -> str:
-    """Parameters and result of the entry, as its own instructions say."""
+    """Return the parameters and result of the entry, as its own instructions have them."""
     shapes = ",".join(normal_shape(each.statement.shape) for each in module.entry.parameters)
     return f"{{({shapes})->{normal_shape(module.entry.root.statement.shape)}}}"

@@ -1,4 +1,4 @@
-"""What an operation computes: the same for two instructions that compute the same from the same."""
+"""Keys for operations: equal for instructions that compute the same from the same operands."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _MEMORY_SPACE = re.compile(r"S\(\d+\)")
 _IDENTITIES = frozenset(
     """add-dependency async-done async-update copy-done copy-start domain opt-barrier""".split()
 )
-# Each operand gives an element of the result, as if it were sent on its own: passes send several
-# together, or take one apart into start and done.
+# Each operand gives one element of the result, independent of the others: passes combine several
+# such operations, or split one into start and done.
 COLLECTIVES = frozenset({"all-gather", "all-reduce", "collective-permute", "reduce-scatter"})
-# Their value is that of the root of the computation that they call.
+# Their value is that of the root of the called computation.
 TRANSPARENT = frozenset({"fusion", "call", "async-start"})
-# Their computations are executed by instructions of their own, each a kernel.
+# Their computations run instruction by instruction, each a kernel.
 CONTROL = frozenset({"while", "conditional", "call"})
 
 
-# A value is a number, or one value for each element of a tuple that is taken apart.
+# A value is a number; the value of a tuple that is taken apart has a value for each element.
 Value: TypeAlias = "int | tuple[Value, ...]"
 
 
 def flatten(value: Value) -> Iterator[int]:
-    """The numbers in a value."""
+    """Yield the numbers in a value."""
     pending = [value]
     while pending:
         part = pending.pop()
@@ -51,9 +51,9 @@ def flatten(value: Value) -> Iterator[int]:
 
 
 class Operations:
-    """Keys of operations, with a table of what was worked out for one of them before.
+    """Keys of operations, with a cache.
 
-    One table serves all modules that are held against each other.
+    One instance serves all modules that are compared with each other.
     """
 
     def __init__(self) -> None:
@@ -65,13 +65,13 @@ class Operations:
         self._numbers: dict[Hashable, int] = {}
 
     def key(self, instruction: Instruction, operands: tuple[Hashable, ...]) -> Hashable:
-        """What an instruction computes, with what stands for the values of its operands."""
+        """Return the key of an instruction. ``operands`` are the keys of its operands."""
         statement = instruction.statement
         shape = self.plain_shape(statement.shape)
         opcode = statement.opcode
         if opcode == "constant":
             literal = statement.inside
-            if "..." in literal:  # the compiler left the value out: its name must do
+            if "..." in literal:  # the compiler omitted the value, so the name identifies it
                 return opcode, shape, re.sub(r"[.\-]", "_", statement.name)
             return opcode, shape, literal
         if opcode in RESHAPES:
@@ -82,7 +82,7 @@ class Operations:
         return opcode, shape, operands, *self.details(instruction)
 
     def details(self, instruction: Instruction) -> tuple[Hashable, tuple[int, ...]]:
-        """What an operation computes with, apart from its operands."""
+        """Return what an operation computes with, apart from its operands."""
         statement = instruction.statement
         called: tuple[int, ...] = ()
         if statement.opcode not in CONTROL:
@@ -95,7 +95,7 @@ class Operations:
         return self._material(statement.attributes), called
 
     def called(self, statement: Statement) -> tuple[str, ...]:
-        """Names of the computations that it calls, in an order that does not depend on the text."""
+        """Return the names of the called computations, in an order independent of the text."""
         names = self._calls.get(statement.attributes)
         if names is None:
             names = statement.calls
@@ -107,21 +107,23 @@ class Operations:
         return names
 
     def plain_shape(self, text: str) -> str:
-        """A shape without layouts."""
+        """Return a shape without layouts."""
         plain = self._shapes.get(text)
         if plain is None:
             plain = self._shapes[text] = plain_shape(text)
         return plain
 
     def laid_out(self, text: str) -> str:
-        """A shape with layouts, wherever it is in memory."""
+        """Return a shape with layouts, without memory spaces."""
         shape = self._layouts.get(text)
         if shape is None:
             shape = self._layouts[text] = _MEMORY_SPACE.sub("", normal_shape(text))
         return shape
 
     def expression(self, computation: Computation) -> int:
-        """What a small computation (of a reduction, a sort) computes from its parameters."""
+        """Return a number for what a small computation (of a reduction, a sort) computes from its
+        parameters.
+        """
         body = computation.body
         known = self._expressions.get(body)
         if known is None:
@@ -143,7 +145,7 @@ class Operations:
         return known
 
     def _material(self, attributes: str) -> Hashable:
-        """The attributes that say what is computed."""
+        """Return the attributes that determine the value."""
         material = self._attributes.get(attributes)
         if material is None:
             material = self._attributes[attributes] = tuple(
@@ -157,19 +159,19 @@ class Operations:
 
 
 def plain_shape(text: str) -> str:
-    """A shape without layouts, spaces and comments."""
+    """Return a shape without layouts, spaces and comments."""
     return re.sub(r"\{[^{}]*\}|\s|/\*.*?\*/", "", text)
 
 
 def is_passed_on(opcode: str) -> bool:
-    """Whether the value of an instruction is that of its first operand, if it has one."""
+    """Return whether the value of an instruction is that of its first operand, if it has one."""
     return opcode in _IDENTITIES or (opcode.endswith("-done") and opcode[:-5] in COLLECTIVES)
 
 
 def is_free_reshape(instruction: Instruction) -> bool:
-    """Whether a reshape moves nothing: it is a bitcast by another name.
+    """Return whether a reshape moves nothing, and so is a bitcast.
 
-    Of a reshape between tiled layouts the compiler alone knows.
+    Only the compiler knows this of reshapes between tiled layouts.
     """
     return (
         instruction.opcode == "reshape"
@@ -179,10 +181,11 @@ def is_free_reshape(instruction: Instruction) -> bool:
 
 
 def _moves_nothing(reshape: Instruction) -> bool:
-    """Whether a reshape (or a bitcast, taken for one) leaves every element where it is in memory.
+    """Return whether a reshape (or a bitcast read as one) keeps every element in its place in
+    memory.
 
-    Both shapes fall into the same blocks of dimensions, between the sizes that they have in common.
-    Nothing moves where memory holds the blocks in the same order, each in its own.
+    Both shapes split into the same blocks of dimensions, at the sizes that they have in common.
+    Nothing moves if memory holds the blocks in the same order, and each block in its own order.
     """
     shapes = reshape.operands[0].shape, reshape.shape
     if any(not size for shape in shapes for size in shape.dimensions):  # empty, or of unknown size
@@ -205,7 +208,7 @@ def _moves_nothing(reshape: Instruction) -> bool:
 
 
 def keeps_layout(copy: Instruction) -> bool:
-    """Whether a copy has its operand's layout."""
+    """Return whether a copy keeps its operand's layout."""
     operands = copy.operands
     if not operands:
         return False

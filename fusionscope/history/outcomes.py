@@ -1,4 +1,4 @@
-"""Whether each producer and each of its consumers ended in one kernel: read off, never guessed."""
+"""Determines whether each producer and consumer ended in one kernel, from the modules alone."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Pair:
 
     Tuples, their elements and bitcasts are transparent: they move nothing.
 
-    ``kernel`` is the instruction of the final module that computes both, ``stage`` the label of the
-    stage in which they first stand in one kernel; both are None unless fused or duplicated.
-    ``chain`` are the value that passes between them and what bitcasts on the way make of it, and
-    ``readers`` what the consumer computes directly from the last of these; ``path`` is the
-    execution they are in. ``bytes_between`` need not pass through memory where both are in one
-    kernel: what the consumer reads of the value, and what the producer writes, where no one else
-    reads it and the consumer does not hand it on, updated in place.
+    ``kernel`` is the instruction of the final module that computes both, and ``stage`` the label of
+    the first stage in which one kernel has both; both are None unless the pair is fused or
+    duplicated. ``chain`` holds the numbers of the producer's value and of its views on the way to
+    the consumer. ``readers`` holds the numbers that the consumer computes directly from the last of
+    these. ``path`` is the path of their ``Execution``. ``bytes_between`` counts the bytes that
+    fusing the pair saves: those that the consumer reads of the value, and those that the producer
+    writes, unless something else reads the value or the consumer updates it in place.
     """
 
     producer: Instruction
@@ -54,12 +54,14 @@ class Pair:
 
 
 def is_looked_through(instruction: Instruction) -> bool:
-    """Whether it only passes values on, and so is neither producer nor consumer."""
+    """Return whether an instruction only passes values on, and so is neither producer
+    nor consumer.
+    """
     return instruction.opcode in _LOOKED_THROUGH or is_free_reshape(instruction)
 
 
 class _Stage:
-    """Where each value is computed in one stage."""
+    """The kernels of one stage by the values that they compute."""
 
     def __init__(self, numbered: NumberedModule) -> None:
         self.kernels: dict[int, list[Instruction]] = defaultdict(list)
@@ -94,7 +96,9 @@ class _Stage:
                     self.results[step.instruction].update(flatten(step.value))
 
     def find(self, instruction: Instruction, numbers: Sequence[int]) -> list[Instruction]:
-        """The kernels that compute one of ``numbers``, or else hold an instruction of this name."""
+        """Return the kernels that compute one of ``numbers``, or else hold an instruction of this
+        name.
+        """
         for number in numbers:
             if number in self.kernels:
                 return self.kernels[number]
@@ -102,7 +106,9 @@ class _Stage:
         return [named] if named is not None else []
 
     def following(self, kernel: Instruction, number: int) -> list[int]:
-        """What ``kernel`` itself computes directly from a value that it computed."""
+        """Return the values that ``kernel`` computes directly from a value that it
+        computed itself.
+        """
         if kernel not in self._following:
             found: dict[int, list[int]] = defaultdict(list)
             for read, reader in self._executions[kernel].joined.get(kernel, ()):
@@ -111,7 +117,7 @@ class _Stage:
         return self._following[kernel].get(number, [])
 
     def sources(self, number: int, kernel: Instruction) -> set[str]:
-        """The framework's names of the operations by which ``kernel`` computes a value."""
+        """Return the framework's names of the operations by which ``kernel`` computes a value."""
         if kernel not in self._sources:
             found: dict[int, set[str]] = defaultdict(set)
             inside = [
@@ -130,7 +136,9 @@ class _Stage:
         return self._sources[kernel].get(number, set())
 
     def by_source(self, number: int) -> dict[str, list[Instruction]]:
-        """The kernels that compute a value, by the framework's names; under "" those without."""
+        """Return the kernels that compute a value, by the framework's names; under "" those
+        without.
+        """
         if number not in self._by_source:
             found: dict[str, list[Instruction]] = defaultdict(list)
             for kernel in self.kernels.get(number, ()):
@@ -140,13 +148,13 @@ class _Stage:
         return self._by_source[number]
 
     def named(self, number: int, name: str) -> Instruction | None:
-        """The kernel of that name, if it computes a value."""
+        """Return the kernel of that name, if it computes the value."""
         if number not in self._by_name:
             self._by_name[number] = {kernel.name: kernel for kernel in self.kernels[number]}
         return self._by_name[number].get(name)
 
     def readers(self, kernel: Instruction) -> set[Instruction]:
-        """The kernels that read a result of ``kernel``, the views between, and itself."""
+        """Return ``kernel``, the kernels that read a result of it, and the views between them."""
         if kernel not in self._readers:
             found = {kernel}
             pending = list(kernel.users)
@@ -160,11 +168,11 @@ class _Stage:
 
 
 class _Copies:
-    """Tells apart the instructions of the stage before fusion that compute one value.
+    """Tells apart the instructions of the stage before fusion that compute the same
+    value.
 
-    Equal values have one number, whichever instruction computes them. Which one it was is told by
-    the framework's name, and by what comes of the value: a copy of an instruction is used as the
-    instruction is.
+    Equal values have one number, whichever instruction computes them. The framework's name and the
+    uses of the value identify the instruction: a copy of an instruction has the same uses.
     """
 
     def __init__(self, before: _Stage) -> None:
@@ -172,7 +180,7 @@ class _Copies:
         self._unknown: dict[tuple[_Stage, int], list[Instruction]] = {}
 
     def find(self, number: int, own: Instruction, stage: _Stage) -> Iterator[Instruction]:
-        """The kernels of ``stage`` that compute ``number`` where ``own`` did before."""
+        """Yield the kernels of ``stage`` that compute ``number`` in the place of ``own``."""
         if len(self._before.kernels.get(number, ())) < 2:
             yield from stage.kernels.get(number, ())
             return
@@ -183,8 +191,10 @@ class _Copies:
                 yield kernel
 
     def _of_source(self, number: int, own: Instruction, stage: _Stage) -> Sequence[Instruction]:
-        """Those that have the source of ``own``, or one that was not there before. All if no kernel
-        has the source of ``own``: instructions may have been merged."""
+        """Return the kernels with the source of ``own``, or with a source that did not exist
+        before. Return all if no kernel has the source of ``own``: instructions may have been
+        merged.
+        """
         found = stage.by_source(number)
         wanted = self._before.sources(number, own) & found.keys()
         if not wanted:
@@ -199,7 +209,9 @@ class _Copies:
     def _is_used_alike(
         self, number: int, own: Instruction, kernel: Instruction, stage: _Stage
     ) -> bool:
-        """Whether one way from the value to a result of ``kernel`` is a way from ``own``, too."""
+        """Return whether a path from the value to a result of ``kernel`` is also a path from
+        ``own``.
+        """
         before = self._before
         pending = [(number, own)]
         seen = set(pending)
@@ -209,7 +221,7 @@ class _Copies:
                 return True
             for reader in stage.following(kernel, value):
                 if reader not in before.kernels:
-                    return True  # of a later pass
+                    return True  # from a later pass
                 users = before.readers(holder) & before.reading.get((value, reader), set())
                 fresh = {(reader, user) for user in users} - seen
                 seen |= fresh
@@ -220,7 +232,7 @@ class _Copies:
 def find_pairs(
     before: NumberedModule, stages: Sequence[tuple[str, NumberedModule]]
 ) -> tuple[Pair, ...]:
-    """Every pair of ``before`` with its outcome in the last of ``stages``.
+    """Return every pair of ``before`` with its outcome in the last of ``stages``.
 
     ``stages`` are labels and modules after the passes that form fusions, the final one last, all
     numbered by the ``Numbering`` that numbered ``before``.
@@ -248,7 +260,7 @@ def find_pairs(
 
 
 def pairs_after(before: Module, after: Module) -> tuple[Pair, ...]:
-    """Every pair of ``before``, in the order of its text, with its outcome in ``after``."""
+    """Return every pair of ``before``, in the order of its text, with its outcome in ``after``."""
     numbering = Numbering()
     numbered = numbering.number(before)
     return find_pairs(numbered, [("after", numbering.number(after))])
@@ -257,7 +269,9 @@ def pairs_after(before: Module, after: Module) -> tuple[Pair, ...]:
 def _producers(
     execution: Execution, consumer: Instruction
 ) -> Iterator[tuple[Instruction, tuple[int, ...], Instruction]]:
-    """Who computes what ``consumer`` reads, the chain of values, and the instruction it reads."""
+    """Yield each producer of a value that ``consumer`` reads, the chain of values, and the
+    instruction that ``consumer`` reads.
+    """
     pending: list[tuple[Instruction, tuple[int, ...], Instruction]] = [
         (operand, (), operand) for operand in reversed(consumer.operands)
     ]
@@ -291,7 +305,7 @@ def _producers(
 def _readers(
     execution: Execution, consumer: Instruction, value: Value, number: int
 ) -> tuple[int, ...]:
-    """The values inside ``consumer`` that are computed directly from ``number``."""
+    """Return the values inside ``consumer`` that are computed directly from ``number``."""
     edges = execution.edges.get(consumer)
     if edges and consumer.opcode in TRANSPARENT:
         return tuple(reader for read, reader in edges if read == number)
@@ -299,7 +313,7 @@ def _readers(
 
 
 def with_parts(readers: tuple[int, ...], parts: dict[int, set[int]]) -> set[int]:
-    """``readers`` with the first halves of those that a pass split."""
+    """Return ``readers`` and the first halves of those that a pass split."""
     return set(readers).union(*(parts.get(reader, ()) for reader in readers))
 
 
@@ -325,7 +339,8 @@ def _pair(
         kernel = _joined(final, number, readers, consumer, copies)
         known = number in final.kernels and any(reader in final.kernels for reader in readers)
         if kernel is None and not known:
-            # Only names tell; one kernel that holds both a value and its reader has fused them.
+            # Only names identify these. A kernel that holds both a value and its reader has fused
+            # them.
             kernel = next(
                 (k for k in producers if k in consumers and k.opcode in ("fusion", "async-start")),
                 None,
@@ -338,7 +353,7 @@ def _pair(
                 (number, part) in final.reading for part in with_parts(readers, final.parts)
             )
         ):
-            outcome = Outcome.GONE  # both are there, but the one no longer reads the other
+            outcome = Outcome.GONE  # both are there, but one no longer reads the other
         if kernel is not None:
             own = copies.find(number, producer, final) if number in final.kernels else producers
             elsewhere = any(each is not kernel or number in final.results[each] for each in own)
@@ -371,7 +386,8 @@ def _joined(
     consumer: Instruction,
     copies: _Copies,
 ) -> Instruction | None:
-    """The kernel that computes the producer's value and what the consumer makes of it.
+    """Return the kernel that computes the producer's value and what the consumer
+    computes from it.
 
     A reduction that a pass split reads the value in its first half.
     """

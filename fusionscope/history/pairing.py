@@ -1,4 +1,4 @@
-"""The operations of two regions, paired step by step, from certain to fuzzy."""
+"""Pairs the operations of two regions step by step, from certain pairs to fuzzy ones."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ Item = TypeVar("Item")
 
 
 class MatchKind(StrEnum):
-    """What made a match, the most certain first."""
+    """The evidence for a match, the most certain first."""
 
-    VALUE = "value"  # computes the same from the same
-    USE = "use"  # the same operation, and all that is computed from it is the same
-    NAME = "name"  # same name and opcode, and nothing that objects
+    VALUE = "value"  # computes the same from the same operands
+    USE = "use"  # the same operation, with the same uses
+    NAME = "name"  # same name and opcode, and no contradicting neighbour
     METADATA = "metadata"  # the only one of its opcode and shape with this metadata, on both sides
-    NEIGHBOURS = "neighbours"  # the likeliest among those that stand between the same
-    PLACE = "place"  # no operation: a fusion, parameter or tuple in the same place
+    NEIGHBOURS = "neighbours"  # the likeliest between the same neighbours
+    PLACE = "place"  # not an operation: a fusion, parameter or tuple in the same place
 
 
 CERTAIN = frozenset({MatchKind.VALUE, MatchKind.USE, MatchKind.PLACE})
 
 
 class Side:
-    """One of the two regions, with what is known of each of its operations.
+    """One of the two regions, with facts about each of its operations.
 
-    ``kinds`` say what is computed apart from operands, ``shapes`` with which layouts, ``values``
-    what comes out, ``signatures`` what the operation itself gives where it only passes a value on,
-    ``uses`` what is made of it, ``unused`` being the use of what nothing is made of. ``unprinted``
-    are the names of constants whose values the compiler left out.
+    ``kinds`` number what an operation computes apart from its operands, ``shapes`` are its shapes
+    with layouts, ``values`` number its results. ``signatures`` number an operation itself if it
+    only passes a value on. ``uses`` number its uses; ``unused`` is the number for no use.
+    ``unprinted`` are the names of constants whose values the compiler omitted.
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ class Side:
 def groups(
     ours: Iterable[Item], theirs: Iterable[Item], describe: Callable[[Item], Hashable]
 ) -> Iterator[tuple[list[Item], list[Item]]]:
-    """What is described alike, on both sides."""
+    """Yield the items of both sides that have the same description."""
     found: dict[Hashable, tuple[list[Item], list[Item]]] = {}
     for number, side in enumerate((ours, theirs)):
         for item in side:
@@ -101,14 +101,16 @@ class Pairs:
         self._free[1].discard(theirs)
 
     def look(self) -> None:
-        """Notes what only one of the two regions computes, now that values are numbered."""
+        """Record the values that only one of the two regions computes, after values
+        were numbered.
+        """
         self._new = (
             set(self.a.signatures) - set(self.b.signatures),
             set(self.b.signatures) - set(self.a.signatures),
         )
 
     def _may_differ(self, ours: int, theirs: int) -> bool:
-        """Whether one may have become the other: not where both values are still there."""
+        """Return whether one may have become the other: not if both values still exist."""
         return self.a.signatures[ours] in self._new[0] or self.b.signatures[theirs] in self._new[1]
 
     def is_complete(self) -> bool:
@@ -117,7 +119,7 @@ class Pairs:
     def _groups(
         self, describe: Callable[[Side, int], Hashable]
     ) -> list[tuple[list[int], list[int]]]:
-        """What is free on both sides and described alike; None describes nothing."""
+        """Return the free operations of both sides by description. None describes nothing."""
         if self.is_complete():
             return []
         groups: dict[Hashable, tuple[list[int], list[int]]] = {}
@@ -129,7 +131,7 @@ class Pairs:
         return [group for group in groups.values() if group[0] and group[1]]
 
     def match_values(self) -> None:
-        """Pairs what computes the same; of more on one side, the rest stays free."""
+        """Pair operations that compute the same. If one side has more, the rest stays free."""
         self._pair_values(lambda s, i: (s.signatures[i], s.uses[i], s.idle[i], s.shapes[i]))
         self._pair_values(lambda s, i: (s.signatures[i], s.uses[i], s.idle[i]))
         self._pair_values(lambda s, i: (s.signatures[i], s.operations[i].name, s.idle[i]))
@@ -142,7 +144,7 @@ class Pairs:
                 self.add(one, other, MatchKind.VALUE)
 
     def match_uses(self) -> list[tuple[int, int]]:
-        """Pairs the same operations of which the same is made."""
+        """Pair equal operations that have the same uses."""
         found: list[tuple[int, int]] = []
         for ours, theirs in self._groups(
             lambda s, i: (s.kinds[i], s.uses[i]) if s.uses[i] != s.unused else None
@@ -154,9 +156,10 @@ class Pairs:
         return found
 
     def match_names(self) -> list[tuple[int, int]]:
-        """Pairs what kept name and opcode, unless its neighbours object.
+        """Pair operations that kept name and opcode, unless their neighbours
+        contradict.
 
-        Last comes what kept its name but for the numbers that clones get.
+        Operations whose names differ only in the numbers of clones come last.
         """
         found: list[tuple[int, int]] = []
 
@@ -199,7 +202,7 @@ class Pairs:
         return names[0] is not None and names[0] == names[1]
 
     def match_metadata(self) -> list[tuple[int, int]]:
-        """Pairs the only ones with an opcode, a shape and a framework's name and line."""
+        """Pair operations that alone have an opcode, a shape, and a framework's name and line."""
         found: list[tuple[int, int]] = []
         for with_type in (True, False):  # a pass may have changed the precision
             for ours, theirs in self._groups(partial(self._metadata, with_type=with_type)):
@@ -223,7 +226,9 @@ class Pairs:
         )
 
     def match_neighbours(self) -> list[tuple[int, int]]:
-        """Pairs what stands between the same, the likeliest first, and goes on from there."""
+        """Pair operations with the same neighbours, the likeliest first, and continue
+        from there.
+        """
         found: list[tuple[int, int]] = []
         queue: list[tuple[float, int, int]] = []
         for theirs in sorted(self._free[1]):
@@ -257,7 +262,7 @@ class Pairs:
                 heappush(queue, (-score, theirs, ours))
 
     def _suggest(self, theirs: int, queue: list[tuple[float, int, int]]) -> None:
-        """Queues what may be the mate of an operation: neighbours of its neighbours' mates."""
+        """Queue possible mates of an operation: neighbours of its neighbours' mates."""
         a, b, free = self.a, self.b, self._free[0]
         suggested: dict[int, None] = {}
         for slot, source in enumerate(b.sources[theirs]):
@@ -278,7 +283,7 @@ class Pairs:
             self._push(ours, theirs, queue)
 
     def _likeness(self, ours: int, theirs: int) -> float:
-        """How likely one operation is the other; 0 where nothing speaks for it."""
+        """Return a score for two operations being the same; 0 if nothing supports it."""
         a, b = self.a, self.b
         one, other = a.operations[ours], b.operations[theirs]
         if _is_another(one, other):
@@ -289,12 +294,12 @@ class Pairs:
         sources, users = self._sources_agree(ours, theirs), self._users_agree(ours, theirs)
         reads = bool(a.sources[ours] or b.sources[theirs])
         if not self._may_differ(ours, theirs):
-            # Both values are still there, and one is now read in the place of the other. Where what
-            # gives them is the same but for a constant, that is what has changed.
+            # Both values still exist, and one is now read in the place of the other. If the
+            # operations that give them differ only in a constant, that constant has changed.
             same = a.kinds[ours] == b.kinds[theirs] if reads else same_opcode and same_shape
             return float(same and users == 1)
         if not same_opcode:
-            # Another operation in the same place, from the same operands to the same users.
+            # Another operation in the same place, with the same operands and users.
             if same_shape and users == 1 and (sources == 1 or not reads):
                 return 1
             is_call = b.opcodes[theirs] == "custom-call" and other.shape.is_tuple
@@ -306,7 +311,7 @@ class Pairs:
         return score if score >= _LIKELY else 0
 
     def _sources_agree(self, ours: int, theirs: int) -> float:
-        """The share of operands with the same value; in another order they count less."""
+        """Return the share of operands with the same value; those in another order count less."""
         a, b = self.a, self.b
         one = [a.values[source] for source in a.sources[ours]]
         other = [b.values[source] for source in b.sources[theirs]]
@@ -316,7 +321,7 @@ class Pairs:
         return max(in_order, 0.8 * in_any_order) / most
 
     def _users_agree(self, ours: int, theirs: int) -> float:
-        """The share of users that are matched and read it as the same operand."""
+        """Return the share of users that are matched and read it as the same operand."""
         a, b = self.a, self.b
         one, other = a.users[ours], set(b.users[theirs])
         agreeing = sum(
@@ -327,8 +332,9 @@ class Pairs:
         return agreeing / max(len(one) + len(outputs[0]), len(other) + len(outputs[1]), 1)
 
     def settle(self, computations: dict[Computation, Computation]) -> None:
-        """Tells apart what computes the same by the fusions it is in, and finds copies among what
-        is left."""
+        """Distinguish operations that compute the same by their fusions, and find copies among the
+        remaining ones.
+        """
         a, b = self.a, self.b
         counts = Counter(a.signatures), Counter(b.signatures)
         for ours, (theirs, step) in list(self.mates.items()):
@@ -351,7 +357,7 @@ class Pairs:
         self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.uses[i], s.idle[i]))
         self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.idle[i]))
         self.match_values()
-        # A copy is one of what is in the same fusion, if that is there.
+        # The original of a copy is in the same fusion, if possible.
         originals: dict[Hashable, int] = {}
         for ours in self.mates:
             originals[a.signatures[ours]] = ours
@@ -367,22 +373,22 @@ class Pairs:
             if (
                 original is not None
                 and _alike(a.opcodes[original], a.opcodes[ours])
-                and not a.idle[ours]  # that one was only waiting to be removed
+                and not a.idle[ours]  # that one was dead
             ):
                 self.merged[ours] = self.mates[original][0]
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether both compute something, or neither does: an element of a tuple is no copy."""
+    """Return whether both compute something, or neither does: a tuple's element is not a copy."""
     return (one == "get-tuple-element") == (other == "get-tuple-element")
 
 
 def _is_another(one: Instruction, other: Instruction) -> bool:
-    """Whether two instructions differ both in shape and in the framework's name.
+    """Return whether two instructions differ both in shape and in the framework's name.
 
-    One is then not the other, whatever they are called: most names of instructions are automatic,
-    an opcode and a number. The framework's name begins with that of the compiled function, which
-    does not count.
+    They are then different instructions despite equal names: most names are generated from an
+    opcode and a number. The framework's name begins with that of the compiled function, which does
+    not count.
     """
     names = [_COMPILED.sub("", each.op_name or "") for each in (one, other)]
     return (
@@ -396,10 +402,12 @@ _COMPILED = re.compile(r"^p?jit\([^()]*\)/(jit\(main\)/)?")
 
 
 def _without_clones(name: str) -> str:
-    """``mul.12`` for ``mul.12.5.clone.1``: what the compiler's counters were added to."""
+    """Return ``mul.12`` for ``mul.12.5.clone.1``: the name without the compiler's clone
+    counters.
+    """
     return re.sub(r"(?<=\d)(\.\d+|\.clone)+$", "", name)
 
 
 _MOST_CANDIDATES = 32
-_MOST_USERS = 256  # that something is read by so many tells nothing of one of them
+_MOST_USERS = 256  # a value with more users identifies none of them
 _LIKELY = 4

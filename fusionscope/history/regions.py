@@ -1,7 +1,7 @@
-"""Which part of an operand is read where only a part of a result is.
+"""Determines which part of an operand is read for a part of a result.
 
-A region is a box of elements where the operations between keep it one, and otherwise a number of
-elements somewhere. Numbers are upper bounds: no element that is read is left out.
+A region is a box of elements if all operations in between preserve boxes, and otherwise a number of
+elements in unknown places. Numbers are upper bounds: every element that is read is included.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from fusionscope.hlo import Instruction, Shape
 from fusionscope.hlo.attributes import read_slice
 from fusionscope.hlo.opcodes import BINARY, UNARY
 
-_MOST_REGIONS = 16  # of one value that are told apart
+_MOST_REGIONS = 16  # regions of one value that are distinguished
 _SAME_PLACES = UNARY | BINARY | {"clamp", "map", "select"}
 _SAME_IN_FIRST = frozenset({"get-tuple-element", "scatter"})
-# Of their first operand they may leave out something.
+# They may ignore a part of their first operand.
 _PARTS = frozenset({"dynamic-slice", "dynamic-update-slice", "gather", "pad", "slice"})
 
 
 class Interval(NamedTuple):
     """``size`` indices of one dimension, from ``start`` on, every ``stride``-th.
 
-    ``offset`` names what is added to them at run time (see ``Names``), None for nothing.
+    ``offset`` names a run-time value that is added to them (see ``Names``), or is None.
     """
 
     start: int
@@ -34,7 +34,7 @@ class Interval(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The last index and one, without the offset."""
+        """The last index plus one, without the offset."""
         return self.start + (self.size - 1) * self.stride + 1
 
 
@@ -42,9 +42,10 @@ Box: TypeAlias = "tuple[Interval, ...]"
 
 
 class Region(NamedTuple):
-    """``elements`` of an array: those of ``box``, or any where that is None.
+    """``elements`` of an array: those of ``box``, or in unknown places if ``box`` is
+    None.
 
-    ``name`` tells the latter apart: regions of one name are the same elements.
+    ``name`` identifies the latter: regions with the same name are the same elements.
     """
 
     elements: int
@@ -53,7 +54,7 @@ class Region(NamedTuple):
 
 
 class Names:
-    """A number for each thing that regions depend on, the same for the same."""
+    """Equal numbers for equal things that regions depend on."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -63,8 +64,8 @@ class Names:
 
 
 class ReadStep(NamedTuple):
-    """An operation that reads ``operand``, its operand ``slot``; in a concatenation that begins at
-    ``begin``. ``place`` tells which value another operand has: a number where it is known.
+    """An operation that reads ``operand``, its operand ``slot``, which begins at ``begin`` in a
+    concatenation. ``place`` identifies the value of another operand: a number if it is known.
     """
 
     instruction: Instruction
@@ -75,14 +76,15 @@ class ReadStep(NamedTuple):
     names: Names
 
     def scattered(self, elements: int, region: Region) -> Region:
-        """Elements that are read for ``region``, which make no box."""
+        """Return the elements that are read for ``region``, in unknown places."""
         what = region.box if region.name is None else region.name
         return Region(elements, None, self.names.of(self.instruction, self.slot, what))
 
 
 def sizes(shape: Shape) -> tuple[int, ...]:
-    """Elements by dimension: upper bounds where dynamic, 1 where unbounded. Of a tuple, those of
-    its first array: results of one operation are alike."""
+    """Return the elements per dimension: upper bounds if dynamic, 1 if unbounded. For a tuple,
+    return those of its first array: all results of one operation are alike.
+    """
     while shape.elements:
         shape = shape.elements[0]
     return tuple(1 if size is None else size for size in shape.dimensions)
@@ -93,7 +95,7 @@ def whole(shape: Shape) -> Region:
 
 
 def union(regions: Iterable[Region], shape: Shape, names: Names) -> tuple[Region, ...]:
-    """The same elements in few regions, none of them in another."""
+    """Return the same elements in few regions, none of them contained in another."""
     found = list(dict.fromkeys(region for region in regions if region.elements))
     everything = whole(shape)
     if any(region.elements >= everything.elements for region in found):
@@ -110,7 +112,7 @@ def union(regions: Iterable[Region], shape: Shape, names: Names) -> tuple[Region
 
 
 def count_elements(regions: Sequence[Region], shape: Shape) -> int:
-    """How many elements of an array are in at least one of the regions of a union, at most."""
+    """Return an upper bound for the number of elements in a union of regions."""
     hull = _hull(regions)
     bounds = [whole(shape).elements, sum(region.elements for region in regions)]
     return min(bounds if hull is None else [*bounds, hull.elements])
@@ -122,7 +124,9 @@ def read_for(
     place: Callable[[int], Hashable],
     names: Names,
 ) -> Iterator[list[Region]]:
-    """For each operand, the parts of it that an operation reads for regions of its result."""
+    """Yield, for each operand, the parts of it that an operation reads for regions of
+    its result.
+    """
     begin = 0
     for slot, operand in enumerate(instruction.operands):
         step = ReadStep(instruction, slot, operand.shape, begin, place, names)
@@ -153,8 +157,9 @@ def _read(region: Region, step: ReadStep) -> Region:
 
 
 def _scattered(step: ReadStep, region: Region) -> Region:
-    """Of a region that is no box as many elements are read as there are, or of each that a
-    reduction makes all that it reduces."""
+    """Return the region read for one that is not a box: as many elements, or for a reduction all
+    that reduce to them.
+    """
     factor = 1
     if step.instruction.opcode == "reduce":
         factor = max(step.operand.element_count // prod(sizes(step.instruction.shape)), 1)
@@ -208,7 +213,7 @@ def _slice(step: ReadStep, region: Region) -> Region:
 
 def _dynamic_slice(step: ReadStep, region: Region) -> Region:
     own, cut = sizes(step.operand), sizes(step.instruction.shape)
-    if len(step.instruction.operands) != len(own) + 1:  # older: all places in one operand
+    if len(step.instruction.operands) != len(own) + 1:  # older texts: all places in one operand
         return _scattered(step, region)
     parts: list[Interval] = []
     for number, part in enumerate(region.box or ()):
@@ -217,7 +222,7 @@ def _dynamic_slice(step: ReadStep, region: Region) -> Region:
             parts.append(part)
         elif isinstance(place, int):
             parts.append(part._replace(start=part.start + min(max(place, 0), last)))
-        else:  # clamped, so that slices of other sizes may begin elsewhere
+        else:  # clamped, so slices of other sizes may begin elsewhere
             parts.append(part._replace(offset=step.names.of(place, last, part.offset)))
     return _boxed(parts)
 
@@ -237,7 +242,7 @@ def _pad(step: ReadStep, region: Region) -> Region:
 
 
 def _cut(step: ReadStep, region: Region, lows: dict[int, int]) -> Region:
-    """What a region holds of an operand whose elements begin at ``lows``."""
+    """Return the part of a region that belongs to an operand whose elements begin at ``lows``."""
     parts: list[Interval] = []
     for number, (part, size) in enumerate(zip(region.box or (), sizes(step.operand), strict=True)):
         if number not in lows:
@@ -255,7 +260,7 @@ def _cut(step: ReadStep, region: Region, lows: dict[int, int]) -> Region:
 
 
 def _reshaped(step: ReadStep, region: Region) -> Region:
-    """The same elements by their places in the operand of a reshape or bitcast."""
+    """Return the same elements by their places in the operand of a reshape or bitcast."""
     shapes = step.instruction.shape, step.operand
     if shapes[0].bits != shapes[1].bits:
         return _scattered(step, region)
@@ -278,9 +283,10 @@ def _reshaped(step: ReadStep, region: Region) -> Region:
 def _regrouped(
     box: Sequence[Interval], new: Sequence[int], old: Sequence[int], names: Names
 ) -> Box | None:
-    """A box of an array of sizes ``new``, major to minor, in the same elements in sizes ``old``.
+    """Return a box of an array of sizes ``new``, major to minor, for the same elements in sizes
+    ``old``.
 
-    None where it is no box there, as far as can be told.
+    Return None if they are not known to form a box there.
     """
     if prod(new) != prod(old) or not prod(new):
         return None
@@ -306,7 +312,7 @@ def _regrouped(
 def _moved(
     box: Sequence[Interval], new: Sequence[int], old: Sequence[int], names: Names
 ) -> Box | None:
-    """``_regrouped`` for dimensions that fall into no smaller groups."""
+    """Do the work of ``_regrouped`` for dimensions that do not split into smaller groups."""
     if all(part.size == size for part, size in zip(box, new, strict=True)):
         return tuple(Interval(0, size) for size in old)
     kept = [(part, size) for part, size in zip(box, new, strict=True) if size != 1]
@@ -319,8 +325,9 @@ def _moved(
 
 
 def _flattened(box: Sequence[Interval], new: Sequence[int], names: Names) -> Interval | None:
-    """The elements of ``box`` as one interval, where they follow each other: single places, one
-    interval, whole dimensions."""
+    """Return the elements of ``box`` as one interval if they are contiguous: single indices, then
+    one interval, then whole dimensions.
+    """
     start, length = 0, 1
     offset: int | None = None
     for part, size in zip(box, new, strict=True):
@@ -333,7 +340,7 @@ def _flattened(box: Sequence[Interval], new: Sequence[int], names: Names) -> Int
 
 
 def _unflattened(run: Interval, old: Sequence[int]) -> Box | None:
-    """The elements of ``run`` as a box in an array of the sizes ``old``."""
+    """Return the elements of ``run`` as a box in an array of the sizes ``old``."""
     if run.offset is not None:
         return None
     start, length = run.start, run.size
@@ -368,7 +375,9 @@ def _holds(outer: Region, inner: Region) -> bool:
 
 
 def _hull(regions: Sequence[Region]) -> Region | None:
-    """The smallest box around all; None where one is no box, or it is not known where it is."""
+    """Return the smallest box around all regions, or None if a region is not a box or has an
+    unknown place.
+    """
     boxes = [region.box for region in regions if region.box is not None]
     if not boxes or len(boxes) < len(regions):
         return None

@@ -1,9 +1,9 @@
-"""Whether two modules say exactly the same: an own check, which knows nothing of the matching.
+"""Checks whether two modules are the same, independently of the matching.
 
-Two modules are the same where they are equal but for names, notes (``Says.NOTHING``), notation, the
+Two modules are the same if they are equal apart from names, notes (``Says.NOTHING``), notation, the
 order of the text, and swapped operands of commutative operations. Every instruction gets two
-numbers: one for what it computes, from its operands on, and one for what is made of it, from its
-users on. The modules are the same where each pair of numbers occurs as often in both.
+numbers: one for what it computes, from its operands on, and one for its uses, from its users on.
+The modules are the same if each pair of numbers occurs equally often in both.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from fusionscope.hlo.model import Statement
 
 @dataclass(frozen=True, slots=True)
 class Sameness:
-    """``begins`` are the instructions of each module with which a difference begins; what reads
-    them differs as well, and is not among them. ``is_swapped`` is whether any operation of two
-    modules that are the same reads its operands the other way round."""
+    """The result of ``check_sameness``. ``begins`` holds the instructions of each module at which a
+    difference begins, without their users. ``is_swapped`` is whether modules that are the same have
+    an operation with swapped operands.
+    """
 
     begins: tuple[list[Instruction], list[Instruction]]
     is_swapped: bool
@@ -40,8 +41,7 @@ class Sameness:
 
 
 def check_sameness(before: Module, after: Module) -> Sameness:
-    """Holds two modules, which must be without contradictions (``Module.check``), against each
-    other, but for their headers."""
+    """Compare two modules, headers excluded. Both must be consistent (``Module.check``)."""
     numbers = _Numbers(_unprinted(before) == _unprinted(after))
     one, other = numbers.module(before), numbers.module(after)
     if one.whole == other.whole:
@@ -61,7 +61,9 @@ def _is_unprinted(statement: Statement) -> bool:
 
 
 def _unprinted(module: Module) -> Counter[tuple[str, str]]:
-    """Constants whose values the compiler left out: by names, where both modules use the same."""
+    """Return the constants whose values the compiler omitted: by name, if both modules have the
+    same.
+    """
     return Counter(
         (statement[1], normal_shape(statement[2]))
         for body in module.bodies
@@ -72,11 +74,11 @@ def _unprinted(module: Module) -> Counter[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Body:
-    """The numbers of one computation: of itself, and of each instruction what it computes and what
-    is made of it.
+    """The numbers of one computation, and for each of its instructions what it computes and its
+    uses.
 
-    ``ordered`` holds the operands of commutative operations in the order of the text; ``channels``
-    the positions of instructions by the channel that they use.
+    ``ordered`` holds the operands of commutative operations in the order of the text, ``channels``
+    the positions of instructions by channel.
     """
 
     number: int
@@ -102,7 +104,9 @@ class _Side:
         return self.bodies[instruction.computation].computed[instruction.index]
 
     def begin(self, other: _Side) -> list[Instruction]:
-        """What the other module does not have, though it has all that this reads and calls."""
+        """Return the instructions that the other module lacks, though it has all their operands and
+        called computations.
+        """
         known = {number for body in other.bodies.values() for number in body.computed}
         called = {*other.names.values()}
         return [
@@ -117,7 +121,7 @@ class _Side:
         ]
 
     def more_often(self, other: _Side) -> list[Instruction]:
-        """What the other module does not compute as often for the same."""
+        """Return the instructions that the other module has less often with the same uses."""
         counts = Counter(number for number, _ in self._numbers())
         counts.subtract(number for number, _ in other._numbers())
         return [instruction for number, instruction in self._numbers() if counts[number] > 0][
@@ -134,7 +138,7 @@ _MOST = 10
 
 
 class _Numbers:
-    """Numbers that two modules share. ``named``: constants that were left out go by their names."""
+    """The numbers that two modules share. ``named``: omitted constants are identified by name."""
 
     def __init__(self, named: bool) -> None:
         self._named = named
@@ -149,7 +153,7 @@ class _Numbers:
     def module(self, module: Module) -> _Side:
         side = _Side()
         channels: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for computation in module.computations:  # what is called stands above its callers
+        for computation in module.computations:  # called computations precede their callers
             body = computation.body
             called = tuple([side.names[name] for name in body.calls])
             key = body.written, body.footer, called
@@ -211,7 +215,7 @@ class _Numbers:
         return _Body(number, computed, made, ordered, channels)
 
     def _own(self, statement: Statement) -> Hashable:
-        """What an instruction says, but for operands and attributes."""
+        """Return a key of an instruction, without operands and attributes."""
         shape = self._shapes.get(statement[2])
         if shape is None:
             shape = self._shapes[statement[2]] = normal_shape(statement[2])
@@ -223,7 +227,7 @@ class _Numbers:
         return opcode, shape
 
     def _said(self, attributes: str) -> tuple[Hashable, dict[str, str]]:
-        """Attributes as a number, and those that name something apart."""
+        """Return attributes as a key, and separately those that name something."""
         known = self._attributes.get(attributes)
         if known is None:
             normal = normal_attributes(attributes)

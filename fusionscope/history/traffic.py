@@ -1,8 +1,8 @@
-"""Bytes that launches read and write.
+"""Counts the bytes that launches read and write.
 
-Each element counts once that the kernel touches: of an operand that is only looked at in part
-(slice, dynamic-slice, gather, whatever views and elementwise operations stand between) the part,
-of a buffer that is updated in place the update.
+Each element that the kernel touches counts once: of an operand that is read in part (slice,
+dynamic-slice, gather, with views and elementwise operations in between) only that part, and of a
+buffer that is updated in place only the update.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fusionscope.hlo.opcodes import BINARY, UNARY
 _INLINED = frozenset({"async-start", "call", "fusion"})
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 _SENDING = frozenset({"all-gather-start", "collective-permute-start", "copy-start"})
-_HARMLESS = UNARY | BINARY | {"bitcast", "clamp", "select"}  # beside an update in place
+_HARMLESS = UNARY | BINARY | {"bitcast", "clamp", "select"}  # allowed beside an update in place
 
 
 class Traffic(NamedTuple):
-    """Bytes that one launch reads and writes.
+    """The bytes that one launch reads and writes.
 
-    ``operands`` are those that it reads of each operand, which may be views of one buffer, and
-    ``updated`` the operands that it updates in place.
+    ``operands`` maps each operand to the bytes read of it; several may be views of one buffer.
+    ``updated`` holds the operands that the launch updates in place.
     """
 
     read: int
@@ -36,14 +36,16 @@ class Traffic(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """An instruction that a launch executes; without operands, a value that it is given."""
+    """An instruction that a launch executes or, without operands, a value that it is given."""
 
     instruction: Instruction
     operands: tuple[Value, ...] = ()
 
 
 class _Code:
-    """What a launch executes, the insides of fusions in their places; operands come first."""
+    """The instructions that a launch executes, with fusions inlined. Operands precede
+    their users.
+    """
 
     def __init__(self, launch: Instruction) -> None:
         self.nodes: list[_Node] = []
@@ -61,7 +63,7 @@ class _Code:
         return len(self.nodes) - 1
 
     def _give(self, operand: Instruction) -> None:
-        """An operand, after the buffer that it is a view of."""
+        """Add an operand after the buffer that it is a view of."""
         views: list[Instruction] = []
         while operand not in self.given and _is_view(operand):
             views.append(operand)
@@ -110,19 +112,19 @@ class _Code:
         return self.nodes[place].instruction.opcode
 
     def update(self, place: int, slot: int = 0) -> Instruction:
-        """What an update puts into operand ``slot``."""
+        """Return the instruction that an update writes into operand ``slot``."""
         operands = self.nodes[place].instruction.operands
         return operands[(len(operands) + 1) // 2 + slot if self.opcode(place) == "scatter" else 1]
 
     def buffer(self, update: int) -> int:
-        """What an update writes into, before views inside the launch."""
+        """Return the buffer that an update writes into, before views inside the launch."""
         place = self.operand(update, 0)
         while place >= self.outside and self.opcode(place) == "bitcast":
             place = self.operand(place, 0)
         return place
 
     def users(self) -> list[list[int]]:
-        """Who reads each value inside the launch."""
+        """Return the users of each value inside the launch."""
         found: list[list[int]] = [[] for _ in self.nodes]
         for place, node in enumerate(self.nodes[self.outside :], self.outside):
             for operand in dict.fromkeys(each for o in node.operands for each in flatten(o)):
@@ -130,7 +132,7 @@ class _Code:
         return found
 
     def start(self, place: int, slot: int) -> Hashable:
-        """The value of an operand that is a number, or which value it is."""
+        """Return the value of an operand that is a known number, or else a key of its value."""
         source = self.operand(place, slot)
         literal = self.nodes[source].instruction.literal
         is_number = literal is not None and literal.lstrip("-").isdecimal()
@@ -138,8 +140,9 @@ class _Code:
 
 
 def traffic(launch: Instruction) -> Traffic:
-    """What one launch reads and writes. Each element of an operand counts once, wherever in the
-    launch it is read."""
+    """Return the bytes that one launch reads and writes. Each element of an operand counts once,
+    however often the launch reads it.
+    """
     code, names = _Code(launch), Names()
     wanted: list[list[Region]] = [[] for _ in code.nodes]
     updates = _updates_in_place(code)
@@ -174,7 +177,7 @@ def traffic(launch: Instruction) -> Traffic:
 
 
 def _size(shape: Shape, regions: Sequence[Region]) -> int:
-    """Bytes of regions of an array; of a tuple, of all arrays in it."""
+    """Return the bytes of regions of an array; of a tuple, those of all its arrays."""
     elements = whole(shape).elements
     if shape.is_tuple or not elements:
         return shape.byte_size if regions else 0
@@ -182,14 +185,17 @@ def _size(shape: Shape, regions: Sequence[Region]) -> int:
 
 
 def _sent(launch: Instruction) -> int:
-    """What the start of a copy or of a collective writes: what is sent stands beside it."""
+    """Return the bytes that the start of a copy or of a collective writes. Its result also holds
+    the operand.
+    """
     if launch.opcode == "copy-start":
         return launch.operands[0].shape.byte_size
     return sum(shape.byte_size for shape in launch.shape.elements[1:2])
 
 
 def _updates_in_place(code: _Code) -> tuple[int, ...]:
-    """The operations by which a launch writes into its operands; none where it writes all results.
+    """Return the operations by which a launch writes into its operands; none if it writes all
+    results.
 
     Source: xla/codegen/ir_emission_utils.cc, IsDynamicUpdateSliceFusion and
     CanEmitFusedDynamicUpdateSliceInPlace; for scatters xla/backends/gpu/codegen/fusions.cc.
@@ -215,8 +221,9 @@ def _updates_in_place(code: _Code) -> tuple[int, ...]:
 
 
 def _is_in_place(code: _Code, update: int, users: Sequence[Sequence[int]]) -> bool:
-    """Whether an update writes into an operand of the launch, and nothing else reads that in places
-    that may be overwritten by then."""
+    """Return whether an update writes into an operand of the launch, and no other read of it can
+    hit places that are already overwritten.
+    """
     target, buffer = code.operand(update, 0), code.buffer(update)
     if buffer >= code.outside:
         return False
@@ -248,7 +255,7 @@ def _is_in_place(code: _Code, update: int, users: Sequence[Sequence[int]]) -> bo
 
 
 def _update(code: _Code, place: int, wanted: list[list[Region]], names: Names) -> int:
-    """Notes what an update in place reads. Returns the bytes that it writes."""
+    """Record the reads of an in-place update. Return the bytes that it writes."""
     instruction, operands = code.nodes[place]
     updated = (len(operands) - 1) // 2 if instruction.opcode == "scatter" else 1
     for operand in operands[updated:]:
@@ -265,7 +272,7 @@ def _update(code: _Code, place: int, wanted: list[list[Region]], names: Names) -
 
 
 def _overwrites(scatter: Instruction) -> bool:
-    """Whether a scatter puts its updates there without a look at what was there."""
+    """Return whether a scatter overwrites its places without reading them."""
     roots = scatter.called[0].root if scatter.called else None
     number = roots.parameter_number if roots is not None else None
     return number is not None and number >= (len(scatter.operands) - 1) // 2
