@@ -13,9 +13,9 @@ from fusionscope.cli.output import (
     compiling_options,
     open_console,
     show_elapsed,
-    show_problem,
     write_json,
 )
+from fusionscope.cli.streams import show_problem
 from fusionscope.errors import UnusableInput, quoted
 
 if TYPE_CHECKING:

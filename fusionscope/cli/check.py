@@ -10,13 +10,13 @@ import click
 from fusionscope.cli.output import (
     device_option,
     open_console,
-    show_problem,
     show_progress,
     top_option,
     write_data,
     write_json,
     write_text,
 )
+from fusionscope.cli.streams import show_problem
 from fusionscope.errors import UnusableInput
 from fusionscope.system.files import append_file, is_there, read_text
 

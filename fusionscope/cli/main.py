@@ -11,9 +11,9 @@ from contextlib import suppress
 import click
 
 from fusionscope import __version__
-from fusionscope.cli.output import discard_output, show_problem
+from fusionscope.cli.streams import discard_output, show_problem
 from fusionscope.errors import UnusableInput
-from fusionscope.system.processes import end_in_order
+from fusionscope.system.signals import end_in_order
 
 # Command names and one line on each; the file of the same name defines ``command``.
 COMMANDS = {

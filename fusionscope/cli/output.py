@@ -8,13 +8,14 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from errno import EBADF
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fusionscope.cli.streams import discard_output, show_problem
 from fusionscope.report.text import safe, safe_lines
 from fusionscope.system.files import write_file
 
@@ -166,12 +167,6 @@ def changes_options(command: Command) -> Command:
     return command
 
 
-def show_problem(problem: str) -> None:
-    """One line on the error stream, whatever the names in it hold."""
-    with suppress(OSError, ValueError):  # there is nowhere else to say that it cannot be said
-        click.echo(f"fusionscope: {safe(problem)}".encode(errors="replace"), err=True)
-
-
 def show_progress(items: Iterable[Item], doing: str) -> Iterable[Item]:
     """A bar on a terminal, where there is more than one item."""
     found = list(items)
@@ -225,14 +220,6 @@ def write_text(text: str, output: Path | None) -> None:
         click.echo(text, nl=False)
     except BrokenPipeError:
         discard_output()
-
-
-def discard_output() -> None:
-    """Sends what is left of the standard output to nowhere: Python would try to write it at exit,
-    and fail again."""
-    if sys.stdout is not None:
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_json(command: str, result: object, output: Path | None) -> None:

@@ -12,11 +12,11 @@ from fusionscope.cli.output import (
     compiling_options,
     open_console,
     running_options,
-    show_problem,
     show_progress,
     top_option,
     write_json,
 )
+from fusionscope.cli.streams import show_problem
 from fusionscope.errors import UnusableInput
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from fusionscope.cli.output import (
     open_console,
     python_option,
     running_options,
-    show_problem,
     top_option,
     write_json,
     write_text,
 )
+from fusionscope.cli.streams import show_problem
 
 
 @click.command(name="tune")

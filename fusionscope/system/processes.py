@@ -6,18 +6,14 @@ import contextlib
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from tempfile import TemporaryFile
-from types import FrameType
 from typing import IO
 
 from fusionscope.errors import UnusableInput
+from fusionscope.system.signals import undisturbed
 
-_ENDING = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-]
 _SHOWN_BYTES = 1 << 20  # of an error stream, its end
 
 
@@ -67,12 +63,12 @@ def start_child(
     """
     child: subprocess.Popen[bytes] | None = None
     try:
-        with _undisturbed():
+        with undisturbed():
             child = _start(command, environment, input, output, errors)
         yield child
     finally:
         if child is not None:
-            with _undisturbed():
+            with undisturbed():
                 _kill(child)
 
 
@@ -105,36 +101,3 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
         else:
             child.kill()
     child.wait()
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Signals that would leave a child behind, for it is just started or killed, come later."""
-    later: list[int] = []
-    kept = {}
-    if threading.current_thread() is threading.main_thread():  # others get none
-        for number in _ENDING:
-            handler = signal.getsignal(number)
-            if callable(handler):
-                kept[number] = handler
-                signal.signal(number, lambda number, _frame: later.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
-        for number in later:
-            signal.raise_signal(number)
-
-
-def end_in_order() -> None:
-    """From now on SIGTERM and SIGHUP end this process as Ctrl-C does: children are killed and
-    temporary folders removed on the way out."""
-    for number in _ENDING:
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup's choice is respected
-            signal.signal(number, _leave)
-
-
-def _leave(number: int, _frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)  # cleaning up is not interrupted by another one
-    raise SystemExit(128 + number)

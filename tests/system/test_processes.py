@@ -60,7 +60,8 @@ def test_signals_end_all_and_leave_no_folder(tmp_path: Path, number: int) -> Non
     command = [sys.executable, "-c", PARENT, str(told), "1000"]
     code = (
         "from tempfile import TemporaryDirectory\n"
-        "from fusionscope.system.processes import end_in_order, run_child\n"
+        "from fusionscope.system.processes import run_child\n"
+        "from fusionscope.system.signals import end_in_order\n"
         "end_in_order()\n"
         f"with TemporaryDirectory(): run_child({command!r}, None, 100.0)"
     )
