@@ -19,7 +19,7 @@ import msgspec
 
 from fusionscope.check.expectations import EXPECTATIONS, Expectation, NotRefused, Where
 from fusionscope.errors import quoted
-from fusionscope.rules.messages import RULE_IDS, UNKNOWN
+from fusionscope.rules.messages import UNKNOWN, rule_ids
 from fusionscope.system.user_files import UserFile, expected_one_of, read_toml
 
 _PYPROJECT = "pyproject.toml"
@@ -70,8 +70,8 @@ def _expectations(file: UserFile[Any]) -> Iterator[Expectation]:
         if wanted := kind.expected(value):
             raise file.error(f"{key} = {quoted(value)}, expected {wanted}", *place)
         for id in value if kind is NotRefused else ():
-            if id not in RULE_IDS and id != UNKNOWN:
-                close = expected_one_of(id, sorted(RULE_IDS))
+            if id not in rule_ids() and id != UNKNOWN:
+                close = expected_one_of(id, sorted(rule_ids()))
                 raise file.error(f"no reason is called {quoted(id)}, {close}", *place)
         where = Where(**msgspec.structs.asdict(table.where))
         yield kind(value, where, table.message, file.line(*place))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fusionscope.passes.rule import Rule
-from fusionscope.versions.known import all_rules
+from fusionscope.versions import known
 
 
 class RuleText(NamedTuple):
@@ -46,8 +46,8 @@ def _lever(rule: Rule) -> str | None:
     return "; ".join(levers) or None
 
 
-RULE_TEXTS = {
-    **{rule.id: RuleText(rule.title, _lever(rule)) for rule in all_rules()},
+# Of reasons that are no rules.
+_TEXTS = {
     "unknown": RuleText("reason not known"),
     "pass-off": RuleText(
         "a flag keeps the fusion pass from running",
@@ -104,5 +104,11 @@ def advice_for(rule: str, ends: tuple[tuple[str, str], ...], *, shared: bool) ->
                 return text
         if any(opcode in _CONTROL_FLOW for opcode, _ in ends):
             return None
-    known = RULE_TEXTS.get(rule)
-    return known.advice if known else None
+    known_text = text_of(rule)
+    return known_text.advice if known_text else None
+
+
+def text_of(reason: str) -> RuleText | None:
+    """None where ``reason`` is the id of no rule, and of nothing else that is known."""
+    rule = known.find_rule(reason) if reason not in _TEXTS else None
+    return _TEXTS.get(reason) if rule is None else RuleText(rule.title, _lever(rule))

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_explorer import Kind, RecordedDecision, with_fused
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityFusionRecord
 from fusionscope.explain.estimates import Estimates
-from fusionscope.gpu.cost.model import PairCost
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import Number
 from fusionscope.rules.messages import rule_of
+
+if TYPE_CHECKING:
+    from fusionscope.gpu.cost.model import PairCost
 
 _NEGATIVE = "pf-negative"
 _ANY = "*"  # no name of an instruction

@@ -36,7 +36,7 @@ from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
 from fusionscope.rules.changes import NO_CHANGES
-from fusionscope.rules.messages import RULE_IDS
+from fusionscope.rules.messages import rule_ids
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
 from fusionscope.versions.runs import find_runs
@@ -113,11 +113,11 @@ def explain(
 
 def _check_reason(reason: str | None) -> None:
     """Raises ``UnusableInput`` where ``reason`` is not the id of a rule."""
-    if reason is not None and reason not in RULE_IDS:
-        close = get_close_matches(reason, RULE_IDS, 3, 0.4)
+    if reason is not None and reason not in rule_ids():
+        close = get_close_matches(reason, rule_ids(), 3, 0.4)
         raise UnusableInput(
             f"no reason is called {quoted(reason)}, expected a rule id such as "
-            f"{', '.join(close or sorted(RULE_IDS)[:3])}"
+            f"{', '.join(close or sorted(rule_ids())[:3])}"
         )
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusionscope.explain.advice import RULE_TEXTS, advice_for
-from fusionscope.explain.costs import cost_facts
+from fusionscope.explain.advice import advice_for, text_of
 from fusionscope.explain.evidence import Reason
 from fusionscope.explain.reasons import Reasons, Why
-from fusionscope.explain.result import FusedByLaterPass, PairFacts
+from fusionscope.explain.result import CostFacts, FusedByLaterPass, PairFacts
 from fusionscope.explain.source_lines import operation_of
 from fusionscope.history.outcomes import Outcome, Pair
 from fusionscope.hlo import Instruction
@@ -21,7 +20,7 @@ def pair_facts(
     """``overruling`` are passes that fuse what one before them refused, by stage."""
     if pair.outcome is Outcome.NOT_FUSED:
         why = Why(Reason(UNKNOWN, ""), None) if reasons is None else reasons.find(pair)
-        text = RULE_TEXTS.get(why.reason.rule)
+        text = text_of(why.reason.rule)
         return PairFacts(
             producer=operation_of(pair.producer),
             consumer=operation_of(pair.consumer),
@@ -41,9 +40,7 @@ def pair_facts(
             ),
             numbers=why.reason.numbers,
             otherwise=why.otherwise.rule if why.otherwise else None,
-            cost=cost_facts(why.reason.cost, pair.producer.name, pair.consumer.name)
-            if why.reason.cost is not None
-            else None,
+            cost=_cost(why.reason, pair),
         )
     return PairFacts(
         producer=operation_of(pair.producer),
@@ -66,7 +63,7 @@ def _overruled(pair: Pair, reasons: Reasons | None, by: str | None) -> FusedByLa
     why = reasons.find(pair)
     if why.reason.rule == UNKNOWN:
         return None
-    text = RULE_TEXTS.get(why.reason.rule)
+    text = text_of(why.reason.rule)
     return FusedByLaterPass(
         reason=why.reason.rule,
         message=why.reason.message or None,
@@ -75,6 +72,14 @@ def _overruled(pair: Pair, reasons: Reasons | None, by: str | None) -> FusedByLa
         title=text.title if text else None,
         numbers=why.reason.numbers,
     )
+
+
+def _cost(reason: Reason, pair: Pair) -> CostFacts | None:
+    if reason.cost is None:
+        return None
+    from fusionscope.explain.costs import cost_facts  # loads the model of a GPU
+
+    return cost_facts(reason.cost, pair.producer.name, pair.consumer.name)
 
 
 def _boundary(instruction: Instruction) -> tuple[str, str]:

@@ -12,7 +12,6 @@ from fusionscope.explain.evidence import Evidence, Reason
 from fusionscope.explain.replayed import Replayed
 from fusionscope.history.outcomes import Pair
 from fusionscope.history.values import NumberedModule
-from fusionscope.passes.gpu.priority_fusion.rules import AllUsers
 from fusionscope.rules.messages import UNKNOWN, rule_of
 
 # What is recorded and what is replayed, and all rules that kept a producer out of consumers.
@@ -21,6 +20,9 @@ _Answer: TypeAlias = "tuple[Reason | None, Reason | None, frozenset[str]]"
 # Rules that refuse a pair because one of the two is a library fusion. For these, the library's own
 # rule is reported too.
 _AT_A_LIBRARY = ("cpu-skip-custom", "cpu-loop-fusible-producer")
+
+# The rule that finds no consumer that the producer could be fused into.
+_ALL_USERS = "pf-all-users"
 
 # Rules that refuse a pair because one of the two is a fusion of a dot that another pass formed.
 _AT_A_DOT = ("pf-is-fusible",)
@@ -171,4 +173,8 @@ def _place(found: tuple[int, Reason]) -> int:
 
 def _is_of_bitcasts(reason: Reason) -> bool:
     """Whether it says no more than that bitcasts stand between: what is behind them says more."""
+    if reason.rule != _ALL_USERS:
+        return False
+    from fusionscope.passes.gpu.priority_fusion.rules import AllUsers  # loads the model of a GPU
+
     return reason.message == AllUsers.only_bitcasts

@@ -11,7 +11,7 @@ from fusionscope.explain.evidence import AroundDots, Evidence, Reason
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.rules.messages import PASS_OFF
-from fusionscope.verify.verification import RulesUsed, replay_one, sum_up
+from fusionscope.verify.rules_used import RulesUsed, replay_one, sum_up
 from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context

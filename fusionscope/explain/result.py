@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusionscope.explain.costs import CostFacts
-from fusionscope.verify.verification import RulesUsed
+from fusionscope.verify.rules_used import RulesUsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,39 @@ class FusedByLaterPass:
     by: str
     title: str | None = None
     numbers: tuple[tuple[str, int | str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCost:
+    """One kernel by the compiler's estimate: times, bytes, and how it is launched. ``total_us`` is
+    less than the sum of its parts, as computing and memory access overlap."""
+
+    name: str
+    total_us: float
+    compute_us: float
+    read_us: float
+    write_us: float
+    bytes_read: int
+    bytes_written: int
+    blocks: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostFacts:
+    """What a producer and all its ``consumers`` take unfused and fused, and one pair of them.
+
+    Times are those of all kernels with ``launch_us`` for each. ``benefit_us`` is what the compiler
+    expected of the fusion: it may be older than the times.
+    """
+
+    consumers: int
+    unfused_us: float
+    fused_us: float
+    benefit_us: float
+    launch_us: float
+    near_tie: bool
+    kernels: tuple[KernelCost, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

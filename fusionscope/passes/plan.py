@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fusionscope.dump import Stage
-from fusionscope.gpu.cost.duration import Duration
-from fusionscope.gpu.cost.model import PairCost
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.hlo import Module
 from fusionscope.passes.rule import Decision
+
+if TYPE_CHECKING:
+    from fusionscope.gpu.cost.duration import Duration
+    from fusionscope.gpu.cost.model import PairCost
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from fusionscope.report.text import cell, code, counted, plural, safe, shorten, 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.costs import CostFacts
     from fusionscope.explain.result import (
         ChangedPair,
+        CostFacts,
         Explanation,
         FusedByLaterPass,
         ModuleFacts,

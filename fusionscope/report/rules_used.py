@@ -9,7 +9,7 @@ from fusionscope.report.text import plural, safe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.verify.verification import RulesUsed
+    from fusionscope.verify.rules_used import RulesUsed
 
 
 def style(rules: RulesUsed) -> str:

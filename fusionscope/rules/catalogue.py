@@ -43,9 +43,9 @@ def all_rules() -> tuple[RulePage, ...]:
 
 def find_rule(id: str) -> RulePage:
     """Raises ``UnusableInput`` where no rule has this id."""
-    for rule in known.all_rules():
-        if rule.id == id:
-            return _page(rule)
+    rule = known.find_rule(id)
+    if rule is not None:
+        return _page(rule)
     ids = [rule.id for rule in known.all_rules()]
     close = ", ".join(get_close_matches(id, ids, 3, 0.4)) or ", ".join(ids[:3])
     raise UnusableInput(

@@ -8,18 +8,17 @@ out. ``{…}`` stands for text that the compiler inserts.
 from __future__ import annotations
 
 import re
+from functools import cache
+from itertools import chain
 
-from fusionscope.versions.known import all_rules
+from fusionscope.versions import known
 
 UNKNOWN = "unknown"
 PASS_OFF = "pass-off"  # a flag keeps the fusion pass from running
 
-# Where two rules have one message, the first one in its book is meant.
-_OF_RULES = {rule.message: rule.id for rule in reversed(all_rules()) if rule.message}
-
+# Beside the messages of the rules themselves.
 MESSAGES = (
-    *_OF_RULES.items(),
-    # Instruction fusion, every backend, beside the messages of the rules themselves.
+    # Instruction fusion, every backend.
     ("fusion pass cannot duplicate", "base-expensive-dup"),
     ("multi-output fusion creates a cycle", "base-regular-then-mof"),
     ("multi-output fusion not supported by this pass", "base-regular-then-mof"),
@@ -249,12 +248,17 @@ _IN_PASS = {
     "multi-output fusion": {"leg-fm-ir": "mof-pc-size"},
 }
 
-RULE_IDS = frozenset(
-    [UNKNOWN, PASS_OFF]
-    + [rule for _, rule in MESSAGES]
-    + [rule.id for rule in all_rules()]
-    + [rule for meanings in _IN_PASS.values() for rule in meanings.values()]
-)
+
+@cache
+def rule_ids() -> frozenset[str]:
+    """The ids of all rules, and of what is no rule's and a reason all the same."""
+    return frozenset(
+        [UNKNOWN, PASS_OFF]
+        + [rule for _, rule in MESSAGES]
+        + [rule.id for rule in known.all_rules()]
+        + [rule for meanings in _IN_PASS.values() for rule in meanings.values()]
+    )
+
 
 _WILDCARD = "{…}"
 _EXACT = {message: rule for message, rule in MESSAGES if _WILDCARD not in message}
@@ -279,8 +283,21 @@ def rule_of(message: str, pass_name: str | None = None) -> str:
     rule = _EXACT.get(reason)
     if rule is None:
         fitting = (rule for literals, rule in _PATTERNS if _fits(reason, literals))
-        rule = next(fitting, UNKNOWN)
+        rule = next(fitting, None) or _rule_with(reason)
     return _IN_PASS.get(pass_name or "", {}).get(rule, rule)
+
+
+def _rule_with(message: str) -> str:
+    """The rule whose own message this is. No more compilers are loaded than it takes to find it."""
+    found = (_messages_of(compiler).get(message) for compiler in known.COMPILERS)
+    return next((id for id in found if id is not None), UNKNOWN)
+
+
+@cache
+def _messages_of(compiler: str) -> dict[str, str]:
+    """The messages of rules, and whose they are: where two have one, the first in its book's."""
+    rules = tuple(chain(*known.load_compiler(compiler).books))
+    return {rule.message: rule.id for rule in reversed(rules) if rule.message}
 
 
 def _fits(reason: str, literals: list[str]) -> bool:

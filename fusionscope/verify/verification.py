@@ -23,7 +23,6 @@ from fusionscope.graph.comparison import (
     find_divergence,
     find_names,
     has_same_kernels,
-    is_same,
 )
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.outcomes import pairs_after
@@ -39,12 +38,12 @@ from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.user_order.infer_user_order import UserOrder
 from fusionscope.user_order.user_history import (
     arrange,
-    find_creation_order,
     find_user_order,
     follow_users,
     users_by_name,
 )
-from fusionscope.versions.choice import ChosenCompiler, choose_compiler, find_rewriters
+from fusionscope.verify.rules_used import RulesUsed, sum_up, with_ages
+from fusionscope.versions.choice import choose_compiler, find_rewriters
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs, replay
@@ -94,29 +93,6 @@ class PassVerification:
     @property
     def is_identical(self) -> bool:
         return self.divergence is None
-
-
-@dataclass(frozen=True, slots=True)
-class RulesUsed:
-    """The rules that a replay took, why, and how far they agree with the dump: ``plans_agreeing``
-    of the ``plans`` that were replayed have the kernels that the stage after the pass has.
-
-    ``guessed`` are the passes of which these rules can only guess the reasons: all where they were
-    not checked against the version that made the dump, or else those whose plan does not agree.
-    """
-
-    chosen: ChosenCompiler
-    plans: int
-    plans_agreeing: int
-    guessed: tuple[str, ...]
-
-
-def sum_up(chosen: ChosenCompiler, plans: Sequence[tuple[str, bool]]) -> RulesUsed:
-    """``plans`` are passes, and whether the plan of each run agrees."""
-    guessed = (name for name, agrees in plans if not (chosen.are_checked and agrees))
-    return RulesUsed(
-        chosen, len(plans), sum(agrees for _, agrees in plans), tuple(dict.fromkeys(guessed))
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +231,7 @@ def _verify_passes(
                 users = find_user_order(module, run.before, find_rewriters(module))
             else:
                 users = _carry_on(module, *last, run.before)
-            context = _with_ages(context, module, run)
+            context = with_ages(context, module, run)
             plan = replay(run.pass_name, before, context, compiler, arrange(before, users))
             book = compiler.find(run.pass_name).book.name
             told_of = _record_of(compiler, known)
@@ -268,38 +244,6 @@ def _verify_passes(
             yield compared
         except UnusableInput as error:
             problems.append(str(error))
-
-
-def _with_ages(context: PassContext, module: DumpedModule, run: PassRun) -> PassContext:
-    """With the order in which instructions were made, by which priority fusion breaks ties."""
-    if run.pass_name != PRIORITY_FUSION or context.gpu is None:
-        return context
-    ids = context.gpu.ids or find_creation_order(module, run.before, find_rewriters(module))
-    return replace(context, gpu=replace(context.gpu, ids=ids))
-
-
-def replay_one(
-    module: DumpedModule,
-    run: PassRun,
-    context: PassContext,
-    compiler: Compiler,
-    graph: MutableModule | None = None,
-) -> tuple[FusionPlan, bool]:
-    """The replay of one run of a pass, on ``graph`` where that is given, and whether it has the
-    kernels of the stage after it.
-
-    The order of users, for which all stages before have to be read, is retraced only where the plan
-    does not agree without it. Raises ``UnusableInput``.
-    """
-    before = module.read(run.before)
-    after = before if run.after is None else module.read(run.after)
-    plan = replay(run.pass_name, before, context, compiler, graph)
-    if is_same(plan.module, after):
-        return plan, True
-    context = _with_ages(context, module, run)
-    users = arrange(before, find_user_order(module, run.before, find_rewriters(module)))
-    again = replay(run.pass_name, before, context, compiler, users)
-    return plan if graph is not None else again, is_same(again.module, after)
 
 
 def _compare(

@@ -73,6 +73,16 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(found.values())
 
 
+@cache
+def find_rule(id: str) -> Rule | None:
+    """The rule of this ``id``, as the newest version that has it; None where there is none.
+
+    No more compilers are loaded than it takes to find it.
+    """
+    found = (load_compiler(name).find_rule(id) for name in COMPILERS)
+    return next((rule for rule in found if rule is not None), None)
+
+
 def books_at_work(id: str) -> Iterator[tuple[str, RuleBook[Any]]]:
     """Those with the rule of this ``id``, each with the release in whose dumps they were at work,
     those of the newest first."""

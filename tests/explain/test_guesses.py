@@ -12,7 +12,8 @@ from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
 from fusionscope.explain import Selection, explain
 from fusionscope.explain.replayed import replay_passes
-from fusionscope.verify.verification import sum_up, verify
+from fusionscope.verify.rules_used import sum_up
+from fusionscope.verify.verification import verify
 
 pytestmark = pytest.mark.slow
 

@@ -4,17 +4,22 @@ import pytest
 
 from fusionscope.dump.fusion_explorer import Kind, read_fusion_explorer
 from fusionscope.dump.priority_fusion import Ineligible, read_priority_fusion
-from fusionscope.rules.messages import MESSAGES, RULE_IDS, UNKNOWN, rule_of
+from fusionscope.rules.messages import MESSAGES, UNKNOWN, rule_ids, rule_of
+from fusionscope.versions.known import all_rules
+
+# Where two rules have one message, the first one in its book is meant.
+ALL = {rule.message: rule.id for rule in reversed(all_rules()) if rule.message} | dict(MESSAGES)
 
 
 def test_each_message_is_there_once():
     messages = [message for message, _ in MESSAGES]
     assert len(set(messages)) == len(messages)
+    assert {rule.message for rule in all_rules()}.isdisjoint(messages)
 
 
 @pytest.mark.parametrize("inserted", ["fusion.3", "", "a; b is not supported", "x" * 10_000])
 def test_no_message_is_taken_for_another(inserted):
-    for message, rule in MESSAGES:
+    for message, rule in ALL.items():
         assert rule_of(message.replace("{…}", inserted)) == rule, message
 
 
@@ -54,7 +59,7 @@ def test_no_message_is_taken_for_another(inserted):
 )
 def test_reasons_of_real_records(reason, pass_name, rule):
     assert rule_of(reason, pass_name) == rule
-    assert rule in RULE_IDS
+    assert rule in rule_ids()
 
 
 RECORDS = Path(__file__).parent.parent / "dump" / "data"

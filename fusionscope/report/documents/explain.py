@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fusionscope.explain.costs import CostFacts
-from fusionscope.explain.result import ChangedPair, KernelFacts, Neighbour
+from fusionscope.explain.result import ChangedPair, CostFacts, KernelFacts, Neighbour
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed

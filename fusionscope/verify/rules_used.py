@@ -1,0 +1,72 @@
+"""The rules that a replay takes, and whether one run of a pass agrees with the dump by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fusionscope.dump import DumpedModule
+from fusionscope.dump.fusion_passes import PRIORITY_FUSION
+from fusionscope.graph.comparison import is_same
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.passes.context import PassContext
+from fusionscope.passes.plan import FusionPlan, PassRun
+from fusionscope.user_order.user_history import arrange, find_creation_order, find_user_order
+from fusionscope.versions.choice import ChosenCompiler, find_rewriters
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.runs import replay
+
+
+@dataclass(frozen=True, slots=True)
+class RulesUsed:
+    """The rules that a replay took, why, and how far they agree with the dump: ``plans_agreeing``
+    of the ``plans`` that were replayed have the kernels that the stage after the pass has.
+
+    ``guessed`` are the passes of which these rules can only guess the reasons: all where they were
+    not checked against the version that made the dump, or else those whose plan does not agree.
+    """
+
+    chosen: ChosenCompiler
+    plans: int
+    plans_agreeing: int
+    guessed: tuple[str, ...]
+
+
+def sum_up(chosen: ChosenCompiler, plans: Sequence[tuple[str, bool]]) -> RulesUsed:
+    """``plans`` are passes, and whether the plan of each run agrees."""
+    guessed = (name for name, agrees in plans if not (chosen.are_checked and agrees))
+    return RulesUsed(
+        chosen, len(plans), sum(agrees for _, agrees in plans), tuple(dict.fromkeys(guessed))
+    )
+
+
+def replay_one(
+    module: DumpedModule,
+    run: PassRun,
+    context: PassContext,
+    compiler: Compiler,
+    graph: MutableModule | None = None,
+) -> tuple[FusionPlan, bool]:
+    """The replay of one run of a pass, on ``graph`` where that is given, and whether it has the
+    kernels of the stage after it.
+
+    The order of users, for which all stages before have to be read, is retraced only where the plan
+    does not agree without it. Raises ``UnusableInput``.
+    """
+    before = module.read(run.before)
+    after = before if run.after is None else module.read(run.after)
+    plan = replay(run.pass_name, before, context, compiler, graph)
+    if is_same(plan.module, after):
+        return plan, True
+    context = with_ages(context, module, run)
+    users = arrange(before, find_user_order(module, run.before, find_rewriters(module)))
+    again = replay(run.pass_name, before, context, compiler, users)
+    return plan if graph is not None else again, is_same(again.module, after)
+
+
+def with_ages(context: PassContext, module: DumpedModule, run: PassRun) -> PassContext:
+    """With the order in which instructions were made, by which priority fusion breaks ties."""
+    if run.pass_name != PRIORITY_FUSION or context.gpu is None:
+        return context
+    ids = context.gpu.ids or find_creation_order(module, run.before, find_rewriters(module))
+    return replace(context, gpu=replace(context.gpu, ids=ids))
