@@ -1,14 +1,14 @@
-"""The same value, recognised in every stage.
+"""Numbers values so that the same value is recognised in every stage.
 
-Each instruction gets the number of the value that it computes. Two instructions get one number
-where they compute the same from the same: names, fusions, ``call`` and asynchronous wrappers,
-tuples, plain copies and duplicated instructions make no difference. So the stage before fusion and
-the final one can be held against each other.
+Each instruction gets the number of the value that it computes. Two instructions get one number if
+they compute the same from the same operands. Names, fusions, ``call`` and asynchronous wrappers,
+tuples, plain copies and duplicated instructions make no difference. The stage before fusion and the
+final one are therefore comparable.
 
-A later pass may rewrite an instruction (a dot becomes a library call), and then it and everything
-that reads it would compute something new. Stages are therefore numbered in order, and what is new
-in one stage takes the number that an instruction of the same name, or else of the same metadata,
-had in the stage before.
+A later pass may rewrite an instruction (a dot becomes a library call), and then it and all its
+users would get new numbers. Stages are therefore numbered in order, and an instruction that is new
+in one stage takes the number of the instruction with the same name, or else the same metadata, in
+the stage before.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ from fusionscope.hlo.model import Body, Statement
 
 _NOTHING_COMPUTED = TRANSPARENT | {"parameter", "tuple"}
 _LOOPS_AND_BRANCHES = frozenset({"conditional", "while"})
-# Computations that call each other deeper than this are left alone, and so are calls once so many
-# instructions were looked into again: each of forty computations could call the one before twice.
+# Computations that are nested deeper than ``_DEEPEST`` in calls are not entered. Nor are further
+# calls after ``_MOST_REPEATED`` instructions were visited again: each of forty computations could
+# call the one before twice.
 _DEEPEST = 64
 _MOST_REPEATED = 20_000
 
 
 class ExecutedInstruction(NamedTuple):
-    """One instruction that was executed, with the value that it computes.
+    """One executed instruction, with the value that it computes.
 
-    ``inside`` is the fusion (or asynchronous wrapper) that executes it, None where it stands alone.
+    ``inside`` is the fusion (or asynchronous wrapper) that executes it, or None if it is unfused.
     """
 
     instruction: Instruction
@@ -53,7 +54,7 @@ class ExecutedInstruction(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A computation that was executed, with the values of its instructions in their order.
+    """An executed computation, with the values of its instructions in their order.
 
     ``inside`` is as in ``ExecutedInstruction``.
     """
@@ -65,23 +66,24 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Execution:
-    """One computation that runs instruction by instruction: the entry, or the body of a loop.
+    """One computation that runs instruction by instruction: the entry, or the body of a
+    loop.
 
-    ``path`` says how it is reached and is the same in every stage. ``blocks`` are itself and the
-    fusions that it runs; ``values`` the values of its own instructions.
+    ``path`` identifies it by its callers and is the same in every stage. ``blocks`` are itself and
+    the fusions that it runs; ``values`` the values of its own instructions.
     """
 
     path: Hashable
     computation: Computation
     values: dict[Instruction, Value] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
-    # (read value, reading value) in each kernel, also where only views stand between them
+    # (read value, reading value) in each kernel, through views too
     edges: dict[Instruction, set[tuple[int, int]]] = field(default_factory=dict)
-    # Those where the kernel itself computed what it reads.
+    # The edges whose read value the kernel computes itself.
     joined: dict[Instruction, set[tuple[int, int]]] = field(default_factory=dict)
-    # What the value of a bitcast, or of an operation that a pass put in, is a view of.
+    # The value that a bitcast, or an operation that a pass inserted, is a view of.
     views: dict[int, int] = field(default_factory=dict)
-    # Values that each instruction computes in itself.
+    # The values that each kernel computes itself.
     computed: dict[Instruction, set[int]] = field(default_factory=dict)
 
     @property
@@ -97,8 +99,8 @@ class Execution:
 class NumberedModule:
     """All executions of one stage, the entry first.
 
-    ``parts`` are the values of the first halves of reductions that a pass split, by the number of
-    the whole. ``is_whole`` is false where calls repeat too often to look into all of them.
+    ``parts`` maps the number of a reduction that a pass split to the values of its first halves.
+    ``is_whole`` is false if too many calls are repeated to enter them all.
     """
 
     module: Module
@@ -107,7 +109,9 @@ class NumberedModule:
     is_whole: bool = True
 
     def by_name(self) -> dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]:
-        """Instructions with their values by path, fusion that holds them, and name."""
+        """Return instructions with their values by path, name of the surrounding
+        fusion, and name.
+        """
         named = {
             (execution.path, step.inside.name if step.inside else None, step.instruction.name): (
                 step.instruction,
@@ -123,7 +127,7 @@ class NumberedModule:
 
 
 class _Before(NamedTuple):
-    """The stage before: instructions by name, by what they keep without their name, numbers."""
+    """The stage before: instructions by name and by their nameless description, and all numbers."""
 
     named: dict[tuple[Hashable, str | None, str], tuple[Instruction, Value]]
     described: dict[Hashable, list[tuple[Instruction, Value]]]
@@ -131,9 +135,9 @@ class _Before(NamedTuple):
 
 
 class _Earlier(NamedTuple):
-    """What a fusion was in the stage before: what came out, None where that is not known, the name
-    of the fusion, None where it was none, and pairs of instructions, new and old, that may stand
-    for each other."""
+    """A fusion in the stage before: its result (None if unknown), its name (None if it was not a
+    fusion), and pairs of instructions, new and old, that may correspond.
+    """
 
     result: Value | None
     inside: str | None
@@ -171,25 +175,26 @@ class Numbering:
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
         self._alike: dict[Hashable, list[int]] = defaultdict(list)  # loops and conditionals by key
-        self._taken: set[int] = set()  # numbers of those of this stage
+        self._taken: set[int] = set()  # numbers that those of this stage have
         self._count = 0
-        self._fresh = False  # whether this stage has computed anything new
-        self._entered: set[Computation] = set()  # what calls of this stage were looked into
-        self._repeated = 0  # instructions in those that were looked into again
+        self._fresh = False  # whether this stage has computed a new value
+        self._entered: set[Computation] = set()  # computations that calls of this stage entered
+        self._repeated = 0  # instructions in those that were entered again
         self._operations = Operations()
-        # Values inside fusions, and what they give, by content and operands.
+        # Values inside fusions and their results, by content and operands.
         self._memory: dict[tuple[Body, tuple[Value, ...]], tuple[list[Value], Value]] = {}
         self._parts: dict[int, set[int]] = defaultdict(set)
-        self._first_count: int | None = None  # how many values the first stage has
-        self._renamed: dict[int, int] = {}  # what turned out to be the same as an older number
+        self._first_count: int | None = None  # number of values in the first stage
+        self._renamed: dict[int, int] = {}  # values that turned out to have an older number
         self._previous: NumberedModule | None = None
         self._module: Module | None = None
         self._known_before: _Before | None = None
 
     def number(self, module: Module, *, contents: bool = True) -> NumberedModule:
-        """Numbers the values of the next stage. Raises ``UnusableInput`` as ``Module.check``.
+        """Number the values of the next stage. Raises ``UnusableInput`` like
+        ``Module.check``.
 
-        Without ``contents`` only the values are worked out, not what each kernel computes.
+        Without ``contents`` only the values are computed, not the contents of each kernel.
         """
         if contents:
             module.check()
@@ -216,7 +221,7 @@ class Numbering:
         return numbered
 
     def _before(self) -> _Before:
-        """What the stage before knows, worked out when the first new value turns up."""
+        """Return the facts about the stage before, collected when the first new value turns up."""
         if self._known_before is None:
             self._known_before = self._look_back()
         return self._known_before
@@ -242,10 +247,11 @@ class Numbering:
     def _description(
         self, path: Hashable, inside: str | None, instruction: Instruction
     ) -> Hashable:
-        """What an instruction is likely to keep when a pass replaces it under another name.
+        """Return what an instruction is likely to keep when a pass replaces it under
+        another name.
 
-        In a fusion (a dot whose operands are swapped) that is its opcode and number of elements;
-        elsewhere (a dot that becomes a library call) the metadata and the shape.
+        In a fusion (a dot with swapped operands) that is its opcode and number of elements;
+        elsewhere (a dot that becomes a library call) its metadata and shape.
         """
         if inside is not None:
             if instruction.opcode not in ("convolution", "dot"):
@@ -258,15 +264,16 @@ class Numbering:
         return path, None, source.attributes.get("metadata", instruction.name), shape
 
     def _loop(self, path: Hashable, loop: Instruction, length: int | None = None) -> Hashable:
-        """What a loop keeps: its metadata, and its first variables. Passes add some behind them."""
+        """Return what a loop keeps: its metadata and its first variables. Passes append others."""
         shapes = [
             self._operations.plain_shape(str(shape)) for shape in loop.shape.elements[:length]
         ]
         return "loop", path, loop.attributes.get("metadata"), tuple(shapes)
 
     def _run(self, execution: Execution) -> Iterator[tuple[Hashable, Computation]]:
-        """Evaluates one computation; yields the computations that it runs instruction by
-        instruction (bodies of loops, branches), with their paths."""
+        """Evaluate one computation. Yield the computations that it runs instruction by instruction
+        (bodies of loops, branches), with their paths.
+        """
         frames = [_Frame(execution.computation, execution, None, None, None)]
         finished: _Frame | None = None
         while frames:
@@ -323,7 +330,7 @@ class Numbering:
         operands: tuple[Value, ...],
         finished: _Frame,
     ) -> Value:
-        """The value of an instruction whose computation was evaluated."""
+        """Return the value of an instruction whose called computation was evaluated."""
         value = finished.values[finished.computation.graph.root]
         if frame.fusion is None and caller.opcode == "fusion":
             renamed = self._successors(frame.execution.path, caller, finished)
@@ -333,7 +340,7 @@ class Numbering:
                 for block in frame.execution.blocks[finished.mark :]:
                     block.values[:] = [_rename(inner, renamed) for inner in block.values]
             if not finished.nested:
-                # The next stages hold most fusions unchanged.
+                # The next stages have most fusions unchanged.
                 self._memory[finished.computation.body, operands] = finished.values, value
         return value
 
@@ -379,7 +386,7 @@ class Numbering:
         opcode = statement.opcode
         shape = instruction.shape
         if opcode in ("all-gather-start", "collective-permute-start") and len(shape.elements) > 1:
-            shape = shape.elements[1]  # what is sent comes first
+            shape = shape.elements[1]  # the operand comes first
         shapes = shape.elements if len(operands) > 1 else (shape,)
         if len(shapes) != len(operands):
             key = self._operations.key(instruction, operands)
@@ -408,7 +415,7 @@ class Numbering:
         instruction: Instruction,
         operands: tuple[Value, ...],
     ) -> int:
-        """The number of a key, which may be that of an instruction in the stage before."""
+        """Return the number of a key, possibly that of an instruction in the stage before."""
         if instruction.opcode in _LOOPS_AND_BRANCHES and frame.fusion is None:
             return self._find_control(key, frame.execution.path, instruction)
         known = self._numbers.get(key)
@@ -423,10 +430,10 @@ class Numbering:
         return self._renamed.get(known, known)
 
     def _find_control(self, key: Hashable, path: Hashable, instruction: Instruction) -> int:
-        """The number of a loop or conditional, which no other of this stage has.
+        """Return the number of a loop or conditional, unique in this stage.
 
-        What its computations hold is not part of the key, as passes rewrite that: several may start
-        from the same values, and then the name tells them apart.
+        The contents of its computations are not part of the key, since passes rewrite them. Several
+        may start from the same values; the name distinguishes them.
         """
         free = [number for number in self._alike[key] if number not in self._taken]
         if len(free) > 1:
@@ -453,7 +460,7 @@ class Numbering:
         return self._count
 
     def _anchor(self, path: Hashable, inside: str | None, instruction: Instruction) -> int | None:
-        """The number of the same instruction in the stage before, where its value is new."""
+        """Return the number of the same instruction in the stage before, if its value is new."""
         known = self._before()
         before = known.named.get((path, inside, instruction.name))
         if before is not None:
@@ -476,8 +483,9 @@ class Numbering:
         )
 
     def _fits(self, old: Instruction, new: Instruction) -> bool:
-        """Whether the result of an instruction that kept its name is as it was: of one shape, or of
-        another precision with conversions around it, or with more variables of a loop."""
+        """Return whether an instruction that kept its name has a compatible result: of the same
+        shape, of another precision with conversions around it, or with more loop variables.
+        """
         shapes = [self._operations.plain_shape(each.statement.shape) for each in (old, new)]
         if shapes[0] == shapes[1]:
             return True
@@ -488,10 +496,10 @@ class Numbering:
         return new.shape.is_array and old.shape.dimensions == new.shape.dimensions
 
     def _successors(self, path: Hashable, fusion: Instruction, frame: _Frame) -> dict[int, int]:
-        """Numbers in a fusion to be replaced by those that the same had in the stage before.
+        """Return replacements for numbers in a fusion by those in the stage before.
 
-        The compiler rewrites the inside of library and Triton fusions. What came out before still
-        does, and what stands for one instruction reads what stands for its operands.
+        The compiler rewrites the inside of library and Triton fusions. Their results stay the same,
+        and corresponding instructions have corresponding operands.
         """
         if not self._fresh:
             return {}
@@ -526,7 +534,7 @@ class Numbering:
         if before is not None and before[0].opcode == "fusion":
             roots = [(inner.root, called.root) for called in before[0].called[:1]]
             return _Earlier(before[1], fusion.name, roots)
-        # It may have formed around one instruction, whose metadata and name it has.
+        # It may have formed around one instruction, and then has its metadata and name.
         result, alike = None, []
         described = known.described.get(self._description(path, None, fusion), [])
         if len(described) == 1:
@@ -540,8 +548,9 @@ class Numbering:
 
 
 def _renamed_results(new: Value, old: Value, numbers: set[int]) -> dict[int, int]:
-    """The numbers of what comes out of a fusion by those of what came out before; ``numbers`` are
-    those of the stage before, which stay."""
+    """Return the earlier numbers of a fusion's results by the new ones. ``numbers`` are the numbers
+    of the stage before, which stay.
+    """
     ours, theirs = tuple(flatten(new)), tuple(flatten(old))
     if len(ours) != len(theirs):
         return {}
@@ -560,10 +569,10 @@ def _alike_operands(
 
 
 def _collect(execution: Execution, first_count: int) -> None:
-    """Notes what each kernel computes, and what it reads for that.
+    """Collect what each kernel computes, and what it reads for that.
 
-    ``first_count`` is the largest number of the first stage. What a pass put in since and has one
-    operand (a conversion, a copy) does not part the operations on both sides.
+    ``first_count`` is the largest number of the first stage. An operation with one operand that a
+    pass inserted since (a conversion, a copy) does not separate the operations on both sides.
     """
     _collect_computed(execution, first_count)
     _collect_read(execution)
@@ -602,14 +611,14 @@ def _collect_read(execution: Execution) -> None:
             kernel = block.inside or instruction
             computed = execution.computed[kernel]
             readers = [value] if isinstance(value, int) else list(flatten(value))
-            is_split = len(readers) == len(operands) > 1  # each result has an operand of its own
+            is_split = len(readers) == len(operands) > 1  # each result has its own operand
             read = execution.edges.setdefault(kernel, set())
             joined = execution.joined.setdefault(kernel, set())
             for position, operand in enumerate(operands):
                 own = readers[position : position + 1] if is_split else readers
                 given = block.values[operand]
                 if instruction.opcode == "get-tuple-element" and not isinstance(given, int):
-                    given = value  # of what it takes an element of, it reads no other one
+                    given = value  # it reads only this element of the tuple
                 for number in (given,) if isinstance(given, int) else flatten(given):
                     is_own = not outside[operand]
                     for viewed in _viewed(number, views):
@@ -621,8 +630,9 @@ def _collect_read(execution: Execution) -> None:
 
 
 def _from_outside(block: Block) -> list[bool]:
-    """Which instructions of a block only pass on what their kernel is given: the parameters of its
-    first computation, and everything that stands alone."""
+    """Return, for each instruction of a block, whether it only passes on an operand of its kernel:
+    a parameter of its first computation, or any unfused instruction.
+    """
     if block.inside is None:
         return [True] * len(block.values)
     outside: list[bool] = []
@@ -639,7 +649,7 @@ def _from_outside(block: Block) -> list[bool]:
 
 
 def _viewed(number: int, views: dict[int, int]) -> list[int]:
-    """``number`` and what it is a view of, and so on."""
+    """Return ``number``, the number that it is a view of, and so on."""
     chain = [number]
     while (viewed := views.get(chain[-1], number)) not in chain:
         chain.append(viewed)
@@ -653,9 +663,10 @@ def _rename(value: Value, renamed: dict[int, int]) -> Value:
 
 
 def _moved(path: Hashable, instruction: Instruction) -> Hashable:
-    """What an instruction keeps when it moves into a fusion and a reshape across it.
+    """Return what an instruction keeps when it moves into a fusion and a reshape moves
+    across it.
 
-    None for what only changes shape or order: such come and go.
+    Return None for reshapes, which passes insert and remove.
     """
     if instruction.opcode in RESHAPES:
         return None
@@ -669,7 +680,7 @@ def _moved(path: Hashable, instruction: Instruction) -> Hashable:
 
 
 def _only(found: list[tuple[Instruction, Value]] | None) -> int | None:
-    """The number of the one that was found, if there is just one."""
+    """Return the number of the only instruction found, or None."""
     value = found[0][1] if found and len(found) == 1 else None
     return value if isinstance(value, int) else None
 
@@ -681,7 +692,7 @@ def _past_views(instruction: Instruction) -> Instruction:
 
 
 def _stands_for(new: Instruction, old: Instruction) -> bool:
-    """Whether one instruction may have been rewritten as the other, as far as they tell."""
+    """Return whether one instruction may be a rewriting of the other, by itself."""
     new, old = _past_views(new), _past_views(old)
     one, other = (i.attributes.get("metadata") for i in (new, old))
     return (

@@ -1,4 +1,4 @@
-"""Text becomes a module: shapes, instructions, the parser and the printer of HLO."""
+"""Reads and writes HLO text: shapes, instructions, modules, the parser and the printer."""
 
 from fusionscope.hlo.model import Computation, Instruction, Module
 from fusionscope.hlo.parser import ParseTable, parse, read

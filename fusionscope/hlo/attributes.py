@@ -1,7 +1,7 @@
 """Attributes of instructions and modules: kept verbatim, read on demand.
 
 ``, key=value, key=value`` is cut before each attribute. Each attribute has a form (see ``forms``),
-and so has its value: a kind, such as ``integers``, and what the kind is made of.
+and so has its value: a kind, such as ``integers``, and the contents of that kind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fusionscope.hlo.text import (
 )
 
 _KEY = re.compile(r"\s*[A-Za-z_][\w.\-]*=")
-# Digits of a key are no slot. How far to look for its end: the time is that times the digits.
+# Digits of a key are not a slot. The lookahead is bounded: time is its length times the digits.
 _OF_KEY = r"[\w.\-]{0,100}="
 _NUMBERED_KEY = re.compile(f"0{_OF_KEY}")
 _INDEX = r"\{[\d, ]*\}"
@@ -57,11 +57,11 @@ _OF_HEADERS = ("entry_computation_layout=", "input_output_alias=")
 
 # Attributes that name computations.
 CALLS = keys("CALL_KEY") | keys("CALLS_KEY")
-_LONG = 2000  # characters of a skeleton
+_LONG = 2000  # XLA prints no number of more than 20 digits.
 # None that XLA prints has more than 20 digits.
 _LONG_NUMBER = re.compile(r"\d{41}")
 _ZEROS = re.compile("00+")
-# What makes zeros of digits.
+# Turns digits into zeros.
 DIGITS = str.maketrans("123456789", "0" * 9)
 
 
@@ -85,7 +85,7 @@ class _Attributes(NamedTuple):
 
 
 class _Read:
-    """A text with its form; its slots are looked for when first needed."""
+    """A text with its form. Its slots are found when first needed."""
 
     __slots__ = ("_slots", "_texts", "form", "text")
 
@@ -110,25 +110,28 @@ class _Read:
 
 
 def outlines(texts: Sequence[str]) -> list[str]:
-    """For each text what it shares with all texts of the same form: strings are emptied, and digits
-    become zeros. Cheaper than a skeleton, and with more of them."""
+    """Return for each text an outline that all texts of the same form share: strings are emptied,
+    and digits become zeros. Outlines are cheaper than skeletons, and there are more of them.
+    """
     text = "\n".join(texts)
     if "\\" in text or "'" in text:
         text = "\n".join([empty_strings(a) if "\\" in a or "'" in a else a for a in texts])
     parts = text.split('"')
     found = '""'.join(parts[::2]).translate(DIGITS).split("\n")
-    # Unless a line does not close its string.
+    # Not if a line does not close its string.
     return found if len(parts) % 2 and len(found) == len(texts) else list(texts)
 
 
 def check_attributes(text: str) -> None:
-    """Raises ``UnusableInput`` where ``text`` is not ``, key=value, key=value``."""
+    """Raises ``UnusableInput`` if ``text`` is not ``, key=value, key=value``."""
     _read(text)
 
 
 @functools.lru_cache(maxsize=1 << 13)
 def unknown_word(text: str) -> str | None:
-    """The key of the first attribute with a word that the compiler's parser does not know."""
+    """Return the key of the first attribute with a word that the compiler's parser does
+    not know.
+    """
     form = _read(text).form
     for key, skeleton in form.skeletons.items():
         try:
@@ -139,12 +142,12 @@ def unknown_word(text: str) -> str | None:
 
 
 def split_attributes(text: str) -> dict[str, str]:
-    """``, key=value, key=value`` as a dictionary of verbatim values, without comments."""
+    """Return ``, key=value, key=value`` as a dictionary of verbatim values, without comments."""
     return _read(text).texts.copy()
 
 
 def cut_attributes(text: str) -> list[str] | None:
-    """The same text cut before each attribute, or None where it cannot be."""
+    """Return the text cut before each attribute, or None if that is impossible."""
     first, *parts = cut_at_commas(text) or ["?"]
     if first.strip() or not all(map(_KEY.match, parts)):
         return None
@@ -153,7 +156,9 @@ def cut_attributes(text: str) -> list[str] | None:
 
 @functools.lru_cache(maxsize=1 << 13)
 def called_names(text: str) -> tuple[str, ...]:
-    """Names of the computations that the attributes in ``text`` call, in the order printed."""
+    """Return the names of the computations that the attributes in ``text`` call, in the printed
+    order.
+    """
     read = _read(text)
     calls = [read.form.by_key[key] for key in read.form.calls]
     slots = read.form.joints.slots(read.text, calls[-1].end) if calls else []
@@ -161,7 +166,7 @@ def called_names(text: str) -> tuple[str, ...]:
 
 
 def read_names(value: str) -> tuple[str, ...]:
-    """``{%a, %b}`` or ``%a`` as names without the percent sign."""
+    """Return ``{%a, %b}`` or ``%a`` as names without the percent sign."""
     return tuple(_NAME.findall(value))
 
 
@@ -169,12 +174,12 @@ _NAME = re.compile(NAME)
 
 
 def read_attribute(text: str, key: str) -> Any:
-    """One of the attributes in ``text`` as data, None where it is not there.
+    """Return one of the attributes in ``text`` as data, or None if it is missing.
 
-    Integers, truth values, strings, lists of integers (a tuple), names of computations and
-    instructions (a tuple), metadata and JSON (a dictionary) are read, and so are windows (a
-    dictionary of tuples), slices and paddings (tuples of tuples of integers). Everything else comes
-    back verbatim, without comments. Raises ``UnusableInput`` where ``text`` is not HLO.
+    Integers, booleans and strings become Python values. Lists of integers and names of computations
+    and instructions become tuples, metadata and JSON dictionaries, windows dictionaries of tuples,
+    slices and paddings tuples of tuples of integers. Everything else is returned verbatim, without
+    comments. Raises ``UnusableInput`` if ``text`` is not HLO.
     """
     read = _read(text)
     attribute = read.form.by_key.get(key)
@@ -182,23 +187,23 @@ def read_attribute(text: str, key: str) -> Any:
 
 
 def read_attributes(text: str) -> dict[str, Any]:
-    """All of them."""
+    """Return all attributes in ``text`` as data, see ``read_attribute``."""
     read = _read(text)
     return {key: _value(attribute, read.slots) for key, attribute in read.form.by_key.items()}
 
 
 def read_value(key: str, value: str) -> Any:
-    """The value of one attribute as data, see ``read_attribute``."""
+    """Return the value of one attribute as data, see ``read_attribute``."""
     return read_attribute(f", {key}={value}", key)
 
 
 def read_slice(value: str) -> list[range]:
-    """``{[0:8:2], [1:4]}`` as the indices that a slice takes, by dimension."""
+    """Return ``{[0:8:2], [1:4]}`` as the indices that a slice takes, by dimension."""
     return [range(*cut) for cut in read_value("slice", value)]
 
 
 def read_metadata(value: str) -> dict[str, str]:
-    """``{op_name="a" stack_frame_id=3}`` as a dictionary; strings are unescaped."""
+    """Return ``{op_name="a" stack_frame_id=3}`` as a dictionary with unescaped strings."""
     read: dict[str, str] = read_value("metadata", value) if value else {}
     return read
 
@@ -215,7 +220,7 @@ def _read(text: str) -> _Read:
 
 @functools.lru_cache(maxsize=1 << 13)
 def _form_of_outline(outline: str) -> _Attributes:
-    """Numbers are as good as their first digits, unless there are too many."""
+    """Return the form of an outline. The number of digits does not matter, up to a limit."""
     return _form(outline if _LONG_NUMBER.search(outline) else _ZEROS.sub("0", outline))
 
 
@@ -261,8 +266,9 @@ def _form(outline: str) -> _Attributes:
 
 
 def _attribute_form(joints: Joints, skeleton: str) -> Any:
-    """The form of one attribute. Of a long list whose items are not read one by one, the grammar
-    only reads those that differ."""
+    """Return the form of one attribute. Of a long list whose items are not read one by one, the
+    grammar reads only the distinct ones.
+    """
     if len(skeleton) > _LONG:
         key, _, value = skeleton.partition("=")
         value = value.strip()
@@ -320,7 +326,7 @@ def _json(text: str) -> Any:
         return text
 
 
-# What values are made of: their text, or what their form has to say of the slots.
+# The contents of values: their text, or what their form says about the slots.
 _OF_TEXT: dict[str, Callable[[str], Any]] = {"json": _json, "names": _names, "text": str}
 _OF_SLOTS: dict[str, Callable[[Any, Sequence[str]], Any]] = {
     "constant": lambda content, _: content,
@@ -338,7 +344,7 @@ _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 
 
 def unescape(string: str) -> str:
-    """A quoted string without its quotes and C escapes."""
+    """Return a quoted string without its quotes and C escapes."""
     body = string[1:-1]
     if "\\" not in body:
         return body

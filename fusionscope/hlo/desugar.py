@@ -1,7 +1,7 @@
-"""Text as people write it, brought into the compiler's own form: one instruction a line.
+"""Rewrites hand-written text in the compiler's own form, with one instruction per line.
 
-That writes out what the compiler's parser lets people nest: an instruction that stands where an
-operand is expected, and a computation that stands where the name of one is expected.
+The compiler's parser allows nesting: an instruction in the place of an operand, and a computation
+in the place of a computation's name. Both get lines and names here.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ _OPCODE = re.compile(r"(?!b\b)[a-z][a-z0-9\-]*")  # b() is the shape of a buffer
 
 @dataclass(slots=True)
 class _Part:
-    """What is being read: the module, a computation, or an instruction inside another.
+    """The part of the text that is being read: the module, a computation, or a nested
+    instruction.
 
-    ``words`` is the line that is being put together, ``start`` its place in the text, ``opcode``
-    its operation and ``key`` its last attribute; among operands ``operand`` is where the last one
-    begins in ``words``. ``brackets`` are the closing ones that are expected, with the places of
-    the opening ones.
+    ``words`` is the line under construction, ``start`` its place in the text, ``opcode`` its
+    operation and ``key`` its last attribute. Among operands, ``operand`` is the index in ``words``
+    at which the last one begins. ``brackets`` are the expected closing ones, with the places of the
+    opening ones.
     """
 
     kind: str
@@ -54,7 +55,7 @@ class _Part:
         """Append a token that is neither a space nor a bracket."""
         if kind == "group":
             token = "".join(token.split())
-        elif kind == "string":  # a line break inside of it would end the line
+        elif kind == "string":  # a line break inside would end the line
             token = token.replace("\n", "\\n")
         self.words.append(token)
         self.previous = token
@@ -63,10 +64,10 @@ class _Part:
 
 
 def desugar(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """The lines of the same module, one instruction each, and no comments.
+    """Return the lines of the same module, one instruction each, without comments.
 
-    Also returns line and column (from 1) in ``text`` of each of them. Raises ``UnusableInput``
-    where brackets do not match or a string is not closed.
+    Also returns the line and column (from 1) in ``text`` of each of them. Raises ``UnusableInput``
+    if brackets do not match or a string is not closed.
     """
     return _Desugarer(text).read()
 
@@ -115,7 +116,7 @@ class _Desugarer:
         return part.lines, part.places
 
     def _begins_line(self, part: _Part, word: str, end: int) -> bool:
-        """Whether ``word``, outside of all brackets, is the first one of a line."""
+        """Return whether ``word``, outside of all brackets, is the first one of a line."""
         previous = part.previous
         is_name = word[0].isalpha() or word[0] in "_%"
         if part.kind == "computation":
@@ -129,7 +130,7 @@ class _Desugarer:
         )
 
     def _open(self, part: _Part, token: str, found: re.Match[str]) -> _Part:
-        """Takes an opening bracket; returns the part that goes on behind it."""
+        """Handle an opening bracket. Return the part that continues after it."""
         if token == "{" and self._opens_computation(part, found.end()):
             opened = _Part("computation")
             if part.kind == "module":
@@ -158,7 +159,7 @@ class _Desugarer:
         return part
 
     def _opens_computation(self, part: _Part, end: int) -> bool:
-        """Whether the brace before ``end`` opens a computation."""
+        """Return whether the brace before ``end`` opens a computation."""
         if part.kind == "module":
             return (
                 not part.brackets
@@ -174,7 +175,7 @@ class _Desugarer:
         )
 
     def _close(self, part: _Part, token: str, place: int) -> _Part:
-        """Takes a closing bracket; returns the part that goes on behind it."""
+        """Handle a closing bracket. Return the part that continues after it."""
         if part.brackets:
             closing, opened = part.brackets.pop()
             if closing != token:
@@ -214,7 +215,7 @@ class _Desugarer:
         return outer
 
     def _flush(self, part: _Part) -> None:
-        """Ends the line that is being put together."""
+        """End the line under construction."""
         if part.words:
             content = "".join(part.words).strip()
             part.lines.append(content if part.kind == "module" else f"  {content}")
@@ -223,7 +224,7 @@ class _Desugarer:
             part.opcode = part.key = ""
 
     def _new_name(self, name: str) -> str:
-        """``name``, with a number if the text has that name already."""
+        """Return ``name``, with a number if the text already has that name."""
         if not self.names:
             self.names.update(re.findall(NAME, self.text))
         while True:

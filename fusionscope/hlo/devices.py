@@ -1,4 +1,4 @@
-"""Lists of devices: replica groups and shardings with every device written out.
+"""Writes out the devices of replica groups and shardings.
 
 The compiler prints the same list in several notations: all numbers (``{{0,2},{1,3}}``), a
 transposed iota (``[2,2]<=[2,2]T(1,0)``), or axes of a mesh (``mesh['x'=2,'y'=2] {'x'}``). Source:
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from math import prod
 
-_MOST_DEVICES = 1 << 20  # no machine has more: a longer list stays as it is written
+_MOST_DEVICES = 1 << 20  # no machine has more: a longer list is left alone
 _NUMBERS = r"\d{1,9}(?:,\d{1,9})*"
 _IOTA = re.compile(rf"\[({_NUMBERS})\]<=\[({_NUMBERS})\](?:T\(({_NUMBERS})\))?")
 _MESH = re.compile(r"mesh\[([^\[\]]*)\](?:,device_ids=\(([^()]*(?:\([^()]*\))?)\))?\{([^{}]*)\}")
@@ -23,8 +23,9 @@ _NOTES = re.compile(r",?metadata=\{(?:[^{}\"]|\"(?:[^\"\\]|\\.)*\"|\{[^{}]*\})*\
 
 
 def explicit_groups(text: str) -> str:
-    """Replica groups (without spaces) as ``{{0,2},{1,3}}``; unchanged where the notation is
-    unknown."""
+    """Return replica groups (without spaces) as ``{{0,2},{1,3}}``, or unchanged if the notation is
+    unknown.
+    """
     if iota := _IOTA.fullmatch(text):
         sizes = _integers(iota[1])
         devices = _iota(_integers(iota[2]), iota[3])
@@ -36,7 +37,7 @@ def explicit_groups(text: str) -> str:
 
 
 def explicit_sharding(text: str) -> str:
-    """A sharding (without spaces) whose devices are all listed, and without metadata."""
+    """Return a sharding (without spaces) with all devices listed, and without metadata."""
 
     def listed(found: re.Match[str]) -> str:
         devices = _iota(_integers(found[2]), found[3])
@@ -52,8 +53,9 @@ def _integers(text: str) -> list[int]:
 
 
 def _iota(sizes: Sequence[int], order: str | None) -> list[int] | None:
-    """0, 1, 2, ... in an array of these sizes, with its dimensions in another order; None where
-    that is no order of them, or the array is larger than any machine."""
+    """Return 0, 1, 2, ... in an array of these sizes with its dimensions permuted. Return None if
+    ``order`` is not a permutation, or the array is larger than any machine.
+    """
     places = _integers(order) if order else [*range(len(sizes))]
     if sorted(places) != [*range(len(sizes))] or not 0 < prod(sizes) <= _MOST_DEVICES:
         return None
@@ -61,7 +63,9 @@ def _iota(sizes: Sequence[int], order: str | None) -> list[int] | None:
 
 
 def _transposed(values: Sequence[int], sizes: Sequence[int], order: Iterable[int]) -> list[int]:
-    """The elements of an array in row-major order, after its dimensions were put in ``order``."""
+    """Return the elements of an array in row-major order, after its dimensions were put in
+    ``order``.
+    """
     strides = [prod(sizes[dimension + 1 :]) for dimension in range(len(sizes))]
     offsets = [0]
     for dimension in order:
@@ -77,7 +81,8 @@ def _grouped(devices: Sequence[int], size: int) -> str:
 
 
 def _mesh_groups(mesh: str, device_ids: str | None, axes: str) -> str | None:
-    """The groups along some axes of a mesh; None where the text contradicts itself.
+    """Return the groups along some axes of a mesh, or None if the text contradicts
+    itself.
 
     A part of an axis, ``'x':(2)4``, has 4 steps, inside of 2 larger ones.
     """

@@ -1,12 +1,12 @@
 """Skeletons and forms: the grammar reads many texts by reading few.
 
-A text is cut at its joints: its names, numbers and strings are its *slots*, and what is left is
-its *skeleton*. Few skeletons occur. The grammar reads each of them once, and what its tree means
-is the *form*: plain data, in which the numbers of slots stand for what the text has there. A form
-filled with the slots of a text is what that text means. What the grammar refuses has no form, and
+A text is cut at its joints. Its names, numbers and strings are its *slots*; the rest is its
+*skeleton*. Only few skeletons occur, and the grammar reads each of them once. The meaning of its
+tree is the *form*: plain data, in which indices of slots stand for their texts. A form filled with
+the slots of a text gives the meaning of that text. A text that the grammar rejects has no form, and
 is not read.
 
-Forms are kept between runs, so that most runs need not load the grammar at all.
+Forms are cached between runs, so most runs do not load the grammar at all.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from fusionscope.hlo.grammar import derive, grammar_text
 from fusionscope.hlo.kept import keep, read_kept
 from fusionscope.hlo.text import TUPLE_DEPTH, cut_at_commas
 
-# Literal parts of a text and numbers of slots.
+# Literal parts of a text and indices of slots.
 Pieces = Sequence[str | int]
 
-# What a form means depends on them, and on the grammar.
+# The sources that determine forms, beside the grammar.
 _SOURCES = ("forms.py", "transformer.py")
 _MOST_KEPT = 1000
 _LONGEST_KEPT = 1000  # characters of a skeleton
 
 
 class Joints:
-    """Where the texts that ``rule`` derives are cut.
+    """The places at which texts derived from ``rule`` are cut.
 
-    ``slots`` are the kinds of slots: a pattern, what stands for it in a skeleton, and whether a
-    whole list of them is one slot. Of a list the skeleton shows two.
+    ``slots`` are the kinds of slots: a pattern, its placeholder in a skeleton, and whether a whole
+    list of such items is one slot. A skeleton shows two items of a list.
     """
 
     def __init__(self, name: str, rule: str, slots: Sequence[tuple[str, str, bool]]) -> None:
-        # What is kept for other slots is none of this one's.
+        # Forms that were cached for other slots do not apply to these.
         self.name = f"{name}.{zlib.crc32(repr(slots).encode()):08x}"
         self.rule = rule
         self._holders = {
@@ -55,7 +55,7 @@ class Joints:
         self._slots = re.compile("|".join(f"({item}({rest}))" for item, rest in items), re.DOTALL)
 
     def cut(self, text: str) -> tuple[str, list[str]]:
-        """The skeleton and the slots of ``text``."""
+        """Return the skeleton and the slots of ``text``."""
         slots: list[str] = []
 
         def hold(found: re.Match[str]) -> str:
@@ -67,11 +67,11 @@ class Joints:
         return self._slots.sub(hold, text), slots
 
     def slots(self, text: str, most: int | None = None) -> list[str]:
-        """The slots of ``text``, or the first of them."""
+        """Return the slots of ``text``, or the first ``most`` of them."""
         return [found[0] for found in islice(self._slots.finditer(text), most)]
 
     def pieces(self, skeleton: str) -> Pieces:
-        """Literal parts and slots of a skeleton."""
+        """Return the literal parts and slots of a skeleton."""
         pieces: list[str | int] = []
         start = 0
         for slot, found in enumerate(self._slots.finditer(skeleton)):
@@ -80,15 +80,16 @@ class Joints:
         return [*pieces, skeleton[start:]]
 
     def form(self, skeleton: str, rule: str | None = None) -> Any:
-        """What the grammar makes of ``skeleton``, as plain data (see ``transformer``).
+        """Return what the grammar makes of ``skeleton``, as plain data (see
+        ``transformer``).
 
-        Raises ``UnusableInput`` with a place in the skeleton where it makes nothing.
+        Raises ``UnusableInput`` with a place in the skeleton if the grammar rejects it.
         """
         return _form(self, rule or self.rule, skeleton)
 
     def read(self, rule: str, skeleton: str) -> Any:
-        """The same, by the grammar itself."""
-        if cut_at_commas(skeleton, TUPLE_DEPTH) is None:  # trees are walked by recursion
+        """Return the same, always from the grammar."""
+        if cut_at_commas(skeleton, TUPLE_DEPTH) is None:  # trees are walked recursively
             raise UnusableInput(f"brackets are not closed, or nest more than {TUPLE_DEPTH} deep")
         tree = derive(rule, skeleton)
         from fusionscope.hlo.transformer import FormTransformer
@@ -98,7 +99,7 @@ class Joints:
 
 
 def fill(pieces: Pieces, slots: Sequence[str]) -> str:
-    """The text that ``pieces`` are with these slots."""
+    """Return the text of ``pieces`` with these slots."""
     return "".join([piece if isinstance(piece, str) else slots[piece] for piece in pieces])
 
 
@@ -118,7 +119,7 @@ def _form(joints: Joints, rule: str, skeleton: str) -> Any:
 
 
 class _Kept:
-    """Forms of former runs, and those that this run uses."""
+    """Forms of earlier runs, and those that this run uses."""
 
     def __init__(self, forms: dict[str, Any], source: str) -> None:
         self.forms = forms

@@ -28,7 +28,7 @@ START_RULES = (
     "layout",
 )
 
-# What the user is told where the grammar expects a terminal.
+# How messages name the terminals that the grammar expects.
 _READABLE = {
     "NAME": "a name",
     "KEY": "an attribute (key=)",
@@ -75,7 +75,7 @@ _READABLE = {
 
 
 def grammar_file() -> Path:
-    """Where ``hlo.lark`` lies: inside the installed package, or beside it in a checkout."""
+    """Return the path of ``hlo.lark``: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).resolve().parent.parent
     installed = package / "grammars" / "hlo.lark"
     return installed if installed.exists() else package.parent / "grammars" / "hlo.lark"
@@ -87,7 +87,7 @@ def grammar_text() -> str:
 
 @functools.cache
 def grammar() -> Lark:
-    """The LALR parser with every start rule; its tables are kept between runs, as data."""
+    """Return the LALR parser with every start rule. Its tables are cached between runs, as data."""
     import lark
 
     text = grammar_text()
@@ -107,7 +107,7 @@ def grammar() -> Lark:
 
 
 def keys(terminal: str) -> frozenset[str]:
-    """The keys of attributes that a terminal of the grammar lists."""
+    """Return the keys of attributes that a terminal of the grammar lists."""
     pattern = rf"^{terminal}[.\d]*: /(?:\(\?:)?([^)/]+?)\)?=/$"
     found = re.search(pattern, grammar_text(), re.MULTILINE)
     return frozenset(found[1].split("|") if found else ())
@@ -132,13 +132,14 @@ def _keep_tables(made: Lark, source: str) -> None:
 
 
 def _with_numbers(table: dict[str, Any]) -> dict[Any, Any]:
-    """JSON has texts as keys alone; no key of the tables is a text of digits."""
+    """Undo that JSON has only strings as keys. No other key of the tables consists of digits."""
     return {int(key) if key.isdecimal() else key: value for key, value in table.items()}
 
 
 def derive(rule: str, text: str) -> Tree[Token]:
-    """The tree of ``text``; raises ``UnusableInput`` with a place within it unless ``rule``
-    derives it."""
+    """Return the tree of ``text``. Raises ``UnusableInput`` with a place in it if ``rule`` does not
+    derive it.
+    """
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
     try:

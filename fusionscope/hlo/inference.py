@@ -1,6 +1,6 @@
-"""Shapes of results that a text leaves out, worked out as the compiler's parser does.
+"""Infers the shapes of results that a text omits, as the compiler's parser does.
 
-Source: xla/service/shape_inference.cc, and for which operations: `CanInferShape` in
+Source: xla/service/shape_inference.cc; for the operations, `CanInferShape` in
 xla/hlo/parser/hlo_parser.cc.
 """
 
@@ -20,8 +20,9 @@ _COMPLEX = {part: whole for whole, part in _COMPLEX_PARTS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation without a shape: shapes of its operands and of the results of the computations
-    that it calls, and its attributes, verbatim."""
+    """An operation without a shape: the shapes of its operands and of the results of its called
+    computations, and its attributes, verbatim.
+    """
 
     opcode: str
     operands: list[Shape]
@@ -53,14 +54,14 @@ class Operation:
 
 
 def infer_shape(operation: Operation) -> Shape | None:
-    """The shape of the result, or None where the compiler cannot tell it either."""
+    """Return the shape of the result, or None if the compiler cannot infer it either."""
     infer = _RULES.get(operation.opcode)
     if infer is None:
         return None
     try:
         return infer(operation)
     except (ArithmeticError, LookupError, ValueError):
-        return None  # operands and attributes do not fit each other
+        return None  # operands and attributes contradict each other
 
 
 def _tuple(shapes: Iterable[Shape]) -> Shape:
@@ -73,7 +74,7 @@ def _array(element_type: str, sizes: Iterable[int | None], dynamic: Iterable[boo
 
 
 def _kept(shape: Shape, dimensions: Iterable[int]) -> Shape:
-    """An array of some dimensions of ``shape``."""
+    """Return an array of some dimensions of ``shape``."""
     dimensions = tuple(dimensions)
     return _array(
         shape.element_type,
@@ -83,7 +84,7 @@ def _kept(shape: Shape, dimensions: Iterable[int]) -> Shape:
 
 
 def _wider(one: Shape, other: Shape) -> str:
-    """The element type of what two arrays are multiplied to."""
+    """Return the element type of a product of two arrays."""
     if one.element_type == other.element_type:
         return one.element_type
     kinds = {shape.element_type.lstrip("b")[0] for shape in (one, other)}
@@ -122,7 +123,7 @@ def _elementwise(operation: Operation) -> Shape | None:
 
 
 def _part(operation: Operation) -> Shape:
-    """The parts of complex numbers, and their absolute values."""
+    """Return the shape of a complex number's parts or absolute value."""
     part = _COMPLEX_PARTS.get(operation.first.element_type, operation.first.element_type)
     return replace(operation.first, element_type=part)
 
@@ -164,7 +165,7 @@ def _transpose(operation: Operation) -> Shape | None:
 
 
 def _broadcast(operation: Operation) -> Shape:
-    # The parser takes the dimensions for the sizes that are put in front.
+    # The parser reads the dimensions as the sizes that are prepended.
     first = operation.first
     sizes = operation.dimensions
     return _array(
@@ -204,7 +205,7 @@ def _reduce(operation: Operation) -> Shape:
 
 
 def _slid(operation: Operation, sizes: Iterable[int]) -> list[int]:
-    """The sizes of what a window makes that slides over dimensions of ``sizes``."""
+    """Return the sizes of the result of a window that slides over dimensions of ``sizes``."""
     found = []
     window = read_window(operation.attributes.get("window", ""))
     for size, dimension in zip(sizes, window, strict=True):

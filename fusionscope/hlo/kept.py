@@ -1,4 +1,4 @@
-"""What is worked out from the grammar, kept between runs in the user's own cache directory."""
+"""Caches data derived from the grammar between runs, in the user's own cache directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusionscope.system.files import make_directory, read_own_file, write_file
 
 
 def _file(name: str, source: str) -> Path | None:
-    """None for a user without a home."""
+    """Return the cache file, or None for a user without a home."""
     try:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:
@@ -22,9 +22,9 @@ def _file(name: str, source: str) -> Path | None:
 
 
 def read_kept(name: str, source: str) -> bytes | None:
-    """What was kept under ``name`` for this ``source``.
+    """Return the data that was cached under ``name`` for this ``source``.
 
-    None where there is nothing, or it is damaged, or somebody else could have written it.
+    Return None if there is none, it is damaged, or somebody else could have written it.
     """
     file = _file(name, source)
     try:
@@ -36,7 +36,7 @@ def read_kept(name: str, source: str) -> bytes | None:
 
 
 def keep(name: str, source: str, data: bytes) -> None:
-    """Keeps ``data`` for ``read_kept``; does nothing where that is not possible."""
+    """Cache ``data`` for ``read_kept``. Does nothing if that is not possible."""
     file = _file(name, source)
     if file is None:
         return

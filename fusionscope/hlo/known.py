@@ -1,7 +1,7 @@
-"""What the compiler's parser knows of operations and attributes, and refuses elsewhere.
+"""Rejects operations and attributes that the compiler's parser does not know.
 
-A text that people write is held against it (``parse``). A stage of a dump is not: newer compilers
-add operations and words, and such a dump has to stay readable. Source: xla/hlo/parser/hlo_parser.cc
+This applies to text that people write (``parse``), not to the stages of a dump: newer compilers add
+operations and words, and their dumps have to stay readable. Source: xla/hlo/parser/hlo_parser.cc
 and the enumerators in xla/xla_data.proto and xla/service/hlo.proto.
 """
 
@@ -30,11 +30,12 @@ _QUOTED = re.compile(r"[\"']([^\"']*)[\"']")
 
 
 def check_known(module: Module, outlines: Iterable[str], header: int) -> None:
-    """Raises ``UnusableInput`` with file and line for what the compiler's parser does not know.
+    """Raises ``UnusableInput`` with file and line for anything that the compiler's parser does not
+    know.
 
-    ``outlines`` are the attributes of all instructions with zeros for digits and without what
-    strings hold: there are few of them, so words are looked for in these, and then for their place.
-    ``header`` is the line of the module's header.
+    ``outlines`` are the attributes of all instructions with digits as zeros and empty strings.
+    There are few distinct ones, so they are searched first, and the text only for the place of an
+    error. ``header`` is the line of the module's header.
     """
     if problem := _unknown_word(module.header):
         raise UnusableInput(problem, file=module.file, line=header, column=1)
@@ -129,7 +130,7 @@ def _labels(value: str) -> str | None:
     return None
 
 
-# Attributes whose numbers have to fit each other.
+# Attributes whose numbers have to agree.
 _NUMBERED: dict[str, Callable[[str], str | None]] = {
     "dim_labels": _labels,
     "replica_groups": _groups,
@@ -243,5 +244,5 @@ _RULES: dict[str, Callable[[Instruction], str | None]] = {
     "conditional": _conditional,
     "custom-call": _constrained,
 }
-# Most instructions: nothing has to be looked at.
+# Most instructions need no check.
 _PLAIN = OPCODES - _RULES.keys()

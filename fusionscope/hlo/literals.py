@@ -1,4 +1,4 @@
-"""Literals of constants: whether they fit their shape."""
+"""Checks that literals of constants fit their shapes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _REAL = re.compile(_FLOAT + _END)
 _COMPLEX = re.compile(rf"\(\s*{_FLOAT}\s*,\s*{_FLOAT}\s*\)")
 _PARTS = re.compile(rf"(?<![\w.]){_FLOAT}")
 _PAYLOADS = re.compile(r"nan\((0x[0-9a-fA-F]+)\)")
-# Bits of a NaN that a literal can set, where it can set any.
+# Bits of a NaN that a literal can set, for the types that allow it.
 _PAYLOAD_BITS = {"f8e5m2": 2, "bf16": 7, "f16": 10, "f32": 23, "c64": 23, "f64": 52, "c128": 52}
 _SEPARATORS = re.compile(r"[\s,]+")
 
-# From where on numbers round to what is not finite: half a step above the largest.
+# The least numbers that round to infinity: half a step above the largest finite one.
 _SINGLE = (2 - 2**-24) * 2.0**127
 _TOO_LARGE = {
     "f8e3m4": 15.75,
@@ -40,10 +40,11 @@ _TOO_LARGE = {
 
 
 def check_literal(opcode: str, literal: str, shape: Shape) -> str | None:
-    """What is wrong with the text in the parentheses of a constant or parameter, or None.
+    """Return what is wrong with the text in the parentheses of a constant or parameter,
+    or None.
 
-    ``{...}``, the literal that the compiler left out, fits every array. Tuples are not looked into.
-    As for the compiler's parser, commas between elements need not be there.
+    ``{...}``, an omitted literal, fits every array. Tuples are not checked. As in the compiler's
+    parser, commas between elements are optional.
     """
     if opcode == "parameter":
         if literal.isdecimal() and len(literal) < 10:
@@ -92,7 +93,7 @@ def _scalar(element_type: str) -> re.Pattern[str]:
 
 
 def _out_of_range(literal: str, element_type: str) -> str | None:
-    """The first number in ``literal`` that ``element_type`` does not hold."""
+    """Return the first number in ``literal`` that is out of range for ``element_type``."""
     if element_type == "pred":
         return None
     if element_type[0] in "su":

@@ -1,8 +1,8 @@
 """A module of HLO: immutable, and cheap to share between the stages of a dump.
 
-What one line says is a ``Statement``, the lines of one computation are a ``Body``. Both know
-nothing of the file around them, so that a table can share them between modules. ``Module``,
-``Computation`` and ``Instruction`` put them in their place.
+A ``Statement`` is the content of one line, a ``Body`` the lines of one computation. Neither knows
+the file around it, so modules can share both. ``Module``, ``Computation`` and ``Instruction`` give
+them their place.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _NEVER_CALL = frozenset(OPERAND_COUNT) - {"select-and-scatter", "while"}
 class Statement(NamedTuple):
     """One instruction as its line states it, cut at its joints and otherwise verbatim.
 
-    ``root`` is empty or says ROOT, ``inside`` is what stands in the parentheses behind the opcode,
-    ``attributes`` everything from the comma on.
+    ``root`` is empty or ROOT, ``inside`` the text in the parentheses after the opcode,
+    ``attributes`` everything from the following comma on.
     """
 
     root: str
@@ -55,7 +55,8 @@ class Statement(NamedTuple):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Names, with ``#index`` behind those that the line writes as elements of a tuple.
+        """The names of the operands. Elements of tuples that the line writes in compact form have
+        ``#index`` after the name.
 
         Raises ``UnusableInput``.
         """
@@ -67,12 +68,12 @@ class Statement(NamedTuple):
 
     @property
     def typed_operands(self) -> list[tuple[str, str]]:
-        """Shape (empty where the line writes none) and name of each operand."""
-        # As for the compiler's parser, more commas than needed do not matter.
+        """Return the shape (empty if the line has none) and name of each operand."""
+        # As in the compiler's parser, extra commas do not matter.
         text = _COMMAS.sub(",", strip_comments(self.inside)).strip(" \t,")
         operands = []
         position = 0
-        operand = re.compile(_OPERAND)  # compiled where a line first writes them so
+        operand = re.compile(_OPERAND)  # compiled when a line first has this form
         while found := operand.match(text, position):
             operands.append((found[1] or "", found[2] + re.sub(r"\s+", "", found[3])))
             position = found.end()
@@ -82,16 +83,16 @@ class Statement(NamedTuple):
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """Names of the computations that the instruction calls, in the order printed."""
+        """The names of the computations that the instruction calls, in the printed order."""
         return () if self.opcode in _NEVER_CALL else called_names(self.attributes)
 
 
 class Graph(NamedTuple):
     """The instructions of one computation and the edges between them.
 
-    ``operands[i]`` are the positions of the operands of instruction ``i``; ``lines[i]`` counts
+    ``operands[i]`` are the positions of the operands of instruction ``i``. ``lines[i]`` counts
     lines from the one that opens the computation. A get-tuple-element that the text only writes as
-    ``%op#1`` has a statement of its own, named ``op#1``, before its first use.
+    ``%op#1`` has its own statement, named ``op#1``, before its first use.
     """
 
     statements: tuple[Statement, ...]
@@ -102,7 +103,7 @@ class Graph(NamedTuple):
 
 @dataclass(slots=True, eq=False)  # not frozen: a module has thousands, and freezing takes time
 class Body:
-    """The statements of one computation; what they make together is worked out when asked for.
+    """The statements of one computation. Their graph is computed on demand.
 
     ``result`` is the shape that the signature declares, if there is one.
     """
@@ -119,17 +120,19 @@ class Body:
 
     @property
     def graph(self) -> Graph:
-        """Raises ``UnusableInput`` (line from the opening one) where the statements contradict
-        each other: an operand that is not defined above its user, a name defined twice, a wrong
-        number of operands or parameters, a shape that is not the declared one."""
+        """The graph of the statements. Raises ``UnusableInput`` (line from the opening one) if they
+        contradict each other: an operand that is not defined above its user, a name defined twice,
+        a wrong number of operands or parameters, a shape that differs from the declared one.
+        """
         if self._graph is None:
             self._graph = _graph(self)
         return self._graph
 
     @property
     def calls(self) -> dict[str, int]:
-        """Names of the computations that are called, in the order of the text, each with the line
-        (from the opening one) that does so first."""
+        """The names of the called computations, in the order of the text, each with the line (from
+        the opening one) that calls it first.
+        """
         if self._calls is None:
             self._calls = {}
             for offset, statement in enumerate(self.written, 1):
@@ -144,7 +147,7 @@ def _graph(body: Body) -> Graph:
     edges: list[tuple[int, ...]] = []
     roots: list[int] = []
     numbers: list[str] = []
-    # Positions by name, with the percent sign that plain operands have.
+    # Positions by name, with the percent sign that operands have in the text.
     position: dict[str, int] = {}
     find = position.__getitem__
     for offset, statement in enumerate(body.written, 1):
@@ -172,7 +175,7 @@ def _graph(body: Body) -> Graph:
             if problem is not None:
                 raise UnusableInput(f"{opcode} {name} {problem}", line=offset)
             if opcode == "broadcast" and "dimensions=" not in statement.attributes:
-                # Of a scalar they may be left out; the compiler prints them all the same.
+                # Optional for a scalar, though the compiler prints them.
                 whole = f", dimensions={{}}{statement.attributes}"
                 statement = statement._replace(attributes=whole)
         if root:
@@ -193,7 +196,7 @@ def _graph(body: Body) -> Graph:
 
 
 def _check_count(statement: Statement, found: int, offset: int) -> None:
-    """The operation takes so many operands."""
+    """Raises ``UnusableInput`` if the operation has a wrong number of operands."""
     opcode, name = statement.opcode, statement.name
     least = LEAST_OPERANDS.get(opcode, 0)
     expected = OPERAND_COUNT.get(opcode)
@@ -204,7 +207,7 @@ def _check_count(statement: Statement, found: int, offset: int) -> None:
 
 
 def _check_result(body: Body, root: Statement) -> None:
-    """The root has the shape that the signature declares."""
+    """Raises ``UnusableInput`` if the root does not have the declared shape."""
     result = body.shapes[root.shape]
     if body.result is not None and not body.result.compatible(result):
         raise UnusableInput(
@@ -215,8 +218,9 @@ def _check_result(body: Body, root: Statement) -> None:
 
 
 def _lines(statements: list[Statement]) -> tuple[int, ...]:
-    """The lines of statements of which some are elements of tuples, which have none of their own:
-    that of the next one."""
+    """Return the lines of statements. Inserted elements of tuples have that of the next
+    statement.
+    """
     own = [0 if "#" in statement.name else 1 for statement in statements]
     return tuple(before + 1 - is_own for before, is_own in zip(accumulate(own), own, strict=True))
 
@@ -228,7 +232,9 @@ def _find_operands(
     edges: list[tuple[int, ...]],
     shapes: ShapeTable,
 ) -> tuple[int, ...]:
-    """Positions of operands in any form; adds the elements of tuples that the form leaves out."""
+    """Return the positions of operands in any form. Adds the elements of tuples that the form
+    omits.
+    """
     edge: list[int] = []
     for operand in statement.operands:
         index = position.get("%" + operand)
@@ -262,9 +268,10 @@ def _find_element(
     edges: list[tuple[int, ...]],
     shapes: ShapeTable,
 ) -> int | None:
-    """The position of ``op#1#0``, None where there is no such operand or element.
+    """Return the position of ``op#1#0``, or None if there is no such operand or
+    element.
 
-    Adds what this compact form leaves out: one get-tuple-element an index.
+    Adds the statements that this compact form omits: one get-tuple-element per index.
     """
     name, *indices = operand.split("#")
     found = position.get("%" + name)
@@ -289,7 +296,7 @@ def _find_element(
 
 
 def _repeated(body: Body) -> UnusableInput:
-    """Two instructions have one name, or both say ROOT."""
+    """Return the error for two instructions with one name, or two with ROOT."""
     names: set[str] = set()
     root = False
     for offset, statement in enumerate(body.written, 1):
@@ -303,7 +310,7 @@ def _repeated(body: Body) -> UnusableInput:
 
 
 def _check_parameters(body: Body) -> None:
-    """The numbers of the parameters, in any order, are those from 0 on."""
+    """Raises ``UnusableInput`` unless the parameters are numbered from 0, in any order."""
     found = [
         (int(s.inside), s.name, n) for n, s in enumerate(body.written, 1) if s.opcode == "parameter"
     ]
@@ -339,7 +346,7 @@ class Instruction:
 
     @property
     def literal(self) -> str | None:
-        """What a constant holds, as written (``{...}`` where the compiler left it out)."""
+        """The value of a constant, as written (``{...}`` if the compiler omitted it)."""
         return self.statement.inside.strip() if self.opcode == "constant" else None
 
     @property
@@ -372,14 +379,14 @@ class Instruction:
         return split_attributes(self.statement.attributes)
 
     def attribute(self, key: str) -> Any:
-        """One attribute as data (see ``attributes.read_attribute``), or None."""
+        """Return one attribute as data (see ``attributes.read_attribute``), or None."""
         if key not in self.statement.attributes:
             return None
         return read_attribute(self.statement.attributes, key)
 
     @property
     def called(self) -> tuple[Computation, ...]:
-        """The computations that this instruction calls, in the order printed."""
+        """The computations that this instruction calls, in the printed order."""
         computations = self.computation.module.by_name
         return tuple([computations[n] for n in self.statement.calls if n in computations])
 
@@ -394,7 +401,7 @@ class Instruction:
 
     @property
     def stack(self) -> tuple[SourceLocation, ...]:
-        """The user's call stack, innermost first; empty where the compiler does not say."""
+        """The user's call stack, innermost first; empty if the compiler does not record it."""
         return source_stack(self.metadata, self.computation.module.frames)
 
     @property
@@ -438,7 +445,9 @@ class Computation:
 
     @property
     def graph(self) -> Graph:
-        """Raises ``UnusableInput`` with file and line where statements contradict each other."""
+        """The graph of its instructions. Raises ``UnusableInput`` with file and line if they
+        contradict each other.
+        """
         try:
             return self.body.graph
         except UnusableInput as error:
@@ -502,7 +511,7 @@ class Computation:
         return value.strip('"') if value else "main"
 
     def instruction(self, name: str) -> Instruction:
-        """By name, with or without ``%``; raises ``KeyError``."""
+        """Return an instruction by name, with or without ``%``. Raises ``KeyError``."""
         by_name: dict[str, int] | None = self._lazy.get("by_name")
         if by_name is None:
             by_name = {s.name: index for index, s in enumerate(self.graph.statements)}
@@ -517,8 +526,9 @@ class Computation:
 class Module:
     """One HLO module, as one file shows it.
 
-    ``header`` holds the attributes behind its name, verbatim. ``positions`` holds line and column
-    in the user's text of each line that was read, where the text is not in the compiler's own form.
+    ``header`` holds the attributes after its name, verbatim. ``positions`` holds the line and
+    column in the user's text of each line that was read, if the text is not in the compiler's own
+    form.
     """
 
     name: str
@@ -559,8 +569,7 @@ class Module:
 
     @property
     def outermost_fusions(self) -> dict[Computation, Instruction]:
-        """The fusion that each fused computation is a part of, in the order of the text: of a
-        fusion in a fusion, the outer one."""
+        """The outermost fusion of each fused computation, in the order of the text."""
         made: dict[Computation, Instruction] | None = self._lazy.get("fusions")
         if made is None:
             callers: dict[Computation, Instruction] = {}
@@ -571,7 +580,7 @@ class Module:
                         for called in caller.called[:1]:
                             callers.setdefault(called, caller)
             outer: dict[Computation, Instruction] = {}
-            for computation in reversed(self.computations):  # callers stand below
+            for computation in reversed(self.computations):  # callers come below
                 if computation in callers:
                     caller = callers[computation]
                     outer[computation] = outer.get(caller.computation, caller)
@@ -593,7 +602,7 @@ class Module:
 
     @property
     def edge_count(self) -> int:
-        """Operand slots, a value that is read twice by one instruction counting twice."""
+        """The number of operand slots. A value that one instruction reads twice counts twice."""
         return sum(
             len(operands)
             for computation in self.computations
@@ -604,16 +613,16 @@ class Module:
         return Counter(s.opcode for c in self.computations for s in c.graph.statements)
 
     def walk(self) -> Iterator[Instruction]:
-        """Every instruction of every computation."""
+        """Yield every instruction of every computation."""
         for computation in self.computations:
             yield from computation.instructions
 
     def reachable(self) -> tuple[Computation, ...]:
         """The computations that the entry calls, directly or not, the entry last.
 
-        A pass can leave computations behind that nothing calls; they are printed all the same.
+        A pass can leave computations that nothing calls; the compiler still prints them.
         """
-        # Not networkx: to import it takes ten times as long as starting Python, and every command
+        # Not networkx: importing it takes ten times as long as starting Python, and every command
         # comes here.
         seen = {self.entry.name}
         pending = [self.entry]
@@ -626,16 +635,16 @@ class Module:
         return (*others, self.entry)
 
     def to_networkx(self) -> networkx.MultiDiGraph[Instruction]:
-        """Return the instructions of all computations and what they read.
+        """Return the instructions of all computations and their operands as a graph.
 
         Nodes are the instructions, in the order of the text, with ``name``, ``opcode``, ``shape``
         and ``computation`` as text. An edge leads from an operand to its user, one for each slot,
-        with ``operand``, the index of the slot. What waits for what and what calls what is not in
-        the graph.
+        with ``operand``, the index of the slot. Control dependencies and calls are not in the
+        graph.
 
-        Raises ``UnusableInput`` as ``check``.
+        Raises ``UnusableInput`` like ``check``.
         """
-        import networkx  # here, so that no command has to wait for it
+        import networkx  # imported here so that commands do not wait for it
 
         self.check()
         graph: networkx.MultiDiGraph[Instruction] = networkx.MultiDiGraph(name=self.name)
@@ -654,9 +663,9 @@ class Module:
         return graph
 
     def check(self) -> None:
-        """Raises ``UnusableInput`` with file and line where the module contradicts itself.
+        """Raises ``UnusableInput`` with file and line if the module contradicts itself.
 
-        Reading a file finds what is wrong with a line; this finds what is wrong between lines.
+        Reading a file finds errors within a line; this finds errors between lines.
         """
         defined: set[str] = set()
         for body, line in zip(self.bodies, self.lines, strict=True):
@@ -668,16 +677,18 @@ class Module:
             defined.add(body.name)
 
     def placed(self, error: UnusableInput, line: int) -> UnusableInput:
-        """An error of a body (line from the opening one) with its place in the user's text."""
+        """Return an error of a body (line from the opening one) with its place in the
+        user's text.
+        """
         line, column = self.place(line + (error.line or 0))
         return UnusableInput(shorten(error.problem, 300), file=self.file, line=line, column=column)
 
     def place(self, line: int) -> tuple[int, int]:
-        """Line and column in the user's text of a line that was read."""
+        """Return the line and column in the user's text of a line that was read."""
         return (line, 3) if self.positions is None else self.positions[line - 1]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both say the same; how the text is written does not count."""
+        """Return whether both have the same content. The notation of the text does not count."""
         if not isinstance(other, Module):
             return NotImplemented
         return (
@@ -697,7 +708,9 @@ class Module:
 
 
 def _check_names(body: Body, defined: set[str]) -> None:
-    """What attributes name is above them: computations in the module, instructions in ``body``."""
+    """Check that names in attributes are defined above: computations in the module, instructions in
+    ``body``.
+    """
     if not defined.issuperset(body.calls):
         name, offset = next(call for call in body.calls.items() if call[0] not in defined)
         caller = body.written[offset - 1].name
@@ -710,7 +723,7 @@ def _check_names(body: Body, defined: set[str]) -> None:
 
 
 def _check_waits(body: Body) -> None:
-    """What instructions wait for is above them."""
+    """Check that control predecessors are defined above."""
     lines: dict[str, int] = {}
     for offset, statement in enumerate(body.written, 1):
         if "control-pre" in statement[5]:

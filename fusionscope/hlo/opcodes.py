@@ -1,7 +1,7 @@
-"""The operations of HLO and the number of operands that each one takes.
+"""The operations of HLO and the number of operands of each.
 
 Source: xla/hlo/ir/hlo_opcode.h; names of older versions are kept. An operation that is not listed
-(of a newer XLA) is read all the same, with any number of operands.
+(of a newer XLA) is read with any number of operands.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""HLO text becomes a module.
+"""Parses HLO text into a module.
 
-Dumps repeat themselves: the stages of one module share almost all of their lines, and lines share
-almost all of their forms. So a ``ParseTable`` remembers what was read, computations by their text
-and lines by their text, and new lines are read many at a time: one regular expression cuts them at
-their joints, others take names, numbers and strings out of their attributes. What is left of an
-attribute is its *skeleton*; the grammar (``grammars/hlo.lark``) reads each skeleton once. It also
-says what is wrong with a line that cannot be cut.
+Dumps are repetitive: the stages of one module share almost all of their lines, and lines share
+almost all of their forms. A ``ParseTable`` therefore caches computations and lines by their text,
+and new lines are read many at a time. One regular expression cuts them at their joints; others take
+names, numbers and strings out of their attributes. The rest of an attribute is its *skeleton*. The
+grammar (``grammars/hlo.lark``) reads each skeleton once, and gives the error for a line that cannot
+be cut.
 
-Text that is not in the compiler's own form (one instruction a line, bodies indented) is first
-brought into it, see ``desugar``.
+Text in another form than the compiler's (one instruction per line, bodies indented) is first
+rewritten, see ``desugar``.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ _SIGNATURES = Joints(
 _ARRAYS = re.compile(rf"(?<!\w){ARRAY}")
 
 _HLO = "HLO text: 'HloModule name', then computations such as '%name (x: f32[2]) -> f32[2] {'"
-# An error message need not read more of a line than this.
+# Error messages read no more of a line than this.
 _DIAGNOSED = 4000
 
 
 class _Piece(NamedTuple):
-    """What stands between two closing braces: the rest of a line, then a computation.
+    """The text between two closing braces: the rest of a line, then a computation.
 
-    ``opening`` and ``height`` count the lines before the one that opens it, and all of them.
+    ``opening`` counts the lines before the one that opens the computation, ``height`` all lines.
     """
 
     footer: str
@@ -80,7 +80,7 @@ class _Piece(NamedTuple):
 
 
 class ParseTable:
-    """What was read once; share one between the stages of a dump."""
+    """The cache of everything that was read. Share one between the stages of a dump."""
 
     def __init__(self) -> None:
         self.shapes = ShapeTable()
@@ -88,21 +88,21 @@ class ParseTable:
         self.statements: dict[str, Statement] = {}
         self.with_footers: dict[tuple[Body, str], Body] = {}
         self.frames: dict[str, StackFrames] = {}
-        # Every other stage of a dump is the same as the one before it.
+        # Every other stage of a dump equals the one before it.
         self.last: tuple[str, Module] | None = None
-        # Texts that were found to be well formed.
+        # Texts that are known to be well formed.
         self.headers: set[str] = set()
         self.outlines: set[str] = set()
-        # Opcodes that ``opcodes`` does not list: those of a newer compiler.
+        # Opcodes of a newer compiler, which ``opcodes`` does not list.
         self.unknown_opcodes: set[str] = set()
 
 
 def parse(text: str, *, file: str | None = None) -> Module:
-    """Reads one module.
+    """Read one module.
 
-    ``file`` is only named in errors. Raises ``UnusableInput`` with line and column where the text
-    is not HLO, is cut short, or contradicts itself (an operand that is not defined, a name that is
-    defined twice, a wrong number of operands, a result that is not of the declared shape), or has
+    ``file`` is only named in errors. Raises ``UnusableInput`` with line and column if the text is
+    not HLO, is truncated, contradicts itself (an operand that is not defined, a name that is
+    defined twice, a wrong number of operands, a result of another shape than declared), or has
     operations or words that the compiler's parser does not know.
     """
     with _collector_paused():
@@ -114,10 +114,10 @@ def parse(text: str, *, file: str | None = None) -> Module:
 
 
 def read(text: str, table: ParseTable, *, file: str | None = None) -> Module:
-    """Reads one of many modules that have much in common.
+    """Read one of many modules that have much in common.
 
-    Raises ``UnusableInput`` where a line is not HLO or the text is cut short; contradictions
-    between lines come out when a computation is first looked at, or by ``Module.check``.
+    Raises ``UnusableInput`` if a line is not HLO or the text is truncated. Contradictions between
+    lines raise it when a computation is first used, or in ``Module.check``.
     """
     if table.last is not None and table.last[0] == text:
         return table.last[1].with_file(file)
@@ -164,15 +164,15 @@ def _read(text: str, table: ParseTable, file: str | None) -> Module:
         except UnusableInput as error:
             raise _placed(error, text, lines, positions) from None
     except UnusableInput as second:
-        # The first reading only takes the compiler's own form. Where that is not why it failed, the
-        # reading that came further understood more of the text.
+        # The first reading accepts only the compiler's own form. If it failed for another reason,
+        # the reading that got further understood more of the text.
         further = (second.line or 1) > (first.line or 1)
         elsewhere = isinstance(first, _Unformed) and second.line != first.line
         raise (second if further or elsewhere else first) from None
 
 
 def _read_indented(text: str, margin: int, table: ParseTable, file: str | None) -> Module:
-    """A text in the compiler's own form of which every line is indented by ``margin``."""
+    """Read a text in the compiler's own form whose lines are all indented by ``margin``."""
     lines = text.split("\n")
     try:
         module = _Reader("\n".join(line[margin:] for line in lines), table, file).module()
@@ -184,13 +184,13 @@ def _read_indented(text: str, margin: int, table: ParseTable, file: str | None) 
 
 
 class _Unformed(UnusableInput):
-    """Text that is not cut into computations as the compiler does it."""
+    """Text that is not divided into computations as the compiler prints them."""
 
 
 def _placed(
     error: UnusableInput, text: str, lines: list[str], positions: tuple[tuple[int, int], ...]
 ) -> UnusableInput:
-    """An error in one of ``lines`` with its place in ``text``, as close as can be told."""
+    """Return an error in one of ``lines`` with its place in ``text``, as exactly as possible."""
     index = min(error.line or 1, len(positions)) - 1
     line, column = positions[index]
     if index < len(lines):
@@ -203,7 +203,9 @@ def _placed(
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Reading makes many objects and no garbage: looking for some would be a fifth of the time."""
+    """Pause garbage collection: reading makes many objects and no garbage, and looking for some
+    would take a fifth of the time.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -220,7 +222,7 @@ _statement = partial(tuple.__new__, Statement)  # three times as fast as calling
 
 
 class _Reader:
-    """Reads one text; ``line`` is where errors count from."""
+    """Reads one text. Errors count lines from ``line``."""
 
     def __init__(
         self,
@@ -252,7 +254,7 @@ class _Reader:
         pieces = text.split("\n}")
         pieces[0] = f"\n{pieces[0][position:]}"
         tail = pieces.pop()
-        self.line -= 1  # for the line break that was put in front
+        self.line -= 1  # for the line break that was inserted in front
         known = list(map(self.table.pieces.get, pieces))
         if None in known:
             self._learn(pieces, known)
@@ -331,7 +333,7 @@ class _Reader:
         return end, frames
 
     def _learn(self, pieces: list[str], known: list[_Piece | None]) -> None:
-        """Reads the pieces that are not known yet, their new lines all at once."""
+        """Read the unknown pieces, with all their new lines at once."""
         table, start = self.table, self.line
         new = {
             content: content.split("\n")
@@ -350,7 +352,7 @@ class _Reader:
         self.line = start
 
     def _read_many(self, lines: list[str]) -> None:
-        """Puts what ``lines`` state into the table, up to the first one that is not HLO."""
+        """Read ``lines`` into the table, up to the first one that is not HLO."""
         pending = [lines]
         while pending:
             lines = pending.pop()
@@ -358,7 +360,7 @@ class _Reader:
                 self.table.statements.update(zip(lines, self._read(lines, 0), strict=True))
             except UnusableInput:
                 if len(lines) == 1:
-                    return  # it is told in its place
+                    return  # reported when its piece is read
                 half = len(lines) // 2
                 pending += [lines[half:], lines[:half]]
 
@@ -390,7 +392,7 @@ class _Reader:
         return _Piece(footer, body, bool(entry), opening, len(lines))
 
     def _footer(self, line: str) -> str:
-        """What stands behind a closing brace: an execution thread, or a comment."""
+        """Return the text after a closing brace: an execution thread, or a comment."""
         footer = strip_comments(line).strip()
         if footer and (misfit := _misfit(footer)):
             raise self._diagnose("footer", line, 0, 1, misfit)
@@ -403,7 +405,7 @@ class _Reader:
         return made
 
     def _tail(self, text: str) -> str:
-        """What stands behind the last closing brace of the text, where nothing else may."""
+        """Return the text after the last closing brace, where only a footer is allowed."""
         footer, _, rest = text.partition("\n")
         if line := rest.strip():
             line = line.partition("\n")[0]
@@ -424,7 +426,9 @@ class _Reader:
         return tuple(map(known.__getitem__, lines))
 
     def _read(self, lines: list[str], offset: int) -> list[Statement]:
-        """What ``lines`` state; an error is put at ``offset``, so only one line should be wrong."""
+        """Return the statements of ``lines``. An error is placed at ``offset``, so only one line
+        should be wrong.
+        """
         if not lines:
             return []
         lines = [strip_comments(line) if "/*" in line else line for line in lines]
@@ -461,7 +465,7 @@ class _Reader:
         return statements
 
     def _shape(self, text: str, line: str, offset: int) -> Shape:
-        if not text:  # left out
+        if not text:  # omitted
             raise self._diagnose("instruction", line, offset)
         try:
             return self.table.shapes[text]
@@ -472,7 +476,7 @@ class _Reader:
     def _diagnose(
         self, rule: str, line: str, offset: int, column: int = 0, otherwise: str | None = None
     ) -> UnusableInput:
-        """The grammar's own word on what is wrong with ``line``, or ``otherwise``."""
+        """Return the grammar's error for ``line``, or ``otherwise``."""
         try:
             derive(rule, line[:_DIAGNOSED])
         except UnusableInput as error:
@@ -489,7 +493,7 @@ class _Reader:
 
 
 def _cut_opening(line: str) -> tuple[str, str, str] | None:
-    """ENTRY or nothing, the name and the signature of a line that opens a computation."""
+    """Return ENTRY or nothing, the name and the signature from a line that opens a computation."""
     line = line.rstrip(" \t")
     found = _OPENING.match(line)
     if found is None or line[-1] != "{":
@@ -500,13 +504,13 @@ def _cut_opening(line: str) -> tuple[str, str, str] | None:
 
 @lru_cache(maxsize=4096)
 def _check_signature(signature: str) -> None:
-    """Raises ``UnusableInput`` where the grammar does not accept it."""
+    """Raises ``UnusableInput`` if the grammar rejects the signature."""
     skeleton, _ = _SIGNATURES.cut(signature)
     _SIGNATURES.form(skeleton)
 
 
 def _misfit(text: str) -> str | None:
-    """What is wrong with the attributes in ``text``, or None."""
+    """Return what is wrong with the attributes in ``text``, or None."""
     try:
         check_attributes(text)
     except UnusableInput as error:

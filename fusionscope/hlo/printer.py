@@ -1,4 +1,4 @@
-"""A module becomes text that the compiler's own parser accepts."""
+"""Prints a module as text that the compiler's own parser accepts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fusionscope.hlo.model import Computation, Instruction, Module
 
 
 def to_text(module: Module) -> str:
-    """The module in the compiler's form; parsing it gives an equal module."""
+    """Return the module in the compiler's form. Parsing it gives an equal module."""
     return "".join(_pieces(module))
 
 
@@ -21,7 +21,7 @@ def _pieces(module: Module) -> Iterator[str]:
 
 
 def computation_text(computation: Computation) -> str:
-    """One computation, as the compiler prints it."""
+    """Return one computation, as the compiler prints it."""
     return "".join(_computation(computation))
 
 
@@ -30,13 +30,13 @@ def _computation(computation: Computation) -> Iterator[str]:
     signature = f" {computation.body.signature}" if computation.body.signature else ""
     yield f"{entry}%{computation.name}{signature} {{\n"
     for instruction in computation.instructions:
-        if "#" not in instruction.name:  # written as op#index where it is used
+        if "#" not in instruction.name:  # written as op#index by its users
             yield f"  {instruction_text(instruction)}\n"
     yield f"}}{computation.body.footer}\n\n"
 
 
 def instruction_text(instruction: Instruction) -> str:
-    """One instruction on one line, as the compiler prints it."""
+    """Return one instruction on one line, as the compiler prints it."""
     statement = instruction.statement
     root = "ROOT " if instruction.is_root else ""
     inside = statement.inside

@@ -40,10 +40,11 @@ ELEMENT_TYPES = frozenset(_BITS) | {"token", "opaque"}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``minor_to_major`` and, verbatim as printed behind the colon, what else a layout says.
+    """A layout: ``minor_to_major`` and, verbatim as printed after the colon, its other
+    properties.
 
     ``properties`` holds tiles, element size, memory space and so on, for example
-    ``T(8,128)(2,1)S(1)``; the most used ones have a property below.
+    ``T(8,128)(2,1)S(1)``. The common ones have a property below.
     """
 
     minor_to_major: tuple[int, ...]
@@ -57,13 +58,13 @@ class Layout:
 
     @property
     def memory_space(self) -> int:
-        """0 unless the layout says otherwise (``S(n)``)."""
+        """The memory space; 0 unless the layout has ``S(n)``."""
         space: int = _properties(self.properties).get("S", 0)
         return space
 
     @property
     def element_size_in_bits(self) -> int | None:
-        """What the layout says of packed elements (``E(bits)``), or None."""
+        """The size of packed elements in bits (``E(bits)``), or None."""
         return _properties(self.properties).get("E")
 
     def __str__(self) -> str:
@@ -75,8 +76,8 @@ class Layout:
 class Shape:
     """An array, tuple, token, opaque or buffer shape.
 
-    ``dimensions`` are numbers of elements; ``dynamic`` says which of them are upper bounds, and an
-    unbounded one is None. ``elements`` are the shapes inside a tuple or buffer.
+    ``dimensions`` are numbers of elements; None is unbounded. ``dynamic`` says which of them are
+    upper bounds. ``elements`` are the shapes inside a tuple or buffer.
     """
 
     element_type: str
@@ -99,19 +100,20 @@ class Shape:
 
     @property
     def element_count(self) -> int:
-        """Elements of an array (upper bounds where dynamic, unbounded counted as 1)."""
+        """The elements of an array (upper bounds if dynamic, unbounded counted as 1)."""
         return math.prod(size if size is not None else 1 for size in self.dimensions)
 
     @property
     def bits(self) -> int:
-        """Bits of one element of an array, unpacked; 0 where it is none."""
+        """The bits of one element of an array, unpacked; 0 for other shapes."""
         return _BITS.get(self.element_type, 0)
 
     @property
     def byte_size(self) -> int:
-        """Bytes of all arrays in this shape, unpadded; tokens and opaque values count 0.
+        """The bytes of all arrays in this shape, unpadded; tokens and opaque values
+        count 0.
 
-        Elements of less than a byte are packed only where the layout says so.
+        Elements of less than a byte are packed only if the layout says so.
         """
         total = 0
         pending = [self]
@@ -126,7 +128,7 @@ class Shape:
         return total
 
     def compatible(self, other: Shape) -> bool:
-        """Equal but for layouts and dynamic bounds' marks."""
+        """Return whether shapes are equal apart from layouts and marks of dynamic dimensions."""
         if self.dimensions == other.dimensions and not self.elements and not other.elements:
             return self.element_type == other.element_type
         pending = [(self, other)]
@@ -186,7 +188,7 @@ _MOST_DIGITS = 18
 
 
 class ShapeTable:
-    """Shapes by their text: each one is read once."""
+    """Shapes by their text, so that each text is read once."""
 
     def __init__(self) -> None:
         self.known: dict[str, Shape] = {}
@@ -268,7 +270,7 @@ def _layout(form: dict[str, Any], slots: list[str], text: str) -> Layout:
 
 @lru_cache(maxsize=4096)
 def _properties(text: str) -> dict[str, Any]:
-    """What a layout says behind the colon: numbers and tiles by the letter of the property."""
+    """Return the properties of a layout (after the colon): numbers and tiles by letter."""
     whole = f"{{:{text}}}"
     skeleton, slots = _OF_LAYOUTS.cut(whole)
     form = _OF_LAYOUTS.form(skeleton)
@@ -300,7 +302,7 @@ def _integers(slot: str, text: str) -> list[int]:
 
 
 def _malformed(text: str) -> UnusableInput:
-    """What is wrong with a text that has no form: the grammar's own word, if it has one."""
+    """Return an error for a text that has no form, with the grammar's message if it has one."""
     column = 1
     try:
         derive("shape", text)

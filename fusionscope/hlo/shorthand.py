@@ -1,4 +1,4 @@
-"""What the compiler's parser lets people leave out, written out: shapes and async computations."""
+"""Writes out what the compiler's parser lets people omit: shapes and async computations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusionscope.hlo.text import INSTRUCTION, NAME
 Place = tuple[int, int]
 
 _OPENING = re.compile(rf"(?:ENTRY\s+)?%?({NAME})(?:[^\w.\-].*)?\{{", re.DOTALL)
-# What an asynchronous operation says of itself, and what also of the operation that it wraps.
+# Attributes of an asynchronous operation, and those that its wrapped operation has too.
 _OUTSIDE = frozenset(
     {"async_execution_thread", "control-predecessors", "output_to_operand_aliasing", "sharding"}
 )
@@ -27,7 +27,9 @@ _ALIASED_INSIDE = frozenset({"custom-call", "fusion"})
 
 
 def is_async_shorthand(opcode: str) -> bool:
-    """Whether ``opcode`` says start, update or done of an operation that has no such opcodes."""
+    """Return whether ``opcode`` is the start, update or done of an operation without
+    such opcodes.
+    """
     operation, _, step = opcode.rpartition("-")
     return (
         step in ("start", "update", "done")
@@ -38,10 +40,11 @@ def is_async_shorthand(opcode: str) -> bool:
 
 
 def write_out(lines: Sequence[str], places: Sequence[Place]) -> tuple[list[str], list[Place]]:
-    """The lines of a module with every shape, and with async-start for other starts.
+    """Return the lines of a module with every shape, and with async-start for other
+    starts.
 
     Takes and returns lines in the compiler's own form and their places in the text. Raises
-    ``UnusableInput`` where a shape is left out and cannot be told from operands.
+    ``UnusableInput`` if a shape is omitted and cannot be inferred.
     """
     instruction = re.compile(rf"\s*{INSTRUCTION}", re.DOTALL)  # few texts need it
     table = ShapeTable()
@@ -101,7 +104,7 @@ class _Wrapped:
     """The computation of an asynchronous operation that is written as ``opcode-start``.
 
     ``parameters`` and ``result`` are shapes, ``declared`` those of the operands that the start
-    names. Operands may come as late as with an update.
+    names. An update can add operands.
     """
 
     name: str
@@ -119,7 +122,7 @@ class _Wrapped:
         return self.attributes.get("calls", self.attributes.get("to_apply", "")).strip(" %")
 
     def update(self, parameters: Iterable[str], result: str | None) -> None:
-        """Takes the shapes that are told later, where they differ in more than the layout."""
+        """Replace shapes by those given later, unless they are compatible."""
         for number, shape in enumerate(parameters):
             if number == len(self.parameters):
                 self.parameters.append(shape)
@@ -150,7 +153,9 @@ def _line(statement: Statement) -> str:
 def _written_out(
     statement: Statement, names: Iterator[str], wrapped: dict[str, _Wrapped], table: ShapeTable
 ) -> Statement:
-    """The plain form of an asynchronous operation; what it wraps is put into ``wrapped``."""
+    """Return the plain form of an asynchronous operation. Adds the wrapped operation to
+    ``wrapped``.
+    """
     opcode, _, step = statement.opcode.rpartition("-")
     plain = statement._replace(opcode=f"async-{step}")
     shape = table[statement.shape]
@@ -195,7 +200,7 @@ def _written_out(
 
 
 def _pass_on(statement: Statement, wrapped: dict[str, _Wrapped]) -> _Wrapped | None:
-    """What the chain of an update or done wraps, where it began in shorthand."""
+    """Return the operation that the chain of an update or done wraps, if it began in shorthand."""
     started = wrapped.get(next(iter(statement.operands), ""))
     if started is not None:
         wrapped[statement.name] = started
@@ -209,7 +214,7 @@ def _pass_on(statement: Statement, wrapped: dict[str, _Wrapped]) -> _Wrapped | N
 
 
 def _numbered(name: str) -> Iterator[str]:
-    """``name``, ``name.1``, ``name.2`` and so on."""
+    """Yield ``name``, ``name.1``, ``name.2`` and so on."""
     yield name
     yield from (f"{name}.{number}" for number in count(1))
 
@@ -221,7 +226,7 @@ def _attributes(values: dict[str, str]) -> str:
 def _infer(
     statement: Statement, shapes: dict[str, str], results: dict[str, str], table: ShapeTable
 ) -> Shape:
-    """The shape of a result, from the shapes of the instructions above it."""
+    """Return the shape of a result, inferred from the shapes of the instructions above it."""
     operands: list[Shape] = []
     for operand in statement.operands:
         name, *indices = operand.split("#")

@@ -1,4 +1,4 @@
-"""Where in the user's program an instruction comes from."""
+"""The place in the user's program that an instruction comes from."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _SECTION = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\b",
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A line (from 1) of a user's file; ``function`` and ``column`` where the compiler knows."""
+    """A line (from 1) of a user's file; ``function`` and ``column`` if the compiler
+    recorded them.
+    """
 
     file: str
     line: int
@@ -41,7 +43,7 @@ class SourceLocation:
 class StackFrames:
     """The four tables between the header of a module and its first computation.
 
-    Read when first asked: most questions never ask. ``text`` is kept verbatim for the printer.
+    They are read on demand. ``text`` is kept verbatim for the printer.
     """
 
     __slots__ = ("_frames", "text")
@@ -52,12 +54,14 @@ class StackFrames:
 
     @staticmethod
     def end(text: str, position: int) -> int:
-        """Where the tables that begin at ``position`` end (the first text that is no row)."""
+        """Return the end of the tables that begin at ``position`` (the first text that is not a
+        row).
+        """
         found = _TABLES.match(text, position)
         return found.end() if found else position
 
     def stack(self, frame: int) -> tuple[SourceLocation, ...]:
-        """The call stack of one frame id, innermost first; empty where the id is unknown."""
+        """Return the call stack of one frame id, innermost first; empty if the id is unknown."""
         if self._frames is None:
             self._frames = self._read()
         stack: list[SourceLocation] = []
@@ -104,7 +108,7 @@ class StackFrames:
 def source_stack(
     metadata: Mapping[str, str], frames: StackFrames | None
 ) -> tuple[SourceLocation, ...]:
-    """The stack that an instruction's metadata names, innermost first."""
+    """Return the stack that an instruction's metadata names, innermost first."""
     number = metadata.get("stack_frame_id", "")
     if frames is not None and number.isdecimal():
         return frames.stack(int(number))

@@ -1,8 +1,8 @@
 """Regular expressions for the joints of HLO text.
 
-Wherever a repetition may end, the next character alone tells whether it goes on. So text that
-almost fits fails in linear time, without possessive quantifiers, which CPython before 3.11.5 gets
-wrong.
+Wherever a repetition may end, the next character alone determines whether it continues. Text that
+almost matches therefore fails in linear time, without possessive quantifiers, which CPython before
+3.11.5 gets wrong.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import re
 
 STRING = r"\"[^\"\\]*(?:\\.[^\"\\]*)*\"|'[^'\\]*(?:\\.[^'\\]*)*'"
 NAME = r"[A-Za-z_][\w.\-]*"
-# A comment that nothing closes goes on to the end of the text.
+# An unclosed comment extends to the end of the text.
 COMMENT = r"/\*[\s\S]*?(?:\*/|\Z)|//[^\n]*"
 
 _STRINGS = re.compile(rf"({STRING})|[\"'].*", re.DOTALL)
 _COMMENTS = re.compile(rf"({STRING}|[\"'].*)|(?<!\s)\s*(?:{COMMENT})\s*", re.DOTALL)
-_INDEX = re.compile(r"/\*index=\d+\*/")  # what the compiler writes into long tuples
+_INDEX = re.compile(r"/\*index=\d+\*/")  # the compiler's comments in long tuples
 _JOINTS = re.compile(rf"{STRING}|[()\[\]{{}}\"',]", re.DOTALL)
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 
-# How deep brackets may nest in attributes and literals, and how deep tuples may nest in shapes.
+# The maximum nesting of brackets in attributes and literals, and of tuples in shapes.
 DEPTH = 12
 TUPLE_DEPTH = 32
 
 
 def _balanced(opening: str, closing: str, inside: str, depth: int = DEPTH) -> str:
-    """A pattern for text between brackets of one kind, nested up to ``depth``."""
+    """Return a pattern for text between brackets of one kind, nested up to ``depth``."""
     plain = rf"[^{opening}{closing}\"'\\]*"
     pattern = rf"{opening}{plain}(?:(?:{inside}){plain})*{closing}"
     for _ in range(depth - 1):
@@ -37,11 +37,11 @@ def _balanced(opening: str, closing: str, inside: str, depth: int = DEPTH) -> st
 BRACES = _balanced(r"\{", r"\}", rf"{STRING}|\\.")
 PARENTHESES = _balanced(r"\(", r"\)", rf"{STRING}|\\.")
 
-# A shape, as far as one has to look to find its end.
+# A shape, only as exactly as needed to find its end.
 _TUPLE = _balanced(r"\(", r"\)", "(?!)", TUPLE_DEPTH)
 ARRAY = r"[a-z]\w*\s*\[[^\[\]]*\](?:\s*\{\s*[\d:][^{}]*\}|)"
 SHAPE = rf"(?:{ARRAY}|b?{_TUPLE})"
-# ROOT, name, shape, opcode, what stands in the parentheses, attributes. Every line of a dump is
+# ROOT, name, shape, opcode, the text in the parentheses, attributes. Every line of a dump is
 # matched against this: `(?:x|)` is faster than `(?:x)?`.
 INSTRUCTION = (
     rf"(ROOT(?:\s+|(?=%))|(?!ROOT\s))%?({NAME})\s*=\s*(?:({SHAPE})\s*|)([a-z][a-z0-9\-]*)\s*"
@@ -50,12 +50,12 @@ INSTRUCTION = (
 
 
 def empty_strings(text: str) -> str:
-    """``text`` with nothing between quotation marks; one that nothing closes hides the rest."""
+    """Return ``text`` with empty strings. An unclosed string hides the rest."""
     return _STRINGS.sub(lambda found: '""' if found[1] else '"', text)
 
 
 def strip_comments(text: str) -> str:
-    """``text`` with a space for each ``/* */`` and ``//`` comment; strings are left alone."""
+    """Return ``text`` with a space for each ``/* */`` and ``//`` comment outside of strings."""
     before, quotation_mark, after = text.partition('"')
     text = _INDEX.sub("", before) + quotation_mark + after
     if "/*" not in text and "//" not in text:
@@ -64,16 +64,17 @@ def strip_comments(text: str) -> str:
 
 
 def is_closed(comment: str) -> bool:
-    """Whether a comment ends where it should: one that does not is none."""
+    """Return whether a comment is closed. Otherwise it is not a comment."""
     comment = comment.strip()
     return comment.startswith("//") or (comment.endswith("*/") and len(comment) > 3)
 
 
 def cut_at_commas(text: str, depth: int = DEPTH) -> list[str] | None:
-    """The parts of ``text`` between the commas outside of all strings and brackets.
+    """Return the parts of ``text`` between the commas outside of all strings and
+    brackets.
 
-    None where a bracket or string is not closed, or brackets nest more than ``depth`` deep: what is
-    not balanced would cost the patterns above time that grows with the square of its length.
+    Return None if a bracket or string is not closed, or brackets nest deeper than ``depth``: on
+    unbalanced text, the patterns above would take time quadratic in its length.
     """
     parts: list[str] = []
     start = 0
@@ -91,6 +92,6 @@ def cut_at_commas(text: str, depth: int = DEPTH) -> list[str] | None:
         elif joint in ")]}":
             if not expected or expected.pop() != joint:
                 return None
-        elif len(joint) == 1:  # a quotation mark that nothing closes
+        elif len(joint) == 1:  # an unclosed quotation mark
             return None
     return None if expected else [*parts, text[start:]]

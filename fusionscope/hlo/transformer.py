@@ -1,6 +1,6 @@
-"""What the grammar's tree of a skeleton means, as data.
+"""Turns the grammar's tree of a skeleton into data.
 
-Imported only where a skeleton is new: importing lark takes longer than reading a small dump.
+Imported only for new skeletons: importing lark takes longer than reading a small dump.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lark.tree import Meta
 
 from fusionscope.errors import UnusableInput, quoted
 
-# Text with slots in it: literal parts, and numbers of slots.
+# Text with slots in it: literal parts and indices of slots.
 Pieces = list[str | int]
 
 
@@ -27,7 +27,8 @@ class _Value(NamedTuple):
 
 @v_args(meta=True)
 class FormTransformer(Transformer[Token, Any]):
-    """Turns the tree of one skeleton into its form: lists, dictionaries, texts, slots' numbers.
+    """Turns the tree of one skeleton into its form: lists, dictionaries, texts, indices
+    of slots.
 
     ``spans`` are the places of the slots in the skeleton. One slot holds a whole list of numbers,
     names or shapes, of which the skeleton shows two: the second of them adds nothing.
@@ -40,7 +41,9 @@ class FormTransformer(Transformer[Token, Any]):
         self._starts = {start: slot for slot, (start, _) in enumerate(spans)}
 
     def form(self, tree: Tree[Token]) -> Any:
-        """Raises ``UnusableInput`` where a number is not where the grammar wants one."""
+        """Return the form of a tree. Raises ``UnusableInput`` if the grammar wants a number and
+        there is none.
+        """
         try:
             return self.transform(tree)
         except VisitError as error:
@@ -49,7 +52,7 @@ class FormTransformer(Transformer[Token, Any]):
             raise
 
     def _slot(self, token: Token) -> int | None:
-        """The slot that begins with ``token``; None where it belongs to the one before."""
+        """Return the slot that begins with ``token``, or None if it belongs to the one before."""
         slot = self._starts.get(token.start_pos or 0)
         if slot is None and not self._is_inside(token):
             raise UnusableInput(f"found {quoted(token)} where no number can be")
@@ -80,7 +83,7 @@ class FormTransformer(Transformer[Token, Any]):
     # Attributes
 
     def attribute(self, meta: Meta, children: list[Any]) -> list[Any]:
-        """Key, kind, content, the text of the value, and whether it names computations."""
+        """Return the key, kind, content, text of the value, and whether it names computations."""
         key, value = children
         text = self._skeleton[key.end_pos : meta.end_pos]
         pieces = self._pieces(meta.end_pos - len(text.lstrip()), meta.end_pos)
@@ -90,7 +93,7 @@ class FormTransformer(Transformer[Token, Any]):
         return [str(key)[:-1], value.kind, value.content, pieces, is_call]
 
     def _word(self, token: Token, pieces: Pieces) -> _Value:
-        if token in ("true", "false"):  # a name to the lexer, where there can be others
+        if token in ("true", "false"):  # a name to the lexer, if names are allowed here
             return _Value("constant", token == "true", pieces)
         kind = {"INTEGER": "integer", "STRING": "string"}.get(token.type)
         if kind is None or len(pieces) != 1 or self._slot(token) is None:
@@ -169,7 +172,7 @@ class FormTransformer(Transformer[Token, Any]):
         return True
 
     def shape(self, meta: Meta, children: list[Any]) -> list[Any] | None:
-        """``[kind, …]``: an array, a list of arrays in one slot, a tuple or a buffer."""
+        """Return ``[kind, …]``: an array, a list of arrays in one slot, a tuple or a buffer."""
         if children and isinstance(children[0], Token):
             kind, *parts = children
             if kind.start_pos in self._starts:
@@ -184,7 +187,7 @@ class FormTransformer(Transformer[Token, Any]):
         return ["tuple" if is_tuple else "buffer", elements]
 
     def dimension(self, meta: Meta, children: list[Token]) -> list[Any] | None:
-        """A slot of sizes (None for ``?``), and whether the first of them is a bound."""
+        """Return a slot of sizes (None for ``?``), and whether the first of them is a bound."""
         if not children:
             return [None, True]
         slot = self._slot(children[-1])
@@ -199,7 +202,7 @@ class FormTransformer(Transformer[Token, Any]):
         return {"order": order, "properties": properties, **typed}
 
     def property(self, meta: Meta, children: list[Any]) -> list[Any]:
-        """Its letter, and the slots of its numbers or the sizes of its tiles."""
+        """Return its letter, and the slots of its numbers or the sizes of its tiles."""
         letter, *content = children
         if letter.type == "TILES":
             return ["T", content]

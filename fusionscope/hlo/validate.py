@@ -1,8 +1,8 @@
-"""What everything behind the parser takes for granted of an instruction.
+"""Checks of instructions that everything after the parser relies on.
 
-Attributes that an operation cannot be without, their form, and that they fit the shapes of operands
-and result. The compiler's parser and verifier hold to far more; here is what fusionscope computes
-with. Shapes that are no arrays, and operations of which nothing is listed, are not looked at.
+Required attributes, their form, and their agreement with the shapes of operands and result. The
+compiler's parser and verifier check far more; these are the ones that fusionscope computes with.
+Shapes other than arrays, and operations that are not listed here, are not checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fusionscope.hlo.shape import Shape
 from fusionscope.hlo.text import STRING
 from fusionscope.hlo.window import window_dimensions
 
-# How many computations they call at least.
+# The least number of computations that they call.
 _CALLS = {
     "call": 1,
     "fusion": 1,
@@ -46,7 +46,7 @@ class _Written(NamedTuple):
         return self.operands[0].rank
 
     def numbers(self, key: str) -> tuple[int, ...] | None:
-        """The value of ``key`` where it is a list of numbers, each once; None otherwise."""
+        """Return the value of ``key`` if it is a list of distinct numbers; None otherwise."""
         value = self.attributes.get(key)
         if not isinstance(value, tuple) or not all(isinstance(each, int) for each in value):
             return None
@@ -56,7 +56,9 @@ class _Written(NamedTuple):
 def find_problem(
     opcode: str, operands: Sequence[Shape], shape: Shape, attributes: str
 ) -> str | None:
-    """What is wrong with an instruction of these operands, result and attributes, in words."""
+    """Return what is wrong with an instruction of these operands, result and
+    attributes, or None.
+    """
     needed = _CALLS.get(opcode, 0)
     if needed and (called := len(called_names(attributes))) < needed:
         return f"calls {called} computations, expected {needed}"
@@ -67,7 +69,7 @@ def find_problem(
         return None
     if not operands:
         return "has no operands"
-    # Without metadata few texts are different.
+    # Without metadata, few texts are distinct.
     read = {} if check is _same else _read(_METADATA.sub("", attributes))
     return check(_Written(opcode, operands, shape, read))
 
@@ -85,7 +87,7 @@ _read = lru_cache(maxsize=4096)(read_attributes)
 
 
 def _dimensions(written: _Written, rank: int, key: str = "dimensions") -> str | None:
-    """Each once and below ``rank``."""
+    """Return a message unless the dimensions are distinct and below ``rank``."""
     found = written.numbers(key)
     if found is None:
         return f"names no dimensions, or one twice, expected {key}="
@@ -156,7 +158,7 @@ def _is_small(numbers: Iterable[int]) -> bool:
 
 
 def _dynamic(written: _Written) -> str | None:
-    """An index for each dimension or, as older compilers have it, one array of them."""
+    """Check for one index per dimension or, as in older compilers, one array of them."""
     others = written.operands[2 if written.opcode == "dynamic-update-slice" else 1 :]
     one = len(others) == 1 and others[0].rank == 1
     problem = None if one else _counted("indices", len(others), written.rank)
@@ -190,14 +192,14 @@ def _window(written: _Written) -> str | None:
 
 
 def _same(written: _Written) -> str | None:
-    """Elementwise: all arrays are of one rank, but scalars."""
+    """Check an elementwise operation: all arrays have the same rank, scalars excepted."""
     ranks = {each.rank for each in written.operands} - {0}
     ranks |= {written.shape.rank} if written.shape.is_array else set()
     return "has operands and a result of different ranks" if len(ranks) > 1 else None
 
 
 def _lacks(written: _Written, key: str) -> bool:
-    """Whether an attribute is missing that only an operation on scalars can do without."""
+    """Return whether a required attribute is missing. Operations on scalars do not need it."""
     return written.rank > 0 and key not in written.attributes
 
 
@@ -212,7 +214,7 @@ def _ranked(written: _Written) -> str | None:
 
 
 _CHECKS: dict[str, Callable[[_Written], str | None]] = {
-    # A bitcast-convert to another width has another rank.
+    # A bitcast-convert to another width changes the rank.
     **dict.fromkeys((UNARY | BINARY) - {"bitcast-convert"}, _same),
     "broadcast": _broadcast,
     "concatenate": _concatenate,
@@ -229,5 +231,5 @@ _CHECKS: dict[str, Callable[[_Written], str | None]] = {
     "sort": _of_operand,
     "transpose": _transpose,
 }
-# The operations of which something is checked.
+# The operations that are checked.
 CHECKED = frozenset(_CHECKS) | frozenset(_CALLS) | {"get-tuple-element"}

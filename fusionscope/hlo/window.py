@@ -10,7 +10,7 @@ from fusionscope.errors import UnusableInput, shorten
 from fusionscope.hlo.attributes import read_value
 
 _TOO_LARGE = 10**18
-# The value where none is written, and the least one that a window can have.
+# The value of an omitted field, and the least value that a window can have.
 _FIELDS = {
     "size": (0, 0),
     "stride": (1, 1),
@@ -34,16 +34,17 @@ class WindowDimension:
 
 
 def read_window(text: str) -> tuple[WindowDimension, ...]:
-    """``{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=… rhs_dilate=… rhs_reversal=…}`` as data.
+    """Return ``{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=… rhs_dilate=… rhs_reversal=…}`` as
+    data.
 
-    Raises ``UnusableInput`` where it is not of this form, where fields differ in their number of
-    dimensions, and for numbers that no window has, such as a stride of 0.
+    Raises ``UnusableInput`` if the text has another form, if fields differ in their number of
+    dimensions, or for values that no window has, such as a stride of 0.
     """
     return window_dimensions(read_value("window", text or "{}"))
 
 
 def window_dimensions(fields: dict[str, Any]) -> tuple[WindowDimension, ...]:
-    """The same from the fields that the grammar reads; raises ``UnusableInput`` likewise."""
+    """Return the same from the fields that the grammar reads. Raises ``UnusableInput`` likewise."""
     rank = len(fields.get("size", ()))
     for key, field in fields.items():
         if len(field) != rank:
