@@ -1,4 +1,5 @@
-"""What would be computed by one kernel: the instructions of one fusion, or of two as one.
+"""The instructions that one kernel would compute: those of one fusion, or of two fused
+as one.
 
 Source: xla/hlo/utils/hlo_traversal.cc, HloFusionAdaptor.
 """
@@ -12,10 +13,10 @@ from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 
 
 class FusionBody:
-    """One instruction, or a producer and its consumer as if they were fused already.
+    """One instruction, or a producer and its consumer as if they were already fused.
 
-    Parameters of fusions are transparent: ``operands`` of an instruction inside are what it
-    reads in the end, inside or outside of the body.
+    Parameters of fusions are transparent: the ``operands`` of an instruction inside are the
+    instructions that it ultimately reads, inside or outside of the body.
     """
 
     __slots__ = ("_fusions", "_single", "parts")
@@ -31,11 +32,11 @@ class FusionBody:
         return instruction in self._single or instruction.parent in self._fusions
 
     def holds(self, *opcodes: str) -> bool:
-        """Whether there is an instruction of one of ``opcodes`` in it."""
+        """Return whether the body has an instruction of one of ``opcodes``."""
         return any(part.holds(*opcodes) for part in self.parts)
 
     def instructions(self) -> Iterator[MutableInstruction]:
-        """All that compute something, in no order to rely on.
+        """Yield all instructions that compute something, in no particular order.
 
         Source: HloFusionAdaptor::ForEach.
         """
@@ -49,7 +50,9 @@ class FusionBody:
 
     @property
     def roots(self) -> list[MutableInstruction]:
-        """What the kernel writes. Source: HloFusionAdaptor::GetRoots."""
+        """Return the instructions whose results the kernel writes. Source:
+        HloFusionAdaptor::GetRoots.
+        """
         consumer = self.parts[-1]
         roots = part_roots(consumer)
         if len(self.parts) == 1:
@@ -66,7 +69,8 @@ class FusionBody:
         return roots
 
     def parameters(self) -> list[MutableInstruction]:
-        """What the kernel reads: operands of the consumer, then what only the producer reads.
+        """Return the instructions that the kernel reads: operands of the consumer, then those that
+        only the producer reads.
 
         Source: HloFusionAdaptor::GetParameters.
         """
@@ -85,7 +89,9 @@ class FusionBody:
         return [self.resolve(operand) for operand in instruction.operands]
 
     def resolve(self, operand: MutableInstruction) -> MutableInstruction:
-        """What an operand is in the body, or outside of it. Source: ResolveOperand."""
+        """Return the instruction that an operand is, in the body or outside of it. Source:
+        ResolveOperand.
+        """
         while True:
             if operand.opcode == "get-tuple-element" and operand.operands[0].opcode == "fusion":
                 root = operand.operands[0].fused.root
@@ -100,10 +106,10 @@ class FusionBody:
             operand = self._fusions[operand.computation].operands[operand.parameter_number]
 
     def users(self, instruction: MutableInstruction) -> list[MutableInstruction]:
-        """The users of an instruction inside, in the body.
+        """Return the users in the body of an instruction inside.
 
-        Where it is one of several outputs of the producer, those of all outputs, as the compiler
-        has it. Source: HloInstructionAdaptor::GetUsers, ResolveUsers.
+        For one of several outputs of the producer, these are the users of all outputs, as in the
+        compiler. Source: HloInstructionAdaptor::GetUsers, ResolveUsers.
         """
         found: list[MutableInstruction] = []
         readers: list[tuple[MutableInstruction, MutableInstruction]] = []
@@ -134,10 +140,11 @@ class FusionBody:
         *,
         up: bool = True,
     ) -> None:
-        """Breadth first from ``starts``, towards operands or, where not ``up``, users inside.
+        """Search breadth first from ``starts``, towards operands if ``up``, else towards users
+        inside.
 
-        ``visit`` says whether to go on from an instruction; None ends the search.
-        Source: HloBfsTraversal.
+        ``visit`` returns whether to continue from an instruction; None ends the search. Source:
+        HloBfsTraversal.
         """
         queue = deque(dict.fromkeys(starts))
         seen = set(queue)
@@ -154,7 +161,7 @@ class FusionBody:
 
 
 def part_roots(part: MutableInstruction) -> list[MutableInstruction]:
-    """The outputs of an instruction, through nested tuples where it is a fusion."""
+    """Return the outputs of an instruction; for a fusion, through nested tuples."""
     if part.opcode != "fusion":
         return [part]
     roots: list[MutableInstruction] = []
@@ -169,7 +176,7 @@ def part_roots(part: MutableInstruction) -> list[MutableInstruction]:
 
 
 def elements_of(producer: MutableInstruction) -> list[MutableInstruction]:
-    """What a consumer reads of it: itself, or its elements where it is a tuple."""
+    """Return what consumers of ``producer`` read: itself and, if it is a tuple, its elements."""
     if not producer.shape.is_tuple:
         return [producer]
     return [producer, *(user for user in producer.users if user.opcode == "get-tuple-element")]
@@ -178,7 +185,9 @@ def elements_of(producer: MutableInstruction) -> list[MutableInstruction]:
 def added_parameters(
     producer: MutableInstruction, consumer: MutableInstruction
 ) -> list[MutableInstruction]:
-    """What the consumer reads only once ``producer`` is in it, but for what that passes on."""
+    """Return the operands of ``producer`` that the consumer does not read yet, apart from those
+    passed on.
+    """
     skipped = {
         producer.operands[root.parameter_number]
         for root in part_roots(producer)

@@ -1,4 +1,4 @@
-"""Which emitter writes a kernel, and for which of its instructions.
+"""Determines which emitter writes a kernel, and for which of its instructions.
 
 Source: xla/service/gpu/hlo_fusion_analysis.cc; xla/codegen/ir_emission_utils.cc.
 """
@@ -44,7 +44,7 @@ class EmitterKind(Enum):
     TRANSPOSE = "transpose"
     CONCATENATE = "concatenate"
     SCATTER = "scatter"
-    SLICES = "slices"  # several of one array
+    SLICES = "slices"  # several slices of one array
     SORT = "sort"
     TRITON = "triton"
     CUSTOM = "custom"
@@ -52,7 +52,9 @@ class EmitterKind(Enum):
 
     @property
     def fusion_kind(self) -> str:
-        """As a fusion of this kind is printed. Source: PriorityFusion::ChooseKind."""
+        """The kind that a fusion of this emitter is printed with. Source:
+        PriorityFusion::ChooseKind.
+        """
         if self is EmitterKind.LOOP:
             return "kLoop"
         is_input = self in (
@@ -64,7 +66,7 @@ class EmitterKind(Enum):
         return "kInput" if is_input else "kCustom"
 
 
-# Not written by XLA's own emitters.
+# Kinds that XLA's own emitters do not write.
 _NOT_OF_XLA = frozenset({EmitterKind.TRITON, EmitterKind.CUSTOM, EmitterKind.CUDNN})
 
 TransposeTiling: TypeAlias = Callable[[MutableInstruction], TiledTranspose | None]
@@ -78,17 +80,18 @@ HeroSearch: TypeAlias = Callable[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emitters:
-    """What the emitters of one version of the compiler can do, and how its passes tell.
+    """The abilities of the emitters of one compiler version, and how its passes
+    recognise them.
 
-    - ``tiles_copies``: copies that change the layout are tiled like transposes, and so is what is
-      computed from a tiled instruction element by element.
+    - ``tiles_copies``: copies that change the layout are tiled like transposes, and so are
+      elementwise users of a tiled instruction.
     - ``tells_sizes_apart``: transposes of elements of different sizes cannot share a kernel.
-    - ``loops_below_a_byte``: elements smaller than a byte are only read and written in plain loops.
+    - ``loops_below_a_byte``: only plain loops read and write elements smaller than a byte.
     - ``has_slices``: several slices of arrays of one shape have an emitter.
-    - ``looks_above_roots``: a fusion ends in a reduction where the hero of a root is one, and not
-      only where a root itself is.
-    - ``looks_at_producers``: the producer decides the kind of a new fusion, too.
-    - ``column_elements``: the shared memory that a column reduction takes, in elements.
+    - ``looks_above_roots``: a fusion ends in a reduction if the hero of a root is one, and not only
+      if a root itself is.
+    - ``looks_at_producers``: the producer also decides the kind of a new fusion.
+    - ``column_elements``: the shared memory of a column reduction, in elements.
     """
 
     tiled_transpose: TransposeTiling
@@ -102,18 +105,21 @@ class Emitters:
     column_elements: int
 
     def find_hero(self, body: FusionBody, root: MutableInstruction) -> MutableInstruction:
-        """The instruction that decides how ``root`` is computed: one above it, or itself."""
+        """Return the instruction that decides how ``root`` is computed: one above it, or itself."""
         return self.hero_search(body, root, self.tiled_transpose)
 
     def are_alike(self, one: TiledTranspose, other: TiledTranspose) -> bool:
-        """Whether one kernel can compute both. Source: TransposeDescription::IsEquivalent."""
+        """Return whether one kernel can compute both. Source:
+        TransposeDescription::IsEquivalent.
+        """
         return one.form == other.form and (not self.tells_sizes_apart or one.bits == other.bits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Emission:
-    """How a body would be emitted. ``heroes`` are, for each root, the instruction that decides how
-    it is computed; ``output_bits`` those of the narrowest element written."""
+    """How a body would be emitted. ``heroes`` holds, for each root, the instruction that decides
+    how it is computed. ``output_bits`` is the size of the narrowest element written.
+    """
 
     body: FusionBody
     kind: EmitterKind
@@ -124,17 +130,21 @@ class Emission:
 
     @property
     def input_bits(self) -> int:
-        """Those of the narrowest element read."""
+        """The size of the narrowest element read, in bits."""
         return _narrowest(self.body.parameters())
 
 
 def is_generic_triton(instruction: MutableInstruction) -> bool:
-    """Whether it is a fusion for Triton that others can be fused with (IsGenericTritonFusion)."""
+    """Return whether an instruction is a Triton fusion that others can fuse with
+    (IsGenericTritonFusion).
+    """
     return instruction.is_custom_fusion and instruction.backend_kind == TRITON
 
 
 def is_intermediate(instruction: MutableInstruction, operands: int) -> bool:
-    """Whether it changes elements one by one, or nothing, and has 1 to ``operands`` operands."""
+    """Return whether an instruction changes elements one by one, or not at all, and has 1 to
+    ``operands`` operands.
+    """
     if not 1 <= len(instruction.operands) <= operands:
         return False
     opcode = instruction.opcode
@@ -154,8 +164,11 @@ def is_intermediate(instruction: MutableInstruction, operands: int) -> bool:
 def find_hero(
     body: FusionBody, root: MutableInstruction, tiled: TransposeTiling
 ) -> MutableInstruction:
-    """The instruction above ``root`` that decides how it is computed, ``root`` itself where there
-    is none. Source: xla/service/gpu/ir_emission_utils.cc, FindNonTrivialHero."""
+    """Return the instruction above ``root`` that decides how it is computed, or else ``root``
+    itself.
+
+    Source: xla/service/gpu/ir_emission_utils.cc, FindNonTrivialHero.
+    """
     if not body.holds("concatenate", "reduce", "transpose"):
         return root
     hero = root
@@ -176,7 +189,8 @@ def _find_only(
     start: MutableInstruction,
     is_wanted: Callable[[MutableInstruction], bool],
 ) -> MutableInstruction | None:
-    """The only wanted instruction above ``start``, from which only intermediate ones lead down.
+    """Return the only wanted instruction above ``start`` with nothing but intermediate ones in
+    between.
 
     Source: xla/codegen/ir_emission_utils.cc, FindHero.
     """
@@ -236,7 +250,8 @@ def _narrowest(values: Iterable[MutableInstruction]) -> int:
 def _common_transpose(
     roots: list[MutableInstruction], heroes: list[MutableInstruction], emitters: Emitters
 ) -> TiledTranspose | None:
-    """The tiled transpose of all roots that have one, where all others can be computed along.
+    """Return the common tiled transpose of the roots that have one, if all other roots can be
+    computed in its kernel.
 
     Source: FindConsistentTransposeHero.
     """
@@ -259,8 +274,9 @@ def _common_transpose(
 
 
 def configured_part(body: FusionBody) -> MutableInstruction | None:
-    """The one whose kind of the backend's own counts: the consumer, or, where that has none, the
-    producer."""
+    """Return the part whose backend-specific fusion kind applies: the consumer or, if that has
+    none, the producer.
+    """
     return next((part for part in reversed(body.parts) if part.backend_kind), None)
 
 
@@ -316,7 +332,9 @@ def _is_reduction(
     heroes: list[MutableInstruction],
     device: Device,
 ) -> bool:
-    """Whether there is a reduction, and all roots can be computed while its input is read."""
+    """Return whether there is a reduction, and all roots can be computed while its
+    input is read.
+    """
     pairs = list(zip(roots, heroes, strict=True))
     first = next((hero for root, hero in pairs if is_reduction_hero(root, hero, device)), None)
     if first is None:

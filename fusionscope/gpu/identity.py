@@ -1,4 +1,4 @@
-"""Which pairs the compiler takes for the same when it asks for a tiling.
+"""Determines which pairs the compiler treats as the same when it asks for a tiling.
 
 Source: xla/service/gpu/fusion_deduplication_cache.cc.
 """
@@ -12,15 +12,16 @@ from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 
 PairIdentity: TypeAlias = tuple[int, int, int]
 
-# Attributes that do not make two instructions different: what they call is looked at on its own.
+# Attributes that do not distinguish instructions. Called computations are compared separately.
 _NO_DIFFERENCE = frozenset(
     """calls control-predecessors frontend_attributes metadata origin sharding to_apply""".split()
 )
 
 
 class Identities:
-    """Instructions that do the same with operands of the same shapes have the same number, whether
-    or not they read the same operand twice. A fusion formed since has that of its parts."""
+    """Numbers that are equal for instructions that do the same with operands of the same shapes,
+    whether or not they read one operand twice. A fusion formed since has the number of its parts.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -31,7 +32,7 @@ class Identities:
         return self._of(producer), self._of(consumer), slot
 
     def fused(self, fusion: MutableInstruction, pair: PairIdentity) -> None:
-        """``pair`` became ``fusion``. Source: UpdateFusedInstructionId."""
+        """Record that ``pair`` became ``fusion``. Source: UpdateFusedInstructionId."""
         self._known[fusion] = self._number(pair)
 
     def _of(self, instruction: MutableInstruction) -> int:
@@ -44,7 +45,7 @@ class Identities:
         return self._numbers.setdefault(content, len(self._numbers))
 
     def _operation(self, instruction: MutableInstruction) -> tuple[Hashable, ...]:
-        """What an instruction does, whatever with."""
+        """Return a key of what an instruction does, apart from its operands."""
         attributes = tuple(
             (key, value)
             for key, value in instruction.attributes.items()
@@ -54,10 +55,11 @@ class Identities:
         return instruction.opcode, instruction.shape, instruction.inside, attributes, called
 
     def _body(self, computation: MutableComputation) -> Hashable:
-        """What a computation does: how its root is computed, and with how many instructions.
+        """Return a key of what a computation does: how its root is computed, and its number of
+        instructions.
 
-        Which values are computed twice makes no other difference than their number.
-        Source: HloComputation::EqualInternal, HloFusionInstruction::HashAdditionalAttributes.
+        Values that are computed twice change only that number. Source:
+        HloComputation::EqualInternal, HloFusionInstruction::HashAdditionalAttributes.
         """
         order = computation.post_order()
         numbers: dict[MutableInstruction, int] = {}

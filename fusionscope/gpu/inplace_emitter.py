@@ -15,7 +15,8 @@ from fusionscope.graph.properties import is_elementwise
 def in_place_updates(
     body: FusionBody, roots: Sequence[MutableInstruction]
 ) -> list[MutableInstruction] | None:
-    """The updates that such a kernel makes; None where the body is none.
+    """Return the updates that such a kernel makes, or None if the body is not such a
+    kernel.
 
     Source: IsDynamicUpdateSliceFusion and CanEmitFusedDynamicUpdateSliceInPlace.
     """
@@ -30,7 +31,9 @@ def in_place_updates(
 
 
 def _is_in_place(body: FusionBody, update: MutableInstruction, shape: object) -> bool:
-    """Whether what ``update`` overwrites is read by nobody else, or just where it is written."""
+    """Return whether the buffer of ``update`` has no other readers, or only ones that read the
+    written part.
+    """
     last = update
     while users := body.users(last):
         if len(users) > 1 or users[0].opcode != "bitcast":
@@ -63,7 +66,7 @@ def _is_in_place(body: FusionBody, update: MutableInstruction, shape: object) ->
 
 
 def _readers(body: FusionBody, value: MutableInstruction) -> list[MutableInstruction]:
-    """The users of a value in the body, which it may come from outside."""
+    """Return the users in the body of a value, which may come from outside."""
     if value in body:
         return body.users(value)
     return [

@@ -1,4 +1,5 @@
-"""Whether a fusion is called one of loops, or one with an emitter for what it ends in.
+"""Determines whether a fusion is a loop fusion or an input fusion, named after its
+root's emitter.
 
 Source of all: xla/service/gpu/gpu_fusible.cc.
 """
@@ -17,7 +18,9 @@ from fusionscope.graph.properties import is_fusible
 def choose_kind(
     producer: MutableInstruction, consumer: MutableInstruction, device: Device, emitters: Emitters
 ) -> str:
-    """Of a new fusion of the two, or of one where they are the same. Source: ChooseFusionKind."""
+    """Return the kind of a new fusion of the two, or of one instruction given twice. Source:
+    ChooseFusionKind.
+    """
     ends = (consumer, producer) if emitters.looks_at_producers else (consumer,)
     is_input = any(is_input_fusible(end, device, emitters) for end in ends)
     return "kInput" if is_input else "kLoop"
@@ -33,7 +36,8 @@ def is_input_fusible(instruction: MutableInstruction, device: Device, emitters: 
 
 
 def is_input_transpose(instruction: MutableInstruction, emitters: Emitters) -> bool:
-    """Whether it is a tiled transpose, or a fusion of which an output is one.
+    """Return whether an instruction is a tiled transpose, or a fusion with one among
+    its outputs.
 
     Source: IsInputFusibleTranspose.
     """

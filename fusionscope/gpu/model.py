@@ -1,4 +1,4 @@
-"""The model of a GPU that one version of the compiler has."""
+"""The GPU model of one compiler version."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fusionscope.gpu.triton_support import TritonVersion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuModel:
-    """How one version of the compiler emits kernels and estimates their run time, with the flags
-    that its GPU rules depend on: the defaults of the version, or the values from a dump.
+    """How one compiler version emits kernels and estimates their run time, with the flags that its
+    GPU rules depend on: the version's defaults, or the values from a dump.
 
     ``max_unroll`` is xla_gpu_experimental_max_unroll_factor, ``has_heroless_triton``
     xla_gpu_experimental_enable_triton_heroless_priority_fusion, ``gemm_threshold``

@@ -1,4 +1,4 @@
-"""Reductions that have an emitter of their own, and what they look like to it.
+"""Reductions with a dedicated emitter, and their canonical form.
 
 Source: xla/service/gpu/reduction_utils.cc.
 """
@@ -11,15 +11,16 @@ from fusionscope.dump.device import Device
 from fusionscope.graph.layouts import are_consecutive, minor_to_major, sizes
 from fusionscope.graph.mutable import MutableInstruction
 
-# Rows longer than this many elements are split by an earlier pass.
+# An earlier pass splits rows of more elements.
 _LONGEST_ROW = 1024 * 16
 _MOST_ROWS_IN_BATCH = 8
 _COLUMN_TILE = 128
 
 
 class Reduction(NamedTuple):
-    """A reduction in three dimensions, from major to minor: of a row (reduced, kept, reduced) or
-    of a column (kept, reduced, kept)."""
+    """A reduction in three dimensions, from major to minor: of a row (reduced, kept, reduced) or of
+    a column (kept, reduced, kept).
+    """
 
     is_row: bool
     major: int
@@ -53,7 +54,8 @@ def reduced_dimensions(reduce: MutableInstruction) -> tuple[int, ...]:
 
 
 def _parts(reduce: MutableInstruction, middle: tuple[int, ...]) -> tuple[int, int, int]:
-    """Elements of what is more major than ``middle`` in memory, of it, and of what is more minor.
+    """Return the numbers of elements that are more major in memory than ``middle``, in it, and more
+    minor.
 
     Source: PartitionShapeByMiddleDimensions.
     """
@@ -70,7 +72,8 @@ def _parts(reduce: MutableInstruction, middle: tuple[int, ...]) -> tuple[int, in
 
 
 def has_reduction_emitter(instruction: MutableInstruction, device: Device) -> bool:
-    """Whether its own emitter is faster than a loop: an unnested reduction, as the compiler says.
+    """Return whether the dedicated emitter is faster than a loop: an unnested reduction, in XLA's
+    terms.
 
     Source: IsReductionFromOrToContiguousDimensions.
     """
@@ -98,14 +101,16 @@ def _is_faster_than_loop(reduction: Reduction, warp: int) -> bool:
 
 
 def is_reduction_hero(root: MutableInstruction, hero: MutableInstruction, device: Device) -> bool:
-    """Whether ``hero`` makes the kernel of ``root`` a reduction. Source: IsRealReductionHero."""
+    """Return whether ``hero`` makes the kernel of ``root`` a reduction. Source:
+    IsRealReductionHero.
+    """
     if not has_reduction_emitter(hero, device):
         return False
     return root is hero or is_race_free(hero, device)
 
 
 def is_race_free(reduce: MutableInstruction, device: Device) -> bool:
-    """Whether one block reduces all that makes one element. Source: ReductionIsRaceFree."""
+    """Return whether one block reduces all inputs of an element. Source: ReductionIsRaceFree."""
     reduction = normal_reduction(reduce)
     if reduction.is_row:
         return reduction.minor <= _LONGEST_ROW and reduction.major <= _MOST_ROWS_IN_BATCH

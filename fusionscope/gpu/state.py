@@ -1,4 +1,4 @@
-"""What a run of a fusion pass for GPUs knows when a rule is asked."""
+"""The state of a GPU fusion pass that its rules read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fusionscope.hlo.shape import Shape
 
 _BANKS = 32
 
-# Beside what is elementwise.
+# In addition to elementwise operations.
 _FUSIBLE = frozenset(
     """broadcast concatenate dynamic-slice dynamic-update-slice gather iota pad reduce reduce-window
     reshape reverse scatter slice transpose""".split()
@@ -24,7 +24,7 @@ _FUSIBLE = frozenset(
 
 
 class GpuState:
-    """A run over a module, for a device: its cost model, and what is known of instructions."""
+    """A run over a module for a device: its cost model, and facts about instructions."""
 
     def __init__(self, device: Device, gpu_model: GpuModel) -> None:
         self.device = device
@@ -47,14 +47,14 @@ class GpuState:
         return found
 
     def changed(self, instruction: MutableInstruction) -> None:
-        """``instruction`` is another than before."""
+        """Discard what is known of ``instruction``, which has changed."""
         self._facts.pop(instruction, None)
         self.triton.changed(instruction)
         self.model.changed(instruction)
 
 
 class Facts:
-    """What the rules ask of one instruction, found out when it is asked for."""
+    """Facts about one instruction that rules ask for, computed on demand."""
 
     def __init__(self, instruction: MutableInstruction, device: Device, emitters: Emitters) -> None:
         self._instruction = instruction
@@ -63,7 +63,7 @@ class Facts:
 
     @property
     def _inside(self) -> list[MutableInstruction]:
-        """Itself, or what is in a fusion."""
+        """The instruction itself, or the instructions in a fusion."""
         instruction = self._instruction
         return list(instruction.fused.instructions) if is_fusion(instruction) else [instruction]
 
@@ -77,7 +77,7 @@ class Facts:
 
     @cached_property
     def shared_memory(self) -> int:
-        """Bytes that its kernel takes. Source: SharedMemoryUsageNoCache."""
+        """The shared memory of its kernel, in bytes. Source: SharedMemoryUsageNoCache."""
         may_tile = self._emitters.tiles_copies or self._instruction.holds("reduce", "transpose")
         if not may_tile:
             return 0
@@ -85,14 +85,18 @@ class Facts:
 
     @cached_property
     def reductions(self) -> int:
-        """Reductions with an emitter of their own. Source: NumUnnestedReductionsNoCache."""
+        """The number of reductions with a dedicated emitter. Source:
+        NumUnnestedReductionsNoCache.
+        """
         if not self._instruction.holds("reduce"):
             return 0
         return sum(has_reduction_emitter(each, self._device) for each in self._inside)
 
     @cached_property
     def largest_reduction(self) -> int:
-        """The most elements that a reduction of one array in it makes one of, 0 without one."""
+        """The most elements that a reduction in it reduces to one element, or 0 without a
+        reduction.
+        """
         if not self._instruction.holds("reduce"):
             return 0
         return max((_reduced_elements(each) for each in self._inside), default=0)
@@ -114,19 +118,21 @@ def is_priority_fusible(instruction: MutableInstruction) -> bool:
 
 
 def is_fusible_bitcast(instruction: MutableInstruction) -> bool:
-    """Whether it is a bitcast between elements of the same size (IsFusibleBitcast)."""
+    """Return whether an instruction is a bitcast between elements of the same size
+    (IsFusibleBitcast).
+    """
     return instruction.opcode == "bitcast" and (
         _bits(instruction.shape) == _bits(instruction.operands[0].shape)
     )
 
 
 def _bits(shape: Shape) -> int:
-    """Truth values are elements of one bit here, whatever they take in memory."""
+    """Return the bits of an element. Booleans count as one bit, whatever their size in memory."""
     return 1 if shape.element_type == "pred" else shape.bits
 
 
 def is_scatter(instruction: MutableInstruction) -> bool:
-    """A scatter, or a fusion that ends in one (IsInputFusibleScatter)."""
+    """Return whether it is a scatter, or a fusion that ends in one (IsInputFusibleScatter)."""
     if instruction.opcode == "scatter":
         return True
     return (

@@ -1,4 +1,4 @@
-"""Transposes that go through shared memory, in tiles.
+"""Tiled transposes through shared memory.
 
 Source: xla/service/gpu/ir_emission_utils.cc.
 """
@@ -25,8 +25,9 @@ _OF_THREE = ((1, 0), (0, 2, 1), (2, 1, 0))
 
 
 class TiledTranspose(NamedTuple):
-    """A transpose with a tiled emitter: its form, and the bytes of shared memory that it takes.
-    ``packed_tile`` are its tile sizes where elements share a bank, None where they do not."""
+    """A transpose with a tiled emitter: its form, and its shared memory in bytes. ``packed_tile``
+    holds the tile sizes if elements share a bank, and is None otherwise.
+    """
 
     form: NormalTranspose
     bits: int
@@ -35,14 +36,14 @@ class TiledTranspose(NamedTuple):
 
 
 class PackedTile(NamedTuple):
-    """``sizes`` are those of the result in their canonical form, ``tile`` those of one block."""
+    """``sizes`` are those of the result in canonical form, ``tile`` those of one block."""
 
     sizes: tuple[int, ...]
     tile: tuple[int, ...]
 
 
 def tiled_transpose(instruction: MutableInstruction) -> TiledTranspose | None:
-    """None where it has no tiled emitter. Source: GetDescriptionForTiledTransposeEmitter."""
+    """Return None if there is no tiled emitter. Source: GetDescriptionForTiledTransposeEmitter."""
     if instruction.opcode != "transpose":
         return None
     form = normal_transpose(
@@ -73,8 +74,9 @@ def _is_large(one: int, other: int) -> bool:
 
 
 def tiled_transpose_of_three(transpose: MutableInstruction) -> TiledTranspose | None:
-    """The same for the emitters that write LLVM IR: they tile matrices, and three dimensions of
-    which the last one moves. Source: GetDescriptionForTiledTransposeEmitter of October 2024."""
+    """Return the same for the emitters that write LLVM IR. They tile matrices, and three dimensions
+    of which the last one moves. Source: GetDescriptionForTiledTransposeEmitter of October 2024.
+    """
     if transpose.opcode != "transpose":
         return None
     permutation, extents = transpose.attribute("dimensions"), sizes(transpose.shape)
@@ -89,7 +91,9 @@ def tiled_transpose_of_three(transpose: MutableInstruction) -> TiledTranspose | 
 
 
 def bytes_of_tile(bits: int) -> int:
-    """Of a square with a column more, so that no two rows meet in a bank; ``bits`` each."""
+    """Return the bytes of a square tile with elements of ``bits`` bits. An extra column keeps two
+    rows from meeting in a bank.
+    """
     return -(-_BANKS * (_BANKS + 1) * bits // 8)
 
 
@@ -110,7 +114,7 @@ def _packed_tile(form: NormalTranspose, bits: int) -> PackedTile | None:
     source = [0] * rank
     for place, size in zip(permutation, result, strict=True):
         source[place] = size
-    second = permutation[rank - 2]  # where the second-minor dimension of the result comes from
+    second = permutation[rank - 2]  # the source of the second-minor dimension of the result
     values = _BANK_BITS // bits
     side = _BANKS * values
     tile_one = min(source[rank - 2], side)

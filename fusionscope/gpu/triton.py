@@ -1,4 +1,5 @@
-"""What Triton can compute, with which tiles and how fast: found out once for each instruction.
+"""Answers whether Triton can compute an instruction, with which tiles and how fast, and
+caches it.
 
 Source: xla/backends/gpu/transforms/priority_fusion.cc, GetTiledRunTimeDataCached.
 """
@@ -23,7 +24,7 @@ _ERROR = "TiledRunTimeDataOrError return status: "
 
 
 class Triton:
-    """A version of Triton on ``device``, with what was already asked of it."""
+    """A version of Triton on ``device``, with a cache of its answers."""
 
     def __init__(self, device: Device, version: TritonVersion) -> None:
         self._device = device
@@ -34,20 +35,24 @@ class Triton:
         self._tilings: dict[MutableInstruction, Tiling] = {}
 
     def unsupported(self, instruction: MutableInstruction) -> str | None:
-        """Why Triton cannot compute an instruction, or what is in a fusion; None where it can."""
+        """Return why Triton cannot compute an instruction or the contents of a fusion; None if it
+        can.
+        """
         if instruction not in self._unsupported:
             message = unsupported(instruction, self._device, self._version)
             self._unsupported[instruction] = message
         return self._unsupported[instruction]
 
     def identity(self, producer: MutableInstruction, consumer: MutableInstruction) -> PairIdentity:
-        """What decides whether two pairs have the same tiling, to the compiler."""
+        """Return the key that decides whether the compiler considers two pairs' tilings
+        the same.
+        """
         return self._identities.of_pair(producer, consumer)
 
     def find_tiling_problem(
         self, producer: MutableInstruction, consumer: MutableInstruction
     ) -> str | None:
-        """Why the two together cannot be tiled; None where they can."""
+        """Return why the two together cannot be tiled; None if they can."""
         pair = self.identity(producer, consumer)
         if pair not in self._pairs:
             body = FusionBody(producer, consumer)
@@ -58,18 +63,18 @@ class Triton:
         return _ERROR + found.message if found.is_error else found.message
 
     def known_tiling(self, pair: PairIdentity) -> Tiling | None:
-        """That of a pair, where one was asked for and there is one."""
+        """Return the tiling of a pair, if it was requested and exists."""
         found = self._pairs.get(pair)
         return found if isinstance(found, Tiling) else None
 
     def fused(self, fusion: MutableInstruction, pair: PairIdentity, tiling: Tiling | None) -> None:
-        """``pair`` became ``fusion``, which is computed with ``tiling``, if any, from now on."""
+        """Record that ``pair`` became ``fusion``, which is now computed with ``tiling``, if any."""
         self._identities.fused(fusion, pair)
         if tiling is not None:
             self._tilings[fusion] = tiling
 
     def tiling(self, fusion: MutableInstruction) -> Tiling | None:
-        """That of a fusion for Triton; None where it takes too many registers.
+        """Return the tiling of a Triton fusion, or None if it needs too many registers.
 
         Source: EstimateRunTimeForTriton.
         """
@@ -79,12 +84,14 @@ class Triton:
         return estimate_run_time(fusion, self._device, config, self._version)
 
     def config(self, fusion: MutableInstruction) -> BlockLevelConfig | None:
-        """The tiles that it was given when it was formed, or before; None where it has none."""
+        """Return the tiles that a fusion was given when it was formed, or before; None if it has
+        none.
+        """
         known = self._tilings.get(fusion)
         if known is not None:
             return BlockLevelConfig(known.tile_sizes, known.warps)
         return block_level_config(fusion)
 
     def changed(self, instruction: MutableInstruction) -> None:
-        """``instruction`` is another than before."""
+        """Discard what is known of ``instruction``, which has changed."""
         self._unsupported.pop(instruction, None)

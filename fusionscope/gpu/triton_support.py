@@ -1,4 +1,4 @@
-"""What the emitter for Triton can compute.
+"""Checks which operations the Triton emitter can compute.
 
 Source: xla/backends/gpu/codegen/triton/support.cc.
 """
@@ -39,18 +39,19 @@ _ALIGNMENT = 64  # elements of an operand of a concatenate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonVersion:
-    """What one version of the compiler can do with Triton, and how it estimates that.
+    """What one compiler version can do with Triton, and how it estimates that.
 
-    - ``has_unsigned``: there are unsigned integers.
-    - ``has_pads``: an array can be padded at its end, outside of matrix multiplications.
-    - ``aligns_concatenates``: the operands of a concatenate have to be aligned.
+    - ``has_unsigned``: supports unsigned integers.
+    - ``has_pads``: supports padding at the end of an array, outside of matrix multiplications.
+    - ``aligns_concatenates``: the operands of a concatenate must be aligned.
     - ``many_operands``: the message for a reduction of several operands.
-    - ``many_dimensions``: that for a reduction of several dimensions, None where it can be done.
+    - ``many_dimensions``: the message for a reduction of several dimensions, None if it is
+      supported.
     - ``propagates_tiles``: tiles are propagated, not derived from indices (the flag
       xla_gpu_experimental_enable_tiling_propagation).
-    - ``limits_transposes``: what is transposed has to fit into shared memory.
-    - ``counts_copies``: to copy an element counts as work.
-    - ``counts_padding``: to pad reduced dimensions to a power of two does.
+    - ``limits_transposes``: a transpose must fit into shared memory.
+    - ``counts_copies``: copying an element counts as work.
+    - ``counts_padding``: padding reduced dimensions to a power of two counts as work.
     """
 
     has_unsigned: bool
@@ -67,10 +68,10 @@ class TritonVersion:
 def unsupported(
     instruction: MutableInstruction, device: Device, version: TritonVersion
 ) -> str | None:
-    """The compiler's message; None for what Triton can compute.
+    """Return the compiler's message, or None if Triton can compute the instruction.
 
-    Of a fusion it is that of the first instruction inside; one for Triton needs none.
-    Source: IsTritonSupported in xla/backends/gpu/transforms/priority_fusion.cc.
+    For a fusion, this is the message of its first unsupported instruction. A Triton fusion is
+    always supported. Source: IsTritonSupported in xla/backends/gpu/transforms/priority_fusion.cc.
     """
     support = _Support(device, version)
     if instruction.opcode != "fusion":
@@ -163,7 +164,7 @@ class _Support:
         )
 
     def _operations(self, element_type: str) -> frozenset[str]:
-        """The elementwise operations on elements of this type.
+        """Return the elementwise operations on elements of this type.
 
         Source: TritonSupportedUnaryElementwiseOps and those for two and three operands.
         """

@@ -1,7 +1,8 @@
-"""What each instruction and each fusion computes, reads and writes, as the GPU cost model counts.
+"""Counts the flops and bytes of instructions and fusions, for the GPU cost model.
 
 Source: xla/service/gpu/model/gpu_hlo_cost_analysis.cc on top of xla/service/hlo_cost_analysis.cc,
-with count_multiple_input_accesses. Its numbers are 32-bit floats, and rounded as such here.
+with count_multiple_input_accesses. The compiler's numbers are 32-bit floats, and rounded as such
+here.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ _COUNTED = (UNARY | BINARY | {"clamp", "select"}) - {"copy"}
 _NOTHING = frozenset({"bitcast", "parameter"})
 _POINTER = 8  # bytes
 
-# A branch for each element, and both branches where a warp crosses from one operand to the next.
+# One branch per element, and both branches if a warp crosses from one operand to the next.
 _CONCATENATE_CYCLES, _CROSSED_CONCATENATE_CYCLES = 6, 400
 
 
 @dataclass(slots=True, eq=False)
 class FusionCosts(Costs):
-    """Of a fusion: how what is ``inside`` is read, too."""
+    """The costs of a fusion, including how the instructions ``inside`` are read."""
 
     inside: FusionWalk = field(kw_only=True)
 
 
 class CostAnalysis:
-    """Costs of instructions, each computed once until it changes."""
+    """The costs of instructions, each computed once until it changes."""
 
     def __init__(
         self, architecture: str, *, sees_through_bitcasts: bool, rounds_products: bool
     ) -> None:
-        """``architecture`` is that whose cycles count, such as ``sm_90``."""
+        """``architecture`` selects the cycles per operation, for example ``sm_90``."""
         self._architecture = architecture
         self._sees_through_bitcasts = sees_through_bitcasts
         self._rounds_products = rounds_products
@@ -68,11 +69,11 @@ class CostAnalysis:
         return costs
 
     def forget(self, instruction: MutableInstruction) -> None:
-        """``instruction`` has changed."""
+        """Discard the costs of ``instruction``, which has changed."""
         self._known.pop(instruction, None)
 
     def forget_inside(self, fusion: MutableInstruction) -> None:
-        """``fusion`` goes, with all that is in it."""
+        """Discard the costs of ``fusion``, which is removed, and of all its instructions."""
         self._walks.pop(fusion, None)
         for inner in fusion.fused.instructions:
             self._known.pop(inner, None)
@@ -122,11 +123,11 @@ class CostAnalysis:
         return costs
 
     def flops_of_elementwise(self, opcode: str, element_type: str) -> int:
-        """For one element of the result."""
+        """Return the flops for one element of the result."""
         return cycles_of(self._architecture, opcode, element_type)
 
     def _flops_inside(self, called: MutableComputation) -> float:
-        """Of a computation for single elements, such as a reducer."""
+        """Return the flops of a computation on single elements, such as a reducer."""
         total = 0.0
         for inner in called.post_order():
             total = f32(total + self.of(inner).flops)
@@ -205,8 +206,8 @@ class CostAnalysis:
 
 
 def _elements_read(parameter: MutableInstruction) -> list[MutableInstruction]:
-    """What reads each array of a parameter of a fusion, the parameter where that is one array; of
-    an array that nobody reads, what reads the tuple that it is in.
+    """Return the users of each array of a parameter of a fusion, or the parameter itself if it is
+    one array. For an array without users, return the users of the tuple that contains it.
 
     Source: HloCostAnalysis::FusionProcessOperandBytesRead.
     """
@@ -250,8 +251,9 @@ def _concatenate_cycles(instruction: MutableInstruction) -> int:
 def _whole_dimension(
     instruction: MutableInstruction, window: tuple[WindowDimension, ...]
 ) -> int | None:
-    """The size of the dimension that a window reduces whole for each element of it, which is a
-    reduction and a broadcast; None where it is none of these."""
+    """Return the size of the dimension that a window reduces completely for each of its elements (a
+    reduction and a broadcast), or None if the window does anything else.
+    """
     reduced = [index for index, each in enumerate(window) if each.size != 1]
     padded = [each for each in window if each.low != 0 or each.high != 0]
     if len(reduced) != 1 or len(padded) != 1 or not instruction.shape.is_array:

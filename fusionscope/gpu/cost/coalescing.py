@@ -1,4 +1,4 @@
-"""Whether a kernel reads elements that lie beside each other.
+"""Determines whether a kernel reads adjacent elements.
 
 Source: xla/service/gpu/model/coalescing_analysis.cc, the heuristic; xla/service/gpu/gpu_fusible.cc.
 """
@@ -12,7 +12,9 @@ from fusionscope.hlo.shape import Shape
 
 
 def spoils_coalescing(instruction: MutableInstruction) -> bool:
-    """Whether it, or anything in it, transposes the minor dimension of more than a broadcast."""
+    """Return whether an instruction, or one inside it, transposes the minor dimension of more than
+    a broadcast.
+    """
     if not instruction.holds("copy", "transpose"):
         return False
     inside = instruction.fused.instructions if instruction.opcode == "fusion" else [instruction]
@@ -22,7 +24,7 @@ def spoils_coalescing(instruction: MutableInstruction) -> bool:
 
 
 def transposes_minor_dimension(instruction: MutableInstruction) -> bool:
-    """Whether another dimension is the contiguous one behind it than before it.
+    """Return whether the contiguous dimensions before and after an instruction differ.
 
     Source: TransposesMinorDimension.
     """
@@ -39,7 +41,7 @@ def transposes_minor_dimension(instruction: MutableInstruction) -> bool:
 
 
 def _minor_dimension(shape: Shape, order: tuple[int, ...] | None = None) -> int | None:
-    """The contiguous dimension of more than one element."""
+    """Return the contiguous dimension with more than one element."""
     extents = sizes(shape)
     return next((each for each in order or minor_to_major(shape) if extents[each] > 1), None)
 

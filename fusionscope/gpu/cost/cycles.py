@@ -1,4 +1,4 @@
-"""How many clock cycles the GPU cost model counts for an elementwise operation.
+"""The clock cycles that the GPU cost model counts for an elementwise operation.
 
 Source: ``cycles.toml``, measured on the compiler, which keeps its figures in
 xla/service/gpu/model/hlo_op_profiles_data.h and reads them in ``hlo_op_profiles.cc`` and
@@ -19,9 +19,10 @@ _UNKNOWN = "unknown"
 
 
 def architecture_of(device: Device) -> str:
-    """What the compiler looks a device's cycles up by: ``sm_90``, ``gfx942``.
+    """Return the key of a device's cycles in the compiler, for example ``sm_90`` or
+    ``gfx942``.
 
-    The features of a capability (a, f) make no difference, nor does the name of the device.
+    The feature suffix of a capability (a, f) and the name of the device do not matter.
     """
     match device.capability:
         case CudaCapability(major, minor):
@@ -34,9 +35,11 @@ def architecture_of(device: Device) -> str:
 
 @cache
 def cycles_of(architecture: str, opcode: str, element_type: str) -> int:
-    """Clock cycles for one element of the result, whose type is ``element_type``.
+    """Return the clock cycles for one element of the result, whose type is
+    ``element_type``.
 
-    Holds for all operations that XLA's visitors call elementwise, but for copy, which costs none.
+    This applies to all operations that XLA's visitors call elementwise except copy, which costs
+    none.
     """
     table = _table()
     profile = table.get(architecture, table[_UNKNOWN])

@@ -1,4 +1,5 @@
-"""Times as the GPU cost model keeps them: whole ticks of 0.25 ns, or infinite.
+"""Times in the representation of the GPU cost model: whole ticks of 0.25 ns, or
+infinite.
 
 They round as absl::Duration does; sums and differences of ticks are exact.
 """
@@ -17,11 +18,11 @@ INFINITE: Final = math.inf
 TICKS_PER_NANOSECOND: Final = 4
 TICKS_PER_MICROSECOND: Final = 4_000
 TICKS_PER_SECOND: Final = 4_000_000_000
-_LONGEST = 2.0**63  # seconds from which on a time is infinite
+_LONGEST = 2.0**63  # seconds; longer times are infinite
 
 
 def from_seconds(seconds: float) -> Duration:
-    """Source: absl::Seconds of a floating point number."""
+    """Convert seconds. Source: absl::Seconds of a floating point number."""
     if seconds >= _LONGEST:
         return INFINITE
     whole = int(seconds)
@@ -29,14 +30,14 @@ def from_seconds(seconds: float) -> Duration:
 
 
 def from_nanoseconds(nanoseconds: float) -> Duration:
-    """Source: absl::Nanoseconds of a floating point number."""
+    """Convert nanoseconds. Source: absl::Nanoseconds of a floating point number."""
     return scaled(TICKS_PER_NANOSECOND, nanoseconds)
 
 
 def scaled(duration: Duration, factor: float) -> Duration:
-    """Source: absl::Duration times a floating point number.
+    """Scale a duration. Source: absl::Duration times a floating point number.
 
-    Whole seconds and the ticks above them are scaled one by one, and what is left rounded once.
+    Whole seconds and the ticks above them are scaled separately, and the rest is rounded once.
     """
     if duration == INFINITE or factor == math.inf:
         return INFINITE
@@ -49,7 +50,7 @@ def scaled(duration: Duration, factor: float) -> Duration:
 
 
 def microseconds(duration: Duration) -> float:
-    """As the compiler's record prints it, which is a 32-bit float."""
+    """Return microseconds as the compiler's record prints them, a 32-bit float."""
     return f32(duration / TICKS_PER_MICROSECOND)
 
 

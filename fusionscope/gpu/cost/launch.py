@@ -1,4 +1,4 @@
-"""How many blocks of how many threads a kernel would be launched with.
+"""The launch dimensions of a kernel: blocks, and threads per block.
 
 Source: GpuPerformanceModelBase::EstimateFusionLaunchDimensions, and the emitters in
 xla/backends/gpu/codegen/emitters.
@@ -23,14 +23,14 @@ from fusionscope.graph.properties import COMPLEX, leaves
 from fusionscope.hlo.shape import Shape
 from fusionscope.hlo.window import read_window
 
-_WARPS = 4  # in a block, one for each scheduler of a core
+_WARPS = 4  # per block, one for each scheduler of a core
 _UNROLL = 4
 _BLACKWELL_UNROLL = 8  # at least
-_MOST_CONCATENATED = 10  # operands with which a concatenate is unrolled
-_LARGEST_WINDOW = 8  # elements of a window with which a reduce-window is unrolled
-_MAY_BE_SLOWER = ("concatenate", "dot", "reduce", "reduce-window", "sort")  # unrolled
+_MOST_CONCATENATED = 10  # operands up to which a concatenate is unrolled
+_LARGEST_WINDOW = 8  # elements of a window up to which a reduce-window is unrolled
+_MAY_BE_SLOWER = ("concatenate", "dot", "reduce", "reduce-window", "sort")  # if unrolled
 _TILE = 32
-_THREADS_PER_BLOCK = 256  # aimed at by row reductions
+_THREADS_PER_BLOCK = 256  # the target of row reductions
 _ELEMENTS_PER_THREAD = 16
 _COLUMN_THREADS = 128
 _SCATTER_WARPS = 4
@@ -49,7 +49,9 @@ Reached = Callable[
 
 
 def launch_of(emission: Emission, device: Device, max_unroll: int) -> Launch:
-    """``max_unroll`` is the flag xla_gpu_experimental_max_unroll_factor."""
+    """Return the launch of an emission. ``max_unroll`` is the flag
+    xla_gpu_experimental_max_unroll_factor.
+    """
     kind = emission.kind
     if kind is EmitterKind.LOOP:
         updates = in_place_updates(emission.body, emission.roots)
@@ -91,7 +93,8 @@ def loop_launch(shape: Shape, device: Device, unroll: int) -> Launch:
 
 
 def _split(blocks: int, threads: int, device: Device) -> int:
-    """Blocks when they are laid out in two dimensions, if there are too many for one.
+    """Return the number of blocks after a split into two dimensions, if there are too
+    many for one.
 
     Source: MlirKernelEmitter::MaybeSplitGridDimensionX.
     """
@@ -114,7 +117,9 @@ def _split(blocks: int, threads: int, device: Device) -> int:
 
 
 def _unroll(emission: Emission, shape: Shape, device: Device, max_unroll: int) -> int:
-    """Elements per thread. Source: xla/service/gpu/gpu_fusible.cc, ComputeLoopFusionConfig."""
+    """Return the elements per thread. Source: xla/service/gpu/gpu_fusible.cc,
+    ComputeLoopFusionConfig.
+    """
     elements = shape.element_count
     unroll = 1
     body = emission.body
@@ -188,7 +193,7 @@ def _concatenate(emission: Emission, device: Device, max_unroll: int) -> Launch:
 
 
 def largest_operand(concatenate: MutableInstruction) -> MutableInstruction:
-    """The first with most in the dimension that is concatenated."""
+    """Return the first operand with the largest extent in the concatenated dimension."""
     dimension = concatenate.attribute("dimensions")[0]
     return max(concatenate.operands, key=lambda each: sizes(each.shape)[dimension])
 
@@ -245,8 +250,9 @@ def _transpose(emission: Emission, device: Device) -> Launch:
 def _vector_of_transpose(
     transpose: TiledTranspose, tiles: int, launch: Launch, device: Device
 ) -> int:
-    """Elements that a thread moves at once. ``launch`` is that where it is one, and ``tiles`` how
-    many tiles are held at once."""
+    """Return the elements that a thread moves at once. ``launch`` is the launch for one element per
+    thread, ``tiles`` the number of tiles held at once.
+    """
     source, permutation = transpose.form.source_sizes, transpose.form.permutation
     size = transpose.bits // 8
     shared_memory = _TILE * (_TILE + 1) * size * tiles
@@ -282,12 +288,13 @@ def _reduction(emission: Emission, device: Device) -> Launch:
 
 
 def _rows_together(kept: int, per_row: int) -> int:
-    """How many rows a block takes on so that it has enough threads."""
+    """Return how many rows a block takes so that it has enough threads."""
     return max(1, min(kept, _THREADS_PER_BLOCK // per_row))
 
 
 def _several_rows(emission: Emission, form: Reduction, device: Device) -> Launch | None:
-    """Several rows of a power of two elements in one warp; None where they do not fit.
+    """Launch with several rows, of a power of two elements, in one warp. Return None if they do not
+    fit.
 
     Source: MultiRowReductionFusion.
     """
@@ -315,7 +322,8 @@ def _several_rows(emission: Emission, form: Reduction, device: Device) -> Launch
 
 
 def _row(form: Reduction, device: Device) -> Launch:
-    """Each thread reads all of its elements of a row, at most 16, as longer rows are split before.
+    """Launch with each thread reading all its elements of a row, at most 16, since longer rows were
+    split earlier.
 
     Source: RowReductionFusion.
     """
@@ -337,7 +345,9 @@ def _column(emission: Emission, form: Reduction) -> Launch:
 
 
 def _vector(emission: Emission, minor: int) -> int:
-    """Elements that a thread reads at once. Source: reduction_base.cc, GetVectorSizeForMlir."""
+    """Return the elements that a thread reads at once. Source: reduction_base.cc,
+    GetVectorSizeForMlir.
+    """
     if minor % 2 or minor < _TILE * 2:
         return 1
     for hero in emission.heroes:
@@ -351,7 +361,8 @@ def _vector(emission: Emission, minor: int) -> int:
 
 
 def count_groups(emission: Emission, device: Device, reached: Reached) -> int:
-    """Reductions that read nothing in common, each of which gets blocks of its own.
+    """Return the number of groups of reductions that share no input. Each group gets its own
+    blocks.
 
     Source: reduction_base.cc, GroupDisjointReductions.
     """
@@ -379,7 +390,9 @@ def count_groups(emission: Emission, device: Device, reached: Reached) -> int:
 
 
 def _is_scalar(instruction: MutableInstruction) -> bool:
-    """Whether it is a constant, a scalar, or a broadcast of one (IsBroadcastedConstantOrScalar)."""
+    """Return whether it is a constant, a scalar, or a broadcast of one
+    (IsBroadcastedConstantOrScalar).
+    """
     source = instruction.operands[0] if instruction.opcode == "broadcast" else instruction
     return any(
         each.opcode == "constant" or (each.shape.is_array and each.shape.rank == 0)
@@ -390,7 +403,7 @@ def _is_scalar(instruction: MutableInstruction) -> bool:
 def _reached(
     body: FusionBody, roots: Sequence[MutableInstruction]
 ) -> dict[MutableInstruction, list[int]]:
-    """By instruction, which of ``roots`` are computed from it."""
+    """Return for each instruction the indices of ``roots`` that depend on it."""
     reached: dict[MutableInstruction, list[int]] = {}
     for index, root in enumerate(roots):
         for each in _above(body, root):
@@ -399,7 +412,7 @@ def _reached(
 
 
 def _above(body: FusionBody, root: MutableInstruction) -> list[MutableInstruction]:
-    """``root``, and what it is computed from, in the body and the values that this reads."""
+    """Return ``root`` and the instructions that it depends on, in the body and its parameters."""
     seen = {root: None}
     pending = [root]
     while pending:
@@ -412,9 +425,9 @@ def _above(body: FusionBody, root: MutableInstruction) -> list[MutableInstructio
 
 
 class _Groups:
-    """Numbers that are joined to groups.
+    """Disjoint sets of numbers.
 
-    networkx has a UnionFind, but to import it would make every `explain` 0.1 s slower to start.
+    networkx has a UnionFind, but importing it would delay the start of every `explain` by 0.1 s.
     """
 
     def __init__(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""How many blocks of how many threads the emitters that write LLVM IR launch.
+"""The launch dimensions of kernels by the emitters that write LLVM IR.
 
 Source: xla/service/gpu/fusions/legacy of October 2024.
 """
@@ -27,9 +27,9 @@ from fusionscope.graph.properties import leaves
 from fusionscope.hlo.shape import Shape
 
 _NOT_UNROLLED = frozenset("atan2 cosine dot power reduce-window sine sort tan".split())
-_MOST_CONCATENATED = 10  # operands with which a concatenate is unrolled
+_MOST_CONCATENATED = 10  # operands up to which a concatenate is unrolled
 _WARP = 32
-_ROWS_OF_TILE = 4  # threads in the other direction of a tile
+_ROWS_OF_TILE = 4  # threads in the other dimension of a tile
 _ELEMENTS_PER_THREAD = 16
 _LONGEST_BLOCK = 1024  # threads
 _AIM = 256  # threads of a block that reduces rows
@@ -39,7 +39,9 @@ _FALLBACK_THREADS = 128
 
 
 def llvm_launch_of(emission: Emission, device: Device, max_unroll: int) -> Launch:
-    """``max_unroll`` is the most elements that a thread computes in a loop."""
+    """Return the launch of an emission. ``max_unroll`` is the most elements that a thread computes
+    in a loop.
+    """
     kind, hero = emission.kind, emission.heroes[0]
     if kind is EmitterKind.LOOP:
         updates = in_place_updates(emission.body, emission.roots)
@@ -63,7 +65,7 @@ def llvm_launch_of(emission: Emission, device: Device, max_unroll: int) -> Launc
 
 
 def _unroll(emission: Emission, shape: Shape, device: Device, max_unroll: int) -> int:
-    """Elements per thread. Source: ComputeLoopFusionConfig."""
+    """Return the elements per thread. Source: ComputeLoopFusionConfig."""
     elements, unroll = shape.element_count, 1
     if elements >= device.threads_per_core_limit * device.core_count and not _resists(emission):
         unroll = math.gcd(elements, max_unroll)
@@ -71,7 +73,7 @@ def _unroll(emission: Emission, shape: Shape, device: Device, max_unroll: int) -
 
 
 def _resists(emission: Emission) -> bool:
-    """Whether something in it gets slower unrolled. Source: MayPreventVectorization."""
+    """Return whether unrolling slows down some instruction. Source: MayPreventVectorization."""
     return any(
         each.opcode in _NOT_UNROLLED
         or (each.opcode == "concatenate" and len(each.operands) > _MOST_CONCATENATED)
@@ -130,8 +132,8 @@ def _columns(form: Reduction) -> Launch:
 def _reached(
     body: FusionBody, roots: Sequence[MutableInstruction]
 ) -> dict[MutableInstruction, list[int]]:
-    """By instruction, which of ``roots`` are computed from it, as far as the compiler sees: it
-    looks at each instruction once, maybe before it has looked at all that read it.
+    """Return for each instruction the indices of ``roots`` that depend on it, as far as the
+    compiler sees. It visits each instruction once, possibly before it has visited all its users.
 
     Source: GroupDisjointReductions, not for MLIR.
     """

@@ -1,8 +1,8 @@
-"""How long a GPU takes to read, write and compute, by the compiler's model of it.
+"""The time that a GPU takes to read, write and compute, in the compiler's model.
 
-Times are durations (``duration.py``), sizes are bytes. Where the compiler keeps a figure as a
-32-bit float, so does this. Source: xla/service/gpu/model/gpu_performance_model_base.cc; the figures
-that no description of a device holds are in xla/stream_executor/device_description.h.
+Times are durations (``duration.py``), sizes are bytes. Figures that the compiler keeps as 32-bit
+floats are 32-bit floats here. Source: xla/service/gpu/model/gpu_performance_model_base.cc; figures
+that no device description holds are in xla/stream_executor/device_description.h.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from fusionscope.gpu.cost.numbers import f32
 KERNEL_LAUNCH: Final = TICKS_PER_MICROSECOND
 _L2_SPEEDUP = 2.5
 _L1_SPEEDUP = 8.0
-_OVERLAP = 0.95  # of the shorter of computing and memory access, hidden by the longer one
+_OVERLAP = 0.95  # share of the shorter of computing and memory access that the longer one hides
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigures:
-    """``l1_cache_size`` per core and ``transaction_size`` from DRAM to L2 in bytes;
-    ``bytes_per_clock`` is what one block can move."""
+    """``l1_cache_size`` (per core) and ``transaction_size`` (from DRAM to L2) are in bytes.
+    ``bytes_per_clock`` is the most that one block can move.
+    """
 
     l1_cache_size: int
     transaction_size: int
@@ -47,7 +48,7 @@ _BY_ROCM_ARCHITECTURE = {
 
 
 def memory_figures(device: Device) -> MemoryFigures:
-    """What the compiler takes for granted of the memory of a device."""
+    """Return what the compiler assumes about the memory of a device."""
     if isinstance(device.capability, RocmCapability):
         return _BY_ROCM_ARCHITECTURE.get(str(device.capability), _COMMON)
     return _COMMON
@@ -56,10 +57,10 @@ def memory_figures(device: Device) -> MemoryFigures:
 def read_time(
     device: Device, blocks: int, net: int, total: int, utilization: float = 1.0
 ) -> Duration:
-    """``total`` bytes of a buffer are read, ``net`` of them from DRAM and the rest once more.
+    """Return the time to read ``total`` bytes of a buffer, ``net`` of them from DRAM and the rest
+    again.
 
-    ``utilization`` is the part of the bandwidth of DRAM that is of use.
-    Source: ReadTimeWithDRAMHeuristic.
+    ``utilization`` is the usable share of the DRAM bandwidth. Source: ReadTimeWithDRAMHeuristic.
     """
     figures = memory_figures(device)
     from_dram = f32(device.memory_bandwidth * utilization)
@@ -72,15 +73,18 @@ def read_time(
 
 
 def cached_read_time(device: Device, blocks: int, net: int, total: int) -> Duration:
-    """``total`` bytes are read of a buffer of which ``net`` are used, from a cache where these fit
-    into one. Source: ReadTime."""
+    """Return the time to read ``total`` bytes of a buffer, ``net`` of them distinct, from a cache
+    if they fit into one. Source: ReadTime.
+    """
     figures = memory_figures(device)
     limit = _bandwidth_limit(device, figures, blocks)
     return _transfer(total, min(bandwidth_of(device, net), limit))
 
 
 def bandwidth_of(device: Device, net: int) -> float:
-    """Bytes a second of the cache that ``net`` bytes fit into, that of DRAM where there is none."""
+    """Return the bandwidth, in bytes per second, of the cache that ``net`` bytes fit into, or else
+    of DRAM.
+    """
     figures = memory_figures(device)
     bandwidth = f32(device.memory_bandwidth)
     if net < device.l2_cache_size:
@@ -91,7 +95,7 @@ def bandwidth_of(device: Device, net: int) -> float:
 
 
 def _bandwidth_limit(device: Device, figures: MemoryFigures, blocks: int) -> float:
-    """What that many blocks can move in a second. Source: AdjustBandwidth."""
+    """Return the bytes per second that so many blocks can move. Source: AdjustBandwidth."""
     per_block = f32(f32(f32(device.clock_rate_ghz) * 1e9) * figures.bytes_per_clock)
     return f32(f32(blocks) * per_block)
 
@@ -106,7 +110,7 @@ def write_time(device: Device, size: int) -> Duration:
 
 
 def flops_per_nanosecond(device: Device, blocks: int, threads_per_block: int) -> int:
-    """What that many blocks can compute. Source: CalculateEffectiveFlopsPerNs."""
+    """Return the flops per ns of so many blocks. Source: CalculateEffectiveFlopsPerNs."""
     return int(f32(f32(device.clock_rate_ghz) * 2) * _units(device, blocks, threads_per_block))
 
 
@@ -118,8 +122,9 @@ def compute_time(device: Device, flops: int, blocks: int, threads_per_block: int
 def compute_time_of_whole_flops(
     device: Device, flops: int, blocks: int, threads_per_block: int
 ) -> Duration:
-    """The same where a unit computes a whole number of flops in a nanosecond. Source: ComputeTime
-    of October 2024."""
+    """Return the same if a unit computes a whole number of flops in a nanosecond. Source:
+    ComputeTime of October 2024.
+    """
     whole = int(f32(f32(device.clock_rate_ghz) * 2))
     return _time_at(whole * _units(device, blocks, threads_per_block), flops)
 
@@ -129,12 +134,12 @@ def _time_at(speed: int, flops: int) -> Duration:
 
 
 def _units(device: Device, blocks: int, threads_per_block: int) -> int:
-    """How many compute at once."""
+    """Return the number of units that compute at once."""
     return min(blocks, device.core_count) * min(threads_per_block, device.fpus_per_core)
 
 
 def combine(compute: Duration, memory: Duration) -> Duration:
-    """How long computing and memory access take together.
+    """Return the time of computing and memory access together.
 
     Source: CombineComputeAndMemoryAccessTime, GpuPerformanceModelOptions.
     """
@@ -144,8 +149,9 @@ def combine(compute: Duration, memory: Duration) -> Duration:
 
 
 def coalescing_utilization(device: Device, element_bits: int, *, coalesced: bool) -> float:
-    """The part of the bandwidth that reads of elements of that size use: all, or one element of a
-    transaction. Source: GetCoalescingUtilizationRate."""
+    """Return the share of the bandwidth that reads of such elements use: all, or one element per
+    transaction. Source: GetCoalescingUtilizationRate.
+    """
     if coalesced:
         return 1.0
     return -(-element_bits // 8) / memory_figures(device).transaction_size

@@ -1,4 +1,4 @@
-"""How long kernels take by the compiler's cost model, with the caches that it keeps.
+"""The compiler's cost model for the run time of kernels, with its caches.
 
 Source: xla/service/gpu/model/combined_gpu_performance_model.cc, gpu_performance_model_base.cc.
 """
@@ -46,12 +46,12 @@ from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction, slots_of
 from fusionscope.graph.properties import is_elementwise
 
-_OPAQUE_BITS = 32  # what the compiler takes for an element of a tuple or token
+_OPAQUE_BITS = 32  # the compiler's size of an element of a tuple or token
 
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """Of one kernel: flops, bytes, durations, and how it is launched."""
+    """The run time of one kernel: flops, bytes, durations, and its launch."""
 
     flops: int
     bytes_read: int
@@ -64,7 +64,7 @@ class RunTime:
 
 
 class Estimate(NamedTuple):
-    """Durations of a producer and its consumers, launches included: all as they are, and fused."""
+    """Durations of a producer and its consumers, launches included: unfused, and fused."""
 
     unfused: Duration
     fused: Duration
@@ -72,11 +72,11 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairCost:
-    """What speaks against fusing a producer into all of its ``consumers`` (their number).
+    """The costs of fusing a producer into all of its ``consumers`` (a count).
 
-    ``benefit`` is what the compiler expected of it, which may be out of date, ``estimate`` the
-    times behind it as they would be estimated now; the run times are those of the producer, of one
-    consumer, and of the two as one kernel.
+    ``benefit`` is what the compiler expected of the fusion, which may be out of date; ``estimate``
+    holds the times behind it as they would be estimated now. The run times are those of the
+    producer, of one consumer, and of the two as one kernel.
     """
 
     benefit: Duration
@@ -89,14 +89,14 @@ class PairCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFormulas:
-    """The formulas by which one version of the compiler estimates run times.
+    """The formulas by which one compiler version estimates run times.
 
     - ``launch`` takes an emission, the device, and the most elements that a thread computes.
     - ``compute_time`` takes the device, flops, blocks, and threads per block.
-    - ``combine`` takes the times for computing and for memory access, and returns that for both.
+    - ``combine`` takes the times of computing and of memory access, and returns that of both.
     - ``sees_through_bitcasts``: inside a fusion, a bitcast to the same shape counts as elementwise.
-    - ``rounds_products``: a product is rounded before it is added. False where the compiler was
-      built for processors that multiply and add in one step.
+    - ``rounds_products``: a product is rounded before it is added. False if the compiler was built
+      for processors with fused multiply-add.
     """
 
     analysis: type[CostAnalysis]
@@ -110,8 +110,8 @@ class CostFormulas:
 class CostModel:
     """Run times of kernels on ``device``.
 
-    What was estimated once is not estimated again until ``invalidate``; ``estimate`` takes such
-    times even where they are out of date, as the compiler does.
+    Estimates are cached until ``invalidate``. Like the compiler, ``estimate`` uses cached times
+    even if they are out of date.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class CostModel:
         self._read_times: dict[tuple[int, int, int, int], Duration] = {}
 
     def emission(self, *parts: MutableInstruction) -> Emission:
-        """How an instruction, or a producer and a consumer together, would be emitted."""
+        """Return how an instruction, or a producer and a consumer together, would be emitted."""
         found = self._emissions.get(parts)
         if found is None:
             found = self._emissions[parts] = emission_of(
@@ -152,10 +152,10 @@ class CostModel:
         return found
 
     def invalidate(self, instruction: MutableInstruction) -> None:
-        """Forgets all times with ``instruction`` in them, as it is about to change.
+        """Discard all times that involve ``instruction``, which is about to change.
 
-        Of the pairs in which it is the consumer only those with its present operands are forgotten.
-        Source: GpuPerformanceModelCache::Invalidate.
+        Pairs in which it is the consumer are only discarded for its present operands. Source:
+        GpuPerformanceModelCache::Invalidate.
         """
         self._times.pop(instruction, None)
         self._pairs.pop(instruction, None)
@@ -166,7 +166,7 @@ class CostModel:
                 self._pairs[operand].pop(instruction, None)
 
     def changed(self, instruction: MutableInstruction) -> None:
-        """``instruction`` is another than before: what it is made of is looked at anew."""
+        """Discard what is known of the contents of ``instruction``, which has changed."""
         self.costs.forget(instruction)
         self._spoiling.pop(instruction, None)
         self._own_reads.pop(instruction, None)
@@ -179,8 +179,9 @@ class CostModel:
     def known_pairs(
         self, producer: MutableInstruction
     ) -> dict[MutableInstruction, Duration] | None:
-        """Times of ``producer`` in its consumers, as far as they are known; None where no time of
-        it ever was."""
+        """Return the known times of ``producer`` fused into its consumers, or None if none was ever
+        estimated.
+        """
         return self._pairs.get(producer)
 
     def set_pair(
@@ -212,15 +213,16 @@ class CostModel:
         return Estimate(unfused, fused)
 
     def share(self, producer: MutableInstruction, consumer: MutableInstruction) -> Estimate:
-        """What one consumer adds to the times of a producer and its consumers."""
+        """Return what one consumer adds to the times of a producer and its consumers."""
         time = self.time(consumer).total
         return Estimate(KERNEL_LAUNCH + time, KERNEL_LAUNCH + self._pair(producer, consumer))
 
     def estimate_multi_output(
         self, producer: MutableInstruction, consumer: MutableInstruction
     ) -> Estimate:
-        """Where the fusion also writes what the producer makes. Source:
-        EstimateRunTimesForMultiOutput."""
+        """Return the times if the fusion also writes the producer's result. Source:
+        EstimateRunTimesForMultiOutput.
+        """
         unfused = 2 * KERNEL_LAUNCH + self.time(producer).total + self.time(consumer).total
         known = self._pairs.get(producer, {}).get(consumer)
         if known is None:
@@ -246,8 +248,9 @@ class CostModel:
         return self._run_time(saturated(costs.flops), bytes_read, written, read, write, launch)
 
     def launch(self, emission: Emission) -> Launch:
-        """What is for Triton has a block for each of its tiles, also where they are not those of
-        what is computed now. Source: EstimateFusionLaunchDimensions, TritonFusion::GetLaunchConfig.
+        """Return the launch of an emission. A Triton fusion has a block for each of its tiles, even
+        if they do not match its current contents. Source: EstimateFusionLaunchDimensions,
+        TritonFusion::GetLaunchConfig.
         """
         if emission.kind is EmitterKind.TRITON:
             part = configured_part(emission.body)
@@ -266,7 +269,9 @@ class CostModel:
         *,
         writes_producer: bool = False,
     ) -> RunTime:
-        """Of the two as one kernel. Source: EstimateRunTimeForFusionUncached."""
+        """Return the run time of the two as one kernel. Source:
+        EstimateRunTimeForFusionUncached.
+        """
         first, second = self.time(producer), self.time(consumer)
         if INFINITE in (first.total, second.total):
             return _ENDLESS
@@ -299,8 +304,9 @@ class CostModel:
         benefit: Duration,
         estimate: Estimate,
     ) -> PairCost:
-        """``benefit`` is what was expected of fusing ``producer`` into all of its consumers,
-        ``estimate`` what would be expected now."""
+        """Return the costs of a pair. ``benefit`` is what was expected of fusing ``producer`` into
+        all of its consumers, ``estimate`` what would be expected now.
+        """
         pair = self._triton.identity(producer, consumer)
         tiling = self._triton.known_tiling(pair)
         return PairCost(
@@ -329,7 +335,9 @@ class CostModel:
     def _reads(
         self, instruction: MutableInstruction, launch: Launch, *, coalesced: bool
     ) -> tuple[int, Duration]:
-        """Bytes of all that ``instruction`` reads in a kernel launched so, and their time."""
+        """Return the bytes that ``instruction`` reads in a kernel with this launch, and
+        their time.
+        """
         known = self._own_reads.setdefault(instruction, {})
         key = (launch.blocks, coalesced)
         if key not in known:
@@ -351,8 +359,8 @@ class CostModel:
         *,
         coalesced: bool,
     ) -> tuple[int, Duration]:
-        """The same of the two as one kernel: those of the consumer, but for what the producer
-        changes. Times are whole ticks, so the order in which they are added does not show.
+        """Return the same for the two as one kernel: the reads of the consumer, with the changes
+        that the producer makes. Times are whole ticks, so the order of addition does not matter.
         """
         bytes_read, read = self._reads(consumer, launch, coalesced=coalesced)
         shared = SharedReads(self.costs, producer, consumer)
@@ -380,7 +388,7 @@ class CostModel:
         bits = operand.shape.bits if operand.shape.is_array else _OPAQUE_BITS
         key = (min(size, total), total, launch.blocks, 0 if coalesced else bits)
         found = self._read_times.get(key)
-        if found is None:  # a module reads few sizes in few ways
+        if found is None:  # a module has few sizes and few ways to read them
             utilization = coalescing_utilization(self.device, bits, coalesced=coalesced)
             found = read_time(self.device, launch.blocks, key[0], total, utilization)
             self._read_times[key] = found
@@ -402,7 +410,7 @@ class CostModel:
 
 
 def _slots(instruction: MutableInstruction) -> dict[MutableInstruction, int]:
-    """The first slot in which each operand is read."""
+    """Return the first slot of each operand."""
     slots: dict[MutableInstruction, int] = {}
     for slot, operand in enumerate(instruction.operands):
         slots.setdefault(operand, slot)
@@ -410,12 +418,12 @@ def _slots(instruction: MutableInstruction) -> dict[MutableInstruction, int]:
 
 
 def _first_slot(instruction: MutableInstruction, operand: MutableInstruction) -> int | None:
-    """The first slot in which it reads ``operand``, None where it does not."""
+    """Return the first slot in which an instruction reads ``operand``, or None."""
     return slots_of(instruction, operand)[0] if instruction in operand.users else None
 
 
 class SharedReads:
-    """What a producer and its consumer read together (GetSharedOperandBytesAccessed)."""
+    """The operands that a producer and its consumer share (GetSharedOperandBytesAccessed)."""
 
     def __init__(
         self, costs: CostAnalysis, producer: MutableInstruction, consumer: MutableInstruction
@@ -423,8 +431,8 @@ class SharedReads:
         self._costs = costs
         self._producer, self._consumer = producer, consumer
         self._own, self._other = costs.of(producer), costs.of(consumer)
-        # The slots of the consumer that count: of several results only their elements do, and no
-        # producer of these is fused, as their elements are not.
+        # The slots of the consumer that count. For a producer with several results only its
+        # elements count, and such a producer is not fused, since its elements are not.
         self._places = [] if producer.is_multi_output else slots_of(consumer, producer)[:1]
         self.used = 0.0  # how often the consumer reads each element of the producer
         for place in self._places:
@@ -442,17 +450,20 @@ class SharedReads:
         return wrap_int64(by_producer + self.bytes_by_consumer(operand) - common)
 
     def bytes_by_consumer(self, operand: MutableInstruction) -> int:
-        """What the consumer reads of it on its own."""
+        """Return the bytes that the consumer itself reads of an operand."""
         slot = _first_slot(self._consumer, operand)
         return 0 if slot is None else saturated(self._other.operand_bytes[slot])
 
     def common_utilization(self, slot: int) -> float:
-        """How much of what the producer reads in ``slot`` the consumer reads at once with it."""
+        """Return how much of the producer's operand in ``slot`` the consumer reads at the same
+        time.
+        """
         place = _first_slot(self._consumer, self._producer.operands[slot])
         return 0.0 if place is None else self._common_utilization(slot, place)
 
     def _common_utilization(self, slot: int, place: int) -> float:
-        """How much of an operand of both, in these slots, is read by both at once.
+        """Return how much of a shared operand, in these slots, both read at the same
+        time.
 
         Source: GetCommonUtilization.
         """
@@ -473,7 +484,8 @@ class SharedReads:
 
 
 def is_input_reduction(instruction: MutableInstruction, device: Device, emitters: Emitters) -> bool:
-    """Whether it is a reduction with an emitter of its own, or a fusion that ends in one.
+    """Return whether an instruction is a reduction with a dedicated emitter, or a fusion that ends
+    in one.
 
     Source: xla/service/gpu/gpu_fusible.cc, IsInputFusibleReduction.
     """
@@ -481,7 +493,7 @@ def is_input_reduction(instruction: MutableInstruction, device: Device, emitters
         return has_reduction_emitter(instruction, device)
     body = FusionBody(instruction)
     for root in part_roots(instruction):
-        if root.opcode == "get-tuple-element":  # of what reduces several arrays at once
+        if root.opcode == "get-tuple-element":  # an element of a reduction of several arrays
             root = root.operands[0]
         hero = emitters.find_hero(body, root) if emitters.looks_above_roots else root
         if is_reduction_hero(root, hero, device):

@@ -1,7 +1,8 @@
-"""Numbers as the compiler's own code keeps them: 32-bit floats, and integers of 64 bits.
+"""The number types of the compiler's own code: 32-bit floats and 64-bit integers.
 
-What does not fit into an integer becomes the least that there is, as x86 processors make it, where
-the compiler does not look: a fusion that reads the same over and over has fewer bytes than none.
+Where the compiler does not check, a value that does not fit into an integer becomes the least
+integer, as on x86 processors: a fusion that reads the same bytes over and over has a negative byte
+count.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ _LIMIT = 2**63
 
 
 def f32(number: float) -> float:
-    """The closest 32-bit float."""
+    """Return the closest 32-bit float."""
     return c_float(number).value
 
 
 def add_product(total: float, one: float, other: float, *, rounds_product: bool) -> float:
-    """``total + one * other`` of 32-bit floats, rounded once, or after each of the two steps."""
+    """Return ``total + one * other`` of 32-bit floats, rounded once, or after each of the two
+    steps.
+    """
     product = one * other  # exact: twice 24 bits
     return f32(total + (f32(product) if rounds_product else product))
 
 
 def saturated(number: float) -> int:
-    """The closest integer towards 0, which 0 is to what is no number.
+    """Return the closest integer towards 0; 0 for NaN.
 
     Source: saturate_cast, as xla/service/hlo_cost_analysis.cc uses it.
     """
@@ -32,12 +35,12 @@ def saturated(number: float) -> int:
 
 
 def to_int64(number: float) -> int:
-    """Without what is behind the point."""
+    """Return the integer part."""
     return int(number) if -_LIMIT <= number < _LIMIT else -_LIMIT
 
 
 def round_to_int64(number: float) -> int:
-    """Half away from zero. Source: std::llround."""
+    """Round half away from zero. Source: std::llround."""
     if not -_LIMIT <= number < _LIMIT:
         return -_LIMIT
     whole = int(number)
@@ -45,5 +48,5 @@ def round_to_int64(number: float) -> int:
 
 
 def wrap_int64(number: int) -> int:
-    """What is left of a sum or product of integers that does not fit."""
+    """Return a sum or product of integers wrapped to 64 bits."""
     return c_int64(number).value

@@ -1,4 +1,4 @@
-"""A fusion whose instructions have all been given tiles, for any tiling of its root.
+"""Tiles for all instructions of a fusion, for any tiling of its root.
 
 Source: xla/codegen/tiling/experimental/tiled_hlo.cc, tiling_space.cc.
 """
@@ -18,7 +18,7 @@ _NO_TILE = -1
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """What computes one operand of a concatenation: of all blocks, ``part`` in ``whole`` do."""
+    """The computation of one operand of a concatenation, in ``part`` of ``whole`` blocks."""
 
     part: int
     whole: int
@@ -27,8 +27,9 @@ class Nested:
 
 @dataclass(slots=True, eq=False)
 class Region:
-    """Instructions that are computed for each block: for each tile the instructions that have it,
-    and with each concatenation what computes its operands."""
+    """Instructions that are computed for each block: for each tile its instructions, and for each
+    concatenation the computation of its operands.
+    """
 
     instructions: dict[Numbers, dict[MutableInstruction, tuple[Nested, ...]]] = field(
         default_factory=dict
@@ -37,8 +38,9 @@ class Region:
 
 @dataclass(slots=True, eq=False)
 class _KnownSource:
-    """A source, the dimensions of the root that it depends on, and what is known of its tiles: the
-    place for each combination of sizes of these."""
+    """A source, the dimensions of the root that it depends on, and its known tiles: the index for
+    each combination of their tile sizes.
+    """
 
     source: Source
     dimensions: frozenset[int]
@@ -46,11 +48,11 @@ class _KnownSource:
 
 
 class TiledBody:
-    """The tiles of all instructions of a body with one root, and of what it reads.
+    """The tiles of all instructions of a body with one root, and of its parameters.
 
-    A tile is written as the numbers of the sources of its dimensions. What these are is found out
-    for each tiling, once for each combination of sizes that matters to a source. Where there are no
-    tiles whatever the sizes, ``problem`` is the compiler's message.
+    A tile is a list of source indices, one for each dimension. Sources are evaluated for each
+    tiling, once for each combination of sizes that they depend on. If no sizes give tiles,
+    ``problem`` is the compiler's message.
     """
 
     def __init__(self, body: FusionBody, propagation: Propagation) -> None:
@@ -67,7 +69,9 @@ class TiledBody:
         self.problem = self._fill(self.region, self.root, self.root_tile)
 
     def tiles(self, grid: Grid) -> list[int] | None:
-        """For each source the place of its tile in ``distinct``; None where one has none."""
+        """Return for each source the index of its tile in ``distinct``, or None if a source has no
+        tile.
+        """
         found: list[int] = []
         for each in self._sources:
             key = tuple([grid.sizes[dimension] for dimension in each.dimensions])
@@ -99,7 +103,7 @@ class TiledBody:
         return number
 
     def _fill(self, region: Region, root: MutableInstruction, root_tile: Numbers) -> str:
-        """Finds the tiles of all instructions, or the problem.
+        """Find the tiles of all instructions, or return the problem.
 
         Source: TiledHloComputation::CreateHloRegion; SymbolicTileAnalysis::AnalyzeFromInstruction.
         """

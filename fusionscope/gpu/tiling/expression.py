@@ -1,9 +1,9 @@
-"""Whole numbers that depend on which tile it is, and how the compiler simplifies them.
+"""Integer expressions in the index of a tile, and the compiler's simplification of them.
 
-What a tile is made of is compared as written, and is known as a number or not, so this simplifies
-as far as the compiler does and no further. Steps that others make anyway are left out. Factors and
-divisors are numbers, divisors above 0.
-Source: xla/hlo/analysis/symbolic_expr.cc; xla/hlo/analysis/indexing_map.cc, SymbolicExprSimplifier.
+The compiler compares expressions of tiles as written, and asks whether they are constant.
+Simplification therefore goes exactly as far as the compiler's. Steps that others make redundant are
+left out. Factors and divisors are numbers, divisors above 0. Source:
+xla/hlo/analysis/symbolic_expr.cc; xla/hlo/analysis/indexing_map.cc, SymbolicExprSimplifier.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ Range: TypeAlias = tuple[int, int]
 
 
 class Expression(NamedTuple):
-    """A variable has its number on the left, a constant its value; all others have two operands.
+    """One operation. A variable has its number on the left, a constant its value; all others have
+    two operands.
 
-    Expressions are ordered as tuples are.
+    Expressions are ordered like tuples.
     """
 
     kind: int
@@ -52,7 +53,7 @@ ZERO: Final = constant(0)
 
 
 def value_of(expression: Expression) -> int | None:
-    """The number that an expression is, once simplified; None where it is none."""
+    """Return the value of a simplified expression that is a constant, or None."""
     simple = canonical(expression)
     return simple.left if simple.kind == CONSTANT else None
 
@@ -127,7 +128,7 @@ def _binary(kind: int, left: Expression, right: Expression) -> Expression:
 
 
 def substitute(expression: Expression, values: Callable[[int], Expression]) -> Expression:
-    """With ``values`` in place of the variables of those numbers."""
+    """Return the expression with ``values`` for the variables of those numbers."""
     if expression.kind == VARIABLE:
         return values(expression.left)
     if expression.kind == CONSTANT:
@@ -138,13 +139,13 @@ def substitute(expression: Expression, values: Callable[[int], Expression]) -> E
 
 
 def value_at_zero(expression: Expression) -> int:
-    """The number that an expression is where all variables are 0."""
+    """Return the value of the expression if all variables are 0."""
     number: int = substitute(expression, lambda _: ZERO).left
     return number
 
 
 def variables(expression: Expression) -> Iterator[int]:
-    """The numbers of the variables in it, as often as they are."""
+    """Yield the numbers of the variables in the expression, with repetitions."""
     if expression.kind == VARIABLE:
         yield expression.left
     elif expression.kind != CONSTANT:
@@ -156,8 +157,9 @@ _OPERATORS = {ADD: "+", MULTIPLY: "*", MODULO: "mod", DIVIDE: "/"}
 
 
 def text(expression: Expression, names: Mapping[int, str]) -> str:
-    """As the compiler prints it: operands that are operations are in brackets, but for products and
-    quotients in sums, and for what is the same operation."""
+    """Return the expression as the compiler prints it: nested operations are in brackets, except
+    products and quotients in sums, and equal operations.
+    """
     if expression.kind == VARIABLE:
         return names[expression.left]
     if expression.kind == CONSTANT:
@@ -167,13 +169,13 @@ def text(expression: Expression, names: Mapping[int, str]) -> str:
         written = text(operand, names)
         is_plain = operand.kind in (VARIABLE, CONSTANT, expression.kind) or expression.kind == ADD
         operands.append(written if is_plain else f"({written})")
-    if operands[1].startswith("-"):  # a number that is added: no factor is below 0 there
+    if operands[1].startswith("-"):  # the addition of a number: there are no negative factors here
         return f"{operands[0]} - {operands[1][1:]}"
     return f" {_OPERATORS[expression.kind]} ".join(operands)
 
 
 def largest_divisor(expression: Expression) -> int:
-    """A number by which every value can be divided, as far as one sees it; 0 for the number 0."""
+    """Return a number that visibly divides every value; 0 for the number 0."""
     kind = expression.kind
     if kind == VARIABLE:
         return 1
@@ -188,12 +190,12 @@ def largest_divisor(expression: Expression) -> int:
 
 
 def strides(extents: Sequence[int]) -> list[int]:
-    """The steps of the dimensions of a shape in a row of all its elements."""
+    """Return the strides of the dimensions of a shape in row-major order."""
     return [prod(extents[place + 1 :]) for place in range(len(extents))]
 
 
 def linearized(extents: Sequence[int], indices: Sequence[Expression]) -> Expression:
-    """The place of an element among all of a shape. Source: LinearizeShape."""
+    """Return the linear index of an element of a shape. Source: LinearizeShape."""
     linear = ZERO
     for stride, index in zip(strides(extents), indices, strict=True):
         linear = add(linear, multiply(index, stride))
@@ -201,7 +203,7 @@ def linearized(extents: Sequence[int], indices: Sequence[Expression]) -> Express
 
 
 def delinearized(extents: Sequence[int], linear: Expression) -> list[Expression]:
-    """The index in each dimension. Source: DelinearizeIndex."""
+    """Return the index in each dimension. Source: DelinearizeIndex."""
     indices = []
     for stride in strides(extents):
         indices.append(divide(linear, stride))
@@ -214,10 +216,10 @@ def is_multiple(expression: Expression, factor: int) -> bool:
 
 
 def canonical(expression: Expression) -> Expression:
-    """Simplified without a look at how large variables can be.
+    """Simplify an expression without the ranges of its variables.
 
-    A common factor of what is divided and its divisor, multiples of the divisor in it, and a
-    quotient and rest that belong together are left to ``Simplifier``, which all quotients come to.
+    ``Simplifier`` handles common factors of a dividend and its divisor, multiples of the divisor,
+    and matching quotients and remainders. All quotients pass through it.
     """
     kind = expression.kind
     if kind in (VARIABLE, CONSTANT):
@@ -239,7 +241,7 @@ def canonical(expression: Expression) -> Expression:
 
 
 def terms(expression: Expression) -> Iterator[Expression]:
-    """The summands of a sum, from left to right."""
+    """Yield the terms of a sum, from left to right."""
     if expression.kind == ADD:
         yield from terms(expression.left)
         yield from terms(expression.right)
@@ -285,7 +287,7 @@ def _canonical_product(left: Expression, factor: int) -> Expression:
 
 def _canonical_quotient(left: Expression, divisor: int) -> Expression:
     if left.kind == ADD and left.right.kind == CONSTANT:
-        # (x + c) // d is x // d + c // d where c % d cannot lift x over the next multiple of d.
+        # (x + c) // d is x // d + c // d if c % d cannot lift x over the next multiple of d.
         known = largest_divisor(left.left)
         whole, rest = divmod(left.right.left, divisor)
         if rest < gcd(known, divisor):
@@ -311,9 +313,10 @@ def _canonical_rest(left: Expression, divisor: int) -> Expression:
 
 
 class Simplifier:
-    """Simplifies expressions whose variables have values in ``ranges``, from the least to the
-    largest; what else is known of such ranges is in ``limits``. What has one value only becomes
-    that value if it ``replaces_points``."""
+    """Simplifies expressions whose variables have values in ``ranges``, both ends included.
+    ``limits`` holds further constraints. An expression with a single value becomes that value if it
+    ``replaces_points``.
+    """
 
     __slots__ = ("_limits", "_ranges", "_replaces_points")
 
@@ -337,7 +340,7 @@ class Simplifier:
                 return before
 
     def range(self, expression: Expression) -> Range:
-        """The least and the largest value (RangeEvaluator)."""
+        """Return the least and the largest value (RangeEvaluator)."""
         for limited, ends in self._limits.items():
             if limited == expression:
                 return ends
@@ -405,7 +408,7 @@ class Simplifier:
         extracted = ZERO
 
         def extract(term: Expression) -> Expression:
-            """What of a term is no multiple of the divisor."""
+            """Return the part of a term that is not a multiple of the divisor."""
             nonlocal extracted
             if term.kind == MULTIPLY and term.right.left % divisor == 0:
                 extracted = add(extracted, multiply(term.left, term.right.left // divisor))
@@ -490,10 +493,10 @@ class Simplifier:
         quotients: list[tuple[Expression, int]],
         factors: Counter[Expression],
     ) -> None:
-        """Makes one of what belongs together: x % c * y + x // c * (c * y) is x * y.
+        """Join matching terms: x % c * y + x // c * (c * y) is x * y.
 
-        x - x // c * c stays: a quotient has a factor below 0 only in the difference of the ends of
-        a tile, of which is asked whether it is a number, and a rest there would make it none.
+        x - x // c * c stays. A negative factor of a quotient occurs only in the difference of the
+        ends of a tile, which is checked for being a constant; a remainder would make it none.
         """
         for rest, factor in list(rests) if quotients else ():
             divisor = rest.right.left
@@ -505,14 +508,14 @@ class Simplifier:
 
 
 def _one_factor(term: Expression) -> tuple[Expression, int]:
-    """What a term is a multiple of, and how often."""
+    """Return what a term is a multiple of, and its factor."""
     if term.kind == CONSTANT:
         return constant(1), term.left
     return (term.left, term.right.left) if term.kind == MULTIPLY else (term, 1)
 
 
 def _map_terms(total: Expression, change: Callable[[Expression], Expression]) -> Expression:
-    """The sum of what ``change`` makes of each summand."""
+    """Return the sum of the results of ``change`` on each term."""
     if total.kind != ADD:
         return change(total)
     left, right = _map_terms(total.left, change), _map_terms(total.right, change)
@@ -522,7 +525,9 @@ def _map_terms(total: Expression, change: Callable[[Expression], Expression]) ->
 
 
 def split_by_factor(total: Expression) -> tuple[Expression, int, Expression]:
-    """``a``, a number and ``b`` so that the sum is a times the number plus b (SplitSumByGcd)."""
+    """Return ``a``, a number and ``b`` so that the sum is a times the number plus b
+    (SplitSumByGcd).
+    """
     factor = 0
     for term in terms(total):
         if term.kind == MULTIPLY:

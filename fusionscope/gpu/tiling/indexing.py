@@ -1,10 +1,9 @@
-"""Tiles as the compiler derived them before it propagated them: from the index into each array.
+"""Tiles derived from the index into each array, as in compilers before tile propagation.
 
 The index of each dimension is a function of the index into the root. Its values on one tile of the
-root have to be a run of equal steps.
-Source: xla/codegen/tiling/symbolic_tile_analysis.cc, symbolic_tile.cc,
-size_and_stride_expression.cc; xla/codegen/xtile/codegen/tiled_emitter_constraints.cc;
-xla/hlo/analysis/indexing_analysis.cc.
+root must be a sequence with a constant step. Source: xla/codegen/tiling/symbolic_tile_analysis.cc,
+symbolic_tile.cc, size_and_stride_expression.cc;
+xla/codegen/xtile/codegen/tiled_emitter_constraints.cc; xla/hlo/analysis/indexing_analysis.cc.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ from fusionscope.graph.mutable import MutableInstruction
 
 
 class Run(NamedTuple):
-    """The values of an index on one tile: so many, in steps of ``stride``, if they are such."""
+    """The values of an index on one tile, if they are equidistant: their count, and ``stride``."""
 
     size: int
     stride: int
@@ -67,9 +66,10 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexSpace:
-    """What indices depend on: first those of the ``rank`` dimensions of the root, then those of
-    dimensions that are reduced, each with the least and the largest value that it has. ``limits``
-    are those of what is computed of them. There are no indices at all where it ``is_empty``."""
+    """The variables of indices with their ranges: the ``rank`` dimensions of the root, then the
+    reduced dimensions. ``limits`` constrain expressions of them. If the space ``is_empty``, there
+    are no indices at all.
+    """
 
     rank: int
     ranges: list[Range]
@@ -79,8 +79,9 @@ class IndexSpace:
     def reduced(
         self, extents: Sequence[int], indices: Iterable[Expression]
     ) -> tuple[IndexSpace, list[Expression]]:
-        """With more dimensions that are reduced, which come before those that there are, and what
-        indices are there."""
+        """Return the space with further reduced dimensions, inserted before the existing ones, and
+        ``indices`` in it.
+        """
         more = len(extents)
 
         def moved(number: int) -> Expression:
@@ -93,7 +94,7 @@ class IndexSpace:
         return space, [substitute(index, moved) for index in indices]
 
     def limited(self, index: Expression, low: int, high: int) -> IndexSpace:
-        """Where an index is between two values.
+        """Return the space with an index constrained to a range.
 
         Source: IndexingMap::AddConstraint, SymbolicExprSimplifier::SimplifyConstraintExprs.
         """
@@ -108,22 +109,22 @@ class IndexSpace:
             least, largest = ranges[index.left]
             low, high = max(low, least), min(high, largest)
             ranges[index.left] = low, high
-        else:  # in a part of a part these are less far apart
+        else:  # the range of a part of a part is smaller
             limits[index] = low, high
         if low > high or index.kind == CONSTANT:
             return IndexSpace(self.rank, [(0, -1)] * len(ranges), is_empty=True)
         return IndexSpace(self.rank, ranges, limits)
 
     def hides_limits(self, indices: Sequence[Expression]) -> bool:
-        """Whether something is limited that is none of these indices, which may end early. What
-        does not begin at 0 is none of them.
+        """Return whether something is constrained other than these indices, which may end early. An
+        index that does not begin at 0 does not count as one of them.
 
         Source: IndexingMapConstraintsCanBeIgnored.
         """
         return any(index not in indices for index in self.limits)
 
     def map(self, indices: Sequence[Expression]) -> str:
-        """As the compiler prints functions and where they are defined."""
+        """Return indices and constraints as the compiler prints indexing maps."""
         used = [*indices, *self.limits]
         reduced = sorted({each for index in used for each in variables(index)})
         names = [f"d{number}" for number in range(self.rank)]
@@ -144,7 +145,7 @@ class IndexSpace:
         return f"({', '.join(names)}){listed} -> ({written}){domain}"
 
     def steps(self, index: Expression) -> Expression:
-        """Where an index goes from where it begins."""
+        """Return the index relative to its value at the tile's beginning."""
         first = substitute(index, lambda _: ZERO)
         return self.simplify(subtract(index, first))
 
@@ -155,17 +156,17 @@ class IndexSpace:
         return simplifier.simplify(index)
 
     def run(self, steps: Expression, tile_sizes: Sequence[int]) -> Run:
-        """Of what is a run with other tiles of the root."""
+        """Return the run of an index that is a run for some tiles of the root."""
         found = self.find_run(steps, tile_sizes)
         assert found is not None
         return found
 
     def has_run(self, steps: Expression) -> bool:
-        """Whether it is a run with some tiles of the root."""
+        """Return whether the index is a run for some tiles of the root."""
         return self.find_run(steps, [1] * self.rank) is not None
 
     def find_run(self, steps: Expression, tile_sizes: Sequence[int]) -> Run | None:
-        """None where it is no run whatever the tiles of the root are.
+        """Return the run of an index, or None if it is not a run for any tiles of the root.
 
         Source: ExtractSizeAndStride.
         """
@@ -184,7 +185,7 @@ class IndexSpace:
         factor: int = steps.right.left
         if kind == MULTIPLY:
             run = self.find_run(inner, tile_sizes)
-            # Whether it is a run without the factor is forgotten, as the compiler does.
+            # As in the compiler, whether the unscaled values are a run is dropped here.
             return None if run is None else Run(run.size, run.stride * factor)
         if kind == DIVIDE and self._is_of_root(inner):
             return Run(-(-tile_sizes[inner.left] // factor), 1)
@@ -203,8 +204,8 @@ class IndexSpace:
         return index.kind == VARIABLE and index.left < self.rank
 
     def _sum(self, steps: Expression, tile_sizes: Sequence[int]) -> Run | None:
-        """Of several dimensions, with the largest steps first: those of single elements, at most
-        one in parts, whole ones, and those of single elements again.
+        """Return the run of several dimensions, sorted by descending stride: first those of single
+        elements, then at most one partial one, then whole ones, and single elements again.
 
         Source: CombineSizesAndStrides.
         """
@@ -232,8 +233,8 @@ class IndexSpace:
 def _solved(
     index: Expression, low: int, high: int, simplifier: Simplifier
 ) -> tuple[Expression, int, int]:
-    """What is limited where an index, which is a run, is between two values, as far as one can
-    tell. What is added to multiples there is 0 at least.
+    """Return the expression that is constrained, and its range, if an index, which is a run, is in
+    a range, as far as that can be solved. The offset of a multiple there is at least 0.
 
     Source: SymbolicExprSimplifier::SimplifyConstraintRange.
     """
@@ -258,7 +259,7 @@ def _solved(
 
 @dataclass(frozen=True, slots=True)
 class Indexed(Source):
-    """A dimension whose index is a function of that into the root."""
+    """A dimension whose index is a function of the index into the root."""
 
     index: Expression
     steps: Expression
@@ -277,7 +278,7 @@ class Indexed(Source):
             return None
 
         def first(number: int) -> Expression:
-            """That of a tile."""
+            """Return the first index of a tile."""
             if number >= self.space.rank:
                 return ZERO
             return multiply(variable(number), grid.sizes[number])
@@ -289,8 +290,9 @@ class Indexed(Source):
 
 @dataclass(frozen=True, slots=True)
 class Reinterpreted(Source):
-    """That tiles of the result of a reshape, as large as they are in registers, are tiles of its
-    operand too. ``steps`` are those of the operand on the result."""
+    """The requirement that tiles of the result of a reshape, with their size in registers, are
+    tiles of its operand too. ``steps`` are those of the operand on the result.
+    """
 
     inputs: tuple[int, ...]
     steps: tuple[Expression, ...]
@@ -304,7 +306,7 @@ class Reinterpreted(Source):
 
 @dataclass(frozen=True, slots=True)
 class Aligned(Source):
-    """That tiles of a concatenation begin where its operands do."""
+    """The requirement that tiles of a concatenation begin where its operands do."""
 
     inputs: tuple[int, ...]
     extents: tuple[int, ...]
@@ -318,8 +320,9 @@ class Aligned(Source):
 
 
 class IndexPropagation(Propagation):
-    """Tiles are found from the index into each array, and have all elements of a dimension or a
-    power of two of them. Of a tiling that ``is_given`` is not asked whether it can be emitted."""
+    """Finds tiles from the index into each array. They have all elements of a dimension, or a power
+    of two of them. A tiling that ``is_given`` is not checked for emission.
+    """
 
     def __init__(self, body: FusionBody, *, is_given: bool = False) -> None:
         self._is_given = is_given
@@ -453,7 +456,7 @@ class IndexPropagation(Propagation):
 
 
 def _keeps_points(instruction: MutableInstruction) -> bool:
-    """Whether an index that has one value only stays what it is, instead of becoming that value.
+    """Return whether an index with a single value is kept instead of being replaced by that value.
 
     Source: ShouldDerivationSimplifyPointDimensions.
     """
@@ -464,7 +467,8 @@ def _keeps_points(instruction: MutableInstruction) -> bool:
 
 
 def _reinterpreted(instruction: MutableInstruction) -> tuple[IndexSpace, list[Expression]]:
-    """The index into the operand of a bitcast or reshape, as a function of that into its result.
+    """Return the index into the operand of a bitcast or reshape, as a function of the index into
+    its result.
 
     Source: GetBitcastMap, ComputeOutputToInputReshapeOpIndexing.
     """
@@ -492,11 +496,11 @@ def _reinterpreted(instruction: MutableInstruction) -> tuple[IndexSpace, list[Ex
 def _reshaped(
     indices: Sequence[Expression], extents: Sequence[int], target: Sequence[int]
 ) -> list[Expression]:
-    """The index into a shape with the same elements. Source: ComputeReshapeIndexingMap."""
+    """Return the index into a shape with the same elements. Source: ComputeReshapeIndexingMap."""
     found: list[Expression] = []
     start = end = 0
     while len(found) < len(target):
-        # The fewest dimensions of the target with as many elements as the fewest of the other.
+        # The fewest dimensions of both with equally many elements.
         target_end, size, target_size = len(found), 1, 1
         start = end
         while True:
@@ -514,7 +518,7 @@ def _reshaped(
 
 
 def _text(instruction: MutableInstruction) -> str:
-    """As the compiler prints it."""
+    """Return an instruction as the compiler prints it."""
     operands = ", ".join(f"%{operand.name}" for operand in instruction.operands)
     attributes = instruction.attributes_text
     if instruction.opcode == "fusion" and "kind=" not in attributes:

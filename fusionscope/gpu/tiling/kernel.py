@@ -1,4 +1,4 @@
-"""How long a fusion takes with each tiling.
+"""Estimates the run time of a fusion with each tiling.
 
 Source: xla/service/gpu/model/gpu_indexing_performance_model.cc, triton_emitter_constraints.cc.
 """
@@ -22,8 +22,8 @@ from fusionscope.graph.layouts import minor_to_major, sizes
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
 
-_MOST_ELEMENTS = 1_048_576  # of a tensor, for Triton
-_REGISTER_SHARE = 0.4  # of all registers of a block, for one tile
+_MOST_ELEMENTS = 1_048_576  # of a Triton tensor
+_REGISTER_SHARE = 0.4  # for one tile, of all registers of a block
 _ELEMENTS_BY_WARPS = ((256, 1), (1024, 2), (4096, 4))
 _MOST_WARPS = 8
 
@@ -32,9 +32,10 @@ _CONCATENATE_CYCLES, _CROSSED_CONCATENATE_CYCLES = 6, 400
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """``tile_sizes`` are elements of the root that one block computes. A block has ``warps`` with
-    ``threads`` in all. Times are durations, the other figures flops and bytes; they
-    are those of the kernel, which has ``blocks``."""
+    """One tiling with its costs. ``tile_sizes`` are the elements of the root that one block
+    computes. A block has ``warps`` with ``threads`` in all. Times are durations, the other figures
+    flops and bytes of the kernel, which has ``blocks``.
+    """
 
     tile_sizes: tuple[int, ...]
     warps: int
@@ -51,9 +52,9 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What is computed with one tile: flops per element of it, what is read from memory with it,
-    whether all of it stays in registers, the bytes of an element that is transposed in shared
-    memory, and what is computed for its concatenations."""
+    """The work for one tile: flops per element, the operands read from memory, whether it stays in
+    registers, the bytes of an element that is transposed in shared memory, and its concatenations.
+    """
 
     flops: int
     read: tuple[_Array, ...]
@@ -63,8 +64,9 @@ class _Content:
 
 
 class _Array:
-    """An operand, or the root: its extents in elements, its dimensions from the contiguous one on,
-    and bytes of an element and of all."""
+    """An operand, or the root: its extents in elements, its dimensions from minor to major, and the
+    bytes of an element and of all elements.
+    """
 
     __slots__ = ("element_size", "extents", "order", "size")
 
@@ -94,16 +96,16 @@ class TiledKernel:
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """Of the root, in elements."""
+        """The extents of the root, in elements."""
         return self._tiled.extents
 
     @property
     def problem(self) -> str:
-        """The compiler's message where no tiling is possible, else empty."""
+        """The compiler's message if no tiling is possible, else empty."""
         return self._tiled.problem
 
     def has_tiles(self, tile_sizes: tuple[int, ...]) -> bool:
-        """Whether there are such tiles, however large."""
+        """Return whether such tiles exist, whatever their size in registers."""
         return self._tiled.tiles(self._grid(tile_sizes)) is not None
 
     def _grid(self, tile_sizes: tuple[int, ...]) -> Grid:
@@ -117,10 +119,10 @@ class TiledKernel:
         warps: int | None = None,
         limit: Duration = INFINITE,
     ) -> Tiling | None:
-        """With tiles of these sizes. The number of warps follows from the tiles unless it is given,
-        and then the grid can have any size.
+        """Return the tiling with tiles of these sizes. The number of warps follows from the tiles
+        unless it is given, and then the grid can have any size.
 
-        None where there are no such tiles or they are too large, and where it takes longer than
+        Return None if such tiles do not exist or are too large, or if the kernel takes longer than
         ``limit``. Source: EstimateTiledRunTimeDataImpl, VerifyTritonConstraints.
         """
         if prod(map(power_of_two, tile_sizes)) > self._most_registers:
@@ -170,9 +172,10 @@ class TiledKernel:
     def _work(
         self, region: Region, blocks: int, tiles: Sequence[int]
     ) -> tuple[int, int, dict[_Array, tuple[int, float]]] | None:
-        """Flops of all blocks, elements of the largest tile, and for each operand the bytes that
-        are read of it and the least part of the bandwidth that they use. None where a tile is too
-        large."""
+        """Return the flops of all blocks, the elements of the largest tile, and for each operand
+        the bytes read and the least share of the bandwidth that they use. Return None if a tile is
+        too large.
+        """
         distinct = self._tiled.distinct
         flops, largest = 0, 1
         reads: dict[_Array, tuple[int, float]] = {}
@@ -209,7 +212,7 @@ class TiledKernel:
     def _utilization(
         self, array: _Array, tile_sizes: Sequence[int], strides: Sequence[int]
     ) -> float:
-        """How much is of use of what has to be moved for the elements that lie side by side.
+        """Return the share of moved bytes that is used, for the elements that are adjacent.
 
         Source: BandwidthUtilizationRateHeuristicForTiledMemoryAccess in
         xla/service/gpu/model/coalescing_analysis.cc.
@@ -223,10 +226,10 @@ class TiledKernel:
             if tile_size < extent:
                 break
         moved = -(-size // self._transaction_size) * self._transaction_size
-        return size / moved if moved else 1.0  # of an array without elements nothing is moved
+        return size / moved if moved else 1.0  # an array without elements moves nothing
 
     def _content(self, region: Region, tiles: tuple[Numbers, ...]) -> _Content:
-        """Of tiles that are the same."""
+        """Return the work for instructions with the same tiles."""
         key = region, tiles
         found = self._contents.get(key)
         if found is None:
@@ -256,7 +259,7 @@ class TiledKernel:
         return self._arrays[operand]
 
     def _flops_of(self, instruction: MutableInstruction) -> int:
-        """For an element of the result. Source: FlopsPerElement."""
+        """Return the flops for one element of the result. Source: FlopsPerElement."""
         if instruction not in self._flops:
             self._flops[instruction] = self._count_flops(instruction)
         return self._flops[instruction]
@@ -283,7 +286,7 @@ class TiledKernel:
 
 
 def _warps(elements: int) -> int:
-    """By the elements of the largest tile. Source: GetNumWarps."""
+    """Return the warps for the elements of the largest tile. Source: GetNumWarps."""
     for most, warps in _ELEMENTS_BY_WARPS:
         if elements <= most:
             return warps

@@ -1,4 +1,4 @@
-"""Which tiles of its operands an instruction needs for a tile of its result.
+"""Propagates the tile of an instruction's result to its operands.
 
 Source: xla/codegen/tiling/experimental/tile_propagation.cc, reshape_analysis.cc.
 """
@@ -44,28 +44,30 @@ _SLICE = re.compile(r"\[(\d+):\d+(?::(\d+))?\]")
 
 
 class Propagation(ABC):
-    """How a version of the compiler gets from the tiles of the root to those of all else."""
+    """How one compiler version gets from the tiles of the root to all others."""
 
     @abstractmethod
     def tile_sizes(self, extent: int) -> list[int]:
-        """Those that are tried in a dimension of the root: all of it, then the powers of two
-        below. Source: GetFlatTilingsForInputSpace."""
+        """Return the tile sizes that are tried in a dimension of the root: all of it, then the
+        smaller powers of two. Source: GetFlatTilingsForInputSpace.
+        """
 
     @abstractmethod
     def given(self, tile_sizes: Sequence[int]) -> tuple[int, ...]:
-        """What tiles of these sizes are."""
+        """Return the actual tile sizes for the given ones."""
 
     @abstractmethod
     def root(self, extents: Sequence[int], register: Register) -> Numbers:
-        """The tile of the root."""
+        """Return the tile of the root."""
 
     @abstractmethod
     def problem(self, instruction: MutableInstruction, tile: Numbers, *, is_inside: bool) -> str:
-        """The compiler's message where an instruction, inside the fusion or read by it, cannot have
-        this tile; empty where it can."""
+        """Return the compiler's message if an instruction, inside the fusion or read by it, cannot
+        have this tile; empty if it can.
+        """
 
     def error(self, tile_sizes: Sequence[int]) -> str:
-        """The compiler's message where it gives up on all tilings at one of these sizes."""
+        """Return the compiler's message if it gives up on all tilings at one of these sizes."""
         return ""
 
     @abstractmethod
@@ -77,12 +79,13 @@ class Propagation(ABC):
         *,
         is_outermost: bool,
     ) -> list[Numbers] | str:
-        """For each operand, or the compiler's message where there are none. What computes the
-        operands of a concatenation is not outermost."""
+        """Return the tile of each operand, or the compiler's message if there is none. The operands
+        of a concatenation are not outermost.
+        """
 
 
 class TilePropagation(Propagation):
-    """Tiles of operands follow from those of results, and all have powers of two of elements."""
+    """Derives tiles of operands from those of results. All sizes are powers of two."""
 
     def tile_sizes(self, extent: int) -> list[int]:
         whole = power_of_two(max(extent, 1))
@@ -112,7 +115,7 @@ class TilePropagation(Propagation):
 def _operand_tiles(
     instruction: MutableInstruction, result: Numbers, register: Register
 ) -> list[Numbers] | None:
-    """For each operand; None where the compiler has no way to tell."""
+    """Return the tile of each operand, or None if the compiler does not support the instruction."""
     opcode = instruction.opcode
     operands = instruction.operands
     if opcode == "all-reduce" or is_elementwise(instruction):
@@ -137,7 +140,9 @@ def _operand_tiles(
 
 
 def inverted(result: Sequence[Item], permutation: Numbers) -> tuple[Item, ...]:
-    """Of an operand whose dimension ``permutation[i]`` is dimension i of the result."""
+    """Return the tile of an operand whose dimension ``permutation[i]`` is dimension i of the
+    result.
+    """
     by_place = dict(zip(permutation, result, strict=True))
     return tuple(by_place[place] for place in range(len(result)))
 
@@ -145,7 +150,7 @@ def inverted(result: Sequence[Item], permutation: Numbers) -> tuple[Item, ...]:
 def _of_reduce(
     instruction: MutableInstruction, result: Numbers, register: Register
 ) -> list[Numbers]:
-    """The inputs, of which the reduced dimensions are read whole, then the initial values."""
+    """Return the tiles of the inputs, with whole reduced dimensions, then of the initial values."""
     inputs = len(instruction.operands) // 2
     reduced = instruction.attribute("dimensions")
     kept = iter(result)
@@ -164,7 +169,7 @@ def _of_slice(instruction: MutableInstruction, result: Numbers, register: Regist
 
 
 def read_slice(instruction: MutableInstruction) -> list[tuple[int, int]]:
-    """In each dimension the first element of a slice, and its stride."""
+    """Return the first element and the stride of a slice in each dimension."""
     limits = _SLICE.findall(instruction.attributes["slice"])
     return [(int(start), int(stride or 1)) for start, stride in limits]
 
@@ -187,7 +192,7 @@ def _of_concatenate(
 def _of_pad(
     instruction: MutableInstruction, result: Numbers, register: Register
 ) -> list[Numbers] | None:
-    """None where there is padding between elements."""
+    """Return None if there is padding between elements."""
     tile = []
     padding = instruction.attributes["padding"].split("x") if result else []
     for source, extent, written in zip(
@@ -203,7 +208,7 @@ def _of_pad(
 def _reinterpreted(
     instruction: MutableInstruction, result: Numbers, register: Register
 ) -> Numbers | None:
-    """Through a reshape, or a bitcast, which is a transpose, a reshape or both of them."""
+    """Return the tile through a reshape, or a bitcast, which is a transpose, a reshape or both."""
     shape, target = instruction.shape, instruction.operands[0].shape
     if shape.element_count != target.element_count:
         return None
@@ -227,7 +232,7 @@ def _reinterpreted(
 def _reshaped(
     tile: Numbers, extents: Sequence[int], target: Sequence[int], register: Register
 ) -> Numbers | None:
-    """The tile of a shape with the same elements. Source: PropagateTileThroughReshape."""
+    """Return the tile of a shape with the same elements. Source: PropagateTileThroughReshape."""
     kept = [(source, extent) for source, extent in zip(tile, extents, strict=True) if extent != 1]
     wanted = [extent for extent in target if extent != 1]
     found: list[int] = []

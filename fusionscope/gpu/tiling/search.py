@@ -1,4 +1,4 @@
-"""The tiling with which a fusion would be the fastest, and how long one with a tiling takes.
+"""Finds the fastest tiling of a fusion, and the run time with a given tiling.
 
 Source: xla/service/gpu/model/gpu_indexing_performance_model.cc;
 xla/codegen/tiling/experimental/tiling_space.cc, tiling_space_utils.cc.
@@ -23,7 +23,9 @@ from fusionscope.graph.mutable import MutableInstruction
 
 @dataclass(frozen=True, slots=True)
 class Untileable:
-    """Why there is no tiling: the compiler's message, and whether it is that of an error."""
+    """Why there is no tiling: the compiler's message, and whether the compiler raised it as an
+    error.
+    """
 
     message: str
     is_error: bool = False
@@ -39,7 +41,8 @@ _MANY_REAL_ROOTS = Untileable(
 def find_best_tiling(
     body: FusionBody, device: Device, version: TritonVersion
 ) -> Tiling | Untileable:
-    """The fastest of all tilings; of several that are equally fast, that with the smallest tiles.
+    """Return the fastest of all tilings; of several equally fast ones, the one with the smallest
+    tiles.
 
     Source: TryFindBestTilingForFusion.
     """
@@ -50,7 +53,7 @@ def find_best_tiling(
     if kernel.problem:
         return Untileable(kernel.problem)
     best, failed = None, None
-    # From large tiles to small ones, as what is slow is sooner known to be slow then.
+    # From large tiles to small ones: slow tilings are then recognised sooner.
     for tile_sizes in product(*map(propagation.tile_sizes, kernel.extents)):
         error = propagation.error(tile_sizes)
         if error and kernel.has_tiles(tile_sizes):
@@ -67,10 +70,10 @@ def estimate_run_time(
     config: BlockLevelConfig,
     version: TritonVersion,
 ) -> Tiling | None:
-    """How long a fusion for Triton takes with the tiling that it was given.
+    """Return the run time of a Triton fusion with the tiling that it was given.
 
-    None where a tile has more elements than a block has registers for, which the compiler takes
-    for an infinite time. Source: EstimateRunTimeForTriton.
+    Return None if a tile has more elements than a block has registers for; the compiler treats that
+    as an infinite time. Source: EstimateRunTimeForTriton.
     """
     body = FusionBody(fusion)
     if len(body.roots) > 1:
@@ -90,14 +93,16 @@ def _propagation(
 
 @dataclass(frozen=True, slots=True)
 class BlockLevelConfig:
-    """What a fusion for Triton was given: elements per tile in each dimension, and warps."""
+    """The tiling that a Triton fusion was given: elements per tile in each dimension, and warps."""
 
     tile_sizes: tuple[int, ...]
     warps: int
 
 
 def block_level_config(fusion: MutableInstruction) -> BlockLevelConfig | None:
-    """Of the first root, where a fusion has one. Raises ``UnusableInput`` where that is damaged."""
+    """Return the tiling of the first root, if the fusion has one. Raises ``UnusableInput`` if it is
+    damaged.
+    """
     config = fusion.attribute("backend_config")
     for key in ("fusion_config", "fusion_backend_config"):
         if isinstance(config, dict) and isinstance(config.get(key), dict):

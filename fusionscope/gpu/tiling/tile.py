@@ -1,4 +1,4 @@
-"""Tiles of one dimension, and what becomes of them from an instruction to its operands.
+"""Tiles of one dimension, and their propagation from an instruction to its operands.
 
 Source: xla/codegen/tiling/experimental/tile.h, tile_propagation.cc.
 """
@@ -35,8 +35,9 @@ from fusionscope.gpu.tiling.expression import (
 
 @dataclass(frozen=True, slots=True)
 class DimensionTile:
-    """In one dimension, the elements ``offset``, ``offset + stride`` and so on, ``size`` of them,
-    as far as they are below ``bound``. The variables are those that count the tiles of the root."""
+    """In one dimension, ``size`` elements ``offset``, ``offset + stride`` and so on, as far as they
+    are below ``bound``. The variables count the tiles of the root.
+    """
 
     offset: Expression
     size: int
@@ -46,20 +47,23 @@ class DimensionTile:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One tiling of the root: in each dimension the elements of a tile, and how many tiles."""
+    """One tiling of the root: the elements of a tile in each dimension, and the numbers
+    of tiles.
+    """
 
     sizes: Sequence[int]
     counts: Sequence[int]
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """The first and the last number of a tile in each dimension."""
+        """Return the first and the last index of a tile in each dimension."""
         return [(0, count - 1) for count in self.counts]
 
 
 class Source(ABC):
-    """Where the tile of a dimension comes from: ``inputs`` are the sources that it is computed
-    from, by their numbers."""
+    """The source of a dimension's tile. ``inputs`` are the indices of the sources that it is
+    computed from.
+    """
 
     __slots__ = ()
 
@@ -67,12 +71,12 @@ class Source(ABC):
 
     @property
     def dimensions(self) -> frozenset[int]:
-        """Those of the root whose tiles it is computed from directly."""
+        """The dimensions of the root whose tiles it is computed from directly."""
         return frozenset()
 
     @abstractmethod
     def tile(self, inputs: Sequence[DimensionTile], grid: Grid) -> DimensionTile | None:
-        """None where the tiles of the inputs make none."""
+        """Return the tile, or None if the tiles of the inputs do not give one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ class OfRoot(Source):
 
 @dataclass(frozen=True, slots=True)
 class Whole(Source):
-    """All of a dimension."""
+    """A whole dimension."""
 
     extent: int
     inputs: tuple[int, ...] = ()
@@ -106,7 +110,7 @@ class Whole(Source):
 
 @dataclass(frozen=True, slots=True)
 class Sliced(Source):
-    """What a slice reads."""
+    """The part that a slice reads."""
 
     inputs: tuple[int, ...]
     start: int
@@ -124,7 +128,7 @@ class Sliced(Source):
 
 @dataclass(frozen=True, slots=True)
 class Padded(Source):
-    """What a pad reads, with ``low`` elements before it."""
+    """The part that a pad reads, with ``low`` elements before it."""
 
     inputs: tuple[int, ...]
     low: int
@@ -139,7 +143,9 @@ class Padded(Source):
 
 @dataclass(frozen=True, slots=True)
 class Concatenated(Source):
-    """What a concatenation of ``extents`` reads of the operand ``slot``, in its dimension."""
+    """The part that a concatenation of ``extents`` reads of the operand ``slot``, in
+    its dimension.
+    """
 
     inputs: tuple[int, ...]
     extents: tuple[int, ...]
@@ -158,7 +164,7 @@ class Concatenated(Source):
 
 @dataclass(frozen=True, slots=True)
 class Collapsed(Source):
-    """One dimension that a reshape makes of several of ``extents``."""
+    """The one dimension that a reshape makes of several of ``extents``."""
 
     inputs: tuple[int, ...]
     extents: tuple[int, ...]
@@ -184,7 +190,7 @@ class Collapsed(Source):
 
 @dataclass(frozen=True, slots=True)
 class Expanded(Source):
-    """The dimension ``place`` of ``extents``, those that a reshape makes of one."""
+    """The dimension ``place`` of ``extents``, which a reshape makes of one dimension."""
 
     inputs: tuple[int, ...]
     extents: tuple[int, ...]
@@ -208,15 +214,15 @@ class Expanded(Source):
 
 
 def power_of_two(number: int) -> int:
-    """The least power of two that is not below."""
+    """Return the least power of two that is not below ``number``."""
     return 1 << (number - 1).bit_length() if number > 1 else number
 
 
 def _is_aligned(tile: DimensionTile, extents: Sequence[int]) -> bool:
-    """Whether no tile of a concatenation reads two operands.
+    """Return whether no tile of a concatenation reads two operands.
 
-    Tiles that lie before it, where another one reads it, have to be aligned as well; that is newer
-    than the source. Source: VerifyConcatenateAlignment.
+    A tile that begins before the concatenation, since another one reads it, must be aligned too;
+    this is newer than the source. Source: VerifyConcatenateAlignment.
     """
     offset = value_at_zero(tile.offset)
     if not is_multiple(canonical(subtract(tile.offset, constant(offset))), tile.size):
@@ -234,7 +240,8 @@ def _is_aligned(tile: DimensionTile, extents: Sequence[int]) -> bool:
 
 
 def _is_one_run(tiles: Sequence[DimensionTile], extents: Sequence[int]) -> bool:
-    """Whether tiles of several dimensions are one tile of the dimension that these collapse to.
+    """Return whether tiles of several dimensions are one tile of the dimension that they collapse
+    to.
 
     Source: VerifyReshapeContiguity, collapse.
     """
@@ -245,7 +252,7 @@ def _is_one_run(tiles: Sequence[DimensionTile], extents: Sequence[int]) -> bool:
 
 
 def _is_spread(stride: int, tiles: Sequence[DimensionTile], extents: Sequence[int]) -> bool:
-    """Whether a tile of that stride is ``tiles`` of the dimensions that its own expands to.
+    """Return whether a tile of that stride expands to ``tiles`` of several dimensions.
 
     Source: VerifyReshapeContiguity, expand.
     """
@@ -257,14 +264,16 @@ def _is_spread(stride: int, tiles: Sequence[DimensionTile], extents: Sequence[in
 
 
 def _only_has_elements(place: int, tiles: Sequence[DimensionTile]) -> bool:
-    """Whether all other tiles are of one element."""
+    """Return whether all other tiles have one element."""
     return all(tile.size == 1 or other == place for other, tile in enumerate(tiles))
 
 
 def _has_one_partial(
     tiles: Sequence[DimensionTile], extents: Sequence[int], *, collapses: bool
 ) -> bool:
-    """Whether at most one dimension is in parts, those before it single and those after whole."""
+    """Return whether at most one dimension is partial, with single elements before it and whole
+    dimensions after it.
+    """
     first = next((place for place, tile in enumerate(tiles) if tile.size != 1), len(tiles))
     all_single = True
     for place in reversed(range(first + 1, len(tiles))):
