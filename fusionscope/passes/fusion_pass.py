@@ -1,9 +1,8 @@
-"""What a fusion pass is, and how one is loaded."""
+"""What a fusion pass is."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -16,11 +15,13 @@ if TYPE_CHECKING:
     from fusionscope.passes.plan import FusionPlan
     from fusionscope.passes.rule import RuleBook
 
+    Replay = Callable[[MutableModule, RuleBook[Any], PassContext], FusionPlan]
+
 
 @dataclass(frozen=True, slots=True)
-class FusionPass(ABC):
+class FusionPass:
     """A pass as one version of the compiler has it: ``known`` is what files and records call it and
-    what it is for, ``book`` its rules. Its folder defines ``Pass``, which says how it runs."""
+    what it is for, ``book`` its rules. ``run.py`` in its folder is imported when it first runs."""
 
     known: KnownPass
     book: RuleBook[Any]
@@ -36,12 +37,13 @@ class FusionPass(ABC):
     def with_book(self, book: RuleBook[Any]) -> FusionPass:
         return replace(self, book=book)
 
-    @abstractmethod
     def run(self, graph: MutableModule, context: PassContext) -> FusionPlan:
         """What the pass makes of ``graph``, which it changes.
 
         Raises ``UnusableInput`` where ``graph`` is none that the compiler makes.
         """
+        replay: Replay = import_module(f"fusionscope.passes.{self.known.place}.run").run
+        return replay(graph, self.book, context)
 
 
 def load_passes(books: Iterable[RuleBook[Any]]) -> tuple[FusionPass, ...]:
@@ -50,6 +52,4 @@ def load_passes(books: Iterable[RuleBook[Any]]) -> tuple[FusionPass, ...]:
 
 
 def load_pass(book: RuleBook[Any]) -> FusionPass:
-    known = find_fusion_pass(book.pass_name, book.backend)
-    found: FusionPass = import_module(f"fusionscope.passes.{known.place}").Pass(known, book)
-    return found
+    return FusionPass(find_fusion_pass(book.pass_name, book.backend), book)

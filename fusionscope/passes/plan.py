@@ -28,15 +28,15 @@ class PassRun:
 class PairDecision:
     """What was decided of a pair when the pass came to it; ``fusion`` is what the two became, None
     where they were not fused. Names are those of that moment: ``consumer`` may be a fusion that the
-    pass made. ``is_recorded`` is false where the compiler decides without a word. ``cost`` is what
-    was weighed, where times were."""
+    pass made. ``is_recorded`` tells that the compiler's records have it too. ``cost`` is what was
+    weighed, where times were."""
 
     computation: str
     producer: str
     consumer: str
     decision: Decision
     fusion: str | None = None
-    is_recorded: bool = True
+    is_recorded: bool = False
     cost: PairCost | None = None
 
 

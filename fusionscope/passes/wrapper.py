@@ -63,5 +63,4 @@ class FusionWrapper:
             consumer=name,
             decision=decision,
             fusion=made,
-            is_recorded=False,
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from fusionscope.dump.fusion_passes import Purpose, find_fusion_pass
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.passes.cpu.fusion_wrapper.rules import CPU_WRAPPER
 from fusionscope.passes.cpu.multi_output_fusion.rules import MultiOutputLegal
 from fusionscope.passes.rule import Rule
 from fusionscope.rules.examples import Example, read_examples
@@ -33,7 +33,8 @@ class RulePage:
     def can_be_left_out(self) -> bool:
         """Whether leaving it out can change what is fused: wrapping one operation fuses nothing,
         and no fusion can be formed against what makes it legal."""
-        return self.pass_name != CPU_WRAPPER.pass_name and self.rule.id != MultiOutputLegal.id
+        purpose = find_fusion_pass(self.pass_name, self.backend).purpose
+        return purpose is not Purpose.WRAPS and self.rule.id != MultiOutputLegal.id
 
 
 def all_rules() -> tuple[RulePage, ...]:

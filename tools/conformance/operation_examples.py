@@ -13,19 +13,23 @@ from typing import Any
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.hlo import parse
 from fusionscope.passes.context import PassContext
-from fusionscope.passes.cpu.fusion_wrapper.rules import CPU_WRAPPER
-from fusionscope.passes.cpu.library_fusion.rules import YNN
-from fusionscope.passes.cpu.multi_output_fusion.rules import CPU_MULTI_OUTPUT
+from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
 from fusionscope.passes.fusion_pass import load_pass
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import RuleBook
 from fusionscope.rules.examples import Example, read_examples
+from fusionscope.versions.known import all_compilers
 
 Book = RuleBook[Any]
 
 _NUMBER = re.compile(r"\.\d+$")
 
-BOOKS: tuple[Book, ...] = (YNN, CPU_WRAPPER, CPU_MULTI_OUTPUT)
+# Of the newest version; cpu_examples.py has those of the pass that decides on single pairs.
+BOOKS: tuple[Book, ...] = tuple(
+    book
+    for book in next(each for each in all_compilers() if each.backend == "cpu").books
+    if book is not CPU_FUSION
+)
 EXAMPLES = [
     (book, rule.id, example)
     for book in BOOKS

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from fusionscope.graph.mutable import MutableComputation
-from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion import Pass
+from fusionscope.graph.mutable import MutableComputation, MutableModule
+from fusionscope.passes.context import PassContext
+from fusionscope.passes.fusion_pass import FusionPass
 from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.run import (
     GpuInstructionFusion,
+    run,
 )
+from fusionscope.passes.plan import FusionPlan
 
 
 class InstructionFusion2023(GpuInstructionFusion):
@@ -28,6 +31,6 @@ class InstructionFusion2023(GpuInstructionFusion):
         return [each for each in order if not each.is_fused and each not in in_library]
 
 
-class InstructionFusionPass(Pass):
-    def replay(self) -> type[GpuInstructionFusion]:
-        return InstructionFusion2023
+class InstructionFusionPass(FusionPass):
+    def run(self, graph: MutableModule, context: PassContext) -> FusionPlan:
+        return run(graph, self.book, context, InstructionFusion2023)

@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.emitters import is_emitted_elementwise
+from fusionscope.passes.cpu.instruction_fusion.expense import is_expensive
 from fusionscope.passes.cpu.instruction_fusion.rules import SoftmaxCoupling, can_be_output_fused
 from fusionscope.passes.instruction_fusion import InstructionFusion, Judge
-from fusionscope.passes.state import FusionPair, UnfusibleBy
+from fusionscope.passes.plan import FusionPlan
+from fusionscope.passes.rule import Rule, RuleBook
+from fusionscope.passes.state import FusionPair, FusionState, UnfusibleBy
+
+
+def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
+    state = FusionState(
+        is_expensive=is_expensive,
+        may_duplicate=not context.has_multi_output,
+        skipped=find_skipped(graph, emitters=context.has_emitters),
+    )
+    return CpuInstructionFusion(graph, book, state).run()
 
 
 class CpuInstructionFusion(InstructionFusion):

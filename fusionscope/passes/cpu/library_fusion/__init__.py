@@ -1,19 +1,1 @@
 """Fusions that a CPU library (YNN) computes."""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from fusionscope.passes.fusion_pass import FusionPass
-
-if TYPE_CHECKING:
-    from fusionscope.graph.mutable import MutableModule
-    from fusionscope.passes.context import PassContext
-    from fusionscope.passes.plan import FusionPlan
-
-
-class Pass(FusionPass):
-    def run(self, graph: MutableModule, context: PassContext) -> FusionPlan:
-        from fusionscope.passes.cpu.library_fusion.run import LibraryRewriter
-
-        return LibraryRewriter(graph, self.book, context.ynn_types).run()

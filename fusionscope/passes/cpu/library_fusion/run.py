@@ -20,6 +20,7 @@ from fusionscope.graph.mutable import (
     MutableInstruction,
     MutableModule,
 )
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.library_fusion.rules import (
     Grow,
     Individual,
@@ -33,6 +34,10 @@ from fusionscope.passes.rule import Decision, Rule, RuleBook, first_decision
 
 _KIND, _NAME = "__ynn_fusion", "ynn_fusion"
 _UP, _DOWN = "up", "down"
+
+
+def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
+    return LibraryRewriter(graph, book, context.ynn_types).run()
 
 
 def _applies(caller: MutableInstruction) -> bool:
@@ -133,7 +138,6 @@ class LibraryRewriter:
                 consumer=consumer,
                 decision=decision,
                 fusion=fusion.name if fusion else None,
-                is_recorded=False,
             )
         )
 

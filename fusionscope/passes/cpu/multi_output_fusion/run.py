@@ -17,6 +17,7 @@ from fusionscope.graph.mutable import (
 )
 from fusionscope.graph.properties import has_side_effect
 from fusionscope.graph.reachability import Reachability
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.multi_output_fusion.rules import (
     MultiOutputFusible,
     MultiOutputLegal,
@@ -31,6 +32,10 @@ from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import Decision, Rule, RuleBook, first_decision
 
 Siblings = tuple[MutableInstruction, MutableInstruction]
+
+
+def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
+    return MultiOutputFusion(graph, book).run()
 
 
 @dataclass(slots=True)
@@ -127,7 +132,6 @@ class _Run:
                 consumer=other.name,
                 decision=decision,
                 fusion=fusion,
-                is_recorded=False,
             )
         )
 

@@ -1,19 +1,1 @@
 """Fusions that Triton computes in place of the emitter for loops."""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from fusionscope.passes.fusion_pass import FusionPass
-
-if TYPE_CHECKING:
-    from fusionscope.graph.mutable import MutableModule
-    from fusionscope.passes.context import PassContext
-    from fusionscope.passes.plan import FusionPlan
-
-
-class Pass(FusionPass):
-    def run(self, graph: MutableModule, context: PassContext) -> FusionPlan:
-        from fusionscope.passes.gpu.block_level.run import FusionBlockLevelRewriter
-
-        return FusionBlockLevelRewriter(graph, self.book, context.gpu_state()).run()

@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from fusionscope.gpu.state import GpuState
 from fusionscope.gpu.tiling.kernel import Tiling
 from fusionscope.graph.mutable import MutableModule
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.block_level.rules import BlockLevelRule, BlockLevelTiling
 from fusionscope.passes.gpu.triton_fusion import set_triton_config
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, RuleBook, first_decision
+
+
+def run(graph: MutableModule, book: RuleBook[BlockLevelRule], context: PassContext) -> FusionPlan:
+    return FusionBlockLevelRewriter(graph, book, context.gpu_state()).run()
 
 
 @dataclass(slots=True)
@@ -45,7 +50,6 @@ class FusionBlockLevelRewriter:
                         consumer=fusion.name,
                         decision=decision,
                         fusion=fusion.name if decision.allow else None,
-                        is_recorded=False,
                     )
                 )
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)

@@ -17,6 +17,7 @@ from fusionscope.graph.mutable import (
 )
 from fusionscope.graph.properties import has_side_effect
 from fusionscope.hlo.shape import TUPLE, Shape
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.copy_fusion.rules import CopiedFusion, CopyOutputs
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.plan import FusionPlan, PairDecision
@@ -25,6 +26,10 @@ from fusionscope.passes.state import FusionPair
 
 # What leads from a fusion to a copy of it, the copy last.
 _Way = list[MutableInstruction]
+
+
+def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
+    return CopyFusion(graph, book, context.gpu_state()).run()
 
 
 @dataclass(slots=True)
@@ -77,7 +82,6 @@ def _considered(
         consumer=copy.name,
         decision=decision,
         fusion=fusion,
-        is_recorded=False,
     )
 
 

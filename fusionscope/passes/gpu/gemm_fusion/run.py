@@ -1,162 +1,19 @@
-"""Replays the pass that makes fusions for Triton of matrix multiplications and what is around them.
-
-How the compiler finds out what is to be in such a fusion differs between its versions.
-Source: xla/backends/gpu/transforms/gemm_fusion.cc.
-"""
+"""Replays the pass that makes fusions for Triton around matrix multiplications."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-
-from fusionscope.graph.mutable import (
-    MutableComputation,
-    MutableInstruction,
-    MutableModule,
-    replace_and_prune,
-)
-from fusionscope.hlo.shape import Shape
-from fusionscope.passes.gpu.gemm_fusion.rules import DotRule, GemmState
-from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
-from fusionscope.passes.plan import FusionPlan, PairDecision
-from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
-
-_KIND = "__triton_gemm"
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.passes.context import PassContext
+from fusionscope.passes.gpu.gemm_fusion.rules import GemmState
+from fusionscope.passes.gpu.gemm_fusion.rules_v2 import GPU_GEMM_V2
+from fusionscope.passes.gpu.gemm_fusion.run_v1 import GemmFusionV1
+from fusionscope.passes.gpu.gemm_fusion.run_v2 import GemmFusionV2
+from fusionscope.passes.plan import FusionPlan
+from fusionscope.passes.rule import Rule, RuleBook
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What was decided of ``neighbour``, by its name: an operand of the fusion, or else a user."""
-
-    neighbour: str
-    decision: Decision
-    is_operand: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Grown:
-    """A fusion around a dot, which nothing reads yet. ``output`` is what it computes in the end,
-    ``asked`` what was decided of what is around it, in that order."""
-
-    fusion: MutableInstruction
-    output: MutableInstruction
-    asked: tuple[Asked, ...]
-
-
-@dataclass(slots=True)
-class GemmFusion(ABC):
-    """The pass, as it runs over ``graph`` under the rules of ``book``."""
-
-    graph: MutableModule
-    book: RuleBook[Rule]
-    state: GemmState
-    _decisions: list[PairDecision] = field(default_factory=list)
-
-    @abstractmethod
-    def _grow(self, dot: MutableInstruction, name: str) -> Grown | Decision:
-        """The fusion of that name, or why there is none."""
-
-    def run(self) -> FusionPlan:
-        for computation in fusible_computations(self.graph):
-            self._run_in(computation)
-        return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
-
-    def _run_in(self, computation: MutableComputation) -> None:
-        """Operands before their users, as they are when it comes to these: what lies behind an
-        instruction that went in the meantime is not found.
-
-        Source: xla/hlo/ir/hlo_computation.cc, Accept; hlo_instruction.cc, PostOrderDFS.
-        """
-        unread = [
-            each
-            for each in computation.instructions
-            if not each.users and not each.successors and not each.is_root
-        ]
-        opened: set[MutableInstruction] = set()
-        closed: set[MutableInstruction] = set()
-        for start in (*unread, None):
-            pending = [start or computation.root]
-            while pending:
-                current = pending[-1]
-                if current not in opened:
-                    opened.add(current)
-                    children = (*current.operands, *current.predecessors)
-                    pending.extend(each for each in reversed(children) if each not in closed)
-                    continue
-                pending.pop()
-                if current not in closed:
-                    closed.add(current)
-                    if current.opcode == "dot" and current.parent is not None:
-                        self._run_on(current)
-
-    def _run_on(self, dot: MutableInstruction) -> None:
-        """Source: HandleDot."""
-        computation = dot.computation
-        rules = (rule for rule in self.book if isinstance(rule, DotRule))
-        refusal = first_decision(rule.check(dot, self.state) for rule in rules)
-        if refusal is not None:
-            self._decide(computation, dot.name, dot.name, refusal)
-            return
-        grown = self._grow(dot, f"gemm_fusion_{dot.name}")
-        if isinstance(grown, Decision):
-            self._decide(computation, dot.name, dot.name, grown)
-            return
-        fusion, output = grown.fusion, grown.output
-        self._decide(computation, dot.name, dot.name, NO_OBJECTION, fusion)
-        for asked in grown.asked:
-            near = asked.neighbour
-            ends = (near, fusion.name) if asked.is_operand else (fusion.name, near)
-            made = fusion if asked.decision.allow else None
-            self._decide(computation, *ends, asked.decision, made)
-        result = fusion
-        if output.shape != fusion.shape:
-            result = computation.make("bitcast", output.shape, [fusion])
-        replace_and_prune(output, result)
-
-    def _decide(
-        self,
-        computation: MutableComputation,
-        producer: str,
-        consumer: str,
-        decision: Decision,
-        fusion: MutableInstruction | None = None,
-    ) -> None:
-        made = fusion.name if fusion is not None else None
-        self._decisions.append(
-            PairDecision(
-                computation=computation.name,
-                producer=producer,
-                consumer=consumer,
-                decision=decision,
-                fusion=made,
-                is_recorded=False,
-            )
-        )
-
-
-def add_gemm_fusion(
-    dot: MutableInstruction,
-    name: str,
-    fused: MutableComputation,
-    inputs: list[MutableInstruction],
-) -> MutableInstruction:
-    """A fusion of that name beside the dot, which reads ``inputs``."""
-    shape = fused.root.shape
-    graph = dot.computation.module
-    fusion = MutableInstruction(graph.instruction_name(name), "fusion", shape, inputs)
-    fusion.fusion_kind, fusion.backend_kind = "kCustom", _KIND
-    fusion.called = [fused]
-    return dot.computation.add(fusion)
-
-
-def copy_with(
-    computation: MutableComputation,
-    old: MutableInstruction,
-    shape: Shape,
-    operands: list[MutableInstruction],
-) -> MutableInstruction:
-    """What ``old`` is, of another shape, with other operands."""
-    name = computation.module.instruction_name(old.name)
-    made = MutableInstruction(name, old.opcode, shape, operands, old.attributes_text, old.inside)
-    made.origin = old.origin
-    return made
+def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
+    target = context.target
+    state = GemmState(target.device, target.gpu_model.gemm_threshold, target.gpu_model.triton)
+    growth = GemmFusionV2 if book.name == GPU_GEMM_V2.name else GemmFusionV1
+    return growth(graph, book, state).run()

@@ -18,6 +18,13 @@ from fusionscope.passes.gpu.gemm_fusion.dimension_order import (
     combine_splits,
     propagate,
 )
+from fusionscope.passes.gpu.gemm_fusion.fusion import (
+    Asked,
+    GemmFusion,
+    Grown,
+    add_gemm_fusion,
+    copy_with,
+)
 from fusionscope.passes.gpu.gemm_fusion.rules import (
     GemmState,
     Neighbour,
@@ -28,13 +35,6 @@ from fusionscope.passes.gpu.gemm_fusion.rules_v1 import (
     OrderedCandidate,
     OrderedDimensions,
     SideParameters,
-)
-from fusionscope.passes.gpu.gemm_fusion.run import (
-    Asked,
-    GemmFusion,
-    Grown,
-    add_gemm_fusion,
-    copy_with,
 )
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 

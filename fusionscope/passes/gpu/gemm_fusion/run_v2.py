@@ -27,15 +27,15 @@ from fusionscope.passes.gpu.gemm_fusion.bitcasts import (
     transpose_of_bitcast,
     with_type_of,
 )
-from fusionscope.passes.gpu.gemm_fusion.rules import GemmState, Neighbour, find_refusal
-from fusionscope.passes.gpu.gemm_fusion.rules_v2 import SpaceRule, TileCandidate, Tracked
-from fusionscope.passes.gpu.gemm_fusion.run import (
+from fusionscope.passes.gpu.gemm_fusion.fusion import (
     Asked,
     GemmFusion,
     Grown,
     add_gemm_fusion,
     copy_with,
 )
+from fusionscope.passes.gpu.gemm_fusion.rules import GemmState, Neighbour, find_refusal
+from fusionscope.passes.gpu.gemm_fusion.rules_v2 import SpaceRule, TileCandidate, Tracked
 from fusionscope.passes.gpu.gemm_fusion.shape_tracker import ShapeTracker
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 

@@ -13,6 +13,7 @@ from fusionscope.gpu.state import GpuState
 from fusionscope.graph.fusing import add_output, create_fusion, merge_outputs
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.graph.reachability import Reachability
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.multi_output_fusion.rules import (
     Connected,
     MultiOutputState,
@@ -34,6 +35,10 @@ from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, firs
 
 # Asked whatever the book has: no fusion can be formed against them.
 _NEEDED = (SiblingCandidate(), OutputProducer(), Connected(), OutputCycle())
+
+
+def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
+    return GpuMultiOutputFusion(graph, book, context.gpu_state()).run()
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from fusionscope.graph.mutable import (
     slots_of,
 )
 from fusionscope.graph.properties import is_fusible
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.priority_fusion.rules import (
     AllUsers,
     GpuPairRule,
@@ -42,6 +43,19 @@ from fusionscope.passes.state import FusionPair
 _NOT_SCORED = frozenset({"get-tuple-element", "parameter", "tuple"})
 _FUSED_WITHIN = frozenset({"conditional", "fusion", "while"})
 _STREAM = "_xla_stream_annotation"
+
+
+def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
+    target = context.target
+    return PriorityFusion(
+        graph=graph,
+        book=book,
+        state=context.gpu_state(),
+        ids=target.ids,
+        users=target.users,
+        recorded=target.recorded,
+        tells_events=target.has_record,
+    ).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +416,7 @@ class _Run:
                     consumer=before,
                     decision=NO_OBJECTION,
                     fusion=fusion.name,
+                    is_recorded=True,
                 )
             )
             if fusion is not consumer:
@@ -516,6 +531,7 @@ class _Run:
             consumer=consumer.name,
             decision=decision,
             cost=cost,
+            is_recorded=True,
         )
 
     def _fuse_constants(self) -> None:
@@ -537,7 +553,6 @@ class _Run:
                         consumer=before,
                         decision=refusal or NO_OBJECTION,
                         fusion=fusion,
-                        is_recorded=False,
                     )
                 )
 

@@ -18,6 +18,7 @@ from fusionscope.gpu.tiling.propagation import TilePropagation
 from fusionscope.gpu.tiling.search import Untileable, find_best_tiling
 from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_and_prune
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.softmax_fusion.rules import (
     GPU_SOFTMAX,
     Diamond,
@@ -32,6 +33,10 @@ from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
 _NAME = "triton_softmax"
+
+
+def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
+    return SoftmaxRewriter(graph, book, context.gpu_state()).run()
 
 
 @dataclass(slots=True)
@@ -151,7 +156,6 @@ class SoftmaxRewriter:
                 consumer=consumer.name,
                 decision=decision,
                 fusion=name,
-                is_recorded=False,
             )
             for producer, consumer in pairs
         ]

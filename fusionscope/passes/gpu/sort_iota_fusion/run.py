@@ -9,9 +9,14 @@ from dataclasses import dataclass
 
 from fusionscope.graph.fusing import create_fusion, fuse_instruction
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.operation import OperationRule, decide
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import RuleBook
+
+
+def run(graph: MutableModule, book: RuleBook[OperationRule], context: PassContext) -> FusionPlan:
+    return SortIotaFusion(graph, book).run()
 
 
 @dataclass(slots=True)
@@ -50,7 +55,6 @@ class SortIotaFusion:
                 consumer=name,
                 decision=decision,
                 fusion=made if decision.allow else None,
-                is_recorded=False,
             )
             for operand, decision in decided.items()
         ]

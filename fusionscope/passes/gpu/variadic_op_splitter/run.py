@@ -8,10 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.variadic_op_splitter.rules import SplitConcatenate
 from fusionscope.passes.operation import OperationRule
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_CASE, RuleBook
+
+
+def run(graph: MutableModule, book: RuleBook[OperationRule], context: PassContext) -> FusionPlan:
+    return VariadicOpSplitter(graph, book).run()
 
 
 @dataclass(slots=True)
@@ -42,14 +47,12 @@ class VariadicOpSplitter:
                     consumer=name,
                     decision=decision,
                     fusion=made,
-                    is_recorded=False,
                 )
         return PairDecision(
             computation=computation,
             producer=name,
             consumer=name,
             decision=NO_CASE,
-            is_recorded=False,
         )
 
 

@@ -13,12 +13,17 @@ from fusionscope.gpu.kinds import choose_kind
 from fusionscope.gpu.state import GpuState
 from fusionscope.graph.fusing import create_fusion, merge_fusion
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu_before_priority_fusion.fusion_merger.rules import AllMerge, MergeRule
 from fusionscope.passes.inplace import InPlaceRule, check_in_place
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair
+
+
+def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
+    return FusionMerger(graph, book, context.gpu_state()).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,7 @@ class FusionMerger:
                     consumer=name,
                     decision=NO_OBJECTION,
                     fusion=fusion,
+                    is_recorded=True,
                 )
             self._forget(producer)
             computation.remove(producer)

@@ -14,6 +14,7 @@ from fusionscope.graph.fusing import clone_into, create_fusion, merge_outputs
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.hlo.shape import TUPLE, Layout, Shape
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.multi_output_fusion.rules import (
     MultiOutputState,
     OutputPair,
@@ -32,6 +33,12 @@ from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules impor
 )
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
+
+
+def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> FusionPlan:
+    joins_loops = book.pass_name.endswith("loop_fusion")
+    horizontal = HorizontalLoopFusion if joins_loops else HorizontalInputFusion
+    return horizontal(graph, book, context.gpu_state()).run()
 
 
 def _connects_nothing(start: MutableInstruction, end: MutableInstruction) -> bool:
@@ -133,7 +140,6 @@ class _LoopRun:
                     consumer=other.name,
                     decision=decision,
                     fusion=name,
-                    is_recorded=False,
                 )
             )
 
@@ -276,7 +282,6 @@ class HorizontalInputFusion:
                     producer=each.name,
                     consumer=consumer.name,
                     decision=refusal,
-                    is_recorded=False,
                 )
         if len(candidates) < 2:
             return
@@ -294,7 +299,6 @@ class HorizontalInputFusion:
                 consumer=anchor.name,
                 decision=decision,
                 fusion=made,
-                is_recorded=False,
             )
             if refusal is None:
                 merge_outputs(anchor, fusion)

@@ -9,12 +9,18 @@ from dataclasses import dataclass
 
 from fusionscope.gpu.kinds import choose_kind
 from fusionscope.gpu.state import GpuState
-from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
+from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules import (
+    DUPLICATING,
+    is_expensive,
+)
 from fusionscope.passes.instruction_fusion import InstructionFusion
-from fusionscope.passes.rule import Decision, Rule
-from fusionscope.passes.state import FusionPair
+from fusionscope.passes.plan import FusionPlan
+from fusionscope.passes.rule import Decision, Rule, RuleBook
+from fusionscope.passes.state import FusionPair, FusionState
 
 
 @dataclass(slots=True)
@@ -39,3 +45,14 @@ class GpuInstructionFusion(InstructionFusion):
         for changed in (fusion, pair.consumer, pair.producer):
             self.gpu.changed(changed)
         return fusion
+
+
+def run(
+    graph: MutableModule,
+    book: RuleBook[Rule],
+    context: PassContext,
+    replay: type[GpuInstructionFusion] = GpuInstructionFusion,
+) -> FusionPlan:
+    may_duplicate = book.pass_name == DUPLICATING
+    state = FusionState(is_expensive=is_expensive, may_duplicate=may_duplicate)
+    return replay(graph, book, state, context.gpu_state()).run()
