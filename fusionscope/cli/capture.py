@@ -21,8 +21,7 @@ from fusionscope.errors import UnusableInput, quoted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.result import ModuleFacts
-    from fusionscope.explain.times import TimeEstimate
+    from fusionscope.explain.result import ModuleFacts, TimeEstimate
 
 _NAME = re.compile(r"\w[\w.-]*")
 _TOP = 5  # length of the explanation's lists

@@ -30,14 +30,17 @@ from fusionscope.explain.summary import (
     group_refusals,
     kernel_facts,
 )
+from fusionscope.explain.times import KernelTime, clock_for, sum_up
 from fusionscope.explain.what_if import what_if
 from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
+from fusionscope.passes.context import GpuTarget
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.rules.messages import rule_ids
 from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.context import read_gpu
 from fusionscope.versions.known import compiler_named
 from fusionscope.versions.runs import find_runs
 
@@ -144,7 +147,9 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     if followed.pairs and known.evidence is None and known.replayed is None:
         notes.append(_NO_REASONS)
     flags = _read(lambda: module.flags, notes)
-    all_kernels = [kernel_facts(kernel) for kernel in kernels]
+    times = _times(followed.last.module, module, known, kernels)
+    times_before = _times(followed.first.module, module, known, kernels_before)
+    all_kernels = [kernel_facts(kernel, time) for kernel, time in zip(kernels, times, strict=True)]
     boundaries = find_boundaries(
         module,
         flags,
@@ -166,7 +171,7 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         flags=flag_texts(flags),
         pre_fusion=ends.before.label if ends.before else None,
         final=ends.final.label,
-        totals=_totals(kernels_before, kernels),
+        totals=_totals(kernels_before, kernels, times_before, times),
         kinds=group_kinds(all_kernels),
         heaviest=group_kernels(all_kernels),
         kernels=tuple(sorted(all_kernels, key=lambda kernel: -kernel.bytes_moved)),
@@ -223,6 +228,7 @@ class _Known:
     """
 
     device: Device | None
+    gpu: GpuTarget | None
     evidence: Evidence | None
     replayed: Replayed | None
     tried: WhatIf | None
@@ -241,7 +247,8 @@ def _gather(module: DumpedModule, selection: Selection, notes: list[str]) -> _Kn
         notes.append(_NO_REPLAY)
     other = asked if asked != device else None
     tried = _try_changes(module, selection, compiler, device, other, notes)
-    return _Known(device, evidence, replayed, tried)
+    gpu = _read(lambda: read_gpu(module, device), notes)
+    return _Known(device, gpu, evidence, replayed, tried)
 
 
 def _try_changes(
@@ -298,13 +305,28 @@ def _explain_pairs(
     ]
 
 
-def _totals(before: Sequence[Kernel], after: Sequence[Kernel]) -> Totals:
+def _times(
+    stage: Module, module: DumpedModule, known: _Known, kernels: Sequence[Kernel]
+) -> list[KernelTime | None]:
+    """Of the kernels of one stage, in their order; None for each where the device is not known."""
+    clock = clock_for(stage, module.backend, known.gpu)
+    return [clock.time(kernel) if clock is not None else None for kernel in kernels]
+
+
+def _totals(
+    before: Sequence[Kernel],
+    after: Sequence[Kernel],
+    times_before: Sequence[KernelTime | None],
+    times: Sequence[KernelTime | None],
+) -> Totals:
     return Totals(
         sum(kernel.runs for kernel in before),
         sum(kernel.runs for kernel in after),
         sum(kernel.bytes_moved for kernel in before),
         sum(kernel.bytes_moved for kernel in after),
         all(kernel.runs_known for kernel in after),
+        sum_up(before, times_before),
+        sum_up(after, times),
     )
 
 

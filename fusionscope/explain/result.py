@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from fusionscope.verify.rules_used import RulesUsed
+
+
+class TimeSource(StrEnum):
+    """What the time of a kernel comes from: ``explain/times.py``."""
+
+    MODEL = "model"  # the GPU compiler's own estimate
+    FLOOR = "floor"  # a GPU needs at least as long
+    NOMINAL = "nominal"  # on a nominal CPU
+
+
+@dataclass(frozen=True, slots=True)
+class TimeEstimate:
+    """Microseconds of all kernels in one run of a module, and how many of its launches have no
+    more than a floor. A loop whose length the compiler does not know counts once."""
+
+    microseconds: float
+    floor_launches: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +40,11 @@ class Operation:
 class KernelFacts:
     """One launch of the final module; bytes of one launch, ``runs`` launches in a run.
 
-    ``runs_known`` is false inside a loop whose trip count the compiler does not know, and inside a
-    branch: these count once. ``members`` are the opcodes that it computes.
+    ``time_ns`` are nanoseconds of one launch, None where nothing is known of the device, and
+    ``time_source`` what they come from: ``model`` (the GPU compiler's own), ``floor`` (the least
+    that a GPU needs) or ``nominal`` (those of a nominal CPU). ``runs_known`` is false inside a loop
+    whose trip count the compiler does not know, and inside a branch: these count once. ``members``
+    are the opcodes that it computes.
     """
 
     name: str
@@ -37,10 +58,17 @@ class KernelFacts:
     runs_known: bool
     op_name: str | None = None
     source: str | None
+    time_ns: float | None = None
+    time_source: TimeSource | None = None
 
     @property
     def bytes_moved(self) -> int:
         return (self.bytes_read + self.bytes_written) * self.runs
+
+    @property
+    def time_us(self) -> float:
+        """Over all runs; 0 where nothing is known of the device."""
+        return (self.time_ns or 0.0) * self.runs / 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +193,16 @@ class KindFacts:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Launches and bytes of a whole run, before fusion and in the final module."""
+    """Launches, bytes and estimated time of a whole run, before fusion and in the final module.
+    Times are None where nothing is known of the device."""
 
     launches_before: int
     launches: int
     bytes_before: int
     bytes_moved: int
     exact: bool
+    time_before: TimeEstimate | None = None
+    time: TimeEstimate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,9 +220,10 @@ class ChangedPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """What ``changes`` of the rules, or another GPU, change: launches and bytes of a run of the
-    module right after the fusion passes, as it is and as changed, both replayed. ``is_guess`` tells
-    that the unchanged rules need not be those of the compiler that made the dump."""
+    """What ``changes`` of the rules, or another GPU, change: launches, bytes and estimated time of
+    a run of the module right after the fusion passes, as it is and as changed, both replayed.
+    ``is_guess`` tells that the unchanged rules need not be those of the compiler that made the
+    dump."""
 
     changes: str
     launches: int
@@ -201,6 +233,8 @@ class WhatIf:
     pairs: tuple[ChangedPair, ...]
     notes: tuple[str, ...]
     is_guess: bool = False
+    time: TimeEstimate | None = None
+    time_after: TimeEstimate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ from fusionscope.explain.result import (
     Refusals,
 )
 from fusionscope.explain.source_lines import user_line
+from fusionscope.explain.times import KernelTime
 from fusionscope.history.kernels import Kernel
 
 
-def kernel_facts(kernel: Kernel) -> KernelFacts:
+def kernel_facts(kernel: Kernel, time: KernelTime | None) -> KernelFacts:
     place = user_line(kernel.instruction.stack)
     return KernelFacts(
         name=kernel.name,
@@ -31,6 +32,8 @@ def kernel_facts(kernel: Kernel) -> KernelFacts:
         runs_known=kernel.runs_known,
         source=str(place) if place else None,
         op_name=kernel.instruction.op_name,
+        time_ns=time.nanoseconds if time is not None else None,
+        time_source=time.source if time is not None else None,
     )
 
 

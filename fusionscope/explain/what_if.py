@@ -10,6 +10,7 @@ from fusionscope.dump.device import Device, describe
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.replayed import Replayed
 from fusionscope.explain.result import ChangedPair, WhatIf
+from fusionscope.explain.times import estimate
 from fusionscope.graph.comparison import find_divergence, is_same
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import total_kernels
@@ -118,6 +119,8 @@ def what_if(
         ),
         notes=tuple(dict.fromkeys(notes)),
         is_guess=is_guess,
+        time=estimate(as_is.module, module.backend, context.gpu),
+        time_after=estimate(plan.module, module.backend, changed_settings.gpu),
     )
 
 

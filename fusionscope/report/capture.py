@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.capture.capture import Captured
-    from fusionscope.explain.result import ModuleFacts
-    from fusionscope.explain.times import TimeEstimate
+    from fusionscope.explain.result import ModuleFacts, TimeEstimate
 
 
 def _arguments(captured: Captured) -> str:

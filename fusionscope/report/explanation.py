@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.report import boundaries, rules_used
-from fusionscope.report.text import cell, code, counted, plural, safe, shorten, size
+from fusionscope.report.text import cell, code, counted, duration, plural, safe, shorten, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         ModuleFacts,
         PairFacts,
         Refusals,
+        TimeEstimate,
         WhatIf,
     )
 
@@ -45,6 +46,23 @@ def _heading(module: ModuleFacts) -> str:
     if module.rules is not None:
         heading += f", {module.rules.chosen.version}"
     return safe(heading)
+
+
+def _times(
+    before: TimeEstimate | None,
+    after: TimeEstimate | None,
+    *,
+    between: str = ", ",
+    bold: str = "",
+) -> str:
+    """Estimated ones, where there are any; that for a library call is the least that it takes."""
+    if before is None or after is None:
+        return ""
+    then, now = (
+        f"{'≥ ' if each.floor_launches else ''}{duration(each.microseconds)}"
+        for each in (before, after)
+    )
+    return f"{between}time {then} → {bold}{now}{bold}"
 
 
 def _outcomes(module: ModuleFacts) -> str:
@@ -89,6 +107,7 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
         yield (
             f"Launches {totals.launches_before:,} → **{totals.launches:,}**, bytes moved "
             f"{size(totals.bytes_before)} → **{size(totals.bytes_moved)}**"
+            f"{_times(totals.time_before, totals.time, bold='**')}"
             f"{'' if totals.exact else ' (branches and loops of unknown length count once)'}; "
             f"pairs: {_outcomes(module) or 'none'}.\n"
         )
@@ -192,6 +211,7 @@ def _print_totals(module: ModuleFacts, console: Console) -> None:
     line.append("    bytes moved ")
     line.append(f"{size(totals.bytes_before)} → ")
     line.append(size(totals.bytes_moved), style="bold")
+    line.append(_times(totals.time_before, totals.time, between="    "))
     if not totals.exact:
         line.append("    (branches and loops of unknown length count once)", style="dim")
     console.print(line)
@@ -314,6 +334,7 @@ def _what_if_totals(tried: WhatIf) -> str:
     return (
         f"launches {tried.launches:,} → {tried.launches_after:,}, bytes moved "
         f"{size(tried.bytes_moved)} → {size(tried.bytes_moved_after)}"
+        f"{_times(tried.time, tried.time_after)}"
     )
 
 

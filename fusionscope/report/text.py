@@ -45,6 +45,15 @@ def size(count: int) -> str:
     return f"{figure:.0f} {unit}" if figure >= 99.5 else f"{figure:.3g} {unit}"
 
 
+def duration(microseconds: float) -> str:
+    figure = microseconds
+    for unit in ("µs", "ms", "s"):
+        if figure < 999.5 or unit == "s":
+            break
+        figure /= 1000
+    return f"{figure:,.0f} {unit}" if figure >= 99.5 else f"{figure:.3g} {unit}"
+
+
 def plural(count: int, noun: str, many: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else many or f'{noun}s'}"
 

@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 from fusionscope.capture.capture import Captured, capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
-from fusionscope.explain.times import TimeEstimate, estimate
+from fusionscope.explain.result import TimeEstimate
+from fusionscope.explain.times import estimate
 from fusionscope.graph.comparison import Divergence, find_divergence, has_equal_kernels
 from fusionscope.history.kernels import Totals, total_kernels
 from fusionscope.history.outcomes import TOGETHER, Outcome, pairs_after

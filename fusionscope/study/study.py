@@ -13,7 +13,8 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import ModuleFacts, Selection
 from fusionscope.explain.explain import explain_module
-from fusionscope.explain.times import TimeEstimate, estimate_final
+from fusionscope.explain.result import TimeEstimate
+from fusionscope.explain.times import estimate_final
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.plans import Rest, make_plan
 from fusionscope.rerun.racing import Race, Racer, race

@@ -44,17 +44,24 @@ def read_context(module: DumpedModule, device: Device | None = None) -> PassCont
     return context
 
 
+def read_gpu(module: DumpedModule, device: Device | None = None) -> GpuTarget | None:
+    """The device and the compiler's model of it, without the orders that only passes need; None for
+    other backends. ``device`` and errors as for ``read_context``."""
+    if module.backend != "gpu":
+        return None
+    return GpuTarget(device=read_device(module, device), gpu_model=_read_model(module))
+
+
 def _read_target(module: DumpedModule, device: Device | None) -> GpuTarget:
     from fusionscope.passes.gpu.priority_fusion.record import recorded_users, undecided_order
 
-    device = read_device(module, device)
     record = module.priority_fusion
     ids: dict[str, dict[str, int]] = {}
     for run in find_runs(module):
         if run.pass_name == PRIORITY_FUSION:
             ids = module.instruction_ids(run.before) or {}
     return GpuTarget(
-        device=device,
+        device=read_device(module, device),
         gpu_model=_read_model(module),
         ids=ids,
         users=recorded_users(record.steps) if record is not None else {},

@@ -9,11 +9,14 @@ import pytest
 from fusionscope import parse
 from fusionscope.dump import open_dump
 from fusionscope.dump.device import find_device
-from fusionscope.explain.times import NOMINAL_CPU, TimeSource, clock_for, estimate, estimate_final
+from fusionscope.explain import Selection, explain
+from fusionscope.explain.result import TimeSource
+from fusionscope.explain.times import NOMINAL_CPU, clock_for, estimate, estimate_final
 from fusionscope.history.kernels import find_kernels
 from fusionscope.history.values import Numbering
 from fusionscope.passes.context import GpuTarget
-from fusionscope.versions.context import read_context
+from fusionscope.rules.changes import read_changes
+from fusionscope.versions.context import read_gpu
 from fusionscope.versions.known import load_compiler
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
@@ -128,7 +131,7 @@ def test_a_loop_counts_as_often_as_it_runs() -> None:
 def test_every_kernel_of_a_final_module_has_a_time(name: str) -> None:
     (module,) = open_dump(DUMPS / "h100" / name).modules
     assert module.final is not None
-    final, gpu = module.read(module.final), read_context(module).gpu
+    final, gpu = module.read(module.final), read_gpu(module)
     clock = clock_for(final, "gpu", gpu)
     assert clock is not None
     kernels = find_kernels(Numbering().number(final), "gpu")
@@ -137,3 +140,15 @@ def test_every_kernel_of_a_final_module_has_a_time(name: str) -> None:
     total = sum(k.runs * time.nanoseconds for k, time in zip(kernels, times, strict=True)) / 1000
     found = estimate_final(module)
     assert found is not None and found.microseconds == pytest.approx(total)
+
+
+def test_a_change_that_makes_kernels_slower_says_so() -> None:
+    # Tanh is computed anew for three consumers: the compiler records that they then take 19.95075
+    # us more, and refuses it.
+    selection = Selection(changes=read_changes((), (), ("tanh -> concatenate",), ()))
+    (module,) = explain(open_dump(DUMPS / "h100" / "concatenate"), selection).modules
+    tried = module.what_if
+    assert tried is not None and tried.time is not None and tried.time_after is not None
+    assert tried.launches_after < tried.launches
+    assert tried.bytes_moved_after < tried.bytes_moved
+    assert tried.time_after.microseconds > tried.time.microseconds + 15

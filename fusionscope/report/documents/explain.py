@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fusionscope.explain.result import ChangedPair, CostFacts, KernelFacts, Neighbour
+from fusionscope.explain import result
+from fusionscope.explain.result import ChangedPair, CostFacts, KernelFacts, Neighbour, TimeEstimate
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
@@ -35,6 +36,8 @@ class Summary(Form):
     bytes_before: Annotated[int, At("totals.bytes_before")]
     bytes_moved: Annotated[int, At("totals.bytes_moved")]
     exact: Annotated[bool, At("totals.exact")]
+    time_before: Annotated[TimeEstimate | None, At("totals.time_before")]
+    time: Annotated[TimeEstimate | None, At("totals.time")]
     kinds: Annotated[
         dict[str, KindSummary], At(lambda module: {each.kind: each for each in module.kinds})
     ]
@@ -120,6 +123,17 @@ class ChangedFigure(Form):
     after: Annotated[int, At("1")]
 
 
+class ChangedTime(Form):
+    before: Annotated[float, At("0")]
+    after: Annotated[float, At("1")]
+
+
+def _changed_time(tried: result.WhatIf) -> tuple[float, float] | None:
+    if tried.time is None or tried.time_after is None:
+        return None
+    return tried.time.microseconds, tried.time_after.microseconds
+
+
 class WhatIf(Form):
     """What changed rules, or another GPU, would fuse."""
 
@@ -128,6 +142,7 @@ class WhatIf(Form):
     bytes_moved: Annotated[
         ChangedFigure, At(lambda tried: (tried.bytes_moved, tried.bytes_moved_after))
     ]
+    time_us: Annotated[ChangedTime | None, At(_changed_time)]
     pairs: list[ChangedPair]
     guess: Annotated[bool, At("is_guess")]
     notes: list[str]
