@@ -51,6 +51,16 @@ def documented(command: str) -> set[str]:
     return set(re.findall(r"^\| `([^`]+)` \|", section.partition("\n## ")[0], re.MULTILINE))
 
 
+def unlike_documented(command: str, found: set[str]) -> set[str]:
+    """What this command printed and docs/json.md lacks, and the other way around."""
+    described = documented(command)
+    whole = {
+        path for path in found if not any(o.startswith((f"{path}.", f"{path}[")) for o in found)
+    }
+    lists = {f"{path}[]" for path in described} | {path.removesuffix("[]") for path in described}
+    return (whole - described - lists) | (described - found)
+
+
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 HOSTILE = "\x1b[31mred\x07\x9b2J\u202e</td><script>alert(1)</script>|`x`\r"
 
