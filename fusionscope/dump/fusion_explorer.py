@@ -65,10 +65,6 @@ class FusionExplorerRecord:
     frames: tuple[Frame, ...]
     decisions: tuple[RecordedDecision, ...]
 
-    def unrecognised(self) -> int:
-        """How many labels fit no form that is known here."""
-        return sum(decision.kind is Kind.OTHER for decision in self.decisions)
-
 
 _INSTRUCTION_FUSION = "InstructionFusion"
 _PRIORITY_FUSION = "PriorityFusion"
