@@ -39,8 +39,9 @@ quick: ## the tests that take seconds: all but those marked slow
 test: ## all tests that need no compiler of their own
 	pytest -n auto
 check: lint types quick ## lint, types and quick, which is what a commit has to pass
-docs: ## rewrite the pages that are generated: one for each rule, and the JSON schemas
+docs: ## rewrite the pages that are generated: for rules and recipes, and the JSON schemas
 	python docs/make_rules.py
+	python docs/make_recipes.py
 	python docs/make_schema.py
 
 # Without a compiler.
@@ -99,8 +100,8 @@ dumps: ## compile fresh dumps of the samples' programs into DUMPS, for TARGETS
 		done
 	done
 capture: ## the tests that compile, and a program captured for TARGETS
-	python -m pytest tests/capture tests/rerun tests/cli/test_capture.py tests/cli/test_rerun.py \
-		tests/cli/test_tune.py tests/check/test_pytest_plugin.py
+	python -m pytest tests/advise tests/capture tests/rerun tests/cli/test_capture.py \
+		tests/cli/test_rerun.py tests/cli/test_tune.py tests/check/test_pytest_plugin.py
 	output=$$(mktemp -d)
 	trap 'rm -rf "$$output"' EXIT
 	fusionscope capture tests/capture/model.py:twice --arg 'f32[64,128]' \

@@ -18,6 +18,7 @@ DOCUMENTS = [
     *ROOT.glob("*.md"),
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs" / "rules").glob("*.md"),
+    *(ROOT / "docs" / "recipes").glob("*.md"),
     *(ROOT / "benchmarks").glob("*.md"),
     *(ROOT / "samples").glob("*.md"),
 ]
@@ -48,6 +49,14 @@ def test_the_pages_of_rules_are_what_the_rules_say():
     written = {path.name: path.read_text() for path in (ROOT / "docs" / "rules").glob("*.md")}
     scope = runpy.run_path(str(ROOT / "docs" / "make_rules.py"))
     assert written == scope["pages"](), "run python docs/make_rules.py"
+
+
+def test_the_pages_of_recipes_are_what_the_recipes_say():
+    docs = ROOT / "docs"
+    files = [docs / "recipes.md", *(docs / "recipes").glob("*.md")]
+    written = {path.relative_to(docs).as_posix(): path.read_text() for path in files}
+    scope = runpy.run_path(str(docs / "make_recipes.py"))
+    assert written == scope["pages"](), "run python docs/make_recipes.py"
 
 
 def test_the_published_schemas_are_what_the_types_of_documents_say():

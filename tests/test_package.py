@@ -18,7 +18,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Each imports only from those before it.
 LAYERS = (
     "system", "hlo", "dump", "history", "graph", "gpu", "passes", "user_order", "versions",
-    "rules", "verify", "explain", "capture", "rerun", "study", "check", "report", "cli",
+    "rules", "verify", "explain", "capture", "rerun", "advise", "study", "check", "report", "cli",
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")
 EXTRAS = {"jax", "jax_plugins", "jaxlib", "numpy", "pytest", "torch", "torchax"}

@@ -12,7 +12,14 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import to_text
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.programs import compile_options, find_program
-from fusionscope.rerun.running import RUNNER, Ratio, device_here, environment_for, ratio_of
+from fusionscope.rerun.running import (
+    RUNNER,
+    Ratio,
+    ResultDifference,
+    device_here,
+    environment_for,
+    ratio_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +33,14 @@ class Racer:
 @dataclass(frozen=True, slots=True)
 class Race:
     """Of one program: nanoseconds of a run (the median of ``runs``), to those of the first, which
-    ran beside it, and seconds that it took to compile."""
+    ran beside it, and seconds that it took to compile. ``results`` are its results against those of
+    the first, empty where it has others."""
 
     median_ns: float
     ratio: Ratio
     compile_s: float
     runs: int
+    results: tuple[ResultDifference, ...] = ()
 
 
 def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float) -> list[Race]:
@@ -59,6 +68,14 @@ def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float
         raise UnusableInput(f"cannot be run: {tell_problem(told, errors, code)}")
     first = told["times"][0]
     return [
-        Race(statistics.median(times), ratio_of(times, first), compile_s, len(times))
-        for times, compile_s in zip(told["times"], told["compile_s"], strict=True)
+        Race(
+            statistics.median(times),
+            ratio_of(times, first),
+            compile_s,
+            len(times),
+            tuple(ResultDifference(**each) for each in results),
+        )
+        for times, compile_s, results in zip(
+            told["times"], told["compile_s"], told["numbers"], strict=True
+        )
     ]

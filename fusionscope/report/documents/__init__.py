@@ -15,6 +15,7 @@ COMMANDS = (
     "explain",
     "verify",
     "rules",
+    "recipes",
     "history",
     "diff",
     "check",

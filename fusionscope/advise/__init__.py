@@ -1,0 +1,1 @@
+"""An explanation becomes something to do: changes that were tried, and what came of them."""

@@ -1,0 +1,1 @@
+"""Edits of a program that make its kernels fewer or lighter."""

@@ -1,0 +1,129 @@
+"""How recipes recognise values, and how they put new ones in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusionscope.graph.fusing import clone_into
+from fusionscope.graph.mutable import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    replace_and_prune,
+)
+from fusionscope.hlo import parse
+
+COMBINERS = frozenset({"add", "and", "maximum", "minimum", "multiply", "or"})
+
+
+def combiner(instruction: MutableInstruction) -> str | None:
+    """The opcode by which a reduce or scatter joins two elements, None where it is more than one
+    operation on its two parameters."""
+    (called,) = instruction.called
+    root = called.root
+    is_plain = len(called.parameters) == 2 and set(root.operands) == set(called.parameters)
+    return root.opcode if is_plain and root.opcode in COMBINERS else None
+
+
+def scalar(value: MutableInstruction) -> str | None:
+    """The number of which all elements of ``value`` are a copy, as written; None where they are
+    not."""
+    while value.opcode in ("broadcast", "reshape"):
+        value = value.operands[0]
+    is_one = value.opcode == "constant" and value.shape.element_count == 1
+    return value.literal.strip("{ }") if is_one else None
+
+
+def is_zero(value: MutableInstruction) -> bool:
+    return scalar(value) in ("0", "-0", "false")
+
+
+def array(element_type: str, dimensions: Sequence[int | None]) -> str:
+    """A shape as text, without a layout: the compiler chooses one."""
+    return f"{element_type}[{','.join(map(str, dimensions))}]"
+
+
+def text_of(value: MutableInstruction) -> str:
+    """The shape of an array, without its layout."""
+    return array(value.shape.element_type, value.shape.dimensions)
+
+
+def integers(values: Sequence[int]) -> str:
+    """As attributes have them: ``{0,1}``."""
+    return f"{{{','.join(map(str, values))}}}"
+
+
+def reducer(opcode: str, element_type: str) -> str:
+    """A computation, called like its opcode, that joins two elements."""
+    one = f"{element_type}[]"
+    return (
+        f"{opcode} {{\n  one = {one} parameter(0)\n  other = {one} parameter(1)\n"
+        f"  ROOT both = {one} {opcode}(one, other)\n}}\n\n"
+    )
+
+
+def build(
+    near: MutableInstruction,
+    lines: str,
+    operands: Sequence[MutableInstruction],
+    computations: str = "",
+) -> MutableInstruction:
+    """Adds instructions to the computation of ``near``, whose metadata they take; returns the last
+    one.
+
+    ``lines`` are HLO, one instruction a line, which read ``operands`` as ``%p0``, ``%p1`` and so
+    on; ``computations`` are what they call.
+    """
+    parameters = (
+        f"  %p{number} = {each.shape} parameter({number})\n" for number, each in enumerate(operands)
+    )
+    body = "\n".join(f"  {line.strip()}" for line in lines.strip().splitlines())
+    text = f"HloModule part\n\n{computations}ENTRY part {{\n{''.join(parameters)}{body}\n}}\n"
+    part = MutableModule(parse(text)).entry
+    target, module = near.computation, near.computation.module
+    metadata = near.attributes.get("metadata")
+    suffix = f", metadata={metadata}" if metadata is not None else ""
+    called: dict[MutableComputation, MutableComputation] = {}
+    made = dict(zip(part.parameters, operands, strict=True))
+    for each in part.post_order():
+        if each.opcode != "parameter":
+            clone = clone_into(each, target, [made[operand] for operand in each.operands])
+            clone.attributes_text += suffix
+            clone.origin = near.origin
+            made[each] = clone
+            for number, computation in enumerate(each.called):
+                if computation not in called:
+                    called[computation] = _copy(computation, module)
+                del computation.callers[clone]
+                clone.called[number] = called[computation]
+                called[computation].callers[clone] = None
+            clone.attributes_text = _renamed(clone, each)
+    return made[part.root]
+
+
+def _copy(computation: MutableComputation, module: MutableModule) -> MutableComputation:
+    copy = module.add_computation(computation.name)
+    made: dict[MutableInstruction, MutableInstruction] = {}
+    for each in computation.post_order():
+        made[each] = clone_into(each, copy, [made[operand] for operand in each.operands])
+    copy.parameters.sort(key=lambda each: each.parameter_number)
+    copy.root = made[computation.root]
+    return copy
+
+
+def _renamed(clone: MutableInstruction, original: MutableInstruction) -> str:
+    """Its attributes with the names of what it calls now."""
+    text = clone.attributes_text
+    for old, new in zip(original.called, clone.called, strict=True):
+        text = text.replace(f"to_apply={old.name}", f"to_apply=%{new.name}")
+    return text
+
+
+def put(
+    old: MutableInstruction,
+    lines: str,
+    operands: Sequence[MutableInstruction],
+    computations: str = "",
+) -> None:
+    """Puts what ``build`` makes in the place of ``old``, which goes with all that only it read."""
+    replace_and_prune(old, build(old, lines, operands, computations))

@@ -1,0 +1,83 @@
+"""What the example of each recipe costs before and after the edit, as it was compiled and run.
+
+``tools/conformance/recipe_proofs.py`` writes the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from fusionscope.system.files import read_text, write_file
+
+PROOFS = Path(__file__).parent / "proofs.json"
+_SMALLEST_GAIN = 0.99  # of the time before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One program. ``time_us`` is in microseconds: measured on a CPU, the median; the compiler's
+    own estimate for a GPU. ``ratio`` is the median of measured times to those of the program before
+    the edit, which ran beside it, between the ends of an interval that holds the true median with
+    95 %; None for a GPU, which was not there. ``difference`` is the largest one between its results
+    and those before the edit, as a share of the largest magnitude."""
+
+    launches: int
+    bytes_moved: int
+    time_us: float | None
+    ratio: tuple[float, float, float] | None = None
+    difference: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """An example before and ``after`` the edit, compiled for ``target`` by ``jaxlib``.
+    ``rewritten`` is what the recipe makes of the HLO of ``before``; None for an edit that is no
+    recipe."""
+
+    jaxlib: str
+    target: str
+    before: Side
+    after: Side
+    rewritten: Side | None
+
+    @property
+    def backend(self) -> str:
+        return "cpu" if self.target == "cpu" else "gpu"
+
+    @property
+    def helps(self) -> bool:
+        """Whether the program after the edit takes less time."""
+        if self.after.ratio is not None:
+            return self.after.ratio[2] < _SMALLEST_GAIN
+        if self.before.time_us is None or self.after.time_us is None:
+            return False
+        return self.after.time_us < _SMALLEST_GAIN * self.before.time_us
+
+    @property
+    def time_ratio(self) -> float | None:
+        """Time after the edit to time before it."""
+        if self.after.ratio is not None:
+            return self.after.ratio[1]
+        if self.before.time_us and self.after.time_us is not None:
+            return self.after.time_us / self.before.time_us
+        return None
+
+
+Proofs = dict[str, tuple[Proof, ...]]
+
+
+def read_proofs(file: Path = PROOFS) -> Proofs:
+    """By the id of the recipe; nothing where there is no such file. Raises ``UnusableInput``."""
+    if not file.exists():
+        return {}
+    return msgspec.json.decode(read_text(file), type=Proofs)
+
+
+def write_proofs(file: Path, proofs: Mapping[str, tuple[Proof, ...]]) -> None:
+    """Raises ``UnusableInput`` where it cannot be written."""
+    text = msgspec.json.format(msgspec.json.encode(dict(sorted(proofs.items()))), indent=1)
+    write_file(file, text.decode() + "\n")

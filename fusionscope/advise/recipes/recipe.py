@@ -1,0 +1,90 @@
+"""What a recipe is, and how it is applied to a module."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusionscope.advise.recipes.example import Example
+from fusionscope.graph.mutable import (
+    MutableInstruction,
+    MutableModule,
+    remove_dead,
+    replace_and_prune,
+    to_module,
+)
+from fusionscope.hlo import Module
+from fusionscope.user_order.call_inliner import inline_calls
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One place that a recipe fits: ``at`` is the instruction whose source line has to change,
+    ``rewrite`` makes the change in the module in which it was found."""
+
+    at: MutableInstruction
+    rewrite: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """An edit of a program. Its limits are its fields; what is said of it are constants.
+
+    ``title`` is a few words on the edit, ``what`` says which pattern it takes and what becomes of
+    it, ``why`` what that saves, ``backfires`` when it is slower or computes something else.
+    The results of its ``example`` may differ by ``tolerance``, as a share of the largest magnitude.
+    ``backends`` are those on which the example takes less time after the edit.
+    """
+
+    id: ClassVar[str]
+    title: ClassVar[str]
+    what: ClassVar[str]
+    why: ClassVar[str]
+    backfires: ClassVar[str]
+    example: ClassVar[Example]
+    tolerance: ClassVar[float] = 0.0
+    backends: ClassVar[frozenset[str]]
+
+    @abstractmethod
+    def find(self, graph: MutableModule) -> Iterator[Site]:
+        """The places of a program that it fits. ``graph`` is as the compiler receives it, with
+        calls inlined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """``module`` after a recipe was applied at ``places``, the instructions of the module before
+    it by name."""
+
+    module: Module
+    places: tuple[str, ...]
+
+
+def prepare(program: Module) -> MutableModule:
+    """The module in the form that recipes read: no calls, and no tuples but those that a loop, a
+    branch or the result needs. Raises ``UnusableInput`` as ``apply_recipe`` does."""
+    graph = MutableModule(program)
+    inline_calls(graph)
+    for element in list(graph.walk()):
+        if element.opcode == "get-tuple-element" and element.operands[0].opcode == "tuple":
+            whole, index = element.operands[0], element.attribute("index")
+            replace_and_prune(element, whole.operands[index])
+    return graph
+
+
+def apply_recipe(recipe: Recipe, program: Module) -> Rewritten | None:
+    """Applies ``recipe`` wherever it fits ``program``, the module as the compiler receives it
+    (``before_optimizations``); None if it fits nowhere. Raises ``UnusableInput`` if the module
+    contradicts itself."""
+    graph = prepare(program)
+    places = []
+    for site in list(recipe.find(graph)):
+        if site.at.parent is not None:  # else an earlier rewriting took it away
+            places.append(site.at.origin)
+            site.rewrite()
+    if not places:
+        return None
+    remove_dead(graph)
+    return Rewritten(to_module(graph), tuple(places))

@@ -1,0 +1,155 @@
+"""A concatenation that is only reduced along the dimension in which it is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar
+
+from fusionscope.advise.recipes.example import Example
+from fusionscope.advise.recipes.patterns import build, combiner, scalar, text_of
+from fusionscope.advise.recipes.recipe import Recipe, Site
+from fusionscope.graph.fusing import clone_into
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_and_prune
+from fusionscope.graph.properties import is_elementwise
+from fusionscope.hlo.shape import Shape
+
+
+class ReduceParts(Recipe):
+    __slots__ = ()
+    id: ClassVar = "reduce-parts"
+    title: ClassVar = "the parts of a concatenation reduced each by itself"
+    what: ClassVar = (
+        "Every user of a concatenation, or of what is computed from it element by element, is a "
+        "sum, product, maximum or minimum over the dimension in which the parts are put together. "
+        "Each part is reduced by itself, and the results are combined."
+    )
+    why: ClassVar = (
+        "What several operations read is not fused into each of them if it is expensive to compute "
+        "again, so the whole concatenation goes through memory. The parts end in their reductions."
+    )
+    backfires: ClassVar = (
+        "Each part has a kernel of its own: with many small parts the launches cost more than the "
+        "bytes. Sums of floating point numbers are rounded differently."
+    )
+    backends: ClassVar = frozenset({"cpu", "gpu"})
+    tolerance: ClassVar = 1e-6
+    example: ClassVar = Example(
+        ("f32[1024,512]", "f32[1024,512]"),
+        """
+def program(some, others):
+    joined = jnp.concatenate([jnp.tanh(some), jnp.exp(others)], axis=1)
+    return joined.sum(axis=1), (joined * joined).sum(axis=1)
+""",
+        """
+def program(some, others):
+    parts = jnp.tanh(some), jnp.exp(others)
+    return (
+        sum(part.sum(axis=1) for part in parts),
+        sum((part * part).sum(axis=1) for part in parts),
+    )
+""",
+    )
+
+    def find(self, graph: MutableModule) -> Iterator[Site]:
+        for each in list(graph.walk()):
+            if each.opcode == "concatenate" and len(each.operands) > 1:
+                found = _read_on(each)
+                if found is not None and len(each.users) > 1:
+                    yield Site(each, partial(_rewrite, each, *found))
+
+
+def _read_on(
+    concatenate: MutableInstruction,
+) -> tuple[list[MutableInstruction], list[MutableInstruction]] | None:
+    """What is computed from the concatenation element by element, operands first, and the
+    reductions in which that ends; None where it ends in something else."""
+    (dimension,) = concatenate.attribute("dimensions")
+    inside, reductions = {concatenate}, []
+    for each in concatenate.computation.post_order():
+        if each in inside or not any(operand in inside for operand in each.operands):
+            continue
+        if each.opcode == "reduce":
+            if (
+                len(each.operands) != 2
+                or combiner(each) is None
+                or not _may_start_twice(each)
+                or dimension not in each.attribute("dimensions")
+            ):
+                return None
+            reductions.append(each)
+        elif (
+            is_elementwise(each)
+            and each.shape.is_array
+            and not each.called
+            and all(operand in inside or scalar(operand) is not None for operand in each.operands)
+        ):
+            inside.add(each)
+        else:
+            return None
+    if not reductions or any(each.is_root for each in inside):
+        return None
+    order = [each for each in concatenate.computation.post_order() if each in inside]
+    return order[1:], reductions
+
+
+def _may_start_twice(reduction: MutableInstruction) -> bool:
+    """Whether its start may be part of its result more than once."""
+    start = scalar(reduction.operands[1])
+    neutral = {"add": ("0", "-0"), "multiply": ("1",), "or": ("false",), "and": ("true",)}
+    opcode = combiner(reduction)
+    return opcode in ("maximum", "minimum") or start in neutral.get(opcode or "", ())
+
+
+def _of_part(
+    original: MutableInstruction,
+    part: MutableInstruction,
+    made: Mapping[MutableInstruction, MutableInstruction],
+    dimension: int,
+) -> MutableInstruction:
+    """``original`` of one part of what it was computed of."""
+
+    def shape_of(whole: Shape) -> Shape:
+        sizes = list(whole.dimensions)
+        sizes[dimension] = part.shape.dimensions[dimension]
+        return replace(whole, dimensions=tuple(sizes), layout=None)
+
+    operands = []
+    for operand in original.operands:
+        if operand in made:
+            operands.append(made[operand])
+        elif operand.shape.rank == 0:
+            operands.append(operand)
+        else:
+            one = f"one = {operand.shape.element_type}[] constant({scalar(operand)})"
+            all_ = f"ROOT all = {shape_of(operand.shape)} broadcast(one), dimensions={{}}"
+            operands.append(build(original, f"{one}\n{all_}", []))
+    clone = clone_into(original, original.computation, operands)
+    clone.shape = shape_of(original.shape)
+    return clone
+
+
+def _rewrite(
+    concatenate: MutableInstruction,
+    between: list[MutableInstruction],
+    reductions: list[MutableInstruction],
+) -> None:
+    (dimension,) = concatenate.attribute("dimensions")
+    results: dict[MutableInstruction, list[MutableInstruction]] = {r: [] for r in reductions}
+    for part in list(concatenate.operands):
+        made = {concatenate: part}
+        for each in between:
+            made[each] = _of_part(each, part, made, dimension)
+        for reduction in reductions:
+            value, start = reduction.operands
+            clone = clone_into(reduction, reduction.computation, [made[value], start])
+            results[reduction].append(clone)
+    for reduction, values in results.items():
+        opcode = combiner(reduction)
+        total = values[0]
+        for value in values[1:]:
+            total = build(
+                reduction, f"ROOT total = {text_of(reduction)} {opcode}(%p0, %p1)", [total, value]
+            )
+        replace_and_prune(reduction, total)

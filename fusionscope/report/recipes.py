@@ -1,0 +1,129 @@
+"""The list of recipes and the page of one, as Markdown, and on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from fusionscope.report.text import cell
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.advise.recipes.catalogue import RecipePage
+    from fusionscope.advise.recipes.proofs import Proof, Side
+
+_FIGURES = ("jaxlib", "for", "launches", "MB", "time", "rewritten: launches", "MB", "time")
+
+
+def list_to_markdown(pages: Sequence[RecipePage]) -> str:
+    """A table, each recipe with a link to its page in recipes/."""
+    return "\n".join(_markdown_list(pages)) + "\n"
+
+
+def _markdown_list(pages: Sequence[RecipePage]) -> Iterator[str]:
+    yield "| recipe | edit | helps on |\n|---|---|---|"
+    for page in pages:
+        recipe = page.recipe
+        yield (
+            f"| [{recipe.id}](recipes/{recipe.id}.md) | {cell(recipe.title)} "
+            f"| {', '.join(page.backends)} |"
+        )
+
+
+def page_to_markdown(page: RecipePage) -> str:
+    return "\n".join(_markdown_page(page)) + "\n"
+
+
+def _markdown_page(page: RecipePage) -> Iterator[str]:
+    recipe = page.recipe
+    yield f"# {recipe.id}\n"
+    yield f"{_sentence(recipe.title)}\n"
+    for heading, text in _paragraphs(page):
+        yield f"**{heading}** {text}\n"
+    for heading, code in _programs(page):
+        yield f"{heading}:\n\n```python\n{code}\n```\n"
+    yield f"Arguments: {', '.join(f'`{each}`' for each in recipe.example.arguments)}.\n"
+    yield from proofs_to_markdown(page.proofs)
+
+
+def _sentence(title: str) -> str:
+    return f"{title[0].upper()}{title[1:]}."
+
+
+def _paragraphs(page: RecipePage) -> Iterator[tuple[str, str]]:
+    recipe = page.recipe
+    yield "What", recipe.what
+    yield "Why", recipe.why
+    yield "When it backfires", recipe.backfires
+    yield "Helps on", ", ".join(page.backends)
+
+
+def _programs(page: RecipePage) -> Iterator[tuple[str, str]]:
+    yield "Before", page.recipe.example.before.strip()
+    yield "After", page.recipe.example.after.strip()
+
+
+def proofs_to_markdown(proofs: Sequence[Proof]) -> Iterator[str]:
+    """The figures of an example, one row for each version and target."""
+    yield f"| {' | '.join(_FIGURES)} |\n|---|---|{'--:|' * (len(_FIGURES) - 2)}"
+    for proof in proofs:
+        yield f"| {' | '.join(_cells(proof))} |"
+
+
+def _cells(proof: Proof) -> Iterator[str]:
+    yield proof.jaxlib
+    yield proof.target
+    yield from figures(proof.before, proof.after)
+    rewritten = proof.rewritten
+    yield from figures(proof.before, rewritten) if rewritten is not None else ("", "", "")
+
+
+def figures(before: Side, after: Side) -> Iterator[str]:
+    """Launches, megabytes and time before and after an edit."""
+    yield f"{before.launches} → {after.launches}"
+    yield f"{before.bytes_moved / 1e6:.3f} → {after.bytes_moved / 1e6:.3f}"
+    if after.ratio is not None:
+        low, median, high = after.ratio
+        yield f"x {median:.2f} ({low:.2f} to {high:.2f})"
+    elif before.time_us is not None and after.time_us is not None:
+        yield f"{before.time_us:.1f} → {after.time_us:.1f} us"
+    else:
+        yield "-"
+
+
+def print_list(pages: Sequence[RecipePage], console: Console) -> None:
+    """For a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for page in pages:
+        helps = Text(f" {', '.join(page.backends)}", style="dim")
+        table.add_row(page.recipe.id, Text(page.recipe.title) + helps)
+    console.print(table)
+    console.print("fusionscope recipes ID prints the page of one recipe")
+
+
+def print_page(page: RecipePage, console: Console) -> None:
+    """For a terminal."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Text(f"{page.recipe.id}: {page.recipe.title}", style="bold"))
+    for heading, text in _paragraphs(page):
+        line = Text(f"{heading}: ", style="dim")
+        line.append(text.replace("`", ""), style="default")
+        console.print(Padding(line, (0, 0, 0, 2)))
+    for heading, code in _programs(page):
+        console.print()
+        console.print(Text(heading, style="bold"))
+        console.print(Padding(Text(code), (0, 0, 0, 2)))
+    console.print()
+    for proof in page.proofs:
+        launches, size, time = figures(proof.before, proof.after)
+        console.print(
+            Text(f"  jaxlib {proof.jaxlib}, {proof.target}: {launches} launches, {size} MB, {time}")
+        )

@@ -1,0 +1,199 @@
+"""Proves the recipes: compiles the example of each, runs it, and compares the numbers.
+
+    python tools/conformance/recipe_proofs.py [ID...] [--python PATH]... [--update]
+
+The function before the edit, the one after it, and what the recipe makes of the HLO of the first
+are compiled for a CPU and for an H100, and run on the CPU. The results have to be equal up to the
+recipe's tolerance, the recipe may not fit what it made, and its rewriting has to save what the edit
+saves, up to a tenth. A backend is one of the recipe's own if the edit helps there. ``--update``
+writes the figures to ``fusionscope/advise/recipes/proofs.json``, and the HLO of the examples for
+the tests. Exit code 1 where a proof fails.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rejected_recipes import REJECTED
+
+from fusionscope.advise.recipes.catalogue import RECIPES
+from fusionscope.advise.recipes.example import Example
+from fusionscope.advise.recipes.proofs import PROOFS, Proof, Side, read_proofs, write_proofs
+from fusionscope.advise.recipes.recipe import Recipe, apply_recipe
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import Target, read_program, read_target
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.explain.times import estimate_final
+from fusionscope.history.kernels import total_kernels
+from fusionscope.hlo import Module, to_text
+from fusionscope.rerun.injection import Injection
+from fusionscope.rerun.programs import find_program
+from fusionscope.rerun.racing import Race, Racer, race
+
+TARGETS = ("cpu", "h100")
+REJECTED_PROOFS = Path(__file__).parent / "rejected_recipes.json"
+PROGRAMS = Path(__file__).parents[2] / "tests" / "advise" / "recipes"
+_METADATA = re.compile(r", metadata=\{(?:[^{}\"]|\"[^\"]*\")*\}")
+ENOUGH = 0.9  # of what the edit saves, the rewriting saves so much
+
+
+@dataclass
+class Prover:
+    """Proves with one Python. ``scratch`` is where dumps go, ``seconds`` how long each program
+    runs, ``programs`` the HLO of examples by the names of files."""
+
+    python: str
+    scratch: Path
+    seconds: float
+    programs: dict[str, str]
+
+    def prove(self, id: str, example: Example, recipe: Recipe | None) -> Iterator[Proof]:
+        for name in TARGETS:
+            target = read_target(name)
+            made: list[DumpedModule] = []
+            for side, text in (("before", example.before), ("after", example.after)):
+                file = self.scratch / f"{id}-{side}.py"
+                file.write_text(example.module_of(text), encoding="utf-8")
+                program = f"{file}:program"
+                module = self._compile(program, target, f"{id}-{name}-{side}", example)
+                made.append(module)
+                if name == "cpu" and recipe is not None:
+                    self.programs[f"{id}-{side}.hlo"] = _plain(find_program(module))
+            if recipe is not None:
+                rewritten = apply_recipe(recipe, find_program(made[0]))
+                if rewritten is None:
+                    raise SystemExit(f"{id}: the recipe does not fit its own example")
+                file = self.scratch / f"{id}-{name}.hlo"
+                file.write_text(to_text(rewritten.module), encoding="utf-8")
+                made.append(self._compile(str(file), target, f"{id}-{name}-rewritten", None))
+            races = self._race(made) if name == "cpu" else []
+            sides = [
+                _side(module, races[number] if races else None)
+                for number, module in enumerate(made)
+            ]
+            yield Proof(
+                jaxlib=self._jaxlib,
+                target=name,
+                before=sides[0],
+                after=sides[1],
+                rewritten=sides[2] if recipe is not None else None,
+            )
+
+    def _compile(
+        self, program: str, target: Target, name: str, example: Example | None
+    ) -> DumpedModule:
+        arguments = example.arguments if example is not None else ()
+        captured = capture(
+            read_program(program, arguments),
+            target,
+            self.scratch / name,
+            python=self.python,
+        )
+        if captured.problem:
+            raise SystemExit(f"{name}: {captured.problem}")
+        self._jaxlib = captured.versions["jaxlib"]
+        (module,) = open_dump(captured.directory).modules
+        return module
+
+    def _race(self, modules: list[DumpedModule]) -> list[Race]:
+        racers = [Racer(each, Injection()) for each in modules]
+        return race(racers, seconds=self.seconds, python=self.python, limit_s=600)
+
+
+def _plain(program: Module) -> str:
+    """Its text without the places in files from which it comes."""
+    return _METADATA.sub("", to_text(replace(program, frames=None)))
+
+
+def _side(module: DumpedModule, raced: Race | None) -> Side:
+    assert module.final is not None
+    totals = total_kernels(module.read(module.final), module.backend)
+    estimate = estimate_final(module)
+    differences = [each.difference for each in raced.results] if raced is not None else []
+    return Side(
+        launches=totals.launches,
+        bytes_moved=totals.bytes_moved,
+        time_us=raced.median_ns / 1e3 if raced else estimate.microseconds if estimate else None,
+        ratio=(raced.ratio.low, raced.ratio.median, raced.ratio.high) if raced else None,
+        difference=max((1.0 if each is None else each for each in differences), default=None),
+    )
+
+
+def _line(proof: Proof) -> str:
+    sides = {"before": proof.before, "after": proof.after, "rewritten": proof.rewritten}
+    words = (
+        f"{name} {side.launches} launches {side.bytes_moved / 1e6:.3f} MB {side.time_us or 0:.1f} "
+        "us"
+        + (f" x{side.ratio[0]:.3f}..{side.ratio[2]:.3f}" if side.ratio else "")
+        + (f" differs {side.difference:.1e}" if side.difference else "")
+        for name, side in sides.items()
+        if side is not None
+    )
+    return f"{proof.jaxlib} {proof.target}: {'; '.join(words)}"
+
+
+def find_problems(recipe: Recipe, proof: Proof) -> Iterator[str]:
+    before, rewritten = proof.before, proof.rewritten
+    assert rewritten is not None
+    for words, side in (("the edit", proof.after), ("the rewriting", rewritten)):
+        if side.difference is not None and side.difference > recipe.tolerance:
+            yield f"{words} changes results by {side.difference:.2g}, over {recipe.tolerance:.2g}"
+    helps = proof.helps
+    if helps and proof.backend not in recipe.backends:
+        yield f"it helps on {proof.backend}, which is not among its backends"
+    if proof.backend in recipe.backends:
+        if not helps:
+            yield f"it does not help on {proof.backend}"
+        for words, of in (("launches", "launches"), ("bytes", "bytes_moved")):
+            edited = getattr(before, of) - getattr(proof.after, of)
+            saved = getattr(before, of) - getattr(rewritten, of)
+            if edited > 0 and saved < ENOUGH * edited:
+                yield f"the edit saves {edited} {words}, the rewriting {saved}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("ids", nargs="*")
+    parser.add_argument("--python", action="append", help="one that has jax; may be repeated")
+    parser.add_argument("--seconds", type=float, default=1.0, help="that each program runs")
+    parser.add_argument("--update", action="store_true", help="write the figures")
+    options = parser.parse_args()
+    failed = False
+    rejected = read_proofs(REJECTED_PROOFS)
+    proofs = read_proofs(PROOFS)
+    programs: dict[str, str] = {}
+    for python in options.python or [sys.executable]:
+        for id, example, recipe in _chosen(options.ids):
+            with TemporaryDirectory() as scratch:
+                prover = Prover(python, Path(scratch), options.seconds, programs)
+                made = list(prover.prove(id, example, recipe))
+            for proof in made:
+                problems = [] if recipe is None else list(find_problems(recipe, proof))
+                failed = failed or bool(problems)
+                print(f"{id} {_line(proof)}", *problems, sep="\n    ", flush=True)
+            kept = rejected if recipe is None else proofs
+            versions = {proof.jaxlib for proof in made}
+            old = [each for each in kept.get(id, ()) if each.jaxlib not in versions]
+            kept[id] = (*old, *made)
+    if options.update:
+        write_proofs(PROOFS, proofs)
+        write_proofs(REJECTED_PROOFS, rejected)
+        for name, text in programs.items():
+            (PROGRAMS / name).write_text(text, encoding="utf-8")
+    return 1 if failed else 0
+
+
+def _chosen(ids: list[str]) -> Iterator[tuple[str, Example, Recipe | None]]:
+    every = [(each.id, each.example, each) for each in RECIPES]
+    every += [(id, example, None) for id, example in REJECTED.items()]
+    for id, example, recipe in every:
+        if not ids or id in ids:
+            yield id, example, recipe
+
+
+if __name__ == "__main__":
+    sys.exit(main())
