@@ -1,9 +1,9 @@
 """The `recipes` command: the list, the pages, and what it refuses."""
 
 import json
+import re
 
 import pytest
-from sample_dumps import documented, keys
 
 from fusionscope.advise.recipes.catalogue import RECIPES
 
@@ -16,15 +16,13 @@ def pages(run, *arguments):
 
 @pytest.mark.parametrize("width", [50, 100])
 def test_every_recipe_is_listed_once_in_any_width(run, width):
-    lines = run(COLUMNS=str(width)).out.splitlines()
-    assert [line.split()[0] for line in lines if line[0] != " "][:-1] == IDS
-    assert max(map(len, lines)) <= width
+    printed = run(COLUMNS=str(width)).out
+    assert re.findall(r"^(\S+)  ", printed, re.MULTILINE) == IDS
+    assert max(map(len, printed.splitlines())) <= width
 
 
-def test_json_has_all_of_them_and_their_documented_fields(run):
-    found = pages(run)
-    assert [page["id"] for page in found] == IDS
-    assert keys({"recipes": found}) <= documented("recipes")
+def test_json_has_all_of_them(run):
+    assert [page["id"] for page in pages(run)] == IDS
 
 
 @pytest.mark.parametrize("format_name", ["text", "markdown"])
