@@ -1,4 +1,4 @@
-"""Which operands an instruction overwrites with its result.
+"""Determines which operands an instruction overwrites with its result.
 
 Source: xla/hlo/analysis/alias_info.cc.
 """
@@ -15,8 +15,9 @@ _ALIASING = re.compile(r"\{([\d, ]*)\}:\s*\((\d+),\s*\{([\d, ]*)\}")
 
 
 class InPlace(NamedTuple):
-    """Operand ``slot`` (the part of it at ``part``) becomes the part of the result at ``output``:
-    indices into tuples, empty for arrays."""
+    """One aliasing: operand ``slot`` (its part at ``part``) becomes the part of the result at
+    ``output``. ``part`` and ``output`` are indices into tuples, empty for arrays.
+    """
 
     slot: int
     output: tuple[int, ...] = ()
@@ -48,7 +49,9 @@ def _one_to_one(count: int) -> list[InPlace]:
 
 
 def _permuted(instruction: MutableInstruction) -> list[InPlace]:
-    """A collective permute of four operands writes into its second."""
+    """Return the aliasing of a collective permute of four operands, which writes into
+    its second.
+    """
     if len(instruction.operands) != 4:
         return []
     whole = (1,) if instruction.opcode == "collective-permute-start" else ()
@@ -61,8 +64,9 @@ def _declared(instruction: MutableInstruction) -> list[InPlace]:
 
 
 def read_aliasing(text: str) -> list[InPlace]:
-    """``{ {1}: (0, {}, may-alias) }``, as instructions say it of operands and modules of
-    parameters."""
+    """Read ``{ {1}: (0, {}, may-alias) }``, the aliasing of an instruction's operands or a module's
+    parameters.
+    """
     return [
         InPlace(int(slot), _indices(output), _indices(part))
         for output, slot, part in _ALIASING.findall(text)
@@ -74,7 +78,7 @@ def _indices(text: str) -> tuple[int, ...]:
 
 
 def _in_fusion(fusion: MutableInstruction) -> list[InPlace]:
-    """What an in-place operation at the end of a fusion overwrites, where that is a parameter.
+    """Return the parameters that an in-place operation at the end of a fusion overwrites.
 
     Source: GetFusionInstructionInPlaceInputOutputPairs.
     """
@@ -113,7 +117,8 @@ def leaf_indices(instruction: MutableInstruction) -> list[tuple[int, ...]]:
 def follow_tuples(
     instruction: MutableInstruction, index: tuple[int, ...]
 ) -> tuple[MutableInstruction, tuple[int, ...]]:
-    """Where the part of a value at ``index`` comes from, through tuples and then their elements.
+    """Return the origin of the part of a value at ``index``, through tuples and then their
+    elements.
 
     Source: FollowTupleIndirection.
     """
@@ -128,7 +133,7 @@ def follow_tuples(
 def _follow(
     instruction: MutableInstruction, index: tuple[int, ...]
 ) -> tuple[MutableInstruction, tuple[int, ...]]:
-    """The same, and then through bitcasts of arrays (FollowNoOpIndirection)."""
+    """Return the same, and then through bitcasts of arrays (FollowNoOpIndirection)."""
     instruction, index = follow_tuples(instruction, index)
     while not index and instruction.opcode == "bitcast":
         instruction = instruction.operands[0]

@@ -1,4 +1,4 @@
-"""Whether a replay made the module that the compiler made."""
+"""Compares the module of a replay with that of the compiler."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fusionscope.history.kernels import NOT_LAUNCHED
 from fusionscope.hlo import Instruction, Module
 from fusionscope.hlo.shape import Shape
 
-# Attributes that say what an instruction is called, where it comes from or whom it calls, not what
-# it does: that the computations are equal is looked at on its own.
+# Attributes with the name, the origin or the callees of an instruction rather than its meaning.
+# Called computations are compared separately.
 _NO_MEANING = frozenset(
     """backend_config body branch_computations called_computations calls condition
     control-predecessors false_computation frontend_attributes kind metadata origin scatter select
@@ -25,9 +25,9 @@ _NO_MEANING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first place, in the order of the text, at which two modules differ.
+    """The first difference between two modules, in the order of the text.
 
-    ``ours`` and ``theirs`` are instructions in words, empty where there is none.
+    ``ours`` and ``theirs`` describe the instructions, empty if there is none.
     """
 
     computation: str
@@ -37,11 +37,11 @@ class Divergence:
 
 
 def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
-    """The first difference in structure, from the entry on; None where there is none.
+    """Return the first structural difference, from the entry on, or None.
 
-    Structure is what the instructions are and what they read, in order: opcodes, shapes, operands,
-    attributes, literals, kinds of fusions and what is in them. Names do not count, nor does what
-    nothing reads.
+    Structure means the instructions and their operands, in order: opcodes, shapes, operands,
+    attributes, literals, kinds of fusions and their contents. Names do not count, nor do
+    instructions that nothing reads.
     """
     for place in _side_by_side(MutableModule(ours), MutableModule(theirs)):
         if place.what is not None:
@@ -51,8 +51,9 @@ def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
 
 
 def find_names(ours: Module, theirs: Module) -> dict[str, str]:
-    """What the instructions of ``theirs`` are called in ``ours``, up to the first difference, and
-    what reads these and is read by nothing."""
+    """Return the names in ``ours`` of the instructions of ``theirs``, up to the first difference,
+    and of their users that nothing reads.
+    """
     our_graph, their_graph = MutableModule(ours), MutableModule(theirs)
     names = {
         place.theirs.name: place.ours.name
@@ -83,7 +84,7 @@ class _Place(NamedTuple):
 
 
 def _side_by_side(ours: MutableModule, theirs: MutableModule) -> Iterator[_Place]:
-    """The places of two modules, in order, up to the first that differs."""
+    """Yield the places of two modules, in order, up to the first that differs."""
     pending = [(ours.entry, theirs.entry)]
     seen: set[tuple[MutableComputation, MutableComputation]] = set()
     while pending:
@@ -109,36 +110,37 @@ def _side_by_side(ours: MutableModule, theirs: MutableModule) -> Iterator[_Place
 
 
 def has_same_kernels(ours: Module, theirs: Module) -> bool:
-    """Whether two modules compute the same in the same kernels, but for the order in which kernels
-    of several outputs have these, and all kernels their operands.
+    """Return whether two modules compute the same in the same kernels, apart from the order of
+    outputs and of operands.
 
-    A kernel is its kind and all that is in it, each instruction as often as it is computed.
+    A kernel is its kind and its contents, with each instruction as often as it is computed.
     """
     contents = _Contents()
     return contents.of(ours) == contents.of(theirs)
 
 
 def is_same(ours: Module, theirs: Module) -> bool:
-    """The same as ``has_same_kernels``, sooner where nothing differs at all."""
+    """Return the same as ``has_same_kernels``, faster if nothing differs at all."""
     return find_divergence(ours, theirs) is None or has_same_kernels(ours, theirs)
 
 
 def has_equal_kernels(ours: Module, theirs: Module) -> bool:
-    """Whether two modules launch the same kernels, each as often in the text, those of several
-    outputs in their order. What they read and where they stand, such as in a loop that carries
-    values in another order, does not count."""
+    """Return whether two modules launch the same kernels, each equally often in the text, with
+    outputs in the same order. Their operands and their place, such as in a loop that carries values
+    in another order, do not count.
+    """
     contents = _Contents()
     return contents.kernels(ours) == contents.kernels(theirs)
 
 
 class _Contents:
-    """Numbers of what is computed: equal where it is the same."""
+    """Numbers of values: equal numbers for the same computation."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
 
     def of(self, module: Module) -> int:
-        """What the entry computes."""
+        """Return the number of the entry's result."""
         graph = MutableModule(module)
         called: dict[MutableComputation, int] = {}
         for computation in graph.post_order():
@@ -148,7 +150,7 @@ class _Contents:
         return called[graph.entry]
 
     def kernels(self, module: Module) -> Counter[Hashable]:
-        """What each launch computes, whatever it reads."""
+        """Return the number of the contents of each launch, without its operands."""
         graph = MutableModule(module)
         called: dict[MutableComputation, int] = {}
         found: Counter[Hashable] = Counter()
@@ -171,7 +173,9 @@ class _Contents:
     def _kernel(
         self, fusion: MutableInstruction, called: dict[MutableComputation, int]
     ) -> tuple[int, ...]:
-        """What is in a fusion, whose parameters are numbered as they are first read."""
+        """Return a key of the contents of a fusion. Its parameters are numbered in the order of
+        their first use.
+        """
         arguments = [0] * len(fusion.operands)
         order = [each for each in fusion.fused.post_order() if each.opcode == "parameter"]
         for place, each in enumerate(order):
@@ -190,7 +194,9 @@ class _Contents:
         called: dict[MutableComputation, int],
         arguments: Sequence[int] | None = None,
     ) -> dict[MutableInstruction, int]:
-        """Of all that is read. ``arguments`` are what a fusion reads, where it is that one's."""
+        """Return the numbers of all live instructions. ``arguments`` are the operands of the
+        fusion, for the computation of one.
+        """
         numbers: dict[MutableInstruction, int] = {}
         outputs: dict[MutableInstruction, tuple[int, ...]] = {}
         for each in _live(computation):
@@ -225,7 +231,7 @@ class _Contents:
 
 
 def _live(computation: MutableComputation) -> list[MutableInstruction]:
-    """All but those that nothing reads, such as constants that a pass put into fusions."""
+    """Return all instructions but dead ones, such as constants that a pass put into fusions."""
     return [
         each
         for each in computation.post_order()
@@ -253,12 +259,14 @@ def _difference(one: MutableInstruction, other: MutableInstruction) -> str | Non
 
 
 def meaning(instruction: Instruction | MutableInstruction) -> dict[str, str]:
-    """The attributes that say what it does."""
+    """Return the attributes that say what an instruction does."""
     return {k: v for k, v in instruction.attributes.items() if k not in _NO_MEANING}
 
 
 def _words(instruction: MutableInstruction | None, what: str) -> str:
-    """``what`` may name an attribute, as in ``index=``, which is shown too."""
+    """Describe an instruction. ``what`` may name an attribute, as in ``index=``, which is shown
+    too.
+    """
     if instruction is None:
         return ""
     value = instruction.attributes.get(what[:-1]) if what.endswith("=") else None

@@ -1,4 +1,4 @@
-"""How instructions go into fusions, with the order of operands that the compiler gives them.
+"""Puts instructions into fusions, with the compiler's order of operands.
 
 Source: xla/hlo/ir/hlo_instructions.cc.
 """
@@ -23,10 +23,10 @@ def create_fusion(
     inside: str = "fused_computation",
     backend_kind: str | None = None,
 ) -> MutableInstruction:
-    """A fusion of a clone of ``root``, added behind all others of its computation; ``root`` stays.
+    """Return a new fusion of a clone of ``root``, added last to its computation; ``root`` stays.
 
-    ``name`` and ``inside`` are the names wanted for the fusion and its computation.
-    Source: HloFusionInstruction.
+    ``name`` and ``inside`` are the names wanted for the fusion and its computation. Source:
+    HloFusionInstruction.
     """
     computation = root.computation
     module = computation.module
@@ -42,7 +42,7 @@ def create_fusion(
 def fuse_instruction(
     fusion: MutableInstruction, producer: MutableInstruction
 ) -> MutableInstruction:
-    """Puts a clone of ``producer``, an operand of ``fusion``, into it; returns the clone.
+    """Put a clone of ``producer``, an operand of ``fusion``, into it. Return the clone.
 
     Source: xla/hlo/ir/hlo_instructions.cc, CloneAndAppendInstructionIntoCalledComputation.
     """
@@ -72,7 +72,7 @@ def clone_into(
     target: MutableComputation,
     operands: list[MutableInstruction] | None = None,
 ) -> MutableInstruction:
-    """Adds a clone to ``target``, which reads what the original does where ``operands`` is None."""
+    """Add a clone to ``target``. It reads the original's operands if ``operands`` is None."""
     clone = MutableInstruction(
         target.module.instruction_name(original.name),
         original.opcode,
@@ -88,8 +88,8 @@ def clone_into(
 
 
 def _adopt_operands(fusion: MutableInstruction, clone: MutableInstruction) -> None:
-    """The clone reads parameters for what its original read outside."""
-    parameters = fusion.fused.parameters  # grows with each operand that is added
+    """Replace the operands of the clone, which are outside of the fusion, by parameters."""
+    parameters = fusion.fused.parameters  # grows with each added operand
     for slot, operand in enumerate(clone.operands):
         if operand.parent is clone.parent:
             continue
@@ -105,7 +105,7 @@ def _adopt_operands(fusion: MutableInstruction, clone: MutableInstruction) -> No
 def add_fusion_operand(
     fusion: MutableInstruction, operand: MutableInstruction
 ) -> MutableInstruction:
-    """Makes ``fusion`` read ``operand`` too; returns the parameter that stands for it."""
+    """Add ``operand`` to the operands of ``fusion``. Return the parameter for it."""
     fused = fusion.fused
     number = len(fusion.operands)
     parameter = MutableInstruction(
@@ -122,8 +122,8 @@ def add_fusion_operand(
 
 
 def add_output(fusion: MutableInstruction, instruction: MutableInstruction) -> None:
-    """Puts a clone of ``instruction`` into ``fusion``, whose result holds it from then on; what
-    read it reads that. ``instruction`` stays, without users.
+    """Put a clone of ``instruction`` into ``fusion`` as another output, which replaces it for its
+    users. ``instruction`` stays, without users.
 
     Source: CloneAndAppendInstructionIntoCalledComputation, with an output.
     """
@@ -150,14 +150,14 @@ def add_output(fusion: MutableInstruction, instruction: MutableInstruction) -> N
 
 
 def add_element(fusion: MutableInstruction, index: int) -> MutableInstruction:
-    """Adds what takes one result of ``fusion`` out of its tuple."""
+    """Add a get-tuple-element of one result of ``fusion``."""
     shape = fusion.shape.elements[index]
     return fusion.computation.make("get-tuple-element", shape, [fusion], f", index={index}")
 
 
 def merge_fusion(fusion: MutableInstruction, producer: MutableInstruction) -> None:
-    """Puts what is in the fusion ``producer``, an operand of ``fusion``, into it; ``producer``
-    stays where others read it.
+    """Put the contents of the fusion ``producer``, an operand of ``fusion``, into ``fusion``.
+    ``producer`` stays if it has other users.
 
     Source: MergeFusionInstruction.
     """
@@ -172,8 +172,8 @@ def merge_fusion(fusion: MutableInstruction, producer: MutableInstruction) -> No
 
 
 def merge_outputs(fusion: MutableInstruction, other: MutableInstruction) -> None:
-    """Puts what is in the fusion ``other``, which does not depend on ``fusion``, into it, as more
-    outputs; ``other`` goes.
+    """Put the contents of the fusion ``other``, which does not depend on ``fusion``, into
+    ``fusion`` as more outputs, and remove ``other``.
 
     Source: MergeFusionInstructionIntoMultiOutput.
     """
@@ -201,9 +201,10 @@ def merge_outputs(fusion: MutableInstruction, other: MutableInstruction) -> None
 
 
 def unpack(fusion: MutableInstruction) -> list[MutableInstruction]:
-    """Clones, beside the fusion, of all that its root needs but parameters, operands before users.
+    """Clone the contents of a fusion, without parameters, beside it. Return the clones, operands
+    before users.
 
-    The root is the last. Dead code, which the compiler leaves in no fusion, is left behind.
+    The root is the last. Dead code, of which the compiler leaves none in fusions, is not cloned.
     """
     order = fusion.fused.post_order()
     live = {fusion.fused.root}
@@ -223,7 +224,8 @@ def unpack(fusion: MutableInstruction) -> list[MutableInstruction]:
 
 
 def fuse_consumer(fusion: MutableInstruction, consumer: MutableInstruction) -> None:
-    """Makes a clone of ``consumer``, which alone reads ``fusion``, its root; ``consumer`` goes.
+    """Make a clone of ``consumer``, the only user of ``fusion``, its new root, and remove
+    ``consumer``.
 
     Source: xla/backends/cpu/transforms/library_rewriter.cc, FuseConsumerInstruction.
     """
@@ -242,7 +244,9 @@ def fuse_consumer(fusion: MutableInstruction, consumer: MutableInstruction) -> N
 
 
 def take_out_root(fusion: MutableInstruction) -> None:
-    """Makes what the root of ``fusion`` reads the root; a clone of the old one reads the fusion."""
+    """Make the operand of the root of ``fusion`` its new root. A clone of the old root reads the
+    fusion.
+    """
     computation, root = fusion.computation, fusion.fused.root
     clone = clone_into(root, computation, [fusion])
     computation.replace_uses(fusion, clone)

@@ -1,4 +1,4 @@
-"""What the layouts of arrays make of a transpose or a reshape.
+"""Properties of layouts, and the transposes and reshapes that are bitcasts.
 
 Source of all: xla/shape_util.cc and xla/layout_util.cc.
 """
@@ -14,40 +14,41 @@ from fusionscope.hlo.shape import Shape
 
 
 def sizes(shape: Shape) -> tuple[int, ...]:
-    """The dimensions, those without a bound counted as 1."""
+    """Return the dimensions, in elements; unbounded ones count as 1."""
     return tuple(1 if size is None else size for size in shape.dimensions)
 
 
 def minor_to_major(shape: Shape) -> tuple[int, ...]:
-    """The dimensions from the one that is contiguous in memory on."""
+    """Return the dimensions from the contiguous one on."""
     if shape.layout is None:
         return tuple(reversed(range(shape.rank)))
     return shape.layout.minor_to_major
 
 
 def has_default_layout(shape: Shape) -> bool:
-    """Whether the last dimension is the contiguous one, and so on."""
+    """Return whether dimensions are laid out from the last (contiguous) to the first."""
     order = minor_to_major(shape)
     return all(more > less for more, less in pairwise(order))
 
 
 def are_consecutive(shape: Shape, dimensions: tuple[int, ...]) -> bool:
-    """Whether ``dimensions`` lie beside each other in memory (AreDimensionsConsecutive)."""
+    """Return whether ``dimensions`` are adjacent in memory (AreDimensionsConsecutive)."""
     order = minor_to_major(shape)
     places = sorted(order.index(dimension) for dimension in dimensions)
     return all(high - low == 1 for low, high in pairwise(places))
 
 
 def transpose_is_bitcast(source: Shape, result: Shape, permutation: tuple[int, ...]) -> bool:
-    """Whether no element moves in memory: ``permutation`` names for each dimension of the result
-    that of the source (TransposeIsBitcast, without a look at element types)."""
+    """Return whether no element moves in memory. ``permutation`` holds the source dimension of each
+    dimension of the result (TransposeIsBitcast, ignoring element types).
+    """
     moved = tuple(permutation[dimension] for dimension in minor_to_major(result))
     return moved == minor_to_major(source)
 
 
 @lru_cache(maxsize=4096)
 def reshape_is_bitcast(source: Shape, result: Shape) -> bool:
-    """Whether no element moves in memory (ReshapeIsBitcast, without a look at element types)."""
+    """Return whether no element moves in memory (ReshapeIsBitcast, ignoring element types)."""
     if source.element_count != result.element_count:
         return False
     return source.element_count == 0 or (
@@ -56,7 +57,7 @@ def reshape_is_bitcast(source: Shape, result: Shape) -> bool:
 
 
 def _units_stay(source: Shape, result: Shape) -> bool:
-    """Whether a step in one dimension of the source is the same step in memory in both."""
+    """Return whether each dimension has the same stride in the source and in the result."""
     steps, result_steps = _strides(source), _strides(result)
     size, result_size = sizes(source), sizes(result)
     for dimension, extent in enumerate(size):
@@ -72,7 +73,7 @@ def _units_stay(source: Shape, result: Shape) -> bool:
 
 
 def _strides(shape: Shape) -> list[int]:
-    """The step in memory, in elements, of each dimension."""
+    """Return the stride in memory, in elements, of each dimension."""
     size, step = sizes(shape), 1
     strides = [0] * shape.rank
     for dimension in minor_to_major(shape):
@@ -82,7 +83,7 @@ def _strides(shape: Shape) -> list[int]:
 
 
 def permutation_of_bitcast(source: Shape, result: Shape) -> tuple[int, ...] | None:
-    """The permutation with which a bitcast is a transpose, None where it is none.
+    """Return the permutation with which a bitcast is a transpose, or None.
 
     Source: DeduceTransposeDimensionsForBitcast.
     """
@@ -98,8 +99,9 @@ def permutation_of_bitcast(source: Shape, result: Shape) -> tuple[int, ...] | No
 
 
 def same_elements_in_memory(one: Shape, other: Shape) -> bool:
-    """Whether both read the same memory in the same order: equal, a reshape or a transpose that
-    moves nothing (IsReshapeOrTransposeBitcast, without a look at element types)."""
+    """Return whether both read the same memory in the same order: equal shapes, or a reshape or
+    transpose that moves nothing (IsReshapeOrTransposeBitcast, ignoring element types).
+    """
     return (
         (one.dimensions == other.dimensions and minor_to_major(one) == minor_to_major(other))
         or reshape_is_bitcast(one, other)
@@ -108,8 +110,9 @@ def same_elements_in_memory(one: Shape, other: Shape) -> bool:
 
 
 class NormalTranspose(NamedTuple):
-    """A transpose without dimensions of 1, with those that stay together merged: the sizes of the
-    result, and for each dimension of it that of the source."""
+    """A transpose without dimensions of 1, and with adjacent dimensions merged: the sizes of the
+    result, and the source dimension of each of its dimensions.
+    """
 
     sizes: tuple[int, ...]
     permutation: tuple[int, ...]
@@ -126,13 +129,13 @@ class NormalTranspose(NamedTuple):
 def normal_transpose(
     source: Shape, result: Shape, permutation: tuple[int, ...]
 ) -> NormalTranspose | None:
-    """None where a layout is not the default one (GetNormalizedLogicalTransposeShape)."""
+    """Return None if a layout is not the default one (GetNormalizedLogicalTransposeShape)."""
     if not (has_default_layout(source) and has_default_layout(result)):
         return None
     kept = [
         (place, size) for place, size in zip(permutation, sizes(result), strict=True) if size != 1
     ]
-    merged: list[list[int]] = []  # where a run begins in the source, and its size
+    merged: list[list[int]] = []  # the first source dimension of a run, and its size
     rank = {place: index for index, place in enumerate(sorted(place for place, _ in kept))}
     last = None
     for place, size in kept:

@@ -1,7 +1,7 @@
-"""The module on which a replay works and which rules look at: instructions that can be fused.
+"""The mutable module that a replay changes and that rules read.
 
-It behaves as the compiler's own graph does where that shows in a result: the order of operands and
-parameters of a fusion, of instructions in a computation, and of what is printed.
+It behaves like the compiler's own graph wherever that shows in a result: the order of operands and
+parameters of a fusion, of instructions in a computation, and of the printed text.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _User = TypeVar("_User", bound=Hashable)
 
 
 class Users(Generic[_User]):
-    """The instructions that read one, each once, in the compiler's order: where one goes, the last
-    one takes its place.
+    """The users of an instruction, each once, in the compiler's order: the last one takes the place
+    of a removed one.
 
     Source: HloInstruction::Users in xla/hlo/ir/hlo_instruction.cc.
     """
@@ -51,14 +51,14 @@ class Users(Generic[_User]):
         return user in self._place
 
     def add(self, user: _User) -> None:
-        """``user`` reads it in one slot more."""
+        """Record that ``user`` reads it in one more slot."""
         if user not in self._place:
             self._place[user] = len(self._order)
             self._order.append(user)
         self._slots[user] = self._slots.get(user, 0) + 1
 
     def slots(self, user: _User) -> int:
-        """In how many slots ``user`` reads it."""
+        """Return the number of slots in which ``user`` reads it."""
         return self._slots.get(user, 0)
 
     def sort(self, key: Callable[[_User], int]) -> None:
@@ -66,7 +66,7 @@ class Users(Generic[_User]):
         self._place = {user: place for place, user in enumerate(self._order)}
 
     def drop(self, user: _User) -> None:
-        """``user`` reads it in one slot less."""
+        """Record that ``user`` reads it in one slot less."""
         self._slots[user] -= 1
         if self._slots[user] == 0:
             del self._slots[user]
@@ -79,11 +79,11 @@ class Users(Generic[_User]):
 class MutableInstruction:
     """One instruction.
 
-    ``attributes_text`` is what stands behind the operands, verbatim; ``inside`` the literal of a
-    constant or the number of a parameter. A fusion made by a replay has a ``fusion_kind`` of its
-    own, and ``backend_kind`` where it belongs to a library. ``places`` are the slots of its
-    operands as ``slots_of`` last saw them, where they are many. ``origin`` is the name that
-    it, or what it is a clone of, had at the beginning; empty where a replay made it.
+    ``attributes_text`` is the text after the operands, verbatim; ``inside`` the literal of a
+    constant or the number of a parameter. A fusion made by a replay has its ``fusion_kind``, and a
+    ``backend_kind`` if it belongs to a library. ``places`` caches the slots of operands for
+    ``slots_of`` if there are many. ``origin`` is the name that it, or the instruction that it was
+    cloned from, had at the beginning; empty if a replay made it.
     """
 
     __slots__ = (
@@ -138,13 +138,13 @@ class MutableInstruction:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Verbatim, as in ``hlo.Instruction``."""
+        """Every attribute, verbatim, as in ``hlo.Instruction``."""
         if self._attributes is None:
             self._attributes = split_attributes(self.attributes_text)
         return self._attributes
 
     def attribute(self, key: str) -> Any:
-        """One attribute as data, or None."""
+        """Return one attribute as data, or None."""
         if key not in self._values:
             value = self.attributes.get(key) if key in self.attributes_text else None
             self._values[key] = None if value is None else read_value(key, value)
@@ -173,7 +173,7 @@ class MutableInstruction:
         return self.called[0]
 
     def holds(self, *opcodes: str) -> bool:
-        """Whether it is, or holds as a fusion, an instruction of one of ``opcodes``."""
+        """Return whether it is, or contains as a fusion, an instruction of one of ``opcodes``."""
         if self.opcode != "fusion":
             return self.opcode in opcodes
         inside = self.fused.opcodes
@@ -189,12 +189,12 @@ class MutableInstruction:
 
     @property
     def literal(self) -> str:
-        """What a constant holds, as written."""
+        """The value of a constant, as written."""
         return self.inside.strip()
 
 
 class Growth(NamedTuple):
-    """``instruction`` took the place of ``parameter`` in a fusion, and read ``operands`` then."""
+    """One step of a fusion's growth: ``instruction``, with ``operands``, replaced ``parameter``."""
 
     parameter: MutableInstruction
     instruction: MutableInstruction
@@ -202,10 +202,11 @@ class Growth(NamedTuple):
 
 
 class MutableComputation:
-    """One computation; ``instructions`` in the order in which they were added, ``parameters`` in
-    that of their numbers. ``opcodes`` counts instructions by opcode, so that no rule looks through
-    a large fusion for what is not in it. ``nesting`` is how deep fusions stood in fusions inside it
-    at first; ``growth`` is what was fused into it since."""
+    """One computation. ``instructions`` are in the order in which they were added, ``parameters``
+    in that of their numbers. ``opcodes`` counts instructions by opcode, so rules need not search
+    large fusions. ``nesting`` is the initial depth of fusions within fusions inside it; ``growth``
+    holds the steps of fusion since.
+    """
 
     __slots__ = (
         "callers",
@@ -241,7 +242,7 @@ class MutableComputation:
         return any(caller.opcode == "fusion" for caller in self.callers)
 
     def add(self, instruction: MutableInstruction) -> MutableInstruction:
-        """Puts an instruction behind all others and makes it a user of its operands."""
+        """Add an instruction as the last one, and as a user of its operands."""
         instruction.parent = self
         self.instructions[instruction] = None
         self.opcodes[instruction.opcode] += 1
@@ -262,19 +263,20 @@ class MutableComputation:
         *,
         name: str = "",
     ) -> MutableInstruction:
-        """Adds a new instruction; ``name`` is the one wanted for it, its opcode where empty."""
+        """Add a new instruction. ``name`` is the wanted name, by default the opcode."""
         name = self.module.instruction_name(name or opcode)
         return self.add(MutableInstruction(name, opcode, shape, operands, attributes_text))
 
     def make_parameter(self, shape: Shape) -> MutableInstruction:
-        """Adds the next parameter."""
+        """Add the next parameter."""
         number = str(len(self.parameters))
         name = self.module.instruction_name(f"parameter_{number}")
         return self.add(MutableInstruction(name, "parameter", shape, [], inside=number))
 
     def remove(self, instruction: MutableInstruction) -> None:
-        """Takes out an instruction that nothing reads; what waited for it waits for what it
-        waited for."""
+        """Remove an instruction without users. Its control successors inherit its control
+        predecessors.
+        """
         assert not instruction.users, f"{instruction.name} is still read"
         for operand in instruction.operands:
             operand.users.drop(instruction)
@@ -297,7 +299,7 @@ class MutableComputation:
         instruction.parent = None
 
     def dissolve(self) -> None:
-        """Frees what is in it, once nothing calls it: instructions hold each other in circles."""
+        """Free its contents once nothing calls it: instructions refer to each other in cycles."""
         assert not self.callers, f"{self.name} is still called"
         for instruction in self.instructions:
             instruction.operands, instruction.users = [], Users()
@@ -305,7 +307,7 @@ class MutableComputation:
         self.instructions, self.parameters, self.growth = {}, [], []
 
     def replace_uses(self, old: MutableInstruction, new: MutableInstruction) -> None:
-        """Whatever read ``old`` reads ``new``, which also becomes the root where that was."""
+        """Replace ``old`` by ``new`` for all users, and as the root."""
         for user in list(old.users):
             if user is not new:
                 replace_operand(user, old, new)
@@ -313,8 +315,9 @@ class MutableComputation:
             self.root = new
 
     def replace(self, old: MutableInstruction, new: MutableInstruction) -> None:
-        """``new`` takes the place of ``old``, which goes; what waited for one waits for the
-        other."""
+        """Replace ``old`` by ``new`` and remove ``old``. Control dependencies on one become those
+        on the other.
+        """
         self.replace_uses(old, new)
         for before in old.predecessors:
             before.successors[before.successors.index(old)] = new
@@ -326,9 +329,9 @@ class MutableComputation:
         self.remove(old)
 
     def post_order(self) -> list[MutableInstruction]:
-        """Operands before their users, as the compiler walks and prints a computation.
+        """Return instructions in post-order, as the compiler walks and prints a computation.
 
-        Ours, because of all orders that a library could give only the compiler's own is right.
+        Not from a library: of all topological orders, only the compiler's own is right.
 
         Source: xla/hlo/ir/hlo_computation.cc, MakeInstructionPostOrder.
         """
@@ -354,9 +357,9 @@ class MutableComputation:
 
 
 class MutableModule:
-    """A module whose computations can be changed, made from one that cannot.
+    """A mutable copy of a module.
 
-    Raises ``UnusableInput`` where that contradicts itself.
+    Raises ``UnusableInput`` if the module contradicts itself.
     """
 
     def __init__(self, module: Module) -> None:
@@ -409,7 +412,7 @@ class MutableModule:
         return made
 
     def _link(self, computation: Computation, copies: list[MutableInstruction]) -> None:
-        """What waits for what."""
+        """Add the control dependencies of a computation."""
         named: dict[str, MutableInstruction] = {}
         for copy in copies:
             if "control-predecessors" in copy.attributes_text:
@@ -419,8 +422,9 @@ class MutableModule:
                     named[name].successors.append(copy)
 
     def post_order(self) -> list[MutableComputation]:
-        """The computations that the entry calls, directly or not, each above those that call it,
-        the entry last."""
+        """Return the computations that the entry calls, directly or not, callees before callers and
+        the entry last.
+        """
         done: set[MutableComputation] = set()
         order: list[MutableComputation] = []
         pending: list[tuple[MutableComputation, bool]] = [(self.entry, False)]
@@ -436,7 +440,7 @@ class MutableModule:
         return order
 
     def instruction_name(self, wanted: str) -> str:
-        """``wanted``, with a number behind it where that name is taken."""
+        """Return ``wanted``, with a number appended if that name is taken."""
         return self._names.take(wanted)
 
     def add_computation(self, wanted: str) -> MutableComputation:
@@ -448,8 +452,9 @@ class MutableModule:
 
 
 def _find_problem(instruction: MutableInstruction) -> str | None:
-    """What an instruction lacks that the rules take for granted and reading a module does not
-    check, in words."""
+    """Return what an instruction lacks that the rules rely on and reading a module does not check,
+    or None.
+    """
     if instruction.opcode == "fusion":
         count = len(instruction.fused.parameters)
         if count != len(instruction.operands):
@@ -463,14 +468,16 @@ def _find_problem(instruction: MutableInstruction) -> str | None:
 
 
 class _Names:
-    """Names that are taken, and new ones like the compiler's: ``name``, ``name.1``, ``name.2``."""
+    """Names that are taken, and new ones in the compiler's style: ``name``, ``name.1``,
+    ``name.2``.
+    """
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
     def take(self, wanted: str) -> str:
-        """``wanted``, with another number behind it where that is taken."""
+        """Return ``wanted``, with another number if that is taken, and mark it as taken."""
         name = wanted
         if wanted in self._taken:
             found = _NUMBERED.fullmatch(wanted)
@@ -484,7 +491,7 @@ class _Names:
 
 
 def reorder_users(value: MutableInstruction, names: Iterable[str]) -> None:
-    """Brings the users of ``value`` into the order of ``names``, where these are all of them."""
+    """Sort the users of ``value`` in the order of ``names``, if these are all of them."""
     places = {name: place for place, name in enumerate(names)}
     if all(user.name in places for user in value.users):
         value.users.sort(lambda user: places[user.name])
@@ -493,7 +500,7 @@ def reorder_users(value: MutableInstruction, names: Iterable[str]) -> None:
 def replace_operand(
     user: MutableInstruction, old: MutableInstruction, new: MutableInstruction
 ) -> None:
-    """``user`` reads ``new`` in every slot in which it read ``old``."""
+    """Replace ``old`` by ``new`` in every slot in which ``user`` reads it."""
     slots = slots_of(user, old)
     for slot in slots:
         user.operands[slot] = new
@@ -505,10 +512,10 @@ def replace_operand(
 
 
 def slots_of(user: MutableInstruction, operand: MutableInstruction) -> list[int]:
-    """The slots in which ``user`` reads ``operand``, in order.
+    """Return the slots in which ``user`` reads ``operand``, in order.
 
-    Those of an instruction with many operands are remembered, so that to find them for each of its
-    operands takes linear time.
+    They are cached for an instruction with many operands, so that finding the slots of all of them
+    takes linear time.
     """
     operands = user.operands
     if len(operands) <= _FEW:
@@ -525,7 +532,7 @@ def slots_of(user: MutableInstruction, operand: MutableInstruction) -> list[int]
 
 
 def remove_unused(instruction: MutableInstruction) -> None:
-    """Removes it, and all that only it read, but what is a result or a parameter.
+    """Remove an instruction and all operands that only it read, except results and parameters.
 
     Source: xla/hlo/ir/hlo_computation.cc, RemoveInstructionAndUnusedOperands.
     """
@@ -543,7 +550,7 @@ def remove_unused(instruction: MutableInstruction) -> None:
 
 
 def remove_dead(graph: MutableModule) -> None:
-    """Removes all that no result needs, what was added last first.
+    """Remove all instructions that no result depends on, the last added first.
 
     Source: xla/hlo/transforms/simplifiers/hlo_dce.cc.
     """
@@ -554,7 +561,7 @@ def remove_dead(graph: MutableModule) -> None:
 
 
 def replace_and_prune(old: MutableInstruction, new: MutableInstruction) -> None:
-    """``new`` takes the place of ``old``, which goes with all that only it read.
+    """Replace ``old`` by ``new``, and remove ``old`` with all operands that only it read.
 
     Source: xla/hlo/ir/hlo_computation.cc, ReplaceInstruction that removes unused operands.
     """
@@ -563,7 +570,9 @@ def replace_and_prune(old: MutableInstruction, new: MutableInstruction) -> None:
 
 
 def backend_kind(instruction: MutableInstruction) -> str | None:
-    """Which backend's own kind of fusion it is, such as ``__ynn_fusion``; None for plain ones."""
+    """Return the backend-specific kind of a fusion, such as ``__ynn_fusion``; None for
+    plain ones.
+    """
     config = instruction.attribute("backend_config")
     for key in ("fusion_config", "fusion_backend_config"):
         if isinstance(config, dict) and isinstance(config.get(key), dict):
@@ -573,19 +582,19 @@ def backend_kind(instruction: MutableInstruction) -> str | None:
 
 
 def empty_module() -> MutableModule:
-    """One that computes nothing, for computations to be put into."""
+    """Return a module that computes nothing, to which computations can be added."""
     return MutableModule(
         parse("HloModule empty\n\nENTRY empty {\n  ROOT nothing = () tuple()\n}\n")
     )
 
 
 def to_module(graph: MutableModule) -> Module:
-    """The module as it now is, in the form that readers of dumps know.
+    """Return the current module in the form that readers of dumps use.
 
-    Raises ``UnusableInput`` where it contradicts itself.
+    Raises ``UnusableInput`` if it contradicts itself.
     """
     for instruction in graph.walk():
-        if "#" in instruction.name:  # an element that the text did not write, of what may be gone
+        if "#" in instruction.name:  # an element that the text did not write
             instruction.name = graph.instruction_name(instruction.name.replace("#", "_"))
     shapes = ShapeTable()
     bodies = []

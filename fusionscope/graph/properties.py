@@ -1,4 +1,4 @@
-"""What the compiler asks of one instruction, whatever the backend.
+"""Properties of single instructions that the compiler's passes ask for, on any backend.
 
 Source: xla/hlo/ir/hlo_instruction.cc, hlo_instructions.cc and xla/shape_util.cc.
 """
@@ -24,7 +24,7 @@ _SIDE_EFFECTS = frozenset(
 )
 _COLLECTIVES = frozenset({"all-gather", "all-reduce", "all-to-all", "reduce-scatter"})
 
-# What calls a computation that is not materialized: xla/hlo/ir/hlo_opcode.cc,
+# Instructions that call a computation that is not materialized. Source: xla/hlo/ir/hlo_opcode.cc,
 # GetInstructionCallContext.
 EMBEDDING = frozenset(
     """all-reduce all-reduce-start custom-call fusion map reduce reduce-scatter reduce-window scan
@@ -102,7 +102,9 @@ def _is_one_elementwise(instruction: MutableInstruction) -> bool:
 
 
 class Use(IntEnum):
-    """How an instruction reads the elements of an operand: more than once, once, not at all."""
+    """How often an instruction reads the elements of an operand: not at all, once, or
+    more often.
+    """
 
     REUSE = 0
     USE = 1
@@ -113,7 +115,9 @@ _READS_ONCE = frozenset("bitcast concatenate gather reshape reverse slice transp
 
 
 def operand_use(instruction: MutableInstruction, slot: int) -> Use:
-    """Source: OperandElementUse and FusionReusesParamElements."""
+    """Return how an instruction reads its operand ``slot``. Source: OperandElementUse and
+    FusionReusesParamElements.
+    """
     opcode = instruction.opcode
     if opcode == "fusion":
         return _parameter_use(instruction.fused, slot)
@@ -133,7 +137,7 @@ def operand_use(instruction: MutableInstruction, slot: int) -> Use:
 
 
 def _parameter_use(fused: MutableComputation, number: int) -> Use:
-    """How the root of a fusion reads a parameter, by the worst path between them."""
+    """Return how the root of a fusion reads a parameter, by the worst path between them."""
     uses: dict[MutableInstruction, Use] = {}
     parameter = fused.parameters[number]
     for instruction in fused.post_order():
@@ -152,24 +156,24 @@ def _parameter_use(fused: MutableComputation, number: int) -> Use:
 
 
 def is_effective_scalar(shape: Shape) -> bool:
-    """Whether an array has one element."""
+    """Return whether an array has one element."""
     return shape.is_array and all(size == 1 for size in shape.dimensions)
 
 
 def is_scalar_constant(instruction: MutableInstruction) -> bool:
-    """Whether it is a constant of one element, or a broadcast of one."""
+    """Return whether an instruction is a constant of one element, or a broadcast of one."""
     if instruction.opcode == "broadcast":
         instruction = instruction.operands[0]
     return instruction.opcode == "constant" and is_effective_scalar(instruction.shape)
 
 
 def true_rank(shape: Shape) -> int:
-    """Dimensions other than 1."""
+    """Return the number of dimensions other than 1."""
     return sum(size != 1 for size in shape.dimensions)
 
 
 def leaves(shape: Shape) -> list[Shape]:
-    """The arrays in a shape."""
+    """Return the arrays in a shape."""
     found: list[Shape] = []
     pending = [shape]
     while pending:
@@ -181,12 +185,12 @@ def leaves(shape: Shape) -> list[Shape]:
 
 
 def slice_ranges(slice_: MutableInstruction) -> list[range]:
-    """From start to limit in steps of the stride, by dimension."""
+    """Return the sliced indices of each dimension, from start to limit in steps of the stride."""
     return read_slice(slice_.attributes["slice"])
 
 
 def same_but_for_type(one: Shape, other: Shape) -> bool:
-    """Whether dimensions and layout are equal."""
+    """Return whether dimensions and layout are equal."""
     pending = [(one, other)]
     while pending:
         a, b = pending.pop()

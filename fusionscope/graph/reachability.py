@@ -1,4 +1,4 @@
-"""Which instructions of a computation depend on which.
+"""Dependencies between the instructions of a computation.
 
 Source: xla/hlo/analysis/hlo_reachability.cc.
 """
@@ -12,10 +12,10 @@ from fusionscope.graph.mutable import MutableInstruction
 
 
 class Reachability:
-    """As it was when asked for: instructions in post-order, one bit each.
+    """A snapshot of dependencies: instructions in post-order, one bit each.
 
-    Not networkx: passes ask about pair after pair, which it would walk the graph for each time, and
-    the compiler goes on asking this one while the graph changes.
+    Not networkx: passes ask about many pairs, and it would walk the graph for each. The compiler
+    also keeps using this snapshot while the graph changes.
     """
 
     def __init__(self, post_order: Sequence[MutableInstruction]) -> None:
@@ -30,11 +30,12 @@ class Reachability:
             self._group[each] = _Group(reached, [each], [])
 
     def reaches(self, start: MutableInstruction, end: MutableInstruction) -> bool:
-        """Whether ``end`` is or depends on ``start``."""
+        """Return whether ``end`` is or depends on ``start``."""
         return bool(self._group[end].before & self._bit[start])
 
     def merge(self, one: MutableInstruction, other: MutableInstruction) -> None:
-        """Counts the two as one: what depended on either depends on both, and on what these do.
+        """Treat the two as one: everything that depended on either depends on both and on their
+        operands.
 
         Source: UpdateReachabilityForMerge.
         """
@@ -52,7 +53,7 @@ class Reachability:
         while pending:
             for each in pending.pop().dependents:
                 later = self._group[each]
-                # What already depends on all of it is followed by what does, too.
+                # If a group already depends on all of it, so do its dependents.
                 if later.before | together != later.before:
                     later.before |= together
                     pending.append(later)
@@ -60,8 +61,9 @@ class Reachability:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Instructions that count as one: ``before`` are the bits of all that they depend on, and their
-    own, ``dependents`` what reads one of them."""
+    """Instructions that count as one. ``before`` holds the bits of all their dependencies and their
+    own, ``dependents`` the instructions that read one of them.
+    """
 
     before: int
     members: list[MutableInstruction]

@@ -1,4 +1,4 @@
-"""How a pass goes through a computation that it changes at the same time."""
+"""Visits a computation that is changed at the same time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def visit(
     action: Callable[[MutableInstruction], None],
     visited: set[MutableInstruction],
 ) -> None:
-    """Each instruction once, behind its operands as they are then, but those already ``visited``,
-    to which ``action`` may add. What is new is visited only where something that comes later reads
+    """Visit each instruction once, after its operands at that time, except those already
+    ``visited``, to which ``action`` may add. A new instruction is visited only if a later one reads
     it.
 
     Source: Accept in xla/hlo/ir/hlo_computation.cc, PostOrderDFS in hlo_instruction.cc.
