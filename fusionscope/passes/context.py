@@ -1,4 +1,4 @@
-"""What a pass receives besides the module: the compilation target and flags."""
+"""The input of a pass besides the module: the compilation target and flags."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTarget:
-    """What the passes compiled for, with the compiler's model of it as the flags change it.
-    ``ids`` are the unique ids of instructions before priority fusion, by computation and name,
-    ``users`` those of instructions in their order by name, both as far as the dump has them;
-    ``recorded`` is as much of the order of a record as is to be followed, ``has_record`` whether
-    there is one to compare with."""
+    """The compilation target of GPU passes, with the compiler's model of it as the flags change it.
+
+    ``ids`` are the unique ids of instructions before priority fusion, by computation and name.
+    ``users`` are the ordered users of instructions, by name. Both are incomplete if the dump is.
+    ``recorded`` is the part of a record's order to follow; ``has_record`` is whether there is a
+    record to compare with.
+    """
 
     device: Device
     gpu_model: GpuModel
@@ -32,11 +34,11 @@ class GpuTarget:
 
 @dataclass(frozen=True, slots=True)
 class PassContext:
-    """The flags of a module, as far as its passes depend on them.
+    """The flags of a module that its passes depend on.
 
-    ``ynn_types`` are the types of library fusions that are on, ``has_emitters`` whether the
-    emitters of fusions are, ``has_multi_output`` whether multi-output fusion runs. ``gpu`` is what
-    was compiled for, None where that was no GPU.
+    ``ynn_types`` are the enabled types of library fusions. ``has_emitters`` is whether the fusion
+    emitters are enabled, ``has_multi_output`` whether multi-output fusion runs. ``gpu`` is the
+    target, or None for a CPU.
     """
 
     ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
@@ -46,12 +48,12 @@ class PassContext:
 
     @property
     def target(self) -> GpuTarget:
-        """What a pass for GPUs compiles for."""
+        """The compilation target of GPU passes."""
         assert self.gpu is not None, "a pass for GPUs, in the context of a CPU"
         return self.gpu
 
     def gpu_state(self) -> GpuState:
-        """A fresh one, for one run of a pass."""
+        """Return a new state, for one run of a pass."""
         from fusionscope.gpu.state import GpuState
 
         return GpuState(self.target.device, self.target.gpu_model)

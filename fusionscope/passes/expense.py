@@ -1,4 +1,4 @@
-"""Which operations are expensive to compute twice.
+"""Determines which operations are too expensive to compute twice.
 
 Source: xla/service/instruction_fusion.cc, IsExpensive.
 """
@@ -21,8 +21,9 @@ _EXPENSIVE_IF_COMPLEX = frozenset({"abs", "cosine", "sign", "sine", "tan"})
 
 
 def is_expensive(instruction: MutableInstruction) -> bool:
-    """Whether fusion passes avoid computing it more than once. Dividing integers by a constant is
-    a multiplication and a shift."""
+    """Return whether fusion passes avoid computing an operation more than once. Integer division by
+    a constant is a multiplication and a shift, and so is cheap.
+    """
     opcode = instruction.opcode
     if opcode in _CHEAP:
         return False

@@ -1,4 +1,4 @@
-"""What a fusion pass is."""
+"""A fusion pass as a value: its names, its rules, and its replay."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FusionPass:
-    """A pass as one version of the compiler has it: ``known`` is what files and records call it and
-    what it is for, ``book`` its rules. ``run.py`` in its folder is imported when it first runs."""
+    """A pass of one compiler version. ``known`` holds its names in files and records and its
+    purpose, ``book`` its rules. ``run.py`` in its folder is imported when it first runs.
+    """
 
     known: KnownPass
     book: RuleBook[Any]
@@ -38,16 +39,16 @@ class FusionPass:
         return replace(self, book=book)
 
     def run(self, graph: MutableModule, context: PassContext) -> FusionPlan:
-        """What the pass makes of ``graph``, which it changes.
+        """Run the pass on ``graph``, which it changes.
 
-        Raises ``UnusableInput`` where ``graph`` is none that the compiler makes.
+        Raises ``UnusableInput`` if ``graph`` is not a module that the compiler makes.
         """
         replay: Replay = import_module(f"fusionscope.passes.{self.known.place}.run").run
         return replay(graph, self.book, context)
 
 
 def load_passes(books: Iterable[RuleBook[Any]]) -> tuple[FusionPass, ...]:
-    """The passes of which these are the rules."""
+    """Return the passes with these rules."""
     return tuple(map(load_pass, books))
 
 

@@ -1,4 +1,4 @@
-"""How often the code of each instruction in a fusion is emitted.
+"""Counts how often the code of each instruction in a fusion is emitted.
 
 An instruction whose users index it in different ways is emitted once for each of them.
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import same_but_for_type
 
-# Their code ends a block, so that nothing computed before it can be used again. Source:
+# Their code ends a basic block, so that earlier values are not available after it. Source:
 # xla/service/elemental_ir_emitter.cc, OpInvalidatesCache.
 EMITTED_ANEW = frozenset(
     """concatenate dot dynamic-update-slice pad reduce reduce-window""".split()
@@ -18,10 +18,10 @@ EMITTED_ANEW = frozenset(
 
 
 class IndexingEvaluation:
-    """Kept up to date while instructions go into ``fusion``.
+    """The counts for ``fusion``, updated while instructions are fused into it.
 
-    Every instruction has the set of those that compute indices for it; it is emitted as often as
-    these together.
+    Every instruction has a set of instructions that compute indices for it. It is emitted as often
+    as these together.
     """
 
     def __init__(self, fusion: MutableInstruction) -> None:
@@ -35,11 +35,11 @@ class IndexingEvaluation:
                 self._add(instruction)
 
     def emitted(self, producer: MutableInstruction) -> int:
-        """How often an operand of the fusion would be emitted inside it."""
+        """Return how often an operand of the fusion would be emitted inside it."""
         return sum(self._count[user] for user in self._indexed_by.get(producer, ()))
 
     def fused(self, producer: MutableInstruction, clone: MutableInstruction) -> None:
-        """``producer``, until now an operand, is in the fusion as ``clone``."""
+        """Record that ``producer``, an operand until now, is in the fusion as ``clone``."""
         self._indexed_by[clone] = self._indexed_by.pop(producer, {})
         self._add(clone)
 
@@ -60,8 +60,8 @@ class IndexingEvaluation:
 
 
 def emitted_too_often(producer: MutableInstruction, emitted: int, limit: int) -> dict[str, int]:
-    """The numbers that say so, none where it is not. ``emitted`` is how often ``producer`` would be
-    inside one fusion.
+    """Return the numbers that exceed a limit, empty if none does. ``emitted`` is how often
+    ``producer`` would be emitted inside one fusion.
 
     Source: CodeDuplicationTooHigh.
     """
@@ -75,7 +75,7 @@ def emitted_too_often(producer: MutableInstruction, emitted: int, limit: int) ->
 
 
 def user_count(instruction: MutableInstruction) -> int:
-    """Its users, those inside a fusion that reads it counted instead of that.
+    """Return the number of users. Instead of a fusion, its inner users count.
 
     Source: UserCount.
     """

@@ -1,7 +1,7 @@
 """Rules about consumers that update a buffer in place.
 
-Reading a buffer elsewhere in the kernel that overwrites it would read what is already new, so only
-patterns that are known to be safe are fused.
+A kernel that reads a buffer in one place and overwrites it in another could read new values. The
+compiler therefore fuses only patterns that are known to be safe.
 
 Source of all: xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp.
 """
@@ -39,12 +39,13 @@ class InPlaceRule(Rule):
 
     @abstractmethod
     def check(self, pair: FusionPair, update: InPlace) -> Decision | None:
-        """What the rule decides, or None where it leaves the pair to the next one."""
+        """Return the decision, or None to leave the pair to the next rule."""
 
 
 def check_in_place(rules: tuple[InPlaceRule, ...], pair: FusionPair) -> Decision | None:
-    """What the rules decide of all operands that the consumer overwrites; None where they have
-    nothing against it."""
+    """Return the decision on all operands that the consumer overwrites, or None if no
+    rule objects.
+    """
     for update in in_place_operands(pair.consumer):
         is_involved = _is_involved(pair, update)
         for rule in rules:
@@ -56,35 +57,35 @@ def check_in_place(rules: tuple[InPlaceRule, ...], pair: FusionPair) -> Decision
 
 
 def _is_involved(pair: FusionPair, update: InPlace) -> bool:
-    """Whether the producer is, or reads, what the consumer overwrites."""
+    """Return whether the producer is, or reads, the operand that the consumer overwrites."""
     buffer = pair.consumer.operands[update.slot]
     return buffer is pair.producer or buffer in pair.producer.operands
 
 
 def _is_shaping(instruction: MutableInstruction) -> bool:
-    """Neither elementwise nor one of those that stand for others."""
+    """Return whether it is neither elementwise nor transparent."""
     return instruction.opcode not in ("bitcast", "fusion", "parameter") and not is_elementwise(
         instruction
     )
 
 
 def _inside(instruction: MutableInstruction) -> Iterable[MutableInstruction]:
-    """Itself, or the instructions inside a fusion."""
+    """Return the instruction itself, or the instructions inside a fusion."""
     return instruction.fused.instructions if instruction.opcode == "fusion" else (instruction,)
 
 
 def _shaping_in(instruction: MutableInstruction) -> list[MutableInstruction]:
-    """The instructions that are not elementwise, itself or those inside a fusion."""
+    """Return the instructions that are not elementwise: itself, or those inside a fusion."""
     return [each for each in _inside(instruction) if _is_shaping(each)]
 
 
 def updates_in(instruction: MutableInstruction) -> list[MutableInstruction]:
-    """The dynamic-update-slices, itself or those inside a fusion."""
+    """Return the dynamic-update-slices: itself, or those inside a fusion."""
     return [each for each in _inside(instruction) if each.opcode == "dynamic-update-slice"]
 
 
 def _outside(fusion: MutableInstruction, operand: MutableInstruction) -> MutableInstruction:
-    """What a parameter of a fusion stands for."""
+    """Return the operand of a fusion for one of its parameters."""
     if fusion.opcode == "fusion" and operand.opcode == "parameter":
         return fusion.operands[operand.parameter_number]
     return operand
@@ -94,7 +95,7 @@ _INTEGER = re.compile(r"[{\s]*(-?\d+)")
 
 
 def _first_integer(instruction: MutableInstruction) -> int | None:
-    """The first element of a constant; None where it is no constant of integers."""
+    """Return the first element of a constant, or None if it is not a constant of integers."""
     found = _INTEGER.match(instruction.literal) if instruction.opcode == "constant" else None
     return int(found[1]) if found else None
 
@@ -156,7 +157,7 @@ class ElementwiseProducer(InPlaceRule):
 
 
 def _reached_from(start: MutableInstruction) -> set[MutableInstruction]:
-    """What depends on ``start``, in its computation, itself included."""
+    """Return ``start`` and its transitive users, in its computation."""
     reached = {start}
     pending = [start]
     while pending:
@@ -205,7 +206,9 @@ class SlicePair(InPlaceRule):
     def check_slice(
         self, pair: FusionPair, slice_: MutableInstruction, last: MutableInstruction
     ) -> Decision | None:
-        """``last`` is the consumer's dynamic-update-slice."""
+        """Return the decision on a slice of the producer. ``last`` is the consumer's
+        dynamic-update-slice.
+        """
 
 
 class _SliceShape(SlicePair):

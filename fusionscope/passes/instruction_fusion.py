@@ -1,4 +1,4 @@
-"""Replays the pass that fuses producers into consumers, one after the other.
+"""Replays instruction fusion, which fuses producers into consumers one after the other.
 
 Source: xla/service/instruction_fusion.cc.
 """
@@ -27,7 +27,7 @@ _Step = Rule | tuple[InPlaceRule, ...]
 
 
 class Judge:
-    """Asks the rules of a book, in their order; ``check`` says what one rule decides."""
+    """Asks the rules of a book, in their order. ``check`` returns the decision of one rule."""
 
     def __init__(
         self, book: RuleBook[Rule], check: Callable[[Rule, FusionPair], Decision | None]
@@ -43,7 +43,7 @@ class Judge:
                 self._steps.append(rule)
             elif rule is in_place[0]:
                 self._steps.append(in_place)
-        # What a user's wish does not overrule.
+        # Rules that a user's override does not skip.
         self._legal = [
             step
             for step in (*self._first, *self._steps)
@@ -51,17 +51,17 @@ class Judge:
         ]
 
     def decide(self, pair: FusionPair) -> Decision:
-        """What the first rule says that has something to say."""
+        """Return the first decision of a rule."""
         decision = self._ask(self._first, pair)
         if decision is None:
             return self.should_fuse(pair)
-        if decision.allow:  # only a user's wish is allowed so early
+        if decision.allow:  # only an override allows this early
             legal = self._ask(self._legal, pair)
             return legal if legal is not None and not legal.allow else decision
         return decision
 
     def should_fuse(self, pair: FusionPair) -> Decision:
-        """The same without the rules that look at the whole computation."""
+        """Return the decision of the rules that do not inspect the whole computation."""
         return self._ask(self._steps, pair) or NO_OBJECTION
 
     def _ask(self, steps: list[_Step], pair: FusionPair) -> Decision | None:
@@ -72,7 +72,9 @@ class Judge:
 
 
 def is_embedded(computation: MutableComputation) -> bool:
-    """Whether what it computes is never materialized. Source: IsEmbeddedComputation."""
+    """Return whether the computation's values are never materialized. Source:
+    IsEmbeddedComputation.
+    """
     first = next(iter(computation.callers), None)
     return first is not None and first.opcode in EMBEDDING
 
@@ -83,7 +85,7 @@ def find_globally_unfusible(
     rule: GloballyUnfusible,
     judge: Judge,
 ) -> dict[MutableInstruction, UnfusibleBy]:
-    """The producers that must not be computed twice. Source: ComputeGloballyUnfusible."""
+    """Return the producers that must not be duplicated. Source: ComputeGloballyUnfusible."""
     paths = _Paths(reachability, judge)
     for producer in reversed(order):
         if rule.keeps_candidate(producer):
@@ -97,7 +99,7 @@ def find_globally_unfusible(
 
 
 class _Paths:
-    """What keeps a producer from being fused into a consumer on all paths between them."""
+    """The obstacles to fusing a producer into a consumer on all paths between them."""
 
     def __init__(self, reachability: Reachability, judge: Judge) -> None:
         self.kept: dict[MutableInstruction, UnfusibleBy] = {}
@@ -107,11 +109,12 @@ class _Paths:
         self._refusals: dict[tuple[MutableInstruction, int], str] = {}
 
     def obstacle(self, producer: MutableInstruction, consumer: MutableInstruction) -> str:
-        """The first pair that cannot be fused and its rule, in words; empty where there is none.
+        """Return the first pair that cannot be fused and its rule, in words; empty if there is
+        none.
 
         Source: CanFuseOnAllPaths.
         """
-        # One entry for each consumer on the path, with the slot that comes next.
+        # One entry for each consumer on the path, with its next slot.
         path: list[tuple[MutableInstruction, int]] = [(consumer, 0)]
         while path:
             current, slot = path.pop()
@@ -137,7 +140,7 @@ class _Paths:
         return self._known[producer, consumer]
 
     def _answer(self, producer: MutableInstruction, consumer: MutableInstruction) -> str | None:
-        """The obstacle, as far as it is known."""
+        """Return the obstacle, if it is known."""
         if consumer is producer:
             return ""
         if not is_fusible(consumer):
@@ -159,7 +162,7 @@ class _Paths:
 
 
 class _Queue:
-    """Instructions from the last one to the first, fusions again where they were made.
+    """Instructions from the last to the first, with new fusions inserted where they were formed.
 
     Source: ReversePostOrderFusionQueue.
     """
@@ -167,14 +170,14 @@ class _Queue:
     def __init__(self, order: Sequence[MutableInstruction]) -> None:
         self._waiting: list[MutableInstruction | None] = list(order)
         self._index = {each: index for index, each in enumerate(order)}
-        # The fusion that was made last: how many operands it has, and those that wait, in order. It
-        # comes up again with each producer, and its operands need not be put in order each time.
+        # The last fusion formed: the number of its operands, and the waiting ones, in order. It
+        # comes up again with each producer, so its operands are not sorted again each time.
         self._fusion: MutableInstruction | None = None
         self._count = 0
         self._operands: list[tuple[int, MutableInstruction]] = []
 
     def next(self) -> tuple[MutableInstruction, Iterator[int]] | None:
-        """An instruction, and its operand slots in the order in which they are to be tried."""
+        """Return an instruction, and its operand slots in the order in which they are tried."""
         while self._waiting and self._waiting[-1] is None:
             self._waiting.pop()
         if not self._waiting:
@@ -193,7 +196,9 @@ class _Queue:
         return instruction, iter([slot for _, slot in sorted(places)])
 
     def add(self, fusion: MutableInstruction, producer: MutableInstruction) -> None:
-        """``producer`` went into ``fusion``, which now reads what that read, behind all others."""
+        """Record that ``producer`` went into ``fusion``, which now reads the producer's operands
+        last.
+        """
         if fusion is self._fusion:
             place = bisect_left(self._operands, self._index[producer], key=_index_of)
             del self._operands[place]
@@ -220,7 +225,7 @@ def _index_of(operand: tuple[int, MutableInstruction]) -> int:
 
 @dataclass(slots=True)
 class InstructionFusion:
-    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+    """The pass over ``graph``, with the rules of ``book``."""
 
     graph: MutableModule
     book: RuleBook[Rule]
@@ -233,12 +238,12 @@ class InstructionFusion:
         return FusionPlan(self.book.pass_name, tuple(decisions), self.graph)
 
     def computations(self) -> list[MutableComputation]:
-        """Those in which it fuses."""
+        """Return the computations in which it fuses."""
         order = self.graph.post_order()
         return [each for each in order if not each.is_fused and not is_embedded(each)]
 
     def check(self, rule: Rule, pair: FusionPair) -> Decision | None:
-        """What ``rule`` decides; None where it is about something else."""
+        """Return the decision of ``rule``, or None if it does not apply."""
         return rule.check(pair, self.state) if isinstance(rule, PairRule) else None
 
     def _run_in(self, computation: MutableComputation) -> list[PairDecision]:

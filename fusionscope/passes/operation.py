@@ -1,4 +1,4 @@
-"""Rules about single operations: which ones a library takes, which ones are wrapped."""
+"""Rules about single operations: those that a library takes, and those that are wrapped."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class OperationRule(Rule):
 
     @abstractmethod
     def check(self, operation: MutableInstruction) -> Decision | None:
-        """What the rule decides, or None where it leaves the operation to the next one."""
+        """Return the decision, or None to leave the operation to the next rule."""
 
 
 def decide(rules: Iterable[OperationRule], operation: MutableInstruction) -> Decision:
-    """What the first of them decides that does."""
+    """Return the first decision of ``rules``."""
     return first_decision(rule.check(operation) for rule in rules) or NO_CASE

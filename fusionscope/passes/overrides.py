@@ -1,4 +1,4 @@
-"""Rules of the user's own: pairs to fuse, or to keep apart."""
+"""Overrides by the user: pairs to fuse, or to keep apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusionscope.passes.state import FusionPair
 
 
 class PairPattern(NamedTuple):
-    """Producer and consumer by name or opcode, with ``*`` and ``?``."""
+    """A producer and a consumer by name or opcode, with ``*`` and ``?``."""
 
     producer: str
     consumer: str
@@ -24,16 +24,18 @@ class PairPattern(NamedTuple):
         return f"{self.producer} -> {self.consumer}"
 
     def fits(self, pair: FusionPair) -> bool:
-        """Whether it names the producer, or what makes the value in it, and what reads that in the
-        consumer."""
+        """Return whether the pattern matches the producer, or the operation in it that makes the
+        value, and the user of that value in the consumer.
+        """
         return any(_is_named(maker, self.producer) for maker in _makers(pair)) and any(
             _is_named(reader, self.consumer) for reader in _readers(pair)
         )
 
 
 def unmatched_patterns(patterns: Iterable[PairPattern], module: Module) -> list[PairPattern]:
-    """Those that fit no pair of ``module``. Raises ``UnusableInput`` where that contradicts
-    itself."""
+    """Return the patterns that match no pair of ``module``. Raises ``UnusableInput`` if the module
+    contradicts itself.
+    """
     left = list(patterns)
     for instruction in MutableModule(module).walk() if left else ():
         for slot, operand in enumerate(instruction.operands):
@@ -48,14 +50,14 @@ def _is_named(instruction: MutableInstruction, pattern: str) -> bool:
 
 
 def _makers(pair: FusionPair) -> Iterable[MutableInstruction]:
-    """The producer, and the last operation in it."""
+    """Return the producer, and the last operation in it."""
     if pair.producer.opcode != "fusion":
         return (pair.producer,)
     return (pair.producer, pair.producer.fused.root)
 
 
 def _readers(pair: FusionPair) -> Iterable[MutableInstruction]:
-    """What reads the producer: the consumer, or instructions inside it."""
+    """Return the users of the producer: the consumer, or instructions inside it."""
     if pair.consumer.opcode != "fusion":
         return (pair.consumer,)
     return pair.consumer.fused.parameters[pair.slot].users

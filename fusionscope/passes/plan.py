@@ -1,4 +1,4 @@
-"""What the replay of a pass yields."""
+"""The result of replaying a pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PassRun:
-    """One run of a pass: ``after`` is None where it changed nothing, which leaves no file."""
+    """One run of a pass. ``after`` is None if it changed nothing, which leaves no file."""
 
     pass_name: str
     before: Stage
@@ -42,8 +42,9 @@ class PairDecision:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """``producer`` was given a priority, in the way in which the compiler records it: both times
-    may be differences to those before. Durations are ticks of 0.25 ns."""
+    """A priority for ``producer``, as the compiler records it: both times may be differences to
+    earlier ones. Durations are ticks of 0.25 ns.
+    """
 
     producer: str
     consumers: tuple[str, ...]
@@ -53,8 +54,9 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """``producer`` cannot be fused into all of its consumers: ``consumer`` is the first that
-    refuses it, ``others`` is what later ones would say."""
+    """The refusal of ``producer``, which cannot be fused into all of its consumers. ``consumer`` is
+    the first that refuses it; ``others`` are the reasons of later ones.
+    """
 
     producer: str
     consumer: str
@@ -64,7 +66,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """``producer`` went into ``consumer``, which became ``fusion``."""
+    """The fusion of ``producer`` into ``consumer``, which became ``fusion``."""
 
     fusion: str
     producer: str
@@ -76,11 +78,10 @@ Event = Scored | Refused | Merged
 
 @dataclass(slots=True, eq=False)
 class FusionPlan:
-    """What a pass did. ``decisions`` are those on all pairs in their order, ``events`` what
-    priority fusion did step by step.
+    """The result of a pass. ``decisions`` are those on all pairs, in order; ``events`` are the
+    steps of priority fusion.
 
-    ``graph`` is what the pass worked on, as it left it: it knows in which order the users of an
-    instruction came, which no text shows.
+    ``graph`` is the changed module. It has the order of users, which no text shows.
     """
 
     pass_name: str
@@ -91,7 +92,7 @@ class FusionPlan:
 
     @property
     def module(self) -> Module:
-        """The module after the pass; to be asked for before another pass works on ``graph``."""
+        """Return the module after the pass. Call it before another pass changes ``graph``."""
         if self._module is None:
             self._module = to_module(self.graph)
         return self._module

@@ -1,4 +1,4 @@
-"""What a rule, its decision and a book of rules are."""
+"""Rules, their decisions, and books of rules."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ Number = int | str
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Allow or forbid, the id of the rule that decided, the compiler's message (empty where it has
-    none), and the numbers that the rule looked at, with their names."""
+    """The decision to allow or forbid, the id of the rule that decided, the compiler's message
+    (empty if it has none), and the numbers that the rule compared, by name.
+    """
 
     allow: bool
     rule: str
@@ -22,14 +23,15 @@ class Decision:
     numbers: tuple[tuple[str, Number], ...] = ()
 
 
-# Of what no rule of a book decides: it is done, or it is not.
+# For operations that no rule of a book decides.
 NO_OBJECTION = Decision(True, "none")
 NO_CASE = Decision(False, "none")
 
 
 def first_decision(decisions: Iterable[Decision | None]) -> Decision | None:
-    """What the first rule says that has something to say, None where none has: the compiler asks
-    no further. ``decisions`` are those of rules in its order, each asked when its turn comes."""
+    """Return the first decision, or None. Like the compiler, ask no further. ``decisions`` are
+    those of rules in its order, each evaluated when its turn comes.
+    """
     return next(filter(None, decisions), None)
 
 
@@ -61,13 +63,15 @@ class Rule:
         return Decision(True, self.id, "", tuple(numbers.items()))
 
     def refuse(self, message: str | None = None, **numbers: Number) -> Decision:
-        """``message`` where it is not the rule's own."""
+        """Return a refusal. ``message`` replaces the rule's own."""
         text = self.message if message is None else message
         return Decision(False, self.id, text, tuple(numbers.items()))
 
     @property
     def thresholds(self) -> dict[str, int]:
-        """Numbers by name; what else differs between versions is no threshold."""
+        """Return the numeric thresholds by name. Other differences between versions are not
+        thresholds.
+        """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, int)}
 
@@ -79,7 +83,7 @@ AnyRule = TypeVar("AnyRule", bound=Rule)
 class RuleBook(Generic[AnyRule]):
     """The rules of one pass in the compiler's order.
 
-    ``pass_name`` is the pass as files name it.
+    ``pass_name`` is the name of the pass in dump files.
     """
 
     name: str
@@ -94,7 +98,9 @@ class RuleBook(Generic[AnyRule]):
         return iter(self.rules)
 
     def with_threshold(self, id: str, name: str, value: int) -> RuleBook[AnyRule]:
-        """Raises ``UnusableInput`` where the rule has no such threshold."""
+        """Return the book with one threshold changed. Raises ``UnusableInput`` if the rule does not
+        have it.
+        """
         rule = self.find(id)
         if rule is None:
             return self
@@ -107,12 +113,12 @@ class RuleBook(Generic[AnyRule]):
         return self.with_rule(replace(rule, **changes))
 
     def with_rule(self, rule: AnyRule) -> RuleBook[AnyRule]:
-        """``rule`` stands where the one with its id stood."""
+        """Return the book with ``rule`` in place of the one with its id."""
         rules = tuple(rule if old.id == rule.id else old for old in self.rules)
         return replace(self, rules=rules)
 
     def with_first(self, rules: tuple[AnyRule, ...]) -> RuleBook[AnyRule]:
-        """``rules`` are asked before all others."""
+        """Return the book with ``rules`` before all others."""
         return replace(self, rules=rules + self.rules)
 
     def renamed(self, name: str) -> RuleBook[AnyRule]:

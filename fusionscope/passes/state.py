@@ -1,4 +1,4 @@
-"""What a run of instruction fusion knows when a rule is asked.
+"""The state of a run of instruction fusion that its rules read.
 
 Source: xla/service/instruction_fusion.cc.
 """
@@ -16,7 +16,7 @@ from fusionscope.passes.indexing import IndexingEvaluation
 
 @dataclass(frozen=True, slots=True)
 class FusionPair:
-    """``consumer`` reads ``producer`` in operand ``slot``."""
+    """A pair: ``consumer`` reads ``producer`` in operand ``slot``."""
 
     producer: MutableInstruction
     consumer: MutableInstruction
@@ -24,7 +24,7 @@ class FusionPair:
 
 
 class UnfusibleBy(NamedTuple):
-    """The rule that keeps a producer from being computed twice, and what it found, in words."""
+    """The rule that keeps a producer from being duplicated, and its finding, in words."""
 
     rule: str
     because: str = ""
@@ -32,10 +32,10 @@ class UnfusibleBy(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class FusionState:
-    """One run of the pass over a module. It outlives single fusions, as the compiler's own does.
+    """One run of the pass over a module. Like the compiler's own state, it outlives single fusions.
 
-    ``skipped`` are instructions that are not fused into, ``globally_unfusible`` those that must
-    not be computed twice.
+    ``skipped`` are instructions that nothing is fused into, ``globally_unfusible`` those that must
+    not be duplicated.
     """
 
     is_expensive: Callable[[MutableInstruction], bool]
@@ -46,7 +46,8 @@ class FusionState:
     _evaluations: dict[MutableInstruction, IndexingEvaluation] = field(default_factory=dict)
 
     def reused_operands(self, instruction: MutableInstruction) -> dict[MutableInstruction, None]:
-        """The operands whose elements it reads more than once, as they were when first asked for.
+        """Return the operands whose elements an instruction reads more than once, as of the first
+        call.
 
         Source: ReusedOperandsOf.
         """
@@ -60,7 +61,7 @@ class FusionState:
         return reused
 
     def evaluation(self, fusion: MutableInstruction) -> IndexingEvaluation:
-        """How often each part of ``fusion`` would be emitted."""
+        """Return how often each part of ``fusion`` would be emitted."""
         evaluation = self._evaluations.get(fusion)
         if evaluation is None:
             evaluation = self._evaluations[fusion] = IndexingEvaluation(fusion)

@@ -1,7 +1,6 @@
-"""Replays the pass that wraps operations that stand alone in fusions of their own.
+"""Replays the pass that wraps unfused operations in fusions.
 
-Source: xla/codegen/emitters/fusion_wrapper_base.cc,
-xla/backends/gpu/transforms/fusion_wrapper.cc.
+Source: xla/codegen/emitters/fusion_wrapper_base.cc, xla/backends/gpu/transforms/fusion_wrapper.cc.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ _CONTROL_FLOW = frozenset({"async-start", "call", "conditional", "while"})
 
 @dataclass(slots=True)
 class FusionWrapper:
-    """The pass, as it runs over ``graph`` under the rules of ``book``. ``kind_of`` says of what
-    kind the fusion of an operation is."""
+    """The pass over ``graph``, with the rules of ``book``. ``kind_of`` returns the kind of the
+    fusion for an operation.
+    """
 
     graph: MutableModule
     book: RuleBook[OperationRule]

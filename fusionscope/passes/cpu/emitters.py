@@ -1,4 +1,4 @@
-"""What the emitters of fusions can compute element by element.
+"""The operations that fusion emitters can compute element by element.
 
 Source: xla/codegen/emitters/elemental_hlo_to_mlir.cc, IsSupportedElementalOp.
 """

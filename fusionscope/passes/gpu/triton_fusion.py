@@ -1,4 +1,4 @@
-"""Makes a fusion one for Triton, as several passes do."""
+"""Converts a fusion to a Triton fusion, for several passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusionscope.hlo.attributes import cut_attributes
 
 
 def set_triton_config(fusion: MutableInstruction, tiling: Tiling) -> None:
-    """Whatever it was given to before."""
+    """Make ``fusion`` a Triton fusion with ``tiling``, whatever its emitter was before."""
     config = {
         "fusion_backend_config": {
             "kind": TRITON,

@@ -1,7 +1,7 @@
-"""How long a producer and its consumers take, as the passes before priority fusion estimate it.
+"""The run time of a producer and its consumers, as the passes before priority fusion estimate it.
 
-What does not depend on whether the two are fused, such as what the consumer computes itself, is on
-neither side. Source: xla/service/gpu/model/gpu_performance_model.cc of October 2024.
+Both sides leave out terms that fusion does not change, such as the computation of the consumer
+itself. Source: xla/service/gpu/model/gpu_performance_model.cc of October 2024.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def excess_code(
     most_branches: int,
     limit: int,
 ) -> dict[str, int]:
-    """The numbers that say that the two as one kernel would be too much code, none where not: how
-    often it branches, or the instructions that would be emitted. What was computed before a branch
-    is computed again in it.
+    """Return the numbers that show that the two as one kernel are too much code, empty if they are
+    not: the number of branches, or of emitted instructions. Values from before a branch are
+    computed again inside it.
 
     Source: ProducerConsumerMergedTooLarge.
     """
@@ -65,7 +65,8 @@ def estimate(
     *,
     writes_producer: bool = False,
 ) -> Estimate:
-    """``writes_producer`` says that the fused kernel writes what the producer makes, too.
+    """Return the estimate. ``writes_producer`` says that the fused kernel also writes the
+    producer's result.
 
     Source: EstimateRunTimes.
     """
@@ -82,7 +83,9 @@ def estimate(
 def _read_again(
     model: CostModel, time: RunTime, consumer: MutableInstruction, used: float
 ) -> Duration:
-    """What the producer wrote, read by the consumer. Source: EstimateUnfusedExecTime."""
+    """Return the time in which the consumer reads the producer's result. Source:
+    EstimateUnfusedExecTime.
+    """
     blocks = model.launch(model.emission(consumer)).blocks
     total = round_to_int64(f32(f32(time.bytes_written) * used))
     return cached_read_time(model.device, blocks, min(time.bytes_written, total), total)
@@ -95,7 +98,7 @@ def _producer_inside(
     consumer: MutableInstruction,
     shared: SharedReads,
 ) -> Duration:
-    """What the producer computes and reads inside the consumer. Source: EstimateFusedExecTime."""
+    """Return the time of the producer's work inside the consumer. Source: EstimateFusedExecTime."""
     launch = model.launch(model.emission(producer, consumer))
     flops = to_int64(f32(f32(time.flops) * shared.used))
     compute = compute_time_of_whole_flops(model.device, flops, launch.blocks, launch.threads)

@@ -1,4 +1,4 @@
-"""What a loop over elements can compute, and what fits together in one kernel.
+"""Checks which instructions a loop emitter can compute, and which fit into one kernel.
 
 Source of all: xla/service/gpu/gpu_fusible.cc of October 2024.
 """
@@ -61,8 +61,9 @@ def is_universally_loop_fusible(instruction: MutableInstruction) -> bool:
 
 
 def find_clash(one: MutableInstruction, other: MutableInstruction, gpu: GpuState) -> str | None:
-    """Why kernels with these heroes do not go together, in the compiler's words; None where they
-    do. Source: FusionHeroesAreCompatible."""
+    """Return why kernels with these heroes cannot be combined, in the compiler's words, or None if
+    they can. Source: FusionHeroesAreCompatible.
+    """
     reductions = [has_reduction_emitter(each, gpu.device) for each in (one, other)]
     transposes = [gpu.emitters.tiled_transpose(each) for each in (one, other)]
     first, second = transposes
@@ -93,8 +94,9 @@ def _fusion_around(hero: MutableInstruction) -> MutableInstruction | None:
 
 
 def _leads_straight_to_root(parameter: MutableInstruction) -> bool:
-    """Whether each of those behind it changes elements one by one, or nothing, and all but the last
-    have one reader."""
+    """Return whether all instructions from a parameter to the root are elementwise or trivial, and
+    all but the last have one user.
+    """
     if len(parameter.users) != 1:
         return False
     current = next(iter(parameter.users))
@@ -225,7 +227,7 @@ class UnfusedConstant(GpuPairRule):
         return None
 
 
-# What is asked of every producer and consumer, in the compiler's order.
+# The common rules on producers and consumers, in the compiler's order.
 PRODUCER_CONSUMER_RULES = (
     NotLoopProducer(),
     ReductionEpilogue(),

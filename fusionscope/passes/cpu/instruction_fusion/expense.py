@@ -1,4 +1,4 @@
-"""Which operations are expensive to compute twice on a CPU.
+"""Determines which operations are too expensive to compute twice on a CPU.
 
 Source: xla/service/cpu/cpu_instruction_fusion.cc, IsExpensive.
 """
@@ -11,11 +11,11 @@ from fusionscope.passes import expense
 
 
 def is_expensive(instruction: MutableInstruction) -> bool:
-    """Whether the CPU's fusion pass avoids computing it more than once."""
+    """Return whether the CPU's fusion pass avoids computing an operation more than once."""
     element_type = instruction.shape.element_type
-    if instruction.opcode == "convert":  # rounding to bf16 has to look for NaNs
+    if instruction.opcode == "convert":  # rounding to bf16 checks for NaNs
         return element_type == "bf16" and instruction.operands[0].shape.element_type == "f32"
     if instruction.opcode in ("divide", "remainder"):
-        # The compiler's own slip: it means the divisor, and looks at the dividend.
+        # A bug of the compiler: it means the divisor, but checks the dividend.
         return element_type not in INTEGRAL or not is_scalar_constant(instruction.operands[0])
     return expense.is_expensive(instruction)

@@ -43,7 +43,7 @@ class CpuInstructionFusion(InstructionFusion):
 
 
 def find_skipped(graph: MutableModule, *, emitters: bool = True) -> frozenset[MutableInstruction]:
-    """What the pass fuses nothing into.
+    """Return the instructions into which the pass fuses nothing.
 
     Source: ComputeInstructionsToSkip and BlockSubcomputationFusion.
     """

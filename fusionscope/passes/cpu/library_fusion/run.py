@@ -41,7 +41,7 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 
 
 def _applies(caller: MutableInstruction) -> bool:
-    """Whether it applies a computation to elements. Source: HloInstruction::has_to_apply."""
+    """Return whether it applies a computation to elements. Source: HloInstruction::has_to_apply."""
     if caller.opcode == "custom-call":
         return len(caller.called) == 1
     return caller.opcode != "call" and "to_apply" in caller.attributes
@@ -49,8 +49,9 @@ def _applies(caller: MutableInstruction) -> bool:
 
 @dataclass(slots=True)
 class LibraryRewriter:
-    """The pass, as it runs over ``graph`` under the rules of ``book``; ``types`` are the types of
-    fusion that are on, such as ``REDUCE``."""
+    """The pass over ``graph``, with the rules of ``book``. ``types`` are the enabled types of
+    fusions, such as ``REDUCE``.
+    """
 
     graph: MutableModule
     book: RuleBook[Rule]
@@ -80,7 +81,7 @@ class LibraryRewriter:
                 continue
             decision = self._supports(starter)
             if decision.allow and isinstance(preferred, Preferred):
-                # Data may be moved by a fusion however little it is, but does not begin one.
+                # A fusion may move any amount of data, but such an operation does not begin one.
                 decision = preferred.check(starter) or decision
             name = starter.name
             if not decision.allow:
@@ -101,8 +102,9 @@ class LibraryRewriter:
             self._tell_left_out(fusion, None if grows else individual)
 
     def _tell_left_out(self, fusion: MutableInstruction, individual: Rule | None) -> None:
-        """Why neighbours that were not asked about stayed outside: the fusion holds one operation,
-        or they have (or it has) other users, or it is full."""
+        """Record why neighbours that no rule was asked about stayed outside: the fusion holds one
+        operation, they have (or it has) other users, or it is full.
+        """
         grow = self.book.find(Grow.id)
         held = len(fusion.fused.instructions)
         neighbours = [
@@ -142,8 +144,9 @@ class LibraryRewriter:
         )
 
     def _grow(self, fusion: MutableInstruction) -> MutableInstruction | None:
-        """Takes neighbours in until none is left; returns the fusion that it became, None where it
-        took none. Source: FuseNeighbors."""
+        """Fuse neighbours until none is left. Return the fusion that results, or None if there was
+        none to fuse. Source: FuseNeighbors.
+        """
         grow = self.book.find(Grow.id)
         limit = grow.limit if isinstance(grow, Grow) else None
         computation = fusion.computation

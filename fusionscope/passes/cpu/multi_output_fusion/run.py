@@ -1,4 +1,4 @@
-"""Replays the pass that makes one fusion of two that read the same.
+"""Replays the pass that fuses two fusions with a common operand into one.
 
 Source: xla/service/multi_output_fusion.cc.
 """
@@ -40,7 +40,7 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 
 @dataclass(slots=True)
 class MultiOutputFusion:
-    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+    """The pass over ``graph``, with the rules of ``book``."""
 
     graph: MutableModule
     book: RuleBook[Rule]
@@ -78,7 +78,7 @@ class _Run:
         decisions: list[PairDecision],
     ) -> None:
         self._legal = [rule for rule in book if isinstance(rule, SiblingRule)]
-        if book.find(MultiOutputLegal.id) is None:  # no fusion can be formed against it
+        if book.find(MultiOutputLegal.id) is None:  # this rule always applies
             self._legal.append(MultiOutputLegal())
         worklist = book.find(MultiOutputWorklist.id)
         self._slice = worklist.slice if isinstance(worklist, MultiOutputWorklist) else None
@@ -91,7 +91,7 @@ class _Run:
         self._index = {each: index for index, each in enumerate(self._order)}
         self._reachability = Reachability(self._order)
         self._gone: set[MutableInstruction] = set()
-        # What each could be fused with, and the bytes saved by that.
+        # The possible partners of each instruction, and the bytes that fusing with them saves.
         self._partners: dict[MutableInstruction, dict[MutableInstruction, int]] = {}
         self._queue: list[tuple[int, int, Siblings]] = []
         self._time = count()

@@ -1,1 +1,1 @@
-"""Fusions that Triton computes in place of the emitter for loops."""
+"""Fusions that Triton emits instead of the loop emitter."""

@@ -1,4 +1,4 @@
-"""Replays the pass that gives finished fusions to Triton.
+"""Replays the pass that converts finished fusions to Triton fusions.
 
 Source: xla/backends/gpu/transforms/fusion_block_level_rewriter.cc.
 """
@@ -23,7 +23,7 @@ def run(graph: MutableModule, book: RuleBook[BlockLevelRule], context: PassConte
 
 @dataclass(slots=True)
 class FusionBlockLevelRewriter:
-    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+    """The pass over ``graph``, with the rules of ``book``."""
 
     graph: MutableModule
     book: RuleBook[BlockLevelRule]
@@ -32,7 +32,7 @@ class FusionBlockLevelRewriter:
     def run(self) -> FusionPlan:
         decisions: list[PairDecision] = []
         tilers = (rule for rule in self.book if isinstance(rule, BlockLevelTiling))
-        tiler = next(tilers, BlockLevelTiling())  # no fusion can be given to Triton without
+        tiler = next(tilers, BlockLevelTiling())  # every Triton fusion needs it
         for fusion in list(self.graph.walk()):
             if fusion.opcode == "fusion":
                 checks = (rule.check(fusion, self.state) for rule in self.book)

@@ -1,1 +1,1 @@
-"""Copies of what a fusion computes become outputs of it."""
+"""Makes copies of a fusion's results further outputs of the fusion."""

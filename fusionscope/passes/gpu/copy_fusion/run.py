@@ -1,4 +1,4 @@
-"""Replays the pass that makes copies of what a fusion makes outputs of that fusion.
+"""Replays the pass that makes copies of a fusion's results outputs of that fusion.
 
 Source: xla/backends/gpu/transforms/copy_fusion.cc.
 """
@@ -24,7 +24,7 @@ from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 from fusionscope.passes.state import FusionPair
 
-# What leads from a fusion to a copy of it, the copy last.
+# The instructions from a fusion to a copy of it, the copy last.
 _Way = list[MutableInstruction]
 
 
@@ -34,9 +34,9 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 
 @dataclass(slots=True)
 class CopyFusion:
-    """The pass, as it runs over the entry computation of ``graph`` under the rules of ``book``.
+    """The pass over the entry computation of ``graph``, with the rules of ``book``.
 
-    A fusion takes in its copies in the order of its users.
+    A fusion absorbs its copies in the order of its users.
     """
 
     graph: MutableModule
@@ -45,7 +45,7 @@ class CopyFusion:
 
     def run(self) -> FusionPlan:
         rules = [rule for rule in self.book if isinstance(rule, GpuPairRule)]
-        if self.book.find(CopiedFusion.id) is None:  # nothing else can take a copy in
+        if self.book.find(CopiedFusion.id) is None:  # only this rule can absorb a copy
             rules.insert(0, CopiedFusion())
         limits = [rule for rule in self.book if isinstance(rule, CopyOutputs)]
         decisions: list[PairDecision] = []
@@ -86,7 +86,7 @@ def _considered(
 
 
 def _ways_to_copies(producer: MutableInstruction) -> Iterator[_Way]:
-    """Over an element of it and a bitcast, where these have no other users."""
+    """Yield paths to copies, through an element and a bitcast without other users."""
     if producer.opcode in ("bitcast", "get-tuple-element"):
         return
     for user in producer.users:
@@ -99,7 +99,7 @@ def _ways_to_copies(producer: MutableInstruction) -> Iterator[_Way]:
 
 
 def _take_in(fusion: MutableInstruction, ways: list[_Way]) -> None:
-    """Makes each copy one more result."""
+    """Make each copy a further output."""
     computation, fused = fusion.computation, fusion.fused
     root = fused.root
     is_tuple = root.opcode == "tuple"

@@ -1,1 +1,1 @@
-"""Fusions around matrix multiplications, which Triton computes."""
+"""Fusions around matrix multiplications, which Triton emits."""

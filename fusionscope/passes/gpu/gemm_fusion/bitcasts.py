@@ -1,4 +1,4 @@
-"""How a bitcast changes places with a broadcast or a transpose.
+"""Swaps a bitcast with a broadcast or a transpose.
 
 Source: xla/backends/gpu/transforms/bitcast_utils.cc.
 """
@@ -17,16 +17,16 @@ from fusionscope.hlo.shape import Layout, Shape
 
 
 class Exchanged(NamedTuple):
-    """The shape and the dimensions that the two have then: the shape is that of the new bitcast
-    where it came last, or else of the new broadcast or transpose; the element type may be
-    another."""
+    """The shape and dimensions after the swap. The shape is that of the new bitcast if the bitcast
+    came last, or else of the new broadcast or transpose; its element type may have to be replaced.
+    """
 
     shape: Shape
     dimensions: tuple[int, ...]
 
 
 def with_type_of(shape: Shape, other: Shape) -> Shape:
-    """With the element type of ``other``. Source: CopyElementType."""
+    """Return a shape with the element type of ``other``. Source: CopyElementType."""
     if shape.element_type == other.element_type:
         return shape
     layout = shape.layout
@@ -36,7 +36,8 @@ def with_type_of(shape: Shape, other: Shape) -> Shape:
 
 
 def bitcast_of_broadcast(broadcast: MutableInstruction, result: Shape) -> Exchanged | None:
-    """For a bitcast of a broadcast; None where it mixes new dimensions with those of the operand.
+    """Swap a bitcast of a broadcast. Return None if it mixes new dimensions with those of the
+    operand.
 
     Source: CalculateBitcastOfBroadcast.
     """
@@ -64,7 +65,7 @@ def bitcast_of_broadcast(broadcast: MutableInstruction, result: Shape) -> Exchan
 
 
 def broadcast_of_bitcast(broadcast: MutableInstruction, operand: Shape) -> Exchanged | None:
-    """For a broadcast of a bitcast of ``operand``.
+    """Swap a broadcast of a bitcast of ``operand``.
 
     Source: CalculateBroadcastOfBitcast.
     """
@@ -96,7 +97,7 @@ def broadcast_of_bitcast(broadcast: MutableInstruction, operand: Shape) -> Excha
 
 
 def bitcast_of_transpose(transpose: MutableInstruction, result: Shape) -> Exchanged | None:
-    """For a bitcast of a transpose. Source: CalculateBitcastOfTranspose."""
+    """Swap a bitcast of a transpose. Source: CalculateBitcastOfTranspose."""
     found = _through_transpose(
         transpose,
         result,
@@ -108,7 +109,7 @@ def bitcast_of_transpose(transpose: MutableInstruction, result: Shape) -> Exchan
 
 
 def transpose_of_bitcast(transpose: MutableInstruction, operand: Shape) -> Exchanged | None:
-    """For a transpose of a bitcast of ``operand``. Source: CalculateTransposeOfBitcast."""
+    """Swap a transpose of a bitcast of ``operand``. Source: CalculateTransposeOfBitcast."""
     return _through_transpose(
         transpose,
         operand,
@@ -167,7 +168,7 @@ def _inverse(permutation: Sequence[int]) -> tuple[int, ...]:
 
 
 def _physical(shape: Shape) -> list[int]:
-    """The extents, minor ones first."""
+    """Return the extents, minor ones first."""
     return [sizes(shape)[dimension] for dimension in minor_to_major(shape)]
 
 
@@ -179,8 +180,9 @@ def _array(element_type: str, extents: Sequence[int], order: Sequence[int]) -> S
 def _groups(
     one: Sequence[int], other: Sequence[int], *, merges_empty: bool = False
 ) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """The smallest runs of dimensions of both with the same number of elements: where in both each
-    begins and ends. Source: CommonFactors, CommonFactorsMergingTrivialRanges."""
+    """Return the smallest runs of dimensions of both with equally many elements: their bounds in
+    both. Source: CommonFactors, CommonFactorsMergingTrivialRanges.
+    """
     bounds = _common_factors(one, other)
     place = 0
     while merges_empty and place + 1 < len(bounds) > 2:

@@ -1,4 +1,4 @@
-"""Which parts of a dot's dimensions lie where in memory, in what it reads and what reads it.
+"""Tracks the order in memory of a dot's dimensions, through its operands and users.
 
 Source: xla/service/gpu/triton_tiling_propagation.cc.
 """
@@ -33,7 +33,8 @@ _TRUTH_OPERATIONS = frozenset("and clamp compare convert not or select xor".spli
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """``count`` elements of one dimension of the dot, of which only ``used`` from ``start`` on are
-    read; ``start`` is negative in a part of a concatenation."""
+    read. ``start`` is negative in a part of a concatenation.
+    """
 
     dimension: int
     count: int
@@ -50,8 +51,9 @@ class Fragment:
 
 
 class Run(NamedTuple):
-    """Elements of one dimension that lie beside each other; ``parts`` are the sizes of dimensions
-    that they have been."""
+    """Adjacent elements of one dimension. ``parts`` are the sizes of the dimensions that they came
+    from.
+    """
 
     stride: int
     elements: int
@@ -66,15 +68,18 @@ Iteration: TypeAlias = tuple[tuple[int, tuple[Run, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class DimensionOrder:
-    """``fragments`` of the dot's dimensions in the order in which they lie in memory, the
-    contiguous one first; ``places`` are, for each dimension, the fragments that it is made of."""
+    """``fragments`` of the dot's dimensions in the order of memory, the contiguous one first.
+    ``places`` holds, for each dimension, its fragments.
+    """
 
     fragments: tuple[Fragment, ...]
     places: Mapping[int, tuple[int, ...]]
 
     @staticmethod
     def of_dot(shape: Shape) -> DimensionOrder:
-        """Of an operand or the result of the dot. Source: FromDotOperandOrOutput."""
+        """Return the order for an operand or the result of the dot. Source:
+        FromDotOperandOrOutput.
+        """
         order = minor_to_major(shape)
         extents = sizes(shape)
         return DimensionOrder(
@@ -117,11 +122,13 @@ class DimensionOrder:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """How a version of the compiler follows dimensions: ``dead_ends`` are the readers because of
-    which an instruction is not followed; ``slices_in_memory`` says whether it is in memory, rather
-    than in the dimension, that what is sliced must come last, ``reshapes_slices`` whether that
-    goes through a bitcast, and ``moves_parts`` whether a part of a concatenation goes through any
-    transpose."""
+    """How a compiler version tracks dimensions.
+
+    - ``dead_ends`` are users that stop the tracking of an instruction.
+    - ``slices_in_memory``: a slice must come last in memory, rather than in the dimension.
+    - ``reshapes_slices``: a slice passes through a bitcast.
+    - ``moves_parts``: a part of a concatenation passes through any transpose.
+    """
 
     dead_ends: frozenset[str] = frozenset({"dynamic-slice"})
     slices_in_memory: bool = True
@@ -134,8 +141,9 @@ FOLLOWING = Following()
 
 @dataclass(frozen=True, slots=True)
 class DotSide:
-    """What holds for an operand or the result of the dot: the number of its dimension that is not
-    summed up (-1 for the result) and of the one that may be in two pieces (-1 where none may)."""
+    """The constraints of an operand or the result of the dot: its dimension that is not contracted
+    (-1 for the result), and the dimension that may be split in two (-1 if none may).
+    """
 
     free: int
     splittable: int
@@ -143,8 +151,9 @@ class DotSide:
 
 
 class Propagated(NamedTuple):
-    """The orders of the operands, or of the instruction itself, and how many elements the larger
-    piece of the dimension in two pieces has."""
+    """The orders of the operands, or of the instruction itself, and the number of elements in the
+    larger piece of the split dimension.
+    """
 
     orders: Mapping[MutableInstruction, DimensionOrder]
     split: int
@@ -160,8 +169,10 @@ def combine_splits(one: int, other: int) -> int | str:
 def propagate(
     instruction: MutableInstruction, order: DimensionOrder, side: DotSide, *, up: bool
 ) -> Propagated | str:
-    """From the result to the operands or, where not ``up``, from an operand to the result; the
-    compiler's message where that cannot be. Source: GetPropagatedDimOrdersAndRequirements."""
+    """Propagate from the result to the operands if ``up``, else from an operand to the result.
+    Return the compiler's message if that is impossible. Source:
+    GetPropagatedDimOrdersAndRequirements.
+    """
     orders = _orders(instruction, order, side, up=up)
     if isinstance(orders, str):
         return orders
@@ -209,7 +220,7 @@ def _split(order: DimensionOrder, side: DotSide) -> int | str:
 
 
 def _parts(places: Sequence[int]) -> Iterator[list[int]]:
-    """Parts in which each number is one more than that before it."""
+    """Yield the parts in which each number is one more than the previous."""
     run: list[int] = []
     for place in places:
         if run and place != run[-1] + 1:
@@ -288,7 +299,7 @@ def _problem_of_concatenate(
 
 
 def _dimension_of(shape: Shape, order: DimensionOrder, dimension: int) -> int | None:
-    """The dimension of ``shape`` that holds the first fragment of one of the dot.
+    """Return the dimension of ``shape`` that holds the first fragment of a dimension of the dot.
 
     Source: LogicalIndexOfLabeledDimension.
     """
@@ -365,7 +376,7 @@ _Group: TypeAlias = list[tuple[int | None, Fragment]]
 def _moved(
     instruction: MutableInstruction, order: DimensionOrder, following: Following, *, up: bool
 ) -> dict[MutableInstruction, DimensionOrder] | str:
-    """Through a copy, transpose, broadcast, slice or concatenate.
+    """Propagate through a copy, transpose, broadcast, slice or concatenate.
 
     Source: GetPropagatedDimOrdersForDimAlteringOp.
     """
@@ -401,7 +412,7 @@ def _moved(
 
 
 def _groups(shape: Shape, order: DimensionOrder) -> list[_Group]:
-    """The fragments of each dimension of ``shape``."""
+    """Return the fragments of each dimension of ``shape``."""
     groups: list[_Group] = [[] for _ in range(shape.rank)]
     fragments = enumerate(order.fragments)
     for place in minor_to_major(shape):
@@ -444,7 +455,9 @@ def _moved_groups(
 
 
 def _moves_part(instruction: MutableInstruction, groups: list[_Group]) -> bool:
-    """Whether it is a transpose before which a part of a concatenation is not outermost."""
+    """Return whether it is a transpose of a part of a concatenation that is not outermost before
+    it.
+    """
     if instruction.opcode != "transpose":
         return False
     permutation: tuple[int, ...] = instruction.attribute("dimensions")

@@ -1,7 +1,7 @@
-"""Replays the pass that makes fusions for Triton of matrix multiplications and what is around them.
+"""Replays the pass that forms Triton fusions around matrix multiplications.
 
-How the compiler finds out what is to be in such a fusion differs between its versions.
-Source: xla/backends/gpu/transforms/gemm_fusion.cc.
+Versions of the compiler differ in how they choose the contents of such a fusion. Source:
+xla/backends/gpu/transforms/gemm_fusion.cc.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KIND = "__triton_gemm"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was decided of ``neighbour``, by its name: an operand of the fusion, or else a user."""
+    """The decision on ``neighbour``, by its name: an operand of the fusion, or else a user."""
 
     neighbour: str
     decision: Decision
@@ -35,8 +35,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A fusion around a dot, which nothing reads yet. ``output`` is what it computes in the end,
-    ``asked`` what was decided of what is around it, in that order."""
+    """A fusion around a dot, which nothing reads yet. ``output`` is its final result, ``asked``
+    holds the decisions on its neighbours, in order.
+    """
 
     fusion: MutableInstruction
     output: MutableInstruction
@@ -45,7 +46,7 @@ class Grown:
 
 @dataclass(slots=True)
 class GemmFusion(ABC):
-    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+    """The pass over ``graph``, with the rules of ``book``."""
 
     graph: MutableModule
     book: RuleBook[Rule]
@@ -54,7 +55,7 @@ class GemmFusion(ABC):
 
     @abstractmethod
     def _grow(self, dot: MutableInstruction, name: str) -> Grown | Decision:
-        """The fusion of that name, or why there is none."""
+        """Return the fusion of that name, or why there is none."""
 
     def run(self) -> FusionPlan:
         for computation in fusible_computations(self.graph):
@@ -62,8 +63,8 @@ class GemmFusion(ABC):
         return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
 
     def _run_in(self, computation: MutableComputation) -> None:
-        """Operands before their users, as they are when it comes to these: what lies behind an
-        instruction that went in the meantime is not found.
+        """Visit operands before their users, as they are at that time. The visit does not continue
+        from an instruction that was removed in the meantime.
 
         Source: xla/hlo/ir/hlo_computation.cc, Accept; hlo_instruction.cc, PostOrderDFS.
         """
@@ -139,7 +140,7 @@ def add_gemm_fusion(
     fused: MutableComputation,
     inputs: list[MutableInstruction],
 ) -> MutableInstruction:
-    """A fusion of that name beside the dot, which reads ``inputs``."""
+    """Return a fusion of that name in the dot's computation, with ``inputs`` as operands."""
     shape = fused.root.shape
     graph = dot.computation.module
     fusion = MutableInstruction(graph.instruction_name(name), "fusion", shape, inputs)
@@ -154,7 +155,7 @@ def copy_with(
     shape: Shape,
     operands: list[MutableInstruction],
 ) -> MutableInstruction:
-    """What ``old`` is, of another shape, with other operands."""
+    """Return a copy of ``old`` with another shape and other operands."""
     name = computation.module.instruction_name(old.name)
     made = MutableInstruction(name, old.opcode, shape, operands, old.attributes_text, old.inside)
     made.origin = old.origin

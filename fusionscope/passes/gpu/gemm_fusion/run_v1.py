@@ -1,4 +1,4 @@
-"""Fusions of matrix multiplications that grow as long as the dot's dimensions lie in order.
+"""Matrix multiplication fusions that grow while the dot's dimensions stay in order.
 
 Source: xla/backends/gpu/transforms/gemm_fusion.cc, without xla_gpu_experimental_gemm_fusion_v2.
 """
@@ -48,7 +48,7 @@ class GemmFusionV1(GemmFusion):
 
 
 class _Node:
-    """An instruction, read in one way; ``is_fused`` is None as long as that is not decided."""
+    """An instruction, read in one way. ``is_fused`` is None until it is decided."""
 
     __slots__ = ("instruction", "is_fused", "operands", "order")
 
@@ -60,8 +60,9 @@ class _Node:
 
 
 class _Growth:
-    """One fusion while it grows. ``inputs`` are what its parameters stand for, ``asked`` what was
-    decided."""
+    """One fusion while it grows. ``inputs`` are the operands for its parameters, ``asked`` the
+    decisions.
+    """
 
     def __init__(
         self, book: RuleBook[Rule], state: GemmState, dot: MutableInstruction, name: str
@@ -77,7 +78,7 @@ class _Growth:
         self.asked: list[Asked] = []
 
     def fuse(self) -> MutableInstruction:
-        """Makes what is in the fusion; returns what it computes in the end.
+        """Form the fusion. Return its final result.
 
         Source: CreateDotFusion, FuseTowardUsers.
         """
@@ -116,8 +117,9 @@ class _Growth:
         return self._fuse_towards(operand, order, properties, limit)
 
     def _around(self, candidate: OrderedCandidate) -> Propagated | None:
-        """The orders of a user that goes into the fusion and of what it reads, None where it does
-        not."""
+        """Return the orders of a user that joins the fusion and of its operands, or None if it does
+        not join.
+        """
         user = candidate.instruction
         found = self._beyond(candidate)
         if isinstance(found, Propagated) and len(user.operands) > 1:
@@ -129,12 +131,12 @@ class _Growth:
         return self._asked(candidate, found)
 
     def _beyond(self, candidate: OrderedCandidate) -> Propagated | Decision:
-        """The orders beyond a candidate, or why it does not go into the fusion."""
+        """Return the orders beyond a candidate, or why it does not join the fusion."""
         refusal = find_refusal(self._book, candidate, self._state)
         return refusal or self._combined(candidate.propagated())
 
     def _combined(self, found: Propagated | str) -> Propagated | Decision:
-        """Takes what is found for the fusion where both can be."""
+        """Combine new requirements with those of the fusion, if possible."""
         split = found if isinstance(found, str) else combine_splits(self._split, found.split)
         if isinstance(found, str) or isinstance(split, str):
             return OrderedDimensions().refuse(str(split))
@@ -152,7 +154,7 @@ class _Growth:
     def _fuse_towards(
         self, start: MutableInstruction, order: DimensionOrder, side: DotSide, limit: int | None
     ) -> MutableInstruction:
-        """Takes in what ``start`` is computed from, with no more than ``limit`` parameters.
+        """Absorb the operands of ``start``, transitively, with at most ``limit`` parameters.
 
         Source: BuildFusionPlanTowardOperands.
         """

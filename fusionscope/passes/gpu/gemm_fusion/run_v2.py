@@ -1,4 +1,4 @@
-"""Fusions of matrix multiplications that grow as long as they have tiles.
+"""Matrix multiplication fusions that grow while they can be tiled.
 
 Source: xla/backends/gpu/transforms/gemm_fusion.cc, with xla_gpu_experimental_gemm_fusion_v2.
 """
@@ -50,7 +50,7 @@ class GemmFusionV2(GemmFusion):
 
 
 class _SearchSpace:
-    """Clones of a dot and of all around it that could go into its fusion, in a module of their own.
+    """Clones of a dot and of all neighbours that could join its fusion, in a separate module.
 
     Source: FusionSearchSpace, CreateTileableFusion.
     """
@@ -111,7 +111,7 @@ class _SearchSpace:
         self._originals[clone] = original
 
     def fuse(self) -> MutableInstruction:
-        """Makes the fusion; returns what it computes in the end, in the module that is compiled."""
+        """Form the fusion. Return its final result, in the compiled module."""
         dot = self._fusion
         self._fusion = create_fusion(dot, "kCustom")
         self._entry.replace(dot, self._fusion)
@@ -203,7 +203,7 @@ class _SearchSpace:
                 break
 
     def _hoist(self, bitcast: MutableInstruction) -> MutableInstruction:
-        """Lets it change places with its operand, as often as that goes; returns what it became.
+        """Swap a bitcast with its operand as often as possible. Return what it became.
 
         Source: HoistBitcast.
         """
@@ -233,7 +233,7 @@ class _SearchSpace:
     def _give_shape(
         self, parameter: MutableInstruction, bitcast: MutableInstruction
     ) -> MutableInstruction:
-        """Makes a parameter what all of its readers make of it, if that is one thing.
+        """Give a parameter the shape that all its users convert it to, if it is the same one.
 
         Source: CanReplaceParameterShape.
         """
@@ -254,7 +254,7 @@ class _SearchSpace:
     def _before(
         self, bitcast: MutableInstruction, operand: MutableInstruction
     ) -> MutableInstruction | None:
-        """What ``operand`` is after it changed places with a bitcast of it, which stood behind."""
+        """Return ``operand`` after the swap with the bitcast that read it."""
         computation, shape = bitcast.computation, bitcast.shape
         if operand.opcode == "constant":
             if operand.shape.element_count != 1:
@@ -290,7 +290,7 @@ class _SearchSpace:
         exchanged: Exchanged,
         operand: MutableInstruction,
     ) -> MutableInstruction:
-        """A broadcast or a transpose."""
+        """Add a broadcast or a transpose."""
         name = computation.module.instruction_name(old.name)
         text = f", dimensions={{{','.join(map(str, exchanged.dimensions))}}}"
         made = MutableInstruction(name, old.opcode, exchanged.shape, [operand], text)
@@ -298,8 +298,9 @@ class _SearchSpace:
         return computation.add(made)
 
     def _sink(self, bitcast: MutableInstruction) -> MutableInstruction | None:
-        """Lets it change places with its only user, as often as that goes; returns what reads its
-        operand then, None where it was the root. Source: SinkBitcast."""
+        """Swap a bitcast with its only user as often as possible. Return the user of its operand,
+        or None if it was the root. Source: SinkBitcast.
+        """
         while True:
             operand, computation = bitcast.operands[0], bitcast.computation
             if bitcast.shape.element_type != operand.shape.element_type:
@@ -334,7 +335,7 @@ class _SearchSpace:
     def _after(
         self, bitcast: MutableInstruction, user: MutableInstruction
     ) -> MutableInstruction | None:
-        """What ``user`` is after it changed places with a bitcast that it read."""
+        """Return ``user`` after the swap with the bitcast that it read."""
         computation, operand = bitcast.computation, bitcast.operands[0]
         shape = operand.shape
         if user.opcode in ("broadcast", "transpose"):
@@ -361,7 +362,7 @@ class _SearchSpace:
             self._keep(original, made)
 
     def bring_back(self, name: str) -> MutableInstruction:
-        """Puts the fusion into the module that is compiled, where nothing reads it yet."""
+        """Put the fusion into the compiled module, where nothing reads it yet."""
         computation = self._dot.computation
         graph = computation.module
         fused = self._fusion.fused
@@ -379,7 +380,7 @@ class _SearchSpace:
         return add_gemm_fusion(self._dot, name, made, inputs)
 
     def _original(self, operand: MutableInstruction, shape: Shape) -> MutableInstruction:
-        """What an operand of the fusion is in the module that is compiled.
+        """Return the instruction of the compiled module for an operand of the fusion.
 
         Source: GetOrCreateOriginalInstruction.
         """
@@ -396,7 +397,7 @@ class _SearchSpace:
 
 
 def _followed(tracker: ShapeTracker, user: MutableInstruction) -> ShapeTracker | None:
-    """With ``user`` behind; None where what becomes of the elements is not known."""
+    """Return the tracker with ``user`` appended, or None if its effect on elements is unknown."""
     found = tracker.then(user)
     if found is None and is_elementwise(user):
         return tracker.with_element_type(user.shape.element_type)

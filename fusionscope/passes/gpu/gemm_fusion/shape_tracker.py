@@ -1,4 +1,4 @@
-"""What reshapes and transposes in a row do to the order of elements.
+"""The effect of consecutive reshapes and transposes on the order of elements.
 
 Source: xla/hlo/analysis/shape_tracker.cc.
 """
@@ -22,8 +22,9 @@ first; no extent is 1."""
 
 @dataclass(frozen=True, slots=True)
 class ShapeTracker:
-    """What becomes of the elements of ``source`` on the way to ``result``, dimensions of two shapes
-    of ``element_type``: each of ``views`` reads, in its order, what the one before it yields.
+    """Maps the elements of ``source`` to those of ``result``, dimensions of two shapes of
+    ``element_type``. Each of ``views`` reads, in its order, the elements that the previous one
+    yields.
 
     A single element has no order.
     """
@@ -51,8 +52,10 @@ class ShapeTracker:
         return replace(self, element_type=element_type)
 
     def after(self, instruction: MutableInstruction) -> ShapeTracker | None:
-        """With an instruction that makes ``source`` in front; None where it does more than move
-        elements, or makes something else. Source: PrependInstruction."""
+        """Return the tracker with an instruction that makes ``source`` prepended. Return None if
+        the instruction does more than move elements, or makes something else. Source:
+        PrependInstruction.
+        """
         shape = instruction.shape
         if sizes(shape) != self.source or shape.element_type != self.element_type:
             return None
@@ -71,8 +74,10 @@ class ShapeTracker:
         return None
 
     def then(self, instruction: MutableInstruction) -> ShapeTracker | None:
-        """With an instruction that reads ``result`` behind; None where it does more than move
-        elements, or reads something else. Source: AppendInstruction."""
+        """Return the tracker with an instruction that reads ``result`` appended. Return None if the
+        instruction does more than move elements, or reads something else. Source:
+        AppendInstruction.
+        """
         if not instruction.operands:
             return None
         operand = instruction.operands[0].shape
@@ -121,7 +126,7 @@ class ShapeTracker:
         return replace(self, result=result, views=_folded(views))
 
     def _reinterpreted(self, source: Shape, result: Shape) -> ShapeTracker | None:
-        """Through a bitcast, a reshape, a transpose and a reshape. Source: AppendBitcast."""
+        """Append a bitcast: a reshape, a transpose and a reshape. Source: AppendBitcast."""
         if source.element_count != result.element_count:
             return None
         if self._is_single:
@@ -145,8 +150,9 @@ class ShapeTracker:
         return any(permutation != sorted(permutation) for permutation in permutations)
 
     def maps_to_one_stride(self, dimensions: Sequence[int]) -> bool:
-        """Whether the elements of some dimensions of the source lie, in the result, in dimensions
-        that stand beside each other, in the same order. Source: MapsToOneStride."""
+        """Return whether the elements of some dimensions of the source are in adjacent dimensions
+        of the result, in the same order. Source: MapsToOneStride.
+        """
         if not self.maps_to_one_section(dimensions):
             return False
         if all(self.source[each] == 1 for each in dimensions):
@@ -155,7 +161,7 @@ class ShapeTracker:
         return narrowed is not None and not narrowed.has_transpose()
 
     def maps_to_one_section(self, dimensions: Sequence[int]) -> bool:
-        """Whether they lie in dimensions that stand beside each other, in any order."""
+        """Return whether they are in adjacent dimensions of the result, in any order."""
         mapped = self.mapped(dimensions)
         return mapped is not None and all(
             extent == 1
@@ -164,8 +170,9 @@ class ShapeTracker:
         )
 
     def mapped(self, dimensions: Sequence[int]) -> list[int] | None:
-        """The dimensions of the result that hold the elements of some of the source; None where
-        they hold others too. Source: MapInputDimensionsToOutputUnordered."""
+        """Return the dimensions of the result that hold the elements of some dimensions of the
+        source, or None if they also hold others. Source: MapInputDimensionsToOutputUnordered.
+        """
         strides = _strides(self.source)
         kept = [(strides[each], self.source[each]) for each in dimensions if self.source[each] != 1]
         if not kept:
@@ -190,7 +197,7 @@ class ShapeTracker:
         return found
 
     def _narrowed(self, dimensions: Sequence[int]) -> ShapeTracker | None:
-        """Of some dimensions of the source only. Source: Narrow."""
+        """Return the tracker for some dimensions of the source only. Source: Narrow."""
         order = sorted(dimensions)
         kept = tuple(self.source[place] for place in order)
         source = ShapeTracker(self.element_type, kept, kept, (_whole(kept),))
@@ -213,7 +220,8 @@ class ShapeTracker:
         )
 
     def _sliced(self, slice_: View) -> tuple[list[View], View] | None:
-        """The parts of the views that a part of the source goes through, and where it ends up.
+        """Return the parts of the views that a part of the source passes through, and its final
+        part.
 
         Source: SliceProjectionChain.
         """
@@ -257,7 +265,9 @@ def _strides(extents: Sequence[int]) -> list[int]:
 
 
 def _merged(pairs: Sequence[tuple[int, int]]) -> View:
-    """With dimensions that are one run of elements as one. Source: MergeAdjacentDimensions."""
+    """Return the view with dimensions of contiguous elements merged. Source:
+    MergeAdjacentDimensions.
+    """
     found: list[tuple[int, int]] = []
     for stride, extent in pairs:
         if found and stride * extent == found[-1][0]:
@@ -268,7 +278,7 @@ def _merged(pairs: Sequence[tuple[int, int]]) -> View:
 
 
 def _packed(view: View) -> View:
-    """The same order without gaps. Source: Pack."""
+    """Return the same order without gaps. Source: Pack."""
     strides = [0] * len(view)
     running = 1
     for place in sorted(range(len(view)), key=lambda place: view[place][0]):
@@ -278,14 +288,16 @@ def _packed(view: View) -> View:
 
 
 def _as_transpose(view: View) -> tuple[list[int], list[int]]:
-    """The extents of what is read, major first, and its permutation. Source: AsTransformation."""
+    """Return the extents of the operand, major first, and its permutation. Source:
+    AsTransformation.
+    """
     order = sorted(range(len(view)), key=lambda place: -view[place][0])
     permutation = [order.index(place) for place in range(len(view))]
     return [view[place][1] for place in order], permutation
 
 
 def _unflattened(view: View, extents: Sequence[int]) -> list[View] | None:
-    """The parts of a view that are dimensions of these extents. Source: TryUnflatten."""
+    """Return the parts of a view that are dimensions of these extents. Source: TryUnflatten."""
     found: list[View] = []
     place = 0
     stride, rest = view[0]
@@ -309,7 +321,9 @@ def _unflattened(view: View, extents: Sequence[int]) -> list[View] | None:
 
 
 def _folded(views: Sequence[View]) -> tuple[View, ...]:
-    """With the last views as one, as far as they are. Source: TryFoldProjections."""
+    """Return the views with the last ones combined as far as possible. Source:
+    TryFoldProjections.
+    """
     found = list(views)
     while len(found) > 1:
         extents, permutation = _as_transpose(found[-1])
@@ -321,7 +335,9 @@ def _folded(views: Sequence[View]) -> tuple[View, ...]:
 
 
 def _intersection(view: View, other: View) -> View | None:
-    """What two views have in common; None where that is no view. Source: TryIntersectWith."""
+    """Return the common part of two views, or None if it is not a view. Source:
+    TryIntersectWith.
+    """
     normal = _merged(sorted(other, key=lambda pair: -pair[0]))
     found: list[tuple[int, int]] = []
     for stride, extent in view:
@@ -339,8 +355,9 @@ def _intersection(view: View, other: View) -> View | None:
 
 
 def _common_parts(source: Shape, result: Shape) -> list[tuple[int, int, int]] | None:
-    """The runs of elements, in the order of memory, that are whole in both shapes: extents, with
-    the dimensions of both that they are a part of. Source: BuildPhysicalDimensions."""
+    """Return the runs of elements, in the order of memory, that both shapes contain as a whole:
+    their extents, and their dimensions in both. Source: BuildPhysicalDimensions.
+    """
     orders = [minor_to_major(source), minor_to_major(result)]
     extents = [
         [sizes(shape)[dimension] for dimension in order]

@@ -1,4 +1,4 @@
-"""Whether a fusion around a dot has tiles for any of the block sizes with which Triton begins.
+"""Checks whether a fusion around a dot can be tiled for one of Triton's initial block sizes.
 
 Source: xla/backends/gpu/transforms/convert_triton_gemm_config.cc,
 FindBlockLevelParametersWithTilingSpace; the sizes are those of
@@ -20,8 +20,9 @@ from fusionscope.graph.mutable import MutableInstruction
 
 
 class Blocks(NamedTuple):
-    """Elements of the dot's two dimensions, and of what is summed up, that one block computes at
-    a time."""
+    """Elements of the dot's two result dimensions, and of the contracted one, that one block
+    computes at a time.
+    """
 
     rows: int
     columns: int
@@ -62,7 +63,7 @@ _BY_GENERATION = {8: _AMPERE, 9: _HOPPER, 10: _BLACKWELL}
 
 
 def blocks_of(device: Device) -> tuple[Blocks, ...] | None:
-    """Those with which Triton begins on a device, None where that is no GPU of NVIDIA.
+    """Return the initial block sizes for a device, or None if it is not an NVIDIA GPU.
 
     Source: xla/backends/gpu/autotuner/triton.cc, GetDefaultTritonConfigs.
     """
@@ -73,9 +74,9 @@ def blocks_of(device: Device) -> tuple[Blocks, ...] | None:
 
 
 class TiledDot:
-    """The tiles of all instructions of a body with a dot, for any blocks.
+    """The tiles of all instructions of a body with a dot, for any block sizes.
 
-    ``is_tileable`` is false where there are none whatever the sizes.
+    ``is_tileable`` is false if no sizes give tiles.
     """
 
     def __init__(self, body: FusionBody, dot: MutableInstruction) -> None:
@@ -150,7 +151,7 @@ class TiledDot:
         return tiles
 
     def fits(self, blocks: Blocks) -> bool:
-        """Whether some tiles of the root make the dot compute these blocks."""
+        """Return whether some tiles of the root make the dot compute these blocks."""
         rank = self.root.shape.rank
         if rank < 2 or len(self._dot_tile) < 2:
             return False
@@ -175,7 +176,7 @@ class TiledDot:
 
 
 def _orders(rank: int, rows: int, columns: int) -> Iterator[tuple[int, ...]]:
-    """All that the two, and 1 for all other dimensions, can be."""
+    """Yield all tile sizes that consist of the two sizes, and 1 for other dimensions."""
     for one, other in permutations(range(rank), 2):
         order = [1] * rank
         order[one], order[other] = rows, columns

@@ -1,4 +1,4 @@
-"""Which matrix multiplications the emitter for Triton can compute.
+"""Checks which matrix multiplications the Triton emitter can compute.
 
 Source: xla/backends/gpu/codegen/triton/support.cc, IsTritonSupportedDot.
 """
@@ -10,7 +10,7 @@ from fusionscope.gpu.triton_support import TritonVersion, unsupported
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.hlo.shape import Shape
 
-# What an algorithm multiplies, and in what it sums up.
+# The operand types of an algorithm, and its accumulation type.
 _ALGORITHMS = {
     "dot_f16_f16_f16": ("f16", "f16"),
     "dot_f32_f32_f32": ("f32", "f32"),
@@ -31,7 +31,7 @@ _INTEGRAL_TYPES = frozenset("s4 s8 s16 s32 s64 u4 u8 u16 u32 u64 pred".split())
 
 
 def unsupported_dot(dot: MutableInstruction, device: Device, version: TritonVersion) -> str | None:
-    """The compiler's message; None for what Triton can compute."""
+    """Return the compiler's message, or None if Triton can compute the dot."""
     lhs, rhs = (operand.shape.element_type for operand in dot.operands)
     result = dot.shape.element_type
     for shape in (dot.shape, *(operand.shape for operand in dot.operands)):
@@ -62,12 +62,12 @@ def unsupported_dot(dot: MutableInstruction, device: Device, version: TritonVers
 
 
 def _unsupported_type(shape: Shape, device: Device, version: TritonVersion) -> str | None:
-    """Any operation but those that are looked at on their own shows what is said of a type."""
+    """Return the message for a type. Any operation without special checks shows it."""
     return unsupported(MutableInstruction("", "parameter", shape, []), device, version)
 
 
 def _of_types(operand: str, result: str, device: Device) -> str | None:
-    """Of a dot without an algorithm. Source: AreTypesSupportedByAlgUnsetDot."""
+    """Return the message for a dot without an algorithm. Source: AreTypesSupportedByAlgUnsetDot."""
     if operand == "f64" != result:
         return "Dot operation only supports F64 result type for F64 input type."
     capability = device.capability

@@ -1,4 +1,4 @@
-"""Replays the GPU compiler's pass that makes kernels of several outputs.
+"""Replays the GPU pass that forms kernels with several outputs.
 
 Source: xla/backends/gpu/transforms/multi_output_fusion.cc.
 """
@@ -33,7 +33,7 @@ from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
-# Asked whatever the book has: no fusion can be formed against them.
+# These rules always apply.
 _NEEDED = (SiblingCandidate(), OutputProducer(), Connected(), OutputCycle())
 
 
@@ -43,11 +43,11 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 
 @dataclass(slots=True)
 class GpuMultiOutputFusion:
-    """The pass, as it runs over ``graph`` under the rules of ``book``.
+    """The pass over ``graph``, with the rules of ``book``.
 
-    ``state`` must not have seen ``graph`` before: the pass starts without any times of kernels.
-    Siblings that were refused are told as the compiler tells them, the one first that would take
-    the other in, and so second where it did.
+    ``state`` must be new: the pass starts without any times of kernels. Refused siblings are
+    reported in the compiler's order: first the one that would absorb the other, and second if it
+    did.
     """
 
     graph: MutableModule
@@ -115,7 +115,7 @@ class _Run:
         self._state = MultiOutputState(gpu, self._reaches)
         self._order = computation.post_order()
         self._reachability = Reachability(self._order)
-        # What the pass made stands where this stood from the beginning.
+        # The replacements of the instructions that were there at the beginning.
         self._stands_for = {each: each for each in self._order}
 
     def run(self) -> None:
@@ -199,7 +199,7 @@ class _Run:
         consumer: MutableInstruction,
         fusion: MutableInstruction,
     ) -> None:
-        """Makes ``producer`` an output of ``fusion``, which takes the place of ``consumer``."""
+        """Make ``producer`` an output of ``fusion``, which replaces ``consumer``."""
         ends = (producer, consumer)
         for end in ends:
             self._state.gpu.model.invalidate(end)

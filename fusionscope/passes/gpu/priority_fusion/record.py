@@ -1,4 +1,4 @@
-"""Holds a replay of priority fusion against the compiler's own record of it, step by step."""
+"""Compares a replay of priority fusion with the compiler's own record, step by step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusionscope.passes.plan import Event, Merged, Refused
 
 
 class Agreement(NamedTuple):
-    """Of how many steps, and on how many of them record and replay agree."""
+    """A number of steps, and on how many of them record and replay agree."""
 
     steps: int
     agreeing: int
@@ -26,13 +26,13 @@ class Agreement(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityComparison:
-    """How many steps record and replay have in common.
+    """The number of steps on which record and replay agree.
 
-    Steps are those that the one of the two has that has more of them. Priorities agree where both
-    times do, as 32-bit floats: ``native`` ones, and those ``with_triton``, of a producer or for a
-    consumer that Triton emits. ``reasons_of_another`` are reasons that differ, and that in the
-    replay hold for another consumer than the one that it names first. ``first`` is the first
-    difference: replay and record, in words, empty where one has no such step.
+    The total is that of the longer of the two. Priorities agree if both times do, as 32-bit floats:
+    ``native`` ones, and those ``with_triton``, of a producer or for a consumer that Triton emits.
+    ``reasons_of_another`` counts differing reasons that the replay has for another consumer than
+    the one it names first. ``first`` is the first difference: replay and record, in words, empty if
+    one has no such step.
     """
 
     native: Agreement
@@ -51,8 +51,9 @@ class _Kind(Enum):
 
 
 class _Told(NamedTuple):
-    """A step with fusions called by what they grew from: their numbers depend on the order in which
-    computations are gone through and the users of an instruction stand."""
+    """A step in which fusions have the names of the instructions they grew from. The numbers of
+    fusions depend on the order of computations and of users.
+    """
 
     kind: _Kind
     producer: str
@@ -105,7 +106,7 @@ def _recorded(steps: Iterable[PriorityStep], triton: Iterable[str]) -> Iterator[
 def _replayed(
     events: Iterable[Event], triton: Iterable[str]
 ) -> Iterator[tuple[_Told, tuple[str, ...]]]:
-    """With what else could have been the reason."""
+    """Yield the replayed steps, each with other possible reasons."""
     teller = _Teller(triton)
     for event in events:
         if isinstance(event, Merged):
@@ -118,7 +119,7 @@ def _replayed(
 
 
 def recorded_order(steps: Iterable[PriorityStep]) -> RecordedOrder:
-    """The order of the fusions and scores in a record."""
+    """Return the order of the fusions and scores in a record."""
     teller = _Teller(())
     producers: dict[str, int] = {}
     pairs: dict[tuple[str, str], int] = {}
@@ -137,8 +138,9 @@ def recorded_order(steps: Iterable[PriorityStep]) -> RecordedOrder:
 
 
 def undecided_order(steps: Iterable[PriorityStep]) -> RecordedOrder:
-    """That part of it which no rule decides: several threads score at once, and the users of a
-    bitcast, which is never scored, show in what it is fused into alone."""
+    """Return the part of the order that no rule decides: several threads score at once, and the
+    users of a bitcast, which is never scored, show only in the fusions that it goes into.
+    """
     order = recorded_order(steps)
     scored = {producer for producer, _ in order.scored}
     pairs = {pair: place for pair, place in order.pairs.items() if pair[0] not in scored}
@@ -146,7 +148,7 @@ def undecided_order(steps: Iterable[PriorityStep]) -> RecordedOrder:
 
 
 def recorded_users(steps: Iterable[PriorityStep]) -> dict[str, tuple[str, ...]]:
-    """The users of instructions before the pass in their order, of those that a record scores."""
+    """Return the ordered users of instructions before the pass, of those that a record scores."""
     users: dict[str, tuple[str, ...]] = {}
     for step in steps:
         if isinstance(step, Priority):
@@ -155,10 +157,10 @@ def recorded_users(steps: Iterable[PriorityStep]) -> dict[str, tuple[str, ...]]:
 
 
 def steps_within(module: Module, steps: Iterable[PriorityStep]) -> list[PriorityStep]:
-    """The steps about what ``module`` computes.
+    """Return the steps about the contents of ``module``.
 
-    The pass goes on to computations that nothing calls, which earlier passes left behind: the
-    softmax rewriter, for one, those that it could not tile.
+    The pass also handles dead computations that earlier passes left behind: the softmax rewriter,
+    for example, leaves those that it could not tile.
     """
     reached = {computation.name for computation in module.reachable()}
     elsewhere = {
@@ -180,8 +182,9 @@ def steps_within(module: Module, steps: Iterable[PriorityStep]) -> list[Priority
 def compare_with_record(
     events: Iterable[Event], steps: Iterable[PriorityStep], triton: Iterable[str]
 ) -> PriorityComparison:
-    """``events`` are those of the replay, ``steps`` those of the record; ``triton`` names the
-    fusions that Triton emits before the pass."""
+    """Compare ``events`` of the replay with ``steps`` of the record. ``triton`` names the fusions
+    that Triton emits before the pass.
+    """
     triton = frozenset(triton)
     theirs, ours = list(_recorded(steps, triton)), list(_replayed(events, triton))
     sizes = Counter(told.kind for told in theirs), Counter(told.kind for told, _ in ours)

@@ -1,4 +1,4 @@
-"""Replays the GPU compiler's main fusion pass, which fuses the producer with most to gain first.
+"""Replays the main GPU fusion pass, which fuses the producer with the largest benefit first.
 
 Source: xla/backends/gpu/transforms/priority_fusion.cc.
 """
@@ -60,12 +60,12 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 
 @dataclass(frozen=True, slots=True)
 class RecordedOrder:
-    """What a record tells of orders that nothing else in a dump does, by what instructions grew
-    from: ``producers`` and ``pairs`` of producer and consumer with the places of their fusions in
-    it, ``scored`` those of the first, second... time a producer was scored.
+    """The orders that only a record shows, by the names that instructions grew from. ``producers``
+    and ``pairs`` of producer and consumer map to the positions of their fusions in the record,
+    ``scored`` to that of the first, second, ... time a producer was scored.
 
-    The compiler scores several producers at once, and takes the tiling that it found for one pair
-    for every other that it holds for the same.
+    The compiler scores several producers concurrently, and reuses the tiling of one pair for every
+    pair that it considers the same.
     """
 
     producers: Mapping[str, int]
@@ -74,13 +74,14 @@ class RecordedOrder:
 
 
 def grown(consumer: str) -> str:
-    """What the fusion that took the place of ``consumer`` is called, whatever its number: that
-    depends on the order in which computations are gone through and users of a value stand."""
+    """Return the name of the fusion that replaced ``consumer``, without its number, which depends
+    on the order of computations and of users.
+    """
     return f"fusion of {consumer}"
 
 
 class GpuJudge:
-    """Asks the rules of a book whether two can be fused."""
+    """Asks the rules of a book whether two instructions can be fused."""
 
     def __init__(self, book: RuleBook[Rule], state: GpuState) -> None:
         self._state = state
@@ -112,11 +113,11 @@ class GpuJudge:
 
     @property
     def has_wishes(self) -> bool:
-        """Whether a user wants any two fused."""
+        """Return whether a user forces any pair to be fused."""
         return bool(self._allowed)
 
     def is_forced(self, producer: MutableInstruction, consumer: MutableInstruction) -> bool:
-        """Whether a user wants the two fused, whatever it costs."""
+        """Return whether a user forces the pair to be fused, regardless of cost."""
         if not self._allowed:
             return False
         pair = _pair(producer, consumer)
@@ -131,8 +132,9 @@ class GpuJudge:
     def _refusal(
         self, phase: RulePhase, pair: FusionPair, *, legal_only: bool = False
     ) -> Decision | None:
-        """``legal_only`` leaves out the rules without which the result would still be right; that
-        nothing but Triton is chosen for what Triton does not emit yet is none of these."""
+        """Return the first refusal. ``legal_only`` asks only the rules that correctness depends on,
+        and ``TritonHeroless``.
+        """
         return first_decision(
             rule.check(pair, self._state)
             for rule in self._rules[phase]
@@ -145,7 +147,7 @@ def _pair(producer: MutableInstruction, consumer: MutableInstruction) -> FusionP
 
 
 def fusible_computations(graph: MutableModule) -> list[MutableComputation]:
-    """Those in which fusions can be formed: the entry's and those of control flow.
+    """Return the computations in which fusions can be formed: the entry and those of control flow.
 
     Source: xla/service/gpu/gpu_fusible.cc, GetFusibleComputations.
     """
@@ -167,13 +169,13 @@ def fusible_computations(graph: MutableModule) -> list[MutableComputation]:
 
 @dataclass(slots=True, kw_only=True)
 class PriorityFusion:
-    """The pass, as it runs over ``graph`` under the rules of ``book``.
+    """The pass over ``graph``, with the rules of ``book``.
 
-    ``ids`` are the unique ids of instructions by computation and name, which break ties; where
-    there are none, their places in the text do. ``users`` are those of instructions by name in
-    their order, as far as it is known: no text shows it. Where ``recorded`` is given, it says what
-    comes first of what is equal. The plan has events only where it ``tells_events``: each names all
-    users of a producer, every time that one of them changes.
+    ``ids`` are the unique ids of instructions by computation and name, which break ties; without
+    them, positions in the text do. ``users`` are the ordered users of instructions by name, as far
+    as they are known: no text shows the order. ``recorded``, if given, decides the order of equal
+    priorities. The plan has events only if ``tells_events``: each names all users of a producer,
+    every time that one of them changes.
     """
 
     graph: MutableModule
@@ -215,21 +217,22 @@ class _Run:
         negative = parent.book.find(NegativeBenefit.id)
         self._negative = negative if isinstance(negative, NegativeBenefit) else None
         self._decisions: dict[MutableInstruction, dict[MutableInstruction, Decision]] = {}
-        # Those of them that the compiler has asked for, too.
+        # The part of them that the compiler has asked for too.
         self._decided: dict[MutableInstruction, set[MutableInstruction]] = {}
-        # Producers that all their consumers could take when they were last asked.
+        # Producers that all their consumers accepted when last asked.
         self._taken: set[MutableInstruction] = set()
-        # What each consumer adds to the times of those of them that are estimated with all.
+        # The share of each consumer in the estimates of producers that are estimated with all
+        # consumers.
         self._shares: dict[MutableInstruction, _Shares] = {}
         # The consumers that the last fusion changed or removed, and its producer.
         self._changed: tuple[MutableInstruction, ...] = ()
-        # Of the producers that are to be scored again: the fusions that they now go into, and the
-        # times of those consumers that are no more.
+        # For producers that will be scored again: the fusions that they now go into, and the times
+        # of their removed consumers.
         self._new_consumers: dict[MutableInstruction, list[MutableInstruction]] = {}
         self._gone: dict[MutableInstruction, Estimate] = {}
-        # The consumers of those that go into some of theirs only.
+        # The chosen consumers of producers that only go into some of theirs.
         self._some: dict[MutableInstruction, list[MutableInstruction]] = {}
-        # The last priority of each producer, None where it could not be fused.
+        # The last priority of each producer, or None if it could not be fused.
         self._scores: dict[MutableInstruction, Duration | None] = {}
 
     def run(self) -> None:
@@ -263,8 +266,9 @@ class _Run:
         return known[consumer]
 
     def _decide(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
-        """The same, with the trace that it leaves where the compiler asks: of two that Triton can
-        compute together the time is known from then on. Source: CanFuseCached, CanFuseTriton."""
+        """Return the decision, with the side effect of the compiler's query: if Triton can compute
+        the two together, their time is known from then on. Source: CanFuseCached, CanFuseTriton.
+        """
         decision = self._decision(producer, consumer)
         decided = self._decided.setdefault(producer, set())
         if consumer not in decided:
@@ -287,7 +291,8 @@ class _Run:
             self._scores[producer] = priority
 
     def _priority(self, producer: MutableInstruction) -> Duration | None:
-        """What fusing ``producer`` saves; None where it cannot be fused, or is a constant.
+        """Return the time that fusing ``producer`` saves, or None if it cannot be fused or is a
+        constant.
 
         Source: CalculateProducerPriority.
         """
@@ -324,8 +329,9 @@ class _Run:
             self.events.append(event)
 
     def _priority_for_some(self, producer: MutableInstruction) -> Duration | None:
-        """That of fusing ``producer`` into some of its consumers only, which takes rules that a
-        user changed: those that can take it, or those that are wanted to."""
+        """Return the priority of fusing ``producer`` into some of its consumers only, which
+        requires user overrides: the consumers that accept it, or those that it is forced into.
+        """
         if not self._asks_all_users:
             wanted = list(producer.users)
         else:
@@ -344,7 +350,9 @@ class _Run:
         return unfused - fused - KERNEL_LAUNCH - self._model.time(producer).total
 
     def _estimate_all(self, producer: MutableInstruction) -> Estimate:
-        """Of ``producer`` and all its consumers, from what is known of each of them."""
+        """Return the estimate for ``producer`` and all its consumers, from the known
+        share of each.
+        """
         shares = self._shares.get(producer)
         if shares is None:
             shares = self._shares[producer] = _Shares()
@@ -354,8 +362,9 @@ class _Run:
         return Estimate(KERNEL_LAUNCH + self._model.time(producer).total + unfused, fused)
 
     def _is_still_taken(self, producer: MutableInstruction) -> bool:
-        """Whether all consumers can take ``producer``, where only those that changed must be asked:
-        a value with many users is scored again with each of them."""
+        """Return whether all consumers still accept ``producer``, asking only those that changed: a
+        value with many users is scored again for each of them.
+        """
         new = self._new_consumers.get(producer)
         if (
             new is None
@@ -436,7 +445,7 @@ class _Run:
             self._invalidate(producer)
             self._queue.remove(producer)
             self._computation.remove(producer)
-            if producer.opcode == "fusion":  # whose clones are in the consumers
+            if producer.opcode == "fusion":  # its clones are in the consumers
                 self._model.costs.forget_inside(producer)
                 producer.fused.dissolve()
         for consumer in consumers:
@@ -468,7 +477,7 @@ class _Run:
     def _collect_gone(
         self, producer: MutableInstruction, consumers: list[MutableInstruction]
     ) -> None:
-        """The times of consumers that are no more. Source: ComputeRuntimesOfRemovedConsumers."""
+        """Collect the times of removed consumers. Source: ComputeRuntimesOfRemovedConsumers."""
         for operand in self._new_consumers:
             known = self._model.known_pairs(operand)
             if operand not in self._queue or operand in self._some or known is None:
@@ -495,9 +504,9 @@ class _Run:
         self._state.changed(instruction)
 
     def _tell_refusals(self) -> None:
-        """What there is to say of all producers that were not fused, for each of their consumers.
+        """Record the refusals of all producers that were not fused, for each of their consumers.
 
-        Nothing is said of a bitcast that reads one beside others: what reads it is what counts.
+        A user that is a bitcast is skipped if there are others.
         """
         for producer in self._ids.in_order():
             if producer.opcode in ("constant", "parameter"):
@@ -558,8 +567,9 @@ class _Run:
 
 
 class _Shares:
-    """What each consumer of a producer adds to the times of both, launches included. Durations that
-    are not infinite are whole numbers, so their sum does not depend on its order."""
+    """The share of each consumer in the times of a producer and its consumers, launches included.
+    Finite durations are integers, so their sum does not depend on the order.
+    """
 
     def __init__(self) -> None:
         self._known: dict[MutableInstruction, Estimate] = {}
@@ -599,7 +609,7 @@ class _Shares:
 
 @dataclass(slots=True)
 class _Told:
-    """A producer that was not fused, with what there is to say of all its consumers at once."""
+    """A producer that was not fused, with the facts that all its consumers share."""
 
     producer: MutableInstruction
     estimate: Estimate | None = None
@@ -607,8 +617,9 @@ class _Told:
 
 
 class _Ids:
-    """Which of two instructions of a computation comes first where nothing else tells: the newer
-    one, or the one that a record has earlier."""
+    """Breaks ties between instructions of a computation: the newer one comes first, or the one that
+    a record has earlier.
+    """
 
     def __init__(
         self,
@@ -630,7 +641,7 @@ class _Ids:
     def add(
         self, instruction: MutableInstruction, consumer: MutableInstruction | None = None
     ) -> None:
-        """``instruction`` is newer than all others, and took the place of ``consumer``."""
+        """Record that ``instruction`` is newer than all others, and replaced ``consumer``."""
         self._ids[instruction] = self._next
         self._next += 1
         if consumer is not None:
@@ -640,14 +651,14 @@ class _Ids:
         return self._grew_from.get(instruction, instruction.name)
 
     def rank(self, producer: MutableInstruction) -> tuple[float, int]:
-        """The smaller comes first."""
+        """Return the key of a producer; the smallest comes first."""
         place: float = 0
         if self._recorded is not None:
             place = self._recorded.producers.get(self._name(producer), math.inf)
         return place, -self._ids[producer]
 
     def in_turn(self, producer: MutableInstruction) -> list[MutableInstruction]:
-        """Its users, in the order in which it goes into them."""
+        """Return the users of a producer, in the order in which it is fused into them."""
         users = list(producer.users)
         if self._recorded is not None:
             name, pairs = self._name(producer), self._recorded.pairs
@@ -657,7 +668,7 @@ class _Ids:
     def in_scored_order(
         self, producers: Sequence[MutableInstruction]
     ) -> Sequence[MutableInstruction]:
-        """``producers`` in the order in which they are scored now."""
+        """Return ``producers`` in the order in which they are scored now."""
         if self._recorded is None:
             return producers
         places: dict[MutableInstruction, float] = {}
@@ -668,14 +679,14 @@ class _Ids:
         return sorted(producers, key=places.__getitem__)
 
     def in_order(self) -> list[MutableInstruction]:
-        """Those that are still there, the oldest first."""
+        """Return the remaining instructions, the oldest first."""
         return sorted(
             (each for each in self._ids if each.parent is not None), key=self._ids.__getitem__
         )
 
 
 class _Queue:
-    """Producers by what fusing them saves."""
+    """Producers by the time that fusing them saves."""
 
     def __init__(self, ids: _Ids) -> None:
         self._ids = ids

@@ -1,1 +1,1 @@
-"""Fusions of a normalization, which Triton computes."""
+"""Fusions of normalizations, which Triton emits."""

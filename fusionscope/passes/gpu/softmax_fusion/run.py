@@ -1,4 +1,4 @@
-"""Replays the GPU compiler's pass that makes kernels of Triton of softmax and other normalizations.
+"""Replays the GPU pass that forms Triton kernels of softmax and other normalizations.
 
 Source: xla/backends/gpu/transforms/softmax_rewriter_triton.cc.
 """
@@ -41,9 +41,9 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 
 @dataclass(slots=True)
 class SoftmaxRewriter:
-    """The pass, as it runs over ``graph`` under the rules of ``book``.
+    """The pass over ``graph``, with the rules of ``book``.
 
-    What the passes after it would make of a diamond is estimated by the compiler's own rules.
+    The compiler's own rules estimate the result of later passes on a diamond.
     """
 
     graph: MutableModule
@@ -61,14 +61,14 @@ class SoftmaxRewriter:
             for instruction in computation.post_order()
             if self._matches(diamond := Diamond(instruction, self.state.triton), rules)
         ]
-        # The last one first: what it reads may be what another one ends in.
+        # The last one first: its operand may be the end of another one.
         for diamond in reversed(diamonds):
-            if diamond.root.parent is not None:  # or it went into another one
+            if diamond.root.parent is not None:  # unless it went into another one
                 self._decide(diamond)
         return FusionPlan(self.book.pass_name, tuple(self._decisions), self.graph)
 
     def _rules(self) -> Iterator[DiamondRule]:
-        """Those about diamonds; what is part of one is asked for, whatever the book has."""
+        """Return the rules about diamonds. The rules about their parts always apply."""
         for rule in GPU_SOFTMAX:
             asked = self.book.find(rule.id)
             if asked is None and isinstance(rule, DiamondRule) and rule.is_part:
@@ -121,7 +121,7 @@ class SoftmaxRewriter:
         return rule.check(tiling.total, unfused)
 
     def _make_fusion(self, diamond: Diamond) -> MutableInstruction:
-        """The fusion that a diamond would become, which is nowhere yet.
+        """Return the fusion that a diamond would become, not yet in the computation.
 
         Source: MakeFusionForDiamond.
         """
@@ -162,6 +162,6 @@ class SoftmaxRewriter:
 
 
 def _discard(fusion: MutableInstruction) -> None:
-    """What it calls forgets that it did."""
+    """Remove the fusion from the callers of its computation."""
     for inner in reversed(list(fusion.fused.instructions)):
         fusion.fused.remove(inner)

@@ -1,4 +1,4 @@
-"""How long a computation would take if only the main fusion passes fused what is in it.
+"""Estimates the run time of a computation that only the main fusion passes fuse.
 
 Source: xla/backends/gpu/transforms/softmax_rewriter_triton.cc,
 EstimateOptimizedHloRunTimeWithoutSoftMaxRewriterTriton and RunFusionPipeline.
@@ -29,14 +29,14 @@ from fusionscope.passes.gpu.priority_fusion.rules import GPU_FUSION
 from fusionscope.passes.gpu.priority_fusion.run import PriorityFusion
 
 _LONGEST_ROW = 16 * 1024
-_MAX_UNROLL = 32  # where no flag says otherwise
+_MAX_UNROLL = 32  # without a flag
 
 
 def time_unfused(computation: MutableComputation, device: Device, gpu_model: GpuModel) -> Duration:
-    """The times of the kernels that would be made of it, without their launches.
+    """Return the time of the kernels that it would become, without their launches.
 
-    It has one reduction, of the last dimension, in the default layout. The flags that the compiler
-    was given do not matter, it takes its defaults here.
+    It has one reduction, of the last dimension, in the default layout. Like the compiler, this uses
+    the default flags, not those of the compilation.
     """
     graph = extract(computation)
     gpu_model = replace(gpu_model, max_unroll=_MAX_UNROLL, has_heroless_triton=False)
@@ -46,7 +46,9 @@ def time_unfused(computation: MutableComputation, device: Device, gpu_model: Gpu
 
 
 def extract(computation: MutableComputation) -> MutableModule:
-    """A module of a copy of ``computation``, in which nothing but reductions call others."""
+    """Return a module with a copy of ``computation``, in which only reductions call
+    computations.
+    """
     graph = empty_module()
     called = {each for instruction in computation.instructions for each in instruction.called}
     graph.entry = _copy(computation, graph, {each: _copy(each, graph, {}) for each in called})
@@ -76,8 +78,9 @@ def _copy(
 
 
 def fuse(graph: MutableModule, device: Device, gpu_model: GpuModel) -> None:
-    """The passes that can change something where one dimension is reduced; the compiler also runs
-    ReductionDimensionGrouper and ReductionSplitter, which look for several."""
+    """Run the passes that can change a reduction of one dimension. The compiler also runs
+    ReductionDimensionGrouper and ReductionSplitter, which look for several dimensions.
+    """
     _split_long_row(graph.entry, device)
     PriorityFusion(graph=graph, book=GPU_FUSION, state=GpuState(device, gpu_model)).run()
     _merge_equal(graph.entry.instructions)
@@ -86,7 +89,7 @@ def fuse(graph: MutableModule, device: Device, gpu_model: GpuModel) -> None:
 
 
 def _split_long_row(computation: MutableComputation, device: Device) -> None:
-    """Reduces a row that is too long for one block in two steps.
+    """Reduce a row that is too long for one block in two steps.
 
     Source: xla/backends/gpu/transforms/tree_reduction_rewriter.cc.
     """
@@ -123,7 +126,9 @@ def _add(
     operands: list[MutableInstruction],
     attributes: str = "",
 ) -> MutableInstruction:
-    """An instruction beside ``reduce``, which calls the same if it is a reduce, too."""
+    """Add an instruction to the computation of ``reduce``. If it is a reduce, it calls the same
+    computation.
+    """
     computation = reduce.computation
     name = computation.module.instruction_name(opcode)
     made = MutableInstruction(name, opcode, shape, operands, attributes)
@@ -133,7 +138,7 @@ def _add(
 
 
 def _parts(length: int) -> tuple[int, int]:
-    """How many parts a row is split into, and how long each is, with as little padding as possible.
+    """Return the number of parts of a row and their length, with as little padding as possible.
 
     Source: ComputeSplitParams, ShouldSwapInnerAndOuterReducedMinorDimension.
     """
@@ -152,7 +157,7 @@ def _parts(length: int) -> tuple[int, int]:
 
 
 def _merge_equal(instructions: Iterable[MutableInstruction]) -> None:
-    """In each fusion, of instructions that do the same with the same operands all but the first go.
+    """Remove duplicates within each fusion: instructions that do the same with the same operands.
 
     Source: xla/service/hlo_cse.cc.
     """

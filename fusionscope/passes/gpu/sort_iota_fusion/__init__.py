@@ -1,1 +1,1 @@
-"""Sorts take the iota that they read with them."""
+"""Fuses sorts with the iotas that they read."""

@@ -1,4 +1,4 @@
-"""Replays the pass that makes one fusion of a sort and the numbers that it sorts along.
+"""Replays the pass that fuses a sort with its iota operand.
 
 Source: xla/backends/gpu/transforms/sort_iota_fusion.cc.
 """
@@ -21,7 +21,7 @@ def run(graph: MutableModule, book: RuleBook[OperationRule], context: PassContex
 
 @dataclass(slots=True)
 class SortIotaFusion:
-    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+    """The pass over ``graph``, with the rules of ``book``."""
 
     graph: MutableModule
     book: RuleBook[OperationRule]

@@ -21,8 +21,9 @@ def run(graph: MutableModule, book: RuleBook[OperationRule], context: PassContex
 
 @dataclass(slots=True)
 class VariadicOpSplitter:
-    """The pass, as it runs over ``graph`` under the rules of ``book``. What was split is said to
-    have become the concatenation that took its place."""
+    """The pass over ``graph``, with the rules of ``book``. Decisions say that a split concatenation
+    became the one that replaced it.
+    """
 
     graph: MutableModule
     book: RuleBook[OperationRule]
@@ -64,7 +65,7 @@ def _split(concatenate: MutableInstruction, limit: int) -> MutableInstruction:
         for start in range(0, len(operands), limit):
             group = operands[start : start + limit]
             if start > 0 and len(group) < limit:
-                joined += group  # a full group more in the next round
+                joined += group  # one more full group in the next round
             else:
                 joined.append(_join(concatenate, group))
         operands = joined

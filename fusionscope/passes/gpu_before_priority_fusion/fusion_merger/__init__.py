@@ -1,1 +1,1 @@
-"""The fusion merger: a fusion goes into all of its users, or stays."""
+"""The fusion merger: it merges a fusion into all of its users, or leaves it."""

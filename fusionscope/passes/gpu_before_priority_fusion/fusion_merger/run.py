@@ -28,7 +28,7 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """``user`` is the one that a rule is about, None where it is about all of them."""
+    """A refusal. ``user`` is the user that a rule is about, or None if it is about all of them."""
 
     user: MutableInstruction | None
     decision: Decision
@@ -42,9 +42,9 @@ class _Refusal:
 
 @dataclass(slots=True)
 class FusionMerger:
-    """The pass, as it runs over ``graph`` under the rules of ``book``.
+    """The pass over ``graph``, with the rules of ``book``.
 
-    Of a fusion that stays, the compiler records one refusal, whichever user it is about, and names
+    For a fusion that stays, the compiler records one refusal, whichever user it is about, and names
     the first user.
     """
 
@@ -91,7 +91,9 @@ class FusionMerger:
             computation.remove(producer)
 
     def _refusal(self, producer: MutableInstruction) -> _Refusal | None:
-        """Rules about one user are asked in groups: a group of one user, then of the next."""
+        """Return the first refusal. Rules about one user are asked in groups: all for one user,
+        then for the next.
+        """
         for _, group in groupby(self.book, lambda rule: isinstance(rule, MergeRule)):
             rules = list(group)
             for user, decision in self._decisions(producer, rules):
@@ -102,7 +104,7 @@ class FusionMerger:
     def _decisions(
         self, producer: MutableInstruction, rules: Iterable[Rule]
     ) -> Iterator[tuple[MutableInstruction | None, Decision | None]]:
-        """What each rule says, and of which user, where it is about one."""
+        """Yield the decision of each rule and, for a rule about one user, that user."""
         for rule in rules:
             if isinstance(rule, MergeRule):
                 yield None, rule.check(producer, self.state)

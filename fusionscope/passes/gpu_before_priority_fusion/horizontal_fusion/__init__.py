@@ -1,1 +1,1 @@
-"""Horizontal fusion: kernels that do not depend on each other become one."""
+"""Horizontal fusion: combines independent kernels into one."""

@@ -42,7 +42,9 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
 
 
 def _connects_nothing(start: MutableInstruction, end: MutableInstruction) -> bool:
-    """No rule here asks for it: what only one consumer reads cannot form a cycle."""
+    """Stand in for reachability. No rule here asks for it: operands with one consumer cannot form a
+    cycle.
+    """
     return False
 
 
@@ -56,10 +58,10 @@ def _as_fusion(instruction: MutableInstruction, kind: str) -> MutableInstruction
 
 @dataclass(slots=True)
 class HorizontalLoopFusion:
-    """The pass, as it runs over the entry of ``graph`` under the rules of ``book``.
+    """The pass over the entry of ``graph``, with the rules of ``book``.
 
-    It goes from results to operands, and looks at each fusion that it made as a consumer, too:
-    first for loops over one shape, then for slices of one long output.
+    It goes from results to operands, and also treats each new fusion as a consumer: first for loops
+    over one shape, then for slices of one long output.
     """
 
     graph: MutableModule
@@ -128,7 +130,7 @@ class _LoopRun:
         decision: Decision,
         fusion: MutableInstruction | None = None,
     ) -> None:
-        """Once, of what is decided twice."""
+        """Record a decision once, even if it is made twice."""
         key = one.name, other.name, decision.rule
         if fusion is not None or key not in self._told:
             self._told.add(key)
@@ -173,7 +175,9 @@ class _LoopRun:
 def _side_by_side(
     fusions: Sequence[MutableInstruction], computation: MutableComputation, *, has_slices: bool
 ) -> MutableInstruction:
-    """A fusion of all that is in ``fusions``, which stay. Source: CreateFusedComputation."""
+    """Return a fusion of the contents of ``fusions``, which stay. Source:
+    CreateFusedComputation.
+    """
     module = computation.module
     made = module.add_computation("horizontally_fused_computation")
     clones: dict[MutableInstruction, MutableInstruction] = {}
@@ -205,7 +209,7 @@ def _side_by_side(
 def _sliced(
     made: MutableComputation, outputs: list[list[MutableInstruction]]
 ) -> list[list[MutableInstruction]]:
-    """Slices of one long output for each of those of a fusion, by fusion."""
+    """Return slices of one long output for the outputs of each fusion, by fusion."""
     slices: list[list[MutableInstruction]] = [[] for _ in outputs]
     for same in zip(*outputs, strict=True):
         flat = [_flat(made, each) for each in same]
@@ -231,7 +235,7 @@ def _line(shape: Shape, elements: int) -> Shape:
 
 
 def _read_once(fusion: MutableInstruction) -> None:
-    """Lets each operand stand in one slot. Source: DeduplicateFusionOperands."""
+    """Make each operand occupy one slot. Source: DeduplicateFusionOperands."""
     fused, slots = fusion.fused, dict[MutableInstruction, int]()
     doubled: list[int] = []
     for slot, operand in enumerate(fusion.operands):
@@ -249,7 +253,7 @@ def _read_once(fusion: MutableInstruction) -> None:
 
 @dataclass(slots=True)
 class HorizontalInputFusion:
-    """The pass, as it runs over ``graph`` under the rules of ``book``."""
+    """The pass over ``graph``, with the rules of ``book``."""
 
     graph: MutableModule
     book: RuleBook[Rule]
@@ -323,7 +327,7 @@ class HorizontalInputFusion:
 def _input_sizes(
     candidate: MutableInstruction, state: MultiOutputState
 ) -> tuple[int, tuple[int, ...]]:
-    """Rank and dimensions of what its reduction reads.
+    """Return the rank and dimensions of the input of its reduction.
 
     Source: GetInputShapeForMultiOutputFusion.
     """

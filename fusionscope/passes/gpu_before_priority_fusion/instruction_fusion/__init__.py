@@ -1,1 +1,1 @@
-"""Instruction fusion for GPUs: one run that computes nothing twice, and one that may."""
+"""Instruction fusion for GPUs: one run that duplicates nothing, and one that may."""

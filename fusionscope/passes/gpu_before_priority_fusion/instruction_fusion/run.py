@@ -1,4 +1,4 @@
-"""Replays instruction fusion for GPUs, which priority fusion replaced.
+"""Replays instruction fusion for GPUs, the predecessor of priority fusion.
 
 Source: xla/service/gpu/transforms/instruction_fusion.cc of October 2024.
 """
@@ -25,7 +25,7 @@ from fusionscope.passes.state import FusionPair, FusionState
 
 @dataclass(slots=True)
 class GpuInstructionFusion(InstructionFusion):
-    """One of the two runs of the pass: ``state`` says whether it may compute things twice."""
+    """One of the two runs of the pass. ``state`` says whether it may duplicate."""
 
     gpu: GpuState
 
