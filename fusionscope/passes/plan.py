@@ -26,10 +26,11 @@ class PassRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairDecision:
-    """What was decided of a pair when the pass came to it; ``fusion`` is what the two became, None
-    where they were not fused. Names are those of that moment: ``consumer`` may be a fusion that the
-    pass made. ``is_recorded`` tells that the compiler's records have it too. ``cost`` is what was
-    weighed, where times were."""
+    """The decision on a pair when the pass reached it. ``fusion`` is the result, or None if the
+    pair was not fused. Names are those of that moment: ``consumer`` may be a fusion that the pass
+    formed. ``is_recorded`` is whether the compiler's records have the decision too. ``cost`` holds
+    the times that were compared, if any.
+    """
 
     computation: str
     producer: str

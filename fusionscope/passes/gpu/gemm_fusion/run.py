@@ -1,4 +1,4 @@
-"""Replays the pass that makes fusions for Triton around matrix multiplications."""
+"""Replays the pass that forms Triton fusions around matrix multiplications."""
 
 from __future__ import annotations
 
