@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -216,7 +215,7 @@ class _Card(NamedTuple):
 @cache
 def _cards() -> Mapping[str, _Card]:
     """The cards of ``devices.toml`` by name."""
-    text = (files(__package__) / _TABLE).read_text(encoding="utf-8")
+    text = Path(__file__).with_name(_TABLE).read_text(encoding="utf-8")
     return {name: _card(figures) for name, figures in tomllib.loads(text).items()}
 
 

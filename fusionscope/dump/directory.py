@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusionscope.dump.debug_options import DebugOptions, read_debug_options
 from fusionscope.dump.device import Device, read_device
@@ -19,11 +19,13 @@ from fusionscope.dump.instruction_ids import read_instruction_ids
 from fusionscope.dump.names import FileName, Role, read_name
 from fusionscope.dump.pass_times import PassTime, read_pass_times
 from fusionscope.dump.priority_fusion import PriorityFusionRecord, read_priority_fusion
-from fusionscope.dump.protos import ProtoPrinter
 from fusionscope.dump.stage import Stage, backend_of
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo import Module, ParseTable, read
 from fusionscope.system.files import is_directory, is_there
+
+if TYPE_CHECKING:
+    from fusionscope.dump.protos import ProtoPrinter
 
 HOW_TO_DUMP = (
     'dump with XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*" in '
@@ -48,7 +50,7 @@ class DumpedModule:
     stages: tuple[Stage, ...]
     files: dict[Role, tuple[DumpFile, ...]]
     table: ParseTable = field(repr=False)
-    protos: ProtoPrinter = field(repr=False)
+    protos: Callable[[], ProtoPrinter] = field(repr=False)  # one, made when a stage needs it
     _problems: dict[str, None] = field(repr=False)  # of the whole dump, each once, in order
     _lazy: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -133,7 +135,7 @@ class DumpedModule:
         if stage.text is not None:
             return read(stage.text.text(), self.table, file=str(stage.text))
         file = stage.file
-        return read(self.protos.print(file.read(), str(file)), self.table, file=str(file))
+        return read(self.protos().print(file.read(), str(file)), self.table, file=str(file))
 
     def _side(self, role: Role, reader: Callable[[bytes, str], Content]) -> tuple[Content, ...]:
         contents: tuple[Content, ...] | None = self._lazy.get(role)
@@ -226,6 +228,12 @@ class Dump:
         return [*self.unread(told), *self.notes]
 
 
+def _make_printer() -> ProtoPrinter:
+    from fusionscope.dump.protos import ProtoPrinter  # few dumps need what it imports
+
+    return ProtoPrinter()
+
+
 def open_dump(path: Path | str) -> Dump:
     """Finds the modules in a directory (with all below it), a captured print-out or one HLO file.
 
@@ -239,7 +247,9 @@ def open_dump(path: Path | str) -> Dump:
     problems = dict.fromkeys(found.problems)
     # What its modules share: how they are read, and what could not be.
     table = ParseTable()
-    make_module = partial(DumpedModule, table=table, protos=ProtoPrinter(), _problems=problems)
+    make_module = partial(
+        DumpedModule, table=table, protos=cache(_make_printer), _problems=problems
+    )
     groups: dict[tuple[Path, int], list[tuple[FileName, DumpFile]]] = defaultdict(list)
     for file in files:
         name = read_name(file.name)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from fusionscope.errors import UnusableInput
 
@@ -131,12 +132,11 @@ _SLOTS = {
 }
 
 
+@cache
 def _form_pattern(form: str) -> re.Pattern[str]:
     pieces = re.split(r"(\{\w+\})", form)
     return re.compile("".join(_SLOTS.get(piece, re.escape(piece)) for piece in pieces), re.DOTALL)
 
-
-_PATTERNS = tuple((kind, _form_pattern(form), pass_name) for kind, form, pass_name in _FORMS)
 
 # A database grows little inside its zip, its graphs being compressed already: 14-fold at most in
 # records of one frame, 1.1-fold in large ones.
@@ -179,8 +179,8 @@ def with_fused(
 
 def decision_of(label: str) -> RecordedDecision:
     """What one label says; ``Kind.OTHER`` where it fits no known form."""
-    for kind, pattern, pass_name in _PATTERNS:
-        if match := pattern.fullmatch(label):
+    for kind, form, pass_name in _FORMS:
+        if match := _form_pattern(form).fullmatch(label):
             found = match.groupdict()
             may_duplicate = found.get("may_duplicate")
             return RecordedDecision(

@@ -17,8 +17,8 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
-from importlib.resources import files
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from fusionscope.errors import UnusableInput
@@ -136,7 +136,7 @@ class _Kept:
 @functools.cache
 def _kept() -> _Kept:
     source = grammar_text() + "".join(
-        files(__package__).joinpath(name).read_text(encoding="utf-8") for name in _SOURCES
+        Path(__file__).with_name(name).read_text(encoding="utf-8") for name in _SOURCES
     )
     try:
         forms = json.loads(read_kept("forms", source) or b"{}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 
 _HEADING = re.compile(
     r"^// (decides|leaves) ([\w.\-]+)(?: -> ([\w.\-]+))?(?: to ([\w\-]+))?: (.+)$", re.MULTILINE
@@ -35,7 +35,7 @@ class Example:
 
 def read_examples(id: str) -> tuple[Example, ...]:
     """The examples of a rule, in the order of its file; none where it has no file."""
-    file = files(__package__) / "example_files" / f"{id}.hlo"
+    file = Path(__file__).parent / "example_files" / f"{id}.hlo"
     if not file.is_file():
         return ()
     text = file.read_text(encoding="utf-8")

@@ -11,7 +11,6 @@ from fusionscope.graph.comparison import is_same
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.plan import FusionPlan, PassRun
-from fusionscope.user_order.user_history import arrange, find_creation_order, find_user_order
 from fusionscope.versions.choice import ChosenCompiler, find_rewriters
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.runs import replay
@@ -58,6 +57,8 @@ def replay_one(
     plan = replay(run.pass_name, before, context, compiler, graph)
     if is_same(plan.module, after):
         return plan, True
+    from fusionscope.user_order.user_history import arrange, find_user_order  # few plans need it
+
     context = with_ages(context, module, run)
     users = arrange(before, find_user_order(module, run.before, find_rewriters(module)))
     again = replay(run.pass_name, before, context, compiler, users)
@@ -68,5 +69,7 @@ def with_ages(context: PassContext, module: DumpedModule, run: PassRun) -> PassC
     """With the order in which instructions were made, by which priority fusion breaks ties."""
     if run.pass_name != PRIORITY_FUSION or context.gpu is None:
         return context
+    from fusionscope.user_order.user_history import find_creation_order
+
     ids = context.gpu.ids or find_creation_order(module, run.before, find_rewriters(module))
     return replace(context, gpu=replace(context.gpu, ids=ids))

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
@@ -124,5 +124,5 @@ def without_number(name: str) -> str:
 @cache
 def _known_names() -> tuple[frozenset[str], frozenset[str]]:
     """The passes and flags of all known versions."""
-    names = tomllib.loads(files(__package__).joinpath(_NAMES).read_text(encoding="utf-8"))
+    names = tomllib.loads(Path(__file__).with_name(_NAMES).read_text(encoding="utf-8"))
     return frozenset(names["passes"]), frozenset(names["flags"])

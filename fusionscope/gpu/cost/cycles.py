@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from fusionscope.dump.device import CudaCapability, Device, RocmCapability
@@ -49,4 +49,4 @@ def cycles_of(architecture: str, opcode: str, element_type: str) -> int:
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads((files(__package__) / _TABLE).read_text(encoding="utf-8"))
+    return tomllib.loads(Path(__file__).with_name(_TABLE).read_text(encoding="utf-8"))
