@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import sys
 import traceback
@@ -77,7 +76,6 @@ def cli(debug: bool) -> None:
 def main() -> None:
     """Run the command that the command line names, and exit: with 0 on success, with 1 if the
     answer is no, with 2 on unusable input or options."""
-    gc.disable()  # a command ends soon, and a quarter of its time would go into looking for garbage
     end_in_order()
     code = _run()
     try:

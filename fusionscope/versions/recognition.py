@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +16,7 @@ from fusionscope.versions.version import Mark
 
 VERSIONS = tuple(version.name for version in known.VERSIONS)
 _NEWEST = VERSIONS[-1]
-_NAMES = "names.toml"
+_NAMES = "names.json"
 _BETWEEN = frozenset({"", "pipeline-start", "pipeline-end"})
 _NUMBER = re.compile(r"[-_.]\d+$")
 
@@ -124,5 +124,5 @@ def without_number(name: str) -> str:
 @cache
 def _known_names() -> tuple[frozenset[str], frozenset[str]]:
     """The passes and flags of all known versions."""
-    names = tomllib.loads(Path(__file__).with_name(_NAMES).read_text(encoding="utf-8"))
+    names = json.loads(Path(__file__).with_name(_NAMES).read_text(encoding="utf-8"))
     return frozenset(names["passes"]), frozenset(names["flags"])

@@ -1,9 +1,7 @@
 """What the tests of commands share: a command run in this process, as users run it."""
 
-import gc
 import json
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,9 +36,7 @@ def validator(command: str) -> Draft202012Validator:
 
 
 @pytest.fixture
-def run(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any
-) -> Iterator[Any]:
+def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Any:
     """Runs the console script in this process, with the command that the file is about. What it
     prints as JSON has to be as the published schema says."""
     command = request.path.stem.removeprefix("test_")
@@ -58,5 +54,4 @@ def run(
             validator(command).validate(json.loads(out))
         return Result(int(leaving.value.code or 0), out.decode(), errors.decode())
 
-    yield call
-    gc.enable()  # which a command turns off
+    return call

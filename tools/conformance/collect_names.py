@@ -1,6 +1,6 @@
 """Collects the names of all passes and flags of the known versions, for fusionscope/versions.
 
-    python tools/conformance/collect_names.py --source XLA --dumps DIR --logs DIR > names.toml
+    python tools/conformance/collect_names.py --source XLA --dumps DIR --logs DIR > names.json
 
 XLA is a git repository of XLA of about the newest version; its classes say what they are
 called. DIR of `--dumps` holds dumps of all versions (CPU and GPU, with config.pbtxt), that of
@@ -9,9 +9,9 @@ TF_CPP_MIN_LOG_LEVEL=0: each pass that ran, whether it changed anything or not.
 """
 
 import argparse
+import json
 import re
 import subprocess
-import textwrap
 from pathlib import Path
 
 from fusionscope.dump.debug_options import read_debug_options
@@ -74,10 +74,8 @@ def main() -> None:
             passes |= {name.after, name.before}
         if name is not None and name.role is Role.CONFIG:
             flags.update(read_debug_options(file.read_bytes(), str(file)).values)
-    for key, found in (("flags", flags), ("passes", set(map(without_number, passes)) - BETWEEN)):
-        words = " ".join(f'"{each}",' for each in sorted(found))
-        lines = textwrap.wrap(words, 96, break_on_hyphens=False)
-        print(f"{key} = [", *(f"    {line}" for line in lines), "]", sep="\n")
+    own = set(map(without_number, passes)) - BETWEEN
+    print(json.dumps({"flags": sorted(flags), "passes": sorted(own)}, indent=1))
 
 
 if __name__ == "__main__":
