@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fusionscope.passes.causes import CAUSES, LibraryCall
 from fusionscope.passes.rule import Rule
 from fusionscope.versions import known
 
@@ -48,6 +49,7 @@ def _lever(rule: Rule) -> str | None:
 
 # Of reasons that are no rules.
 _TEXTS = {
+    **{cause.id: RuleText(cause.title, cause.lever) for cause in CAUSES},
     "unknown": RuleText("reason not known"),
     "pass-off": RuleText(
         "a flag keeps the fusion pass from running",
@@ -82,7 +84,7 @@ _BOUNDARIES = (
     ),
     ("dot", "", "the dot has a kernel of its own; " + _OTHER_GEMM_FUSION.format("false|true")),
 )
-_NEVER_FUSIBLE = frozenset({"pf-is-fusible", "leg-pc-producer", "leg-pc-consumer"})
+_NEVER_FUSIBLE = frozenset({LibraryCall.id})
 _CONTROL_FLOW = frozenset({"call", "conditional", "tuple", "while"})  # nothing can be done about it
 
 

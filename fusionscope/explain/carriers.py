@@ -16,6 +16,7 @@ from fusionscope.history.values import Execution, NumberedModule
 from fusionscope.hlo import Instruction
 
 _Indices = tuple[int, ...]
+_State = tuple[Instruction, Instruction, Instruction, _Indices]
 
 
 class UseStep(NamedTuple):
@@ -28,17 +29,18 @@ class UseStep(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Uses:
-    """How a value reaches what reads it: ``passed_on`` are the steps into bitcasts, tuples and
-    other instructions that only pass it on, ``reads`` those into each instruction that computes
-    something of it."""
+    """How a value reaches what reads it: ``passed_on`` are the steps into bitcasts, ``reads`` those
+    into each instruction that computes something of it, with those into tuples and other
+    instructions on the way that only pass it on."""
 
     passed_on: list[UseStep] = field(default_factory=list)
     reads: dict[Instruction, list[UseStep]] = field(default_factory=dict)
     count: int = 0
 
-    def add(self, steps: list[UseStep], producer: Instruction, consumer: Instruction) -> None:
-        steps.append(UseStep(self.count, producer.name, consumer.name))
+    def step(self, producer: Instruction, consumer: Instruction) -> UseStep:
+        """The next one."""
         self.count += 1
+        return UseStep(self.count, producer.name, consumer.name)
 
 
 class Carriers:
@@ -98,27 +100,48 @@ class Carriers:
                     steps += own
         return uses, sorted(steps)
 
+    def ends(self, pair: Pair) -> tuple[Instruction | None, Instruction | None]:
+        """What makes the value that a pair is about and what computes with it; None where there is
+        no such thing."""
+        keys = ((pair.path, number) for number in pair.chain)
+        makers = next((self._makers[key] for key in keys if key in self._makers), [])
+        maker = makers[0][0] if makers else None
+        while maker is not None and maker.opcode == "get-tuple-element":
+            maker = maker.operands[0]
+        if maker is not None and is_looked_through(maker):
+            maker = None
+        reads = self.find(pair)[0].reads
+        for number in with_parts(pair.readers, self._parts):
+            for reader in self._computing.get((pair.path, number), ()):
+                if reader in reads:
+                    return maker, reader
+        return maker, None
+
     def _follow(self, key: tuple[Hashable, int]) -> Uses:
         """Breadth first, from each instruction that makes the value."""
         uses = Uses()
         for maker, path in self._makers[key]:
-            # What holds the value, what it was last seen in, and where in the tuple that is.
-            pending = deque((maker, maker, user, path) for user in self._users(maker, path))
-            seen = set(pending)
+            # What holds the value, what it was last seen in, who reads that, where in the tuple the
+            # value is, and the steps into tuples on the way.
+            start: list[_State] = [(maker, maker, user, path) for user in self._users(maker, path)]
+            pending: deque[tuple[_State, tuple[UseStep, ...]]]
+            pending = deque((state, ()) for state in start)
+            seen = set(start)
             while pending:
-                read, last, user, indices = pending.popleft()
+                (read, last, user, indices), packed = pending.popleft()
                 if not is_looked_through(user):
                     own = uses.reads.setdefault(user, [])
-                    uses.add(own, read, user)
+                    own += packed
+                    own.append(uses.step(read, user))
                     if last is not read:
-                        uses.add(own, last, user)
+                        own.append(uses.step(last, user))
                     continue
                 ways = [indices]
                 if user.opcode in ("bitcast", "reshape"):
-                    uses.add(uses.passed_on, read, user)
+                    uses.passed_on.append(uses.step(read, user))
                     read = user
                 else:
-                    uses.add(uses.passed_on, last, user)
+                    packed = (*packed, uses.step(last, user))
                     if user.opcode == "tuple":
                         ways = [(slot, *indices) for slot in self._slots_of(user, last)]
                     elif user.opcode == "get-tuple-element":
@@ -128,7 +151,7 @@ class Carriers:
                         state = (read, user, reader, way)
                         if state not in seen:
                             seen.add(state)
-                            pending.append(state)
+                            pending.append((state, packed))
         return uses
 
     def _slots_of(self, user: Instruction, operand: Instruction) -> list[int]:

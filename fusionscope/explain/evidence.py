@@ -26,13 +26,15 @@ _ANY = "*"  # no name of an instruction
 class Reason:
     """Why a pair was not fused: a rule id, the compiler's message with its numbers, and the numbers
     that a replay looked at, with their names; ``cost`` where times were weighed. ``is_guess`` tells
-    a reason of rules that need not be those of the compiler that made the dump."""
+    a reason of rules that need not be those of the compiler that made the dump. ``pass_name`` is
+    the pass that decided, if it was one before the main fusion pass."""
 
     rule: str
     message: str
     numbers: tuple[tuple[str, Number], ...] = ()
     cost: PairCost | None = None
     is_guess: bool = False
+    pass_name: str | None = None
 
 
 class Evidence:
@@ -147,32 +149,6 @@ class Evidence:
                 decision = each.decision
                 reason = Reason(decision.rule, decision.message, decision.numbers, each.cost)
                 self._refused(each.producer, each.consumer, reason)
-
-
-class AroundDots:
-    """What the pass that forms fusions around dots left out of them, by the names before it."""
-
-    def __init__(self, plan: FusionPlan) -> None:
-        self._fusions: dict[str, list[str]] = defaultdict(list)
-        self._refused: dict[tuple[str, str], Reason] = {}
-        for each in plan.decisions:
-            pair = each.producer, each.consumer
-            if each.fusion is None:
-                decision = each.decision
-                reason = Reason(decision.rule, decision.message, decision.numbers)
-                self._refused[pair] = reason
-            else:
-                for name in dict.fromkeys(pair):
-                    self._fusions[name].append(each.fusion)
-
-    def reason(self, producer: str, consumer: str) -> Reason | None:
-        """Why the two are not in one such fusion, where either is in one or is a dot."""
-        for one in (producer, *self._fusions.get(producer, ())):
-            for other in (consumer, *self._fusions.get(consumer, ())):
-                reason = self._refused.get((one, other))
-                if reason is not None:
-                    return reason
-        return self._refused.get((producer, producer)) or self._refused.get((consumer, consumer))
 
 
 def read_evidence(module: DumpedModule) -> Evidence | None:

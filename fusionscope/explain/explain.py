@@ -294,7 +294,9 @@ def _explain_pairs(
 ) -> list[PairFacts]:
     reasons = None
     if followed.base is not None:
-        reasons = Reasons(known.evidence, known.replayed, followed.base)
+        reasons = Reasons(
+            known.evidence, known.replayed, followed.first, followed.base, module.backend
+        )
     runs = {kernel.path: kernel.runs for kernel in kernels_before}
     names = {name for record in _OVERRULING for name in names_of_record(record)}
     overruling = {

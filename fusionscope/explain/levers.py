@@ -80,7 +80,7 @@ def _triton_product(boundary: Boundary, around: Surroundings) -> str | None:
     return None
 
 
-def _adds_up_parts(operation: Instruction) -> bool:
+def adds_up_parts(operation: Instruction) -> bool:
     """Whether it is the reduce that the compiler puts behind a product which it splits; only its
     name tells (xla/backends/gpu/transforms/splitk_rewriter.cc)."""
     reducer = operation.attributes.get("to_apply", "").lstrip("%")
@@ -89,7 +89,7 @@ def _adds_up_parts(operation: Instruction) -> bool:
 
 def _whole_product(boundary: Boundary, around: Surroundings) -> str | None:
     is_product = around.hero is not None and around.hero.opcode == "dot"
-    is_split = is_product and any(map(_adds_up_parts, around.reading))
+    is_split = is_product and any(map(adds_up_parts, around.reading))
     if is_split and not around.is_set("xla_gpu_experimental_force_split_k", "1"):
         return (
             "the compiler split the product along the contracted dimension, and what follows waits "

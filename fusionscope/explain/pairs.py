@@ -41,6 +41,7 @@ def pair_facts(
             numbers=why.reason.numbers,
             otherwise=why.otherwise.rule if why.otherwise else None,
             cost=_cost(why.reason, pair),
+            decided_by=why.reason.pass_name,
         )
     return PairFacts(
         producer=operation_of(pair.producer),

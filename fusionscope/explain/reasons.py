@@ -4,28 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 from typing import TypeAlias
 
 from fusionscope.explain.carriers import Carriers, Uses, UseStep
+from fusionscope.explain.causes import (
+    CAUSELESS,
+    CONSUMER,
+    PRODUCER,
+    cause_at_dot,
+    cause_of,
+    end_at_fault,
+    has_cause,
+    is_outside_anywhere,
+    passes_barrier,
+    unfusible_opcode,
+)
 from fusionscope.explain.evidence import Evidence, Reason
 from fusionscope.explain.replayed import Replayed
 from fusionscope.history.outcomes import Pair
 from fusionscope.history.values import NumberedModule
+from fusionscope.hlo import Instruction
 from fusionscope.rules.messages import UNKNOWN, rule_of
 
 # What is recorded and what is replayed, and all rules that kept a producer out of consumers.
 _Answer: TypeAlias = "tuple[Reason | None, Reason | None, frozenset[str]]"
 
-# Rules that refuse a pair because one of the two is a library fusion. For these, the library's own
-# rule is reported too.
-_AT_A_LIBRARY = ("cpu-skip-custom", "cpu-loop-fusible-producer")
-
 # The rule that finds no consumer that the producer could be fused into.
 _ALL_USERS = "pf-all-users"
-
-# Rules that refuse a pair because one of the two is a fusion of a dot that another pass formed.
-_AT_A_DOT = ("pf-is-fusible",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +47,22 @@ class Why:
 class Reasons:
     """Why pairs were not fused, by the compiler's record and by a replay of its rules.
 
-    ``base`` is the stage that the recorded pass worked on.
+    ``first`` is the stage before the first fusion pass, ``base`` the one that the recorded pass
+    worked on.
     """
 
     def __init__(
-        self, recorded: Evidence | None, replayed: Replayed | None, base: NumberedModule
+        self,
+        recorded: Evidence | None,
+        replayed: Replayed | None,
+        first: NumberedModule,
+        base: NumberedModule,
+        backend: str | None,
     ) -> None:
         self._recorded = recorded
         self._replayed = replayed
+        self._backend = backend
+        self._first = first
         self._carriers = Carriers(base)
         # What is said of the steps of a value that all its readers share.
         self._said: dict[Uses, _Said] = {}
@@ -55,41 +70,57 @@ class Reasons:
 
     def find(self, pair: Pair) -> Why:
         recorded, replayed, also = self._ask(pair)
-        if replayed is None:
-            return Why(Reason(UNKNOWN, ""), None) if recorded is None else Why(recorded, "recorded")
-        replayed = self._with_library(pair, replayed)
-        earlier = self._before_dot(pair, recorded, replayed)
-        if earlier is not None or recorded is None:
-            return _by_replay(earlier or replayed)
-        # Two rules can have one message: the replay knows which of them it was.
-        if recorded.rule in (replayed.rule, rule_of(replayed.message)):
-            return Why(replace(replayed, message=recorded.message), "agree")
-        # What is recorded is why another consumer was refused, as far as the replay can tell.
-        if recorded.rule in also and not replayed.is_guess:
-            return _by_replay(replayed)
-        return Why(recorded, "disagree", replayed)
+        why = _weigh(recorded, replayed, also)
+        if why.reason.rule not in CAUSELESS:
+            return why
+        return self._with_cause(pair, why, is_recorded=recorded is not None)
 
-    def _with_library(self, pair: Pair, replayed: Reason) -> Reason:
-        """With the library's own rule, where its fusion stands on one side of the pair."""
-        if self._replayed is None or replayed.rule not in _AT_A_LIBRARY:
-            return replayed
-        library = self._replayed.reason(
-            "dot-library-rewriter", pair.producer.name, pair.consumer.name
-        )
-        if library is None or library.is_guess:
-            return replayed
-        return replace(replayed, numbers=(*replayed.numbers, ("library", library.rule)))
+    def _with_cause(self, pair: Pair, why: Why, *, is_recorded: bool) -> Why:
+        """Replaces a reason that one of the two can never be fused by the kind of operation that it
+        is, or by the decision of an earlier pass that gave it a kernel and left the other out."""
+        reason = why.reason
+        ends = self._ends(pair)
+        at_fault = end_at_fault(reason)
+        if at_fault is None:
+            at_fault = next((end for end in ends if has_cause(ends[end])), CONSUMER)
+        other = PRODUCER if at_fault == CONSUMER else CONSUMER
+        opcode = unfusible_opcode(reason)
+        if not is_outside_anywhere(ends[at_fault]):
+            if is_outside_anywhere(ends[other]):
+                at_fault, opcode = other, None
+            else:
+                earlier = self._earlier(pair, at_fault)
+                if earlier is not None and not (is_recorded and earlier.is_guess):
+                    at_dot = cause_at_dot(ends[PRODUCER], ends[CONSUMER], pair.consumer)
+                    if at_dot is not None:
+                        earlier = replace(earlier, rule=at_dot.id)
+                    return _by_replay(self._with_rule(earlier, reason.rule))
+        if passes_barrier(pair):
+            opcode = "opt-barrier"
+        cause, numbers = cause_of(ends[at_fault], at_fault, opcode, self._backend)
+        found = replace(reason, rule=cause.id, numbers=numbers)
+        return replace(why, reason=self._with_rule(found, reason.rule))
 
-    def _before_dot(self, pair: Pair, recorded: Reason | None, replayed: Reason) -> Reason | None:
-        """The reason of the pass that makes fusions of dots, where one stands on a side of the
-        pair: that pass came first, and could have fused it."""
-        if self._replayed is None or replayed.rule not in _AT_A_DOT:
+    def _ends(self, pair: Pair) -> dict[str, Instruction]:
+        producer, consumer = self._carriers.ends(pair)
+        return {CONSUMER: consumer or pair.consumer, PRODUCER: producer or pair.producer}
+
+    def _earlier(self, pair: Pair, at_fault: str) -> Reason | None:
+        if self._replayed is None:
             return None
-        earlier = self._replayed.reason_around_dot(pair.producer.name, pair.consumer.name)
-        if earlier is None or (recorded is not None and earlier.is_guess):
-            return None
-        numbers = (*earlier.numbers, (self._replayed.main_pass, replayed.rule))
-        return replace(earlier, numbers=numbers)
+        uses, steps = self._first_carriers.find(pair)
+        direct = UseStep(0, pair.producer.name, pair.consumer.name)
+        own = pair.producer if at_fault == PRODUCER else pair.consumer
+        return self._replayed.earlier_reason((direct, *steps, *uses.passed_on), own.name)
+
+    @cached_property
+    def _first_carriers(self) -> Carriers:
+        return Carriers(self._first)
+
+    def _with_rule(self, reason: Reason, rule: str) -> Reason:
+        """With the rule by which the main pass refused the pair."""
+        main = self._replayed.main_pass if self._replayed is not None else "rule"
+        return replace(reason, numbers=(*reason.numbers, (main, rule)))
 
     def _ask(self, pair: Pair) -> _Answer:
         key = pair.path, pair.chain, pair.readers  # those of one value often have the same readers
@@ -125,6 +156,21 @@ def _first_of(shared: _Said, own: _Said) -> _Answer:
         replayed = max((s.undecided for s in both if s.undecided), key=_place, default=None)
     also = shared.rules_until(end) | own.rules_until(end)
     return recorded[1] if recorded else None, replayed[1] if replayed else None, also
+
+
+def _weigh(recorded: Reason | None, replayed: Reason | None, also: frozenset[str]) -> Why:
+    """``also`` are the rules by which the producer was kept out of consumers."""
+    if replayed is None:
+        return Why(Reason(UNKNOWN, ""), None) if recorded is None else Why(recorded, "recorded")
+    if recorded is None:
+        return _by_replay(replayed)
+    # Two rules can have one message: the replay knows which of them it was.
+    if recorded.rule in (replayed.rule, rule_of(replayed.message)):
+        return Why(replace(replayed, message=recorded.message), "agree")
+    # What is recorded is why another consumer was refused, as far as the replay can tell.
+    if recorded.rule in also and not replayed.is_guess:
+        return _by_replay(replayed)
+    return Why(recorded, "disagree", replayed)
 
 
 def _by_replay(reason: Reason) -> Why:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
-from fusionscope.explain.evidence import AroundDots, Evidence, Reason
+from fusionscope.explain.carriers import UseStep
+from fusionscope.explain.evidence import Evidence, Reason
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.rules.messages import PASS_OFF
@@ -17,6 +18,7 @@ from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs
 
+# What it does not form a fusion around stays without the neighbours that would have gone in.
 _AROUND_DOTS = "triton-gemm-rewriter"
 
 
@@ -41,8 +43,6 @@ class Replayed:
             evidence = self._evidence[name] = Evidence()
             for plan in chain:
                 evidence.add_plan(plan)
-        gemm = plans.get(_AROUND_DOTS)
-        self._around_dots = AroundDots(*gemm) if gemm is not None else None
         # Of plans that count as one, all are guesses where one is.
         self._guessed = {
             name
@@ -55,11 +55,20 @@ class Replayed:
         reason = evidence.reason(producer, consumer) if evidence is not None else None
         return self._marked(pass_name, reason)
 
-    def reason_around_dot(self, producer: str, consumer: str) -> Reason | None:
-        """Why a fusion of a matrix multiplication took no more in, names before that pass."""
-        if self._around_dots is None:
-            return None
-        return self._marked(_AROUND_DOTS, self._around_dots.reason(producer, consumer))
+    def earlier_reason(self, steps: Iterable[UseStep], end: str) -> Reason | None:
+        """Why a pass before the main one did not fuse one of ``steps``, names before that pass;
+        ``end`` is the one of the two that such a pass gave a kernel."""
+        steps = tuple(steps)
+        for name in self._evidence:
+            if name == self.main_pass:
+                continue
+            found = (self.reason(name, step.producer, step.consumer) for step in steps)
+            reason = next(filter(None, found), None)
+            if reason is None and name == _AROUND_DOTS:
+                reason = self.reason(name, end, end)
+            if reason is not None:
+                return replace(reason, pass_name=name)
+        return None
 
     def rules_of(self, producer: str) -> frozenset[str]:
         """The rules by which the main pass refused any of the producer's consumers."""

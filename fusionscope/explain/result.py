@@ -139,7 +139,8 @@ class PairFacts:
     ``bytes_saved`` is the number of bytes, over all runs, that need not pass through memory if the
     pair shares a kernel: saved, or for ``not-fused`` not saved.
     ``cost`` is the cost comparison if the reason is that fusion would take longer. ``overruled`` is
-    the refusal of a pass before the one that fused the pair.
+    the refusal of a pass before the one that fused the pair. ``decided_by`` is the pass whose
+    decision the reason is, None for the main fusion pass.
     """
 
     producer: Operation
@@ -158,6 +159,7 @@ class PairFacts:
     otherwise: str | None = None
     cost: CostFacts | None = None
     overruled: FusedByLaterPass | None = None
+    decided_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

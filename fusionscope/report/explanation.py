@@ -78,7 +78,8 @@ def _why(pair: PairFacts) -> str:
     title = f": {pair.title}" if pair.title else ""
     evidence = f" ({pair.evidence})" if pair.evidence else ""
     otherwise = f", the replay says {pair.otherwise}" if pair.otherwise else ""
-    return f"{pair.reason}{title}{evidence}{otherwise}"
+    by = f"{pair.decided_by} stopped here: " if pair.decided_by else ""
+    return f"{by}{pair.reason}{title}{evidence}{otherwise}"
 
 
 def _overruled(overruled: FusedByLaterPass) -> str:

@@ -75,7 +75,8 @@ def _paragraphs(page: RulePage) -> Iterator[tuple[str, str]]:
         yield "What if", f"`fusionscope explain DUMP --set {rule.id}.{name}={value + 1}`"
     elif page.can_be_left_out:
         yield "What if", f"`fusionscope explain DUMP --disable {rule.id}`"
-    yield "Where", f"{page.backend}, pass {page.pass_name}; seen in {_versions(page)}"
+    seen = f"; seen in {_versions(page)}" if page.versions else ""
+    yield "Where", f"{page.backend}, pass {page.pass_name}{seen}"
     yield "Source", rule.source
 
 

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 from fusionscope.dump.fusion_passes import Purpose, find_fusion_pass
 from fusionscope.errors import UnusableInput, quoted
+from fusionscope.passes.causes import CAUSES, Cause
 from fusionscope.passes.cpu.multi_output_fusion.rules import MultiOutputLegal
 from fusionscope.passes.rule import Rule
 from fusionscope.rules.examples import Example, read_examples
@@ -17,8 +18,8 @@ from fusionscope.versions import known
 class RulePage:
     """One rule, as the newest version has it.
 
-    ``versions`` are those of jaxlib in which it was seen at work, ``thresholds`` its numbers by
-    name, ``older_thresholds`` those of versions that have others.
+    ``versions`` are those of jaxlib in which it was seen at work, none for a cause, ``thresholds``
+    its numbers by name, ``older_thresholds`` those of versions that have others.
     """
 
     rule: Rule
@@ -32,14 +33,16 @@ class RulePage:
     @property
     def can_be_left_out(self) -> bool:
         """Whether leaving it out can change what is fused: wrapping one operation fuses nothing,
-        and no fusion can be formed against what makes it legal."""
+        no fusion can be formed against what makes it legal, and a cause is in no book."""
+        if isinstance(self.rule, Cause):
+            return False
         purpose = find_fusion_pass(self.pass_name, self.backend).purpose
         return purpose is not Purpose.WRAPS and self.rule.id != MultiOutputLegal.id
 
 
 def all_rules() -> tuple[RulePage, ...]:
-    """In the order of the passes and, within one, in the compiler's own."""
-    return tuple(_page(rule) for rule in known.all_rules())
+    """In the order of the passes and, within one, in the compiler's own; then the causes."""
+    return (*map(_page, known.all_rules()), *map(_page_of_cause, CAUSES))
 
 
 def find_rule(id: str) -> RulePage:
@@ -47,7 +50,10 @@ def find_rule(id: str) -> RulePage:
     rule = known.find_rule(id)
     if rule is not None:
         return _page(rule)
-    ids = [rule.id for rule in known.all_rules()]
+    for cause in CAUSES:
+        if cause.id == id:
+            return _page_of_cause(cause)
+    ids = [rule.id for rule in known.all_rules()] + [cause.id for cause in CAUSES]
     close = ", ".join(get_close_matches(id, ids, 3, 0.4)) or ", ".join(ids[:3])
     raise UnusableInput(
         f"no rule is called {quoted(id)}, expected one such as {close}",
@@ -71,6 +77,18 @@ def _page(rule: Rule) -> RulePage:
         thresholds=rule.thresholds,
         older_thresholds=older,
         examples=read_examples(rule.id),
+    )
+
+
+def _page_of_cause(cause: type[Cause]) -> RulePage:
+    return RulePage(
+        rule=cause(),
+        pass_name=cause.pass_name,
+        backend=cause.backend,
+        versions=(),
+        thresholds={},
+        older_thresholds={},
+        examples=(),
     )
 
 

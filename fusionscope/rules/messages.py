@@ -11,6 +11,7 @@ import re
 from functools import cache
 from itertools import chain
 
+from fusionscope.passes.causes import CAUSES
 from fusionscope.versions import known
 
 UNKNOWN = "unknown"
@@ -256,6 +257,7 @@ def rule_ids() -> frozenset[str]:
         [UNKNOWN, PASS_OFF]
         + [rule for _, rule in MESSAGES]
         + [rule.id for rule in known.all_rules()]
+        + [cause.id for cause in CAUSES]
         + [rule for meanings in _IN_PASS.values() for rule in meanings.values()]
     )
 

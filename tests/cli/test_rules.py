@@ -7,6 +7,7 @@ import pytest
 from sample_dumps import documented, keys
 
 from fusionscope.hlo import parse
+from fusionscope.passes.causes import CAUSES
 from fusionscope.versions.known import all_rules
 
 pytestmark = pytest.mark.slow
@@ -16,7 +17,7 @@ def pages(run, *arguments):
     return json.loads(run(*arguments, "--format", "json").out)["rules"]
 
 
-IDS = {rule.id for rule in all_rules()}
+IDS = {rule.id for rule in all_rules()} | {cause.id for cause in CAUSES}
 
 
 def test_every_rule_is_listed_once(run):

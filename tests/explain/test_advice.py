@@ -1,4 +1,4 @@
-from fusionscope.explain.advice import advice_for, text_of
+from fusionscope.explain.advice import text_of
 from fusionscope.rules.messages import rule_ids
 from fusionscope.versions.known import all_rules
 
@@ -32,10 +32,3 @@ def test_advice_about_a_threshold_names_one_of_that_rule():
             named = text.advice.partition("--set ")[2].split()[0]
             assert named in thresholds and named.startswith(f"{rule}."), rule
     assert found > 5
-
-
-def test_nobody_is_told_to_write_a_loop_in_other_operations():
-    for rule in ("pf-is-fusible", "leg-pc-consumer"):
-        loop, library = (("add", ""), ("while", "")), (("add", ""), ("custom-call", "mine"))
-        assert advice_for(rule, loop, shared=False) is None
-        assert "a library" in str(advice_for(rule, library, shared=False))

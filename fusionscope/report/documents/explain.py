@@ -84,6 +84,7 @@ class Pair(Form):
     message: str | None
     evidence: str | None
     numbers: dict[str, int | str]
+    pass_: Annotated[str | None, At("decided_by")]
     otherwise: str | None
     bytes_saved: int
     source: Annotated[PairSource, At()]

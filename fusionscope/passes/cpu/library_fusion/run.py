@@ -20,6 +20,7 @@ from fusionscope.graph.mutable import (
     MutableInstruction,
     MutableModule,
 )
+from fusionscope.passes.causes import LibrarySeveralUsers
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.library_fusion.rules import (
     Grow,
@@ -108,14 +109,16 @@ class LibraryRewriter:
         grow = self.book.find(Grow.id)
         held = len(fusion.fused.instructions)
         neighbours = [
-            *((operand.name, fusion.name, len(operand.users)) for operand in fusion.operands),
-            *((fusion.name, user.name, len(fusion.users)) for user in fusion.users),
+            *((operand, fusion.name) for operand in fusion.operands),
+            *((fusion, user.name) for user in fusion.users),
         ]
-        for producer, consumer, users in neighbours:
+        for value, consumer in neighbours:
+            producer = value.name
             if individual is not None:
                 self._decide(fusion.computation, producer, consumer, individual.refuse())
-            elif isinstance(grow, Grow) and users > 1:
-                self._decide(fusion.computation, producer, consumer, grow.refuse(users=users))
+            elif len(value.users) > 1:
+                refusal = LibrarySeveralUsers().refuse_for(value.users)
+                self._decide(fusion.computation, producer, consumer, refusal)
             elif isinstance(grow, Grow) and grow.limit is not None and held >= grow.limit:
                 refusal = grow.refuse(instructions=held, limit=grow.limit)
                 self._decide(fusion.computation, producer, consumer, refusal)

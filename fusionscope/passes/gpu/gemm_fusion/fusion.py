@@ -16,6 +16,7 @@ from fusionscope.graph.mutable import (
     replace_and_prune,
 )
 from fusionscope.hlo.shape import Shape
+from fusionscope.passes.causes import DotSeveralUsers
 from fusionscope.passes.gpu.gemm_fusion.rules import DotRule, GemmState
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
 from fusionscope.passes.plan import FusionPlan, PairDecision
@@ -104,7 +105,7 @@ class GemmFusion(ABC):
             return
         fusion, output = grown.fusion, grown.output
         self._decide(computation, dot.name, dot.name, NO_OBJECTION, fusion)
-        for asked in grown.asked:
+        for asked in (*grown.asked, *_left_to_others(output)):
             near = asked.neighbour
             ends = (near, fusion.name) if asked.is_operand else (fusion.name, near)
             made = fusion if asked.decision.allow else None
@@ -132,6 +133,14 @@ class GemmFusion(ABC):
                 fusion=made,
             )
         )
+
+
+def _left_to_others(output: MutableInstruction) -> list[Asked]:
+    """What reads the result of a fusion that several operations read: none of them was asked."""
+    if len(output.users) < 2:
+        return []
+    decision = DotSeveralUsers().refuse_for(output.users)
+    return [Asked(user.name, decision, is_operand=False) for user in output.users]
 
 
 def add_gemm_fusion(

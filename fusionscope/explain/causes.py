@@ -1,0 +1,149 @@
+"""Which operation it is that can never be in a fusion, where a rule says no more than that.
+
+The compiler names one of the two ends of a pair. Where an earlier pass gave that end a kernel, its
+decision says more (``reasons.py``).
+"""
+
+from __future__ import annotations
+
+from fusionscope.explain.evidence import Reason
+from fusionscope.explain.levers import adds_up_parts
+from fusionscope.explain.libraries import HEROES, library_of, taken_by
+from fusionscope.history.kernels import KernelKind, kind_and_emitter, operations_in
+from fusionscope.history.outcomes import Pair, is_looked_through
+from fusionscope.hlo import Instruction
+from fusionscope.passes.causes import (
+    BY_OPCODE,
+    Barrier,
+    Cause,
+    Collective,
+    ControlFlow,
+    LibraryCall,
+    OtherCustomCall,
+    OwnKernel,
+    SecondDot,
+    SeveralResults,
+    SideEffect,
+    Sort,
+    SplitSum,
+    ThroughTuple,
+    Transfer,
+)
+from fusionscope.passes.rule import Number
+
+PRODUCER, CONSUMER = "producer", "consumer"
+
+# Rules that say no more than that one end can never be fused, and the end; None where their message
+# says which, or nothing does.
+CAUSELESS: dict[str, str | None] = {
+    "base-eligible": None,
+    "cpu-loop-fusible-producer": PRODUCER,
+    "cpu-no-case": CONSUMER,
+    "cpu-skip-custom": CONSUMER,
+    "leg-fm-custom": CONSUMER,
+    "leg-if-custom": CONSUMER,
+    "leg-pc-consumer": CONSUMER,
+    "leg-pc-producer": PRODUCER,
+    "pf-is-fusible": None,
+}
+
+# These stay outside whatever the other end is; the others may be in a fusion of some pass.
+_ANYWHERE = (Collective, ControlFlow, SideEffect, Sort, Transfer)
+_WITHIN_TUPLES = ThroughTuple.opcodes
+
+
+def end_at_fault(reason: Reason) -> str | None:
+    """Which end a rule of ``CAUSELESS`` is about, None where that is not said."""
+    known = CAUSELESS[reason.rule]
+    if known is not None:
+        return known
+    return next((end for end in (PRODUCER, CONSUMER) if f"the {end} is" in reason.message), None)
+
+
+def has_cause(instruction: Instruction) -> bool:
+    """Whether there is something to say of an operation of this kind."""
+    return instruction.opcode in BY_OPCODE or instruction.opcode == "fusion"
+
+
+def is_outside_anywhere(instruction: Instruction) -> bool:
+    """Whether no pass of any backend fuses an operation of this kind."""
+    cause = BY_OPCODE.get(instruction.opcode)
+    return cause is not None and issubclass(cause, _ANYWHERE)
+
+
+def cause_at_dot(
+    producer: Instruction, consumer: Instruction, pair_consumer: Instruction
+) -> type[Cause] | None:
+    """What there is to say of the two at a fusion of a dot, whatever the rule: ``producer`` and
+    ``consumer`` are what the main pass found there, ``pair_consumer`` what was there before it."""
+    if adds_up_parts(pair_consumer):
+        return SplitSum
+    return SecondDot if _holds_dot(producer) and _holds_dot(consumer) else None
+
+
+def _holds_dot(instruction: Instruction) -> bool:
+    return "dot" in operations_in(instruction)
+
+
+def passes_barrier(pair: Pair) -> bool:
+    """Whether a barrier stands between the two of a pair."""
+    pending = list(pair.consumer.operands)
+    seen = set(pending)
+    while pending:
+        instruction = pending.pop()
+        if instruction.opcode in Barrier.opcodes:
+            return True
+        if is_looked_through(instruction):
+            fresh = [each for each in instruction.operands if each not in seen]
+            seen.update(fresh)
+            pending += fresh
+    return False
+
+
+def unfusible_opcode(reason: Reason) -> str | None:
+    """The opcode that a replay found unfusible, if it said so."""
+    numbers = dict(reason.numbers)
+    names = ("unfusible", "opcode", PRODUCER, CONSUMER)
+    return next((str(numbers[name]) for name in names if name in numbers), None)
+
+
+def cause_of(
+    instruction: Instruction, end: str, opcode: str | None, backend: str | None
+) -> tuple[type[Cause], tuple[tuple[str, Number], ...]]:
+    """Why ``instruction``, which is the ``end`` of a pair, is in no fusion with the other, and what
+    there is to say of it. ``opcode`` is that of what the compiler met there, where that is known: a
+    barrier or a tuple may stand between the two."""
+    kind, emitter = kind_and_emitter(instruction, backend)
+    inside = operations_in(instruction)
+    found = next((BY_OPCODE[each] for each in inside if each in BY_OPCODE), None)
+    if instruction.opcode == "custom-call" or kind is KernelKind.LIBRARY or found is LibraryCall:
+        return _called(instruction, end, kind, emitter, backend)
+    if found is not None:
+        names = [each for each in inside if each in found.opcodes]
+        return found, ((end, names[0]),)
+    met = BY_OPCODE.get(opcode or "")
+    if opcode in _WITHIN_TUPLES and instruction.shape.is_tuple and end == PRODUCER:
+        return SeveralResults, ((end, ", ".join(dict.fromkeys(inside))),)
+    if met is not None:
+        return met, ((end, str(opcode)),)
+    return OwnKernel, ((end, ", ".join(dict.fromkeys(inside)) or instruction.opcode),)
+
+
+def _called(
+    call: Instruction, end: str, kind: KernelKind, emitter: str, backend: str | None
+) -> tuple[type[Cause], tuple[tuple[str, Number], ...]]:
+    inside = call.called[0].instructions if call.opcode == "fusion" and call.called else (call,)
+    hero = next((i for i in inside if i.opcode in HEROES or i.opcode == "custom-call"), None)
+    target = emitter
+    if hero is not None and hero.opcode == "custom-call":
+        kind, target = kind_and_emitter(hero, backend)
+        if kind is KernelKind.CUSTOM_CALL:
+            return OtherCustomCall, ((end, target),)
+    library = library_of(target, hero.opcode if hero is not None else "", backend or "")
+    computes = library.computes or ", ".join(dict.fromkeys(operations_in(call)))
+    numbers: list[tuple[str, Number]] = [(end, f"{computes} by {library.name}")]
+    if end == PRODUCER and library.takes:
+        numbers.append(("it can do", ", ".join(sorted(library.takes))))
+        done = [taken.text for taken in taken_by(hero)] if hero is not None else []
+        numbers.append(("it does", ", ".join(done) or "none of these"))
+    return LibraryCall, tuple(numbers)
