@@ -143,7 +143,7 @@ def _called(
     computes = library.computes or ", ".join(dict.fromkeys(operations_in(call)))
     numbers: list[tuple[str, Number]] = [(end, f"{computes} by {library.name}")]
     if end == PRODUCER and library.takes:
-        numbers.append(("it can do", ", ".join(sorted(library.takes))))
+        numbers.append(("takes", " + ".join(sorted(library.takes))))
         done = [taken.text for taken in taken_by(hero)] if hero is not None else []
-        numbers.append(("it does", ", ".join(done) or "none of these"))
+        numbers.append(("took", " + ".join(done) or "none of these"))
     return LibraryCall, tuple(numbers)

@@ -90,7 +90,8 @@ class Reasons:
                 at_fault, opcode = other, None
             else:
                 earlier = self._earlier(pair, at_fault)
-                if earlier is not None and not (is_recorded and earlier.is_guess):
+                trusted = earlier is not None and not (is_recorded and earlier.is_guess)
+                if earlier is not None and trusted and why.otherwise is None:
                     at_dot = cause_at_dot(ends[PRODUCER], ends[CONSUMER], pair.consumer)
                     if at_dot is not None:
                         earlier = replace(earlier, rule=at_dot.id)

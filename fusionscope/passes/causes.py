@@ -171,7 +171,7 @@ class SeveralUsers(Cause):
     """Of a pass that goes on from an operation to its user only where that is the only one."""
 
     def refuse_for(self, users: Iterable[MutableInstruction]) -> Decision:
-        names = [user.name for user in users]
+        names = [u.fused.root.origin if u.opcode == "fusion" else u.name for u in users]
         more = ", …" if len(names) > _NAMED else ""
         return self.refuse(users=len(names), read_by=", ".join(names[:_NAMED]) + more)
 
@@ -222,7 +222,7 @@ class SplitSum(Cause):
     id: ClassVar = "gf-split-k"
     pass_name: ClassVar = "triton-gemm-rewriter"
     backend: ClassVar = "gpu"
-    title: ClassVar = "the sum over the parts of a split dot"
+    title: ClassVar = "the sum over a split dot's parts"
     what: ClassVar = (
         "The consumer is a reduction that the compiler itself put behind the dot: splitk-rewriter "
         "computes a dot of few rows and columns in parts along the contracted dimension, and adds "
@@ -249,7 +249,7 @@ class SeveralResults(Cause):
 
 class ThroughTuple(Cause):
     id: ClassVar = "never-tuple"
-    title: ClassVar = "the value is in a tuple between the two"
+    title: ClassVar = "a tuple stands between the two"
     what: ClassVar = (
         "When the pass ran, the value was packed in a tuple by one instruction and taken out by "
         "another. They are removed later, when no pass fuses any more."

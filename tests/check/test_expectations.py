@@ -65,7 +65,7 @@ VIOLATED = [
         "dot_general.2",
     ),
     ("h100/attention", "one_kernel", ["dot"], {}, "gf-other-inputs", "dot_general.2"),
-    ("cpu/attention", "one_kernel", ["reduce"], {}, "cpu-skip-custom", "reduce_max.7"),
+    ("cpu/attention", "one_kernel", ["reduce"], {}, "lib-one-user", "reduce_max.7"),
     ("h100/attention", "kernels", 2, {}, None, ""),
     ("h100/attention", "launches", 2, {}, None, ""),
     ("h100/attention", "bytes", "1.5 MB", {}, None, ""),

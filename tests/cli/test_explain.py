@@ -143,7 +143,7 @@ def test_json_is_as_documented(run, tmp_path):
             re.sub(
                 r"(?<=boundaries\[\]\.)(before|after)\b",
                 "<side>",
-                re.sub(r"(?<=\.numbers\.)\w+", "<name>", path),
+                re.sub(r"(?<=\.numbers\.)[\w-]+", "<name>", path),
             ),
         )
         for path in found
@@ -384,11 +384,11 @@ def test_what_is_not_legal_is_not_allowed(run):
     found = tried(run, dump, "--allow", "* -> *")
     pairs = json.loads(run(dump, "--format", "json").out)["modules"][0]["pairs"]
     reasons = {(p["producer"]["name"], p["consumer"]["name"]): p["reason"] for p in pairs}
-    assert "cpu-skip-custom" in reasons.values()
+    kept_out = ("lib-", "never-", "ynn-")
+    assert any(reason and reason.startswith(kept_out) for reason in reasons.values())
     for pair in found["pairs"]:
         if pair["after"] != "not-fused":
-            reason = reasons[pair["producer"], pair["consumer"]]
-            assert reason not in ("cpu-skip-custom", "cpu-loop-fusible-producer", "cpu-no-case")
+            assert not reasons[pair["producer"], pair["consumer"]].startswith(kept_out)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ class Individual(Rule):
 @dataclass(frozen=True, slots=True)
 class Grow(Rule):
     id: ClassVar = "lib-grow"
-    title: ClassVar = "which neighbours a library fusion includes"
+    title: ClassVar = "the library fusion is full"
     what: ClassVar = (
         "A library fusion grows by supported neighbours while it holds less than limit "
         "instructions, including parameters. The neighbours are operands that only the fusion "
@@ -91,7 +91,7 @@ class Grow(Rule):
 class TrailingMoves(Rule):
     __slots__ = ()
     id: ClassVar = "lib-trailing-moves"
-    title: ClassVar = "data movement at the end of library fusions"
+    title: ClassVar = "a library fusion does not end with it"
     what: ClassVar = (
         "A bitcast, broadcast, copy or reshape at the end of a library fusion is removed from "
         "it, and then the one before it, until the fusion ends with something else or "
@@ -138,7 +138,7 @@ class Layout(OperationRule):
 @dataclass(frozen=True, slots=True)
 class DataMove(OperationRule):
     id: ClassVar = "ynn-datamove"
-    title: ClassVar = "data movement that YNN supports"
+    title: ClassVar = "YNN does not support this data movement"
     what: ClassVar = (
         "Allowed, if YNN supports the type: a constant array; an iota of f32 or s32; a "
         "bitcast, reshape, transpose or (from jaxlib 0.12 on) copy that keeps the type; a "
@@ -227,7 +227,7 @@ _DOT_TYPES = frozenset(
 @dataclass(frozen=True, slots=True)
 class Dot(OperationRule):
     id: ClassVar = "ynn-dot"
-    title: ClassVar = "dots that YNN supports"
+    title: ClassVar = "YNN does not support this dot"
     what: ClassVar = (
         "Allowed: types f64, f32, bf16 (to f32 or, from jaxlib 0.11 on, bf16), s8 or u8 by s8 "
         "(to s32); batch dimensions lead on both sides; one contracting dimension, the last "
@@ -274,7 +274,7 @@ class Dot(OperationRule):
 @dataclass(frozen=True, slots=True)
 class Reduce(OperationRule):
     id: ClassVar = "ynn-reduce"
-    title: ClassVar = "reductions that YNN supports"
+    title: ClassVar = "YNN does not support this reduction"
     what: ClassVar = (
         "Allowed: a reduce or reduce-window of one input, by an add (f64, f32, or f16, bf16 to "
         "f32, s8, u8 to s32), a maximum or a minimum (u8, s8, bf16, f16, f32, f64, type kept) of "
@@ -336,7 +336,7 @@ def _takes_both(reducer: MutableInstruction) -> bool:
 @dataclass(frozen=True, slots=True)
 class Convolution(OperationRule):
     id: ClassVar = "ynn-conv"
-    title: ClassVar = "convolutions that YNN supports"
+    title: ClassVar = "YNN does not support this convolution"
     what: ClassVar = (
         "Allowed: two spatial dimensions, labels b01f_01io->b01f, types f64, f32 or s8 to s32, one "
         "batch group, more than max_features input or output features, result and kernel not "
@@ -380,7 +380,7 @@ _CONVOLUTION_TYPES = frozenset(
 @dataclass(frozen=True, slots=True)
 class Elementwise(OperationRule):
     id: ClassVar = "ynn-elementwise"
-    title: ClassVar = "elementwise operations that YNN supports"
+    title: ClassVar = "YNN does not support this operation"
     what: ClassVar = (
         "Allowed: " + ", ".join(sorted(_UNARY | _BINARY)) + " (cosine, sine and tan from jaxlib "
         "0.11 on), where the types of result and operands are among f64, f32, bf16, s8 and u8. "

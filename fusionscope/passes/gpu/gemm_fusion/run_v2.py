@@ -63,6 +63,8 @@ class _SearchSpace:
         self._left_out: dict[MutableInstruction, Decision] = {}
         self._entry = empty_module().add_computation(f"{dot.name}_computation")
         self._clones: dict[MutableInstruction, MutableInstruction] = {}
+        # What reads the last instruction that may be in the fusion, where that is refused.
+        self._behind: Asked | None = None
         self._entry.root = self._clone_all(self._last_user())
         self._fusion = self._clones[dot]
         self.asked: list[Asked] = []
@@ -71,7 +73,9 @@ class _SearchSpace:
         last = self._dot
         while len(last.users) == 1:
             user = next(iter(last.users))
-            if self._refusal_to_include(user) is not None:
+            refusal = self._refusal_to_include(user)
+            if refusal is not None:
+                self._behind = Asked(user.name, refusal, is_operand=False)
                 break
             last = user
         return last
@@ -141,6 +145,8 @@ class _SearchSpace:
             after = None if after is None else _followed(after, user)
             self._fuse_user(user)
             output = original
+        if self._fusion.is_root and self._behind is not None:
+            self.asked.append(self._behind)
         self._remove_edge_bitcasts()
         return output
 

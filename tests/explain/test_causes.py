@@ -1,0 +1,119 @@
+"""Of a pair of which one end can never be fused, the reason says which and why."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import open_dump
+from fusionscope.explain import PairFacts, Selection, explain
+from fusionscope.explain.causes import CAUSELESS
+from fusionscope.passes.causes import BY_OPCODE, CAUSES
+from fusionscope.rules.catalogue import find_rule
+from fusionscope.rules.messages import rule_ids, rule_of
+
+pytestmark = pytest.mark.slow
+
+DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
+SAMPLES = sorted(DUMPS.glob("*/*"))
+
+
+def refused(dump: str | Path) -> list[PairFacts]:
+    modules = explain(open_dump(DUMPS / dump), Selection(all_modules=True)).modules
+    return [pair for module in modules for pair in module.pairs if pair.reason]
+
+
+def find(dump: str, producer: str, consumer: str) -> PairFacts:
+    """The costliest refusal of that form."""
+    ends = (producer, consumer)
+    return next(p for p in refused(dump) if (p.producer.opcode, p.consumer.opcode) == ends)
+
+
+@pytest.mark.parametrize("dump", SAMPLES, ids=lambda path: "-".join(path.parts[-2:]))
+def test_no_reason_is_only_that_one_end_can_never_be_fused(dump):
+    pairs = refused(dump)
+    assert [pair for pair in pairs if pair.reason in CAUSELESS] == []
+    for pair in pairs:
+        if pair.reason.startswith("never-"):
+            numbers = dict(pair.numbers)
+            assert numbers.keys() & {"producer", "consumer"}
+            # What the compiler said, or would say, is still there, and means the rule beside it.
+            assert rule_of(pair.message) in CAUSELESS
+            assert set(numbers.values()) & CAUSELESS.keys()
+
+
+@pytest.mark.parametrize(
+    ("dump", "producer", "consumer", "reason", "numbers"),
+    [
+        ("cpu/cartpole", "while", "xor", "never-control-flow", {"producer": "while"}),
+        ("cpu/cartpole", "add", "while", "never-control-flow", {"consumer": "while"}),
+        ("h100/libraries", "multiply", "fft", "never-library",
+         {"consumer": "Fourier transform by cuFFT"}),
+        ("h100/libraries", "custom-call", "select", "never-library",
+         {"producer": "Cholesky decomposition by cuSOLVER"}),
+        # The call has the bias already, and has taken the activation in.
+        ("a100/convolution", "custom-call", "transpose", "never-library",
+         {"producer": "convolution by cuDNN", "took": "bias + ReLU"}),
+        ("a100-jaxlib-0.4.35/library_random", "slice", "custom-call", "never-library",
+         {"consumer": "random bits (threefry) by JAX", "fusion": "leg-pc-consumer"}),
+    ],
+)  # fmt: skip
+def test_the_operation_is_named(dump, producer, consumer, reason, numbers):
+    pair = find(dump, producer, consumer)
+    assert pair.reason == reason
+    assert numbers.items() <= dict(pair.numbers).items()
+    assert pair.decided_by is None
+
+
+@pytest.mark.parametrize(
+    ("dump", "producer", "consumer", "by", "reason"),
+    [
+        # Split along the contracted dimension, by either algorithm of the pass.
+        ("h100/dense", "dot", "reduce", "triton-gemm-rewriter", "gf-split-k"),
+        ("h100-jaxlib-0.11/dense", "dot", "reduce", "triton-gemm-rewriter", "gf-split-k"),
+        ("h100/attention", "multiply", "select", "triton-gemm-rewriter", "gf-other-inputs"),
+        ("cpu/softmax", "exponential", "multiply", "dot-library-rewriter", "lib-one-user"),
+        ("cpu/attention", "multiply", "dot", "dot-library-rewriter", "lib-individual"),
+    ],
+)
+def test_the_pass_that_made_the_kernel_of_one_end_has_the_last_word(
+    dump, producer, consumer, by, reason
+):
+    pair = find(dump, producer, consumer)
+    assert (pair.decided_by, pair.reason, pair.evidence) == (by, reason, "re-evaluated")
+    assert set(dict(pair.numbers).values()) & CAUSELESS.keys()
+
+
+def test_who_else_reads_a_value_is_named_as_the_pair_names_it():
+    module = explain(open_dump(DUMPS / "cpu" / "softmax")).modules[0]
+    names = {pair.consumer.name for pair in module.pairs if pair.producer.name == "exp.1"}
+    (shared,) = {
+        dict(pair.numbers)["read_by"] for pair in module.pairs if pair.reason == "lib-one-user"
+    }
+    assert set(shared.split(", ")) == names
+
+
+def test_every_cause_is_a_reason_and_has_a_page(run_json):
+    for cause in CAUSES:
+        assert cause.id in rule_ids()
+        assert find_rule(cause.id).rule.what
+        found = run_json("explain", DUMPS / "cpu" / "cartpole", "--reason", cause.id)
+        assert all(p["reason"] == cause.id for p in found["modules"][0]["pairs"])
+    assert len({cause.id for cause in CAUSES}) == len(CAUSES)
+
+
+def test_no_operation_has_two_causes():
+    assert len(BY_OPCODE) == sum(len(cause.opcodes) for cause in CAUSES)
+
+
+@pytest.fixture
+def run_json():
+    from click.testing import CliRunner
+
+    from fusionscope.cli.main import cli
+
+    def run(*arguments):
+        words = [*map(str, arguments), "--format", "json"]
+        return json.loads(CliRunner().invoke(cli, words, standalone_mode=False).stdout)
+
+    return run
