@@ -1,1 +1,1 @@
-"""From a changed plan to what the real compiler makes of it."""
+"""Makes the real compiler take a changed plan, and examines the result."""

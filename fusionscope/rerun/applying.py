@@ -19,7 +19,7 @@ from fusionscope.rerun.plans import make_plan
 from fusionscope.rerun.running import why_not_run
 from fusionscope.rules.plan_files import read_plan
 
-_NUMBERS = count()  # of hooks: plans for several programs may be applied at once
+_NUMBERS = count()  # of hooks: several plans may be active at once
 
 
 @dataclass(slots=True)
@@ -115,9 +115,10 @@ def _hooked(expected: Module, module: Module, applied: Applied) -> Iterator[None
 
 @contextmanager
 def _without_caches() -> Iterator[None]:
-    """Keeps executables from before the block out of it, and those of the block inside: no cache of
-    jax knows of hooks. jax looks once at whether its persistent cache is on, so it is reset as
-    well, which leaves the files alone."""
+    """Isolate the block from executables compiled outside of it, and the other way round: jax's
+    caches do not know about hooks. jax checks only once whether its persistent cache is on, so that
+    state is reset as well, which leaves the files alone.
+    """
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 

@@ -1,4 +1,4 @@
-"""Buffers that outlive kernels, and the kernels that write new contents over the old ones."""
+"""Buffers that outlive kernels, and the kernels that update them in place."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ CONTROL_FLOW = frozenset({"call", "conditional", "while"})
 
 
 def walk_control_flow(graph: MutableModule) -> Iterator[MutableComputation]:
-    """The computations that are run as they stand: the entry, and what loops, branches and calls
-    lead to."""
+    """Yield the computations that run instruction by instruction: the entry, and those that loops,
+    branches and calls lead to.
+    """
     seen: set[MutableComputation] = set()
     pending = [graph.entry]
     while pending:
@@ -29,9 +30,12 @@ def walk_control_flow(graph: MutableModule) -> Iterator[MutableComputation]:
 
 
 def find_steps(graph: MutableModule) -> dict[MutableInstruction, list[InPlace]]:
-    """What makes the next contents of a buffer out of the old ones, element by element, so that it
-    may write them in their place. That is no must, and the compiler sees it by itself; of a call
-    that it cannot look into it has to be told, or it makes a copy."""
+    """Return the instructions that compute the next contents of a buffer from the old ones, element
+    by element, and therefore may update it in place.
+
+    In-place updates are optional. The compiler finds them by itself, except for calls that it
+    cannot inspect: without this aliasing, it makes a copy for them.
+    """
     found: dict[MutableInstruction, list[InPlace]] = {}
     for computation, buffers in _find_buffers(graph).items():
         for buffer in buffers:
@@ -45,8 +49,9 @@ def find_steps(graph: MutableModule) -> dict[MutableInstruction, list[InPlace]]:
 
 
 class _Buffer(NamedTuple):
-    """One that a computation is given in a part of a parameter and hands back in a part of its
-    result: what a loop carries, or a program may write over."""
+    """A buffer that a computation receives in a part of a parameter and returns in a part of its
+    result: a loop variable, or a parameter that the program may overwrite.
+    """
 
     output: tuple[int, ...]
     parameter: MutableInstruction
@@ -114,7 +119,7 @@ def _is_elementwise_on(user: MutableInstruction, operand: MutableInstruction) ->
 
 
 def _reads_last(reader: MutableInstruction, value: MutableInstruction) -> bool:
-    """Whether all else that reads ``value`` has to be done before ``reader`` is."""
+    """Return whether all other readers of ``value`` run before ``reader``."""
     others = {each for each in value.users if each is not reader}
     before: set[MutableInstruction] = set()
     pending = [reader]

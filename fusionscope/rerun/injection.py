@@ -1,5 +1,4 @@
-"""How the compiler comes to take a plan: what it is handed at its hook, and what it must not do
-before and behind that."""
+"""Prepares a plan for the compiler: the module for its hook, and the passes that must not run."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ from fusionscope.rerun.programs import disabling, find_target, own_flags
 from fusionscope.system.files import write_file
 from fusionscope.versions.choice import choose_compiler
 
-# What would change a module for GPUs between the place of the hook and fusion, by the names of
-# pipelines.
+# Passes that would change a module for GPUs between the hook and fusion, by pipeline.
 _GPU_BEFORE = (
     "collective-optimizations",
     "conv_canonicalization",
@@ -37,7 +35,7 @@ _GPU_BEFORE = (
     "dynamic-slice",
     "pre-fusion",
 )
-# What would change what stands between placeholders.
+# Passes that would change instructions between placeholders.
 _CPU_BEFORE = (
     "simplification",
     "post_scatter_expansion_simplification",
@@ -48,14 +46,16 @@ _CPU_BEFORE = (
     "conditional-canonicalizer",
 )
 _KEEPS_BARRIERS = "cse_barrier_expander"
-_HOISTING = (0, 12)  # jaxlib from which on loops of any size become calls
+_HOISTING = (0, 12)  # the jaxlib from which on loops of any size become calls
 _STACK_FRAME = re.compile(r" ?stack_frame_id=\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """``module`` is what the compiler takes at its hook, None where it goes on by itself, or did
-    not get there, for the reason in ``problem``; ``flags`` are what it needs beside the dump's."""
+    """A prepared plan. ``module`` is what the compiler receives at its hook. It is None if the
+    compiler continues by itself, or did not get there; ``problem`` then says why. ``flags`` are
+    needed beside those of the dump.
+    """
 
     module: Module | None = None
     flags: tuple[str, ...] = ()
@@ -63,9 +63,9 @@ class Injection:
 
 
 def inject(module: DumpedModule, plan: Plan, *, python: str, limit_s: float) -> Injection:
-    """Prepares ``plan``. For CPUs the compiler is asked, which then has to copy what the kernels of
-    the plan would overwrite too early. Raises ``UnusableInput`` where there is nothing to compile
-    with."""
+    """Prepare ``plan``. For CPUs this runs the compiler, which inserts copies of buffers that the
+    plan's kernels would overwrite too early. Raises ``UnusableInput`` if there is no compiler.
+    """
     if module.backend == "cpu":
         return _inject_cpu(module, plan, python, limit_s)
     fusing = choose_compiler(module).compiler.chains[0]
@@ -105,26 +105,28 @@ def _inject_cpu(module: DumpedModule, plan: Plan, python: str, limit_s: float) -
 
 
 def find_received(made: DumpedModule) -> Module | None:
-    """What the hook of the compiler for CPUs is given, None where it did not get there."""
+    """Return the module at the hook of the CPU compiler, or None if it did not get there."""
     numbered = [stage for stage in made.stages if stage.name.counter is not None]
     before = [stage for stage in numbered if stage.name.pipeline != SCHEDULED]
     return made.read(before[-1]) if len(before) < len(numbered) else None
 
 
 def _hide_new(plan: Plan) -> Module:
-    """The kernels of the plan as placeholders, between what the compiler is to fuse."""
+    """Return the kernels of the plan as placeholders, between operations that the compiler is to
+    fuse.
+    """
     graph = MutableModule(plan.after)
     put_placeholders(graph, lambda each: each.opcode == "fusion")
     for computation in walk_control_flow(graph):
         for each in computation.instructions:
-            if each.opcode == "bitcast":  # which no program holds before its layouts are settled
+            if each.opcode == "bitcast":  # no program contains one before layouts are assigned
                 each.opcode = "reshape"
     return to_module(graph)
 
 
 def _fill_new(received: Module, plan: Plan) -> Module:
     graph, planned = MutableModule(received), MutableModule(plan.after)
-    for each in planned.walk():  # the frames are those of another program
+    for each in planned.walk():  # the stack frames are those of another program
         each.attributes_text = _STACK_FRAME.sub("", each.attributes_text)
     replace_placeholders(graph, planned)
     for computation in walk_control_flow(graph):

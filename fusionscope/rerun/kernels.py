@@ -1,4 +1,4 @@
-"""Operations that a user wants in one kernel, put into one."""
+"""Fuses operations that a user wants in one kernel."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ def place_kernels(
     kernels: Sequence[Sequence[str]],
     choose_kind: Callable[[MutableInstruction], str],
 ) -> list[str]:
-    """Makes one fusion of the operations that each of ``kernels`` names; returns the names of the
-    fusions.
+    """Fuse the operations that each of ``kernels`` names. Return the names of the fusions.
 
-    An operation of several kernels is computed in each of them, and once more where something else
-    reads it. One that something outside of its only kernel reads becomes a result of that. Raises
-    ``UnusableInput`` where a name is unknown or no operation, or the operations cannot be one
-    kernel.
+    An operation of several kernels is computed in each of them, and once more if something else
+    reads it. An operation that is read outside of its only kernel becomes a result of that kernel.
+    Raises ``UnusableInput`` if a name is unknown or not an operation, or if the operations cannot
+    be one kernel.
     """
     named = {each.name: each for c in walk_control_flow(graph) for each in c.instructions}
     members = [[_find(name, named) for name in dict.fromkeys(kernel)] for kernel in kernels]
@@ -99,8 +98,8 @@ def _require_order(
     inside: set[MutableInstruction],
     results: Sequence[MutableInstruction],
 ) -> None:
-    """Raises where something else has to be computed in the middle of the kernel."""
-    import networkx  # here, so that plans without kernels do not have to wait for it
+    """Raises ``UnusableInput`` if another operation must run in the middle of the kernel."""
+    import networkx  # imported here so that plans without kernels do not wait for it
 
     order = computation.post_order()
     reads: networkx.DiGraph[MutableInstruction] = networkx.DiGraph()

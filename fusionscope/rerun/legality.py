@@ -1,5 +1,4 @@
-"""What of a plan the compiler would not survive, or make a wrong program of: found before it sees
-it."""
+"""Finds plans that would crash the compiler or give a wrong program, before it sees them."""
 
 from __future__ import annotations
 
@@ -23,8 +22,9 @@ _ONLY_LAST = frozenset({"scatter", "tuple"})
 
 
 def require_legal(after: Module, own: Module, program: Module, backend: str | None) -> None:
-    """Raises ``UnusableInput`` where ``after`` holds a kernel that no compiler takes, or is not the
-    module of ``program``. The kernels of ``own``, which the compiler made, are not questioned."""
+    """Raises ``UnusableInput`` if ``after`` has a kernel that no compiler accepts, or is not the
+    module of ``program``. The kernels of ``own``, which the compiler made, are not checked.
+    """
     _require_signature(after, program)
     known = {_contents(each) for each in _fusions(MutableModule(own))}
     for fusion in _fusions(MutableModule(after)):
@@ -50,7 +50,7 @@ def _parameters(module: Module) -> list[str]:
 
 
 def _bare(shape: str) -> str:
-    """Without layouts."""
+    """Return a shape without layouts."""
     return "".join(
         piece.partition("}")[2] if i else piece for i, piece in enumerate(shape.split("{"))
     )
@@ -64,7 +64,7 @@ def _fusions(graph: MutableModule) -> Iterator[MutableInstruction]:
 
 
 def _contents(fusion: MutableInstruction) -> tuple[object, ...]:
-    """What is in it and what that reads, without names."""
+    """Return a key of the contents of a fusion and its operands, without names."""
     order = fusion.fused.post_order()
     places = {each: place for place, each in enumerate(order)}
     return (
@@ -77,7 +77,7 @@ def _contents(fusion: MutableInstruction) -> tuple[object, ...]:
 
 
 def find_problems(fusion: MutableInstruction, backend: str | None) -> Iterator[str]:
-    """Why ``fusion`` cannot be a kernel of ``backend``, in words."""
+    """Yield why ``fusion`` cannot be a kernel of ``backend``, in words."""
     root = fusion.fused.root
     for inner in fusion.fused.instructions:
         if inner.opcode == "fusion":
@@ -92,9 +92,10 @@ def find_problems(fusion: MutableInstruction, backend: str | None) -> Iterator[s
 
 
 def _differing_results(fusion: MutableInstruction, backend: str | None) -> Iterator[str]:
-    """All results are computed in one loop; that of a reduction goes over what it reads. On GPUs a
-    loop knows the same memory by other dimensions (XLA, gpu_fusible.cc,
-    ShapesCompatibleForMultiOutputFusion)."""
+    """Yield results that one loop cannot compute. The loop of a reduction is over its input. On
+    GPUs, shapes of the same memory with other dimensions are compatible (XLA, gpu_fusible.cc,
+    ShapesCompatibleForMultiOutputFusion).
+    """
     root = fusion.fused.root
     if root.opcode != "tuple":
         return
@@ -118,8 +119,9 @@ def _differing_results(fusion: MutableInstruction, backend: str | None) -> Itera
 
 
 def _hazards(fusion: MutableInstruction) -> Iterator[str]:
-    """It overwrites a buffer and reads it in another place than the one that it writes. What it
-    reads of just the part that it updates, it may."""
+    """Yield buffers that the fusion overwrites and reads elsewhere. It may read the part that it
+    updates.
+    """
     for slot, *_ in in_place_operands(fusion):
         pending = [(fusion.fused.parameters[slot], False)]
         seen: set[MutableInstruction] = set()
@@ -142,7 +144,9 @@ def _hazards(fusion: MutableInstruction) -> Iterator[str]:
 
 
 def _is_updated_part(reader: MutableInstruction, value: MutableInstruction) -> bool:
-    """Whether ``reader`` slices what an update of ``value`` in the same kernel writes."""
+    """Return whether ``reader`` slices exactly the part that an update of ``value`` in the same
+    kernel writes.
+    """
     return reader.opcode == "dynamic-slice" and any(
         update.opcode == "dynamic-update-slice"
         and update.operands[0] is value

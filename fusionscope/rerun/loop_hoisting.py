@@ -1,8 +1,8 @@
-"""Replays the pass of the CPU compiler that puts loops into calls, which are compiled as one piece.
+"""Replays the CPU pass that puts loops into calls, which are compiled as one piece.
 
-Source: xla/service/cpu/small_while_loop_hoisting_pass.cc. It means to take small loops alone, but
-jaxlib 0.12 takes loops of any size (measured: 70 of 70 loops, of up to 5 MB, that hold nothing of
-what it leaves alone).
+Source: xla/service/cpu/small_while_loop_hoisting_pass.cc. The pass is meant for small loops, but
+jaxlib 0.12 hoists loops of any size (measured: 70 of 70 loops, of up to 5 MB, without any of the
+operations that it excludes).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MARK = ', frontend_attributes={xla_cpu_small_call="true"}'
 
 
 def hoist_loops(graph: MutableModule) -> None:
-    """Changes ``graph`` as the pass does behind the insertion of copies."""
+    """Change ``graph`` as the pass does after the insertion of copies."""
     kept: dict[MutableComputation, bool] = {}
     for computation in graph.post_order():
         kept[computation] = any(

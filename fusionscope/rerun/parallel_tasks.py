@@ -1,7 +1,7 @@
-"""Replays the pass of the CPU compiler that parts large kernels among threads.
+"""Replays the CPU pass that partitions large kernels among threads.
 
-Source: xla/service/cpu/parallel_task_assignment.cc and xla/shape_partition.cc; what kernels cost is
-that of xla/service/hlo_cost_analysis.cc.
+Source: xla/service/cpu/parallel_task_assignment.cc and xla/shape_partition.cc; the costs of kernels
+are those of xla/service/hlo_cost_analysis.cc.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ _PARTED = frozenset(
 )
 _SLICED = frozenset({"dynamic-slice", "slice"})
 
-_IMMEDIATE = 1  # elements of a constant that is not read from memory
-_LEAST_BYTES = 256 << 10  # a thread, of what is bound by memory
-_LEAST_CYCLES = 100_000  # a thread, of what is not
+_IMMEDIATE = 1  # the most elements of a constant that is not read from memory
+_LEAST_BYTES = 256 << 10  # per thread, if memory-bound
+_LEAST_CYCLES = 100_000  # per thread, if compute-bound
 _CYCLES_PER_TRANSCENDENTAL, _CYCLES_PER_BYTE = 2, 10
 
 
 def assign_tasks(graph: MutableModule, threads: int) -> None:
-    """Writes into kernels how many parts each of their outer dimensions has, where ``threads`` can
-    work at once; what stood there goes."""
+    """Write the partitions of outer dimensions into kernels, for ``threads`` parallel threads.
+    Replaces earlier ones.
+    """
     fused = {called for each in graph.walk() if each.opcode == "fusion" for called in each.called}
     for computation in graph.post_order():
         if computation not in fused:
@@ -53,7 +54,9 @@ def _write(instruction: MutableInstruction, parts: list[int]) -> None:
 
 
 def find_parts(instruction: MutableInstruction, threads: int) -> list[int]:
-    """The parts of the outer dimensions, from the outermost on; empty where there is one in all."""
+    """Return the partitions of the outer dimensions, from the outermost on; empty if there is only
+    one in all.
+    """
     if not _is_parted(instruction):
         return []
     shape = leaves(instruction.shape)[0]
@@ -108,7 +111,7 @@ def _count_tasks(instruction: MutableInstruction, threads: int) -> int:
 
 
 def _bytes(instruction: MutableInstruction) -> int:
-    """Read and written."""
+    """Return the bytes read and written."""
     if instruction.opcode != "fusion":
         if instruction.opcode in _SLICED | {"gather", "broadcast"}:
             first = instruction.shape.byte_size

@@ -1,9 +1,9 @@
-"""Calls that the compiler cannot look into, in the places of the kernels of a plan.
+"""Calls that the compiler cannot inspect, in place of a plan's kernels.
 
-The compiler for CPUs has its hook behind fusion and behind the pass that copies what would be
-overwritten too early, and takes no fusions from outside before that. A program of placeholders goes
-through its passes as it is, and comes out with the copies that the plan needs, of the compiler's
-own making; then the kernels take their places again.
+The hook of the CPU compiler comes after fusion and after the pass that copies buffers that would be
+overwritten too early, and it accepts no fusions from outside before that. A program of placeholders
+passes through the compiler unchanged, and comes out with the copies that the plan needs. The
+kernels then replace the placeholders.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from fusionscope.hlo.attributes import CALLS, read_metadata
 from fusionscope.hlo.text import NAME
 from fusionscope.rerun.buffers import CONTROL_FLOW, find_steps, walk_control_flow
 
-# What reads a value through a bitcast of the plan.
+# Users that read a value through a bitcast of the plan.
 _Views = dict[tuple[MutableInstruction, MutableInstruction], MutableInstruction]
 
 TARGET = "fusionscope:"
-# What names values and moves none, so that every pass has to see it.
+# Instructions that name values and move none. Every pass must see them.
 NAMING = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
 
 
 def hide(module: Module) -> Module:
-    """``module`` with a placeholder for everything that computes, as a program for the compiler.
+    """Return ``module`` with a placeholder for every instruction that computes, as a program for
+    the compiler.
 
-    Bitcasts are left out where a placeholder reads them. Raises ``UnusableInput`` where the module
+    Bitcasts that a placeholder reads are omitted. Raises ``UnusableInput`` if the module
     contradicts itself.
     """
     graph = MutableModule(module)
@@ -51,8 +52,9 @@ def hide(module: Module) -> Module:
 
 
 def put_placeholders(graph: MutableModule, is_hidden: Callable[[MutableInstruction], bool]) -> None:
-    """Puts one in the place of each instruction that computes and is to be hidden. Bitcasts come
-    last, of which those are left that something else than a placeholder reads."""
+    """Replace each instruction that computes and ``is_hidden`` by a placeholder. Bitcasts come
+    last; those that only placeholders read are removed.
+    """
     steps = find_steps(graph)
     for computation in walk_control_flow(graph):
         order = computation.post_order()
@@ -67,7 +69,9 @@ def put_placeholders(graph: MutableModule, is_hidden: Callable[[MutableInstructi
 
 
 def _without_origin(instruction: MutableInstruction) -> str:
-    """The compiler then gives it its name as origin, by which it is found again."""
+    """Return the attributes without origin. The compiler then sets the origin to the instruction's
+    name, which identifies it later.
+    """
     return _written(
         {
             key: value
@@ -82,7 +86,7 @@ def _written(attributes: dict[str, str]) -> str:
 
 
 def _placeholder(hidden: MutableInstruction, aliases: list[InPlace]) -> MutableInstruction:
-    """``aliases`` are operands that it overwrites."""
+    """Return a placeholder. ``aliases`` are the operands that it overwrites."""
     operands = list(map(_behind_bitcasts, hidden.operands))
     attributes = {
         "custom_call_target": f'"{TARGET}{hidden.name}"',
@@ -111,8 +115,9 @@ def _behind_bitcasts(value: MutableInstruction) -> MutableInstruction:
 
 
 def fill(received: Module, plan: Module) -> Module:
-    """``received``, which the compiler made of what hides ``plan``, with the kernels of the plan in
-    their places. Raises ``UnusableInput`` where it contradicts itself."""
+    """Return ``received``, the compiler's result for the placeholders of ``plan``, with the kernels
+    of the plan in their places. Raises ``UnusableInput`` if it contradicts itself.
+    """
     graph, planned = MutableModule(received), MutableModule(plan)
     originals = {each.name: each for c in walk_control_flow(planned) for each in c.instructions}
     for computation in walk_control_flow(graph):
@@ -124,14 +129,14 @@ def fill(received: Module, plan: Module) -> Module:
 
 
 def replace_placeholders(graph: MutableModule, planned: MutableModule) -> None:
-    """Puts what stands in ``planned`` into the places of its placeholders in ``graph``."""
+    """Replace the placeholders in ``graph`` by the instructions of ``planned``."""
     originals = {each.name: each for c in walk_control_flow(planned) for each in c.instructions}
     inner = _adopt(graph, planned)
     outer = list(walk_control_flow(graph))
     names = {name for c in outer for each in c.instructions if (name := _hidden_name(each))}
     for computation in outer:
         for instruction in computation.instructions:
-            if instruction.name in names:  # which is that of a kernel
+            if instruction.name in names:  # the name of a kernel
                 instruction.name = graph.instruction_name(instruction.name)
     for name in names:
         graph.instruction_name(name)
@@ -144,7 +149,7 @@ def replace_placeholders(graph: MutableModule, planned: MutableModule) -> None:
 
 
 def _hidden_name(instruction: MutableInstruction) -> str:
-    """What it stands for, empty where it is no placeholder."""
+    """Return the name of the hidden instruction, or "" if it is not a placeholder."""
     target = instruction.attributes.get("custom_call_target", "").strip('"')
     return target.removeprefix(TARGET) if target.startswith(TARGET) else ""
 
@@ -152,7 +157,7 @@ def _hidden_name(instruction: MutableInstruction) -> str:
 def _adopt(
     graph: MutableModule, planned: MutableModule
 ) -> dict[MutableComputation, MutableComputation]:
-    """Copies into ``graph`` of the computations inside kernels, by those of ``planned``."""
+    """Return copies in ``graph`` of the computations inside kernels, by those of ``planned``."""
     outer = set(walk_control_flow(planned))
     copies: dict[MutableComputation, MutableComputation] = {}
     for computation in planned.post_order():
@@ -175,7 +180,7 @@ def _clone(
     operands: list[MutableInstruction],
     copies: dict[MutableComputation, MutableComputation],
 ) -> MutableInstruction:
-    """Into another module, where what it calls are ``copies``."""
+    """Clone an instruction into another module. ``copies`` replace its called computations."""
     text = CONTROL.sub("", original.attributes_text)
     names = {each.name: copies[each].name for each in original.called}
     if any(old != new for old, new in names.items()):
@@ -202,7 +207,7 @@ def _original(
     inner: dict[MutableComputation, MutableComputation],
     views: _Views,
 ) -> MutableInstruction:
-    """``views`` are the bitcasts that were left out and have been made again."""
+    """Return the instruction of a placeholder. ``views`` are the omitted bitcasts, recreated."""
     computation = placeholder.computation
     operands = []
     for operand, wanted in zip(placeholder.operands, original.operands, strict=True):
@@ -213,14 +218,15 @@ def _original(
             operand = views[operand, wanted]
         operands.append(operand)
     if original.opcode == "bitcast" and not _is_only_a_result(placeholder):
-        # The compiler took what it makes for a buffer of its own.
+        # The compiler gave its result a new buffer.
         operands = [computation.make("copy", operands[0].shape, operands)]
     return computation.add(_clone(original, operands, inner))
 
 
 def _is_only_a_result(view: MutableInstruction) -> bool:
-    """Whether nothing but the program's result holds what ``view`` reads, in a buffer that nothing
-    else stands in."""
+    """Return whether only the program's result holds the operand of ``view``, in a buffer of its
+    own.
+    """
     (source,) = view.operands
     module = view.computation.module
     return (
@@ -234,7 +240,7 @@ def _is_only_a_result(view: MutableInstruction) -> bool:
 
 
 def _give_origin(instruction: MutableInstruction, originals: dict[str, MutableInstruction]) -> None:
-    """What the plan says of an instruction that is no kernel, such as how often a loop runs."""
+    """Copy the plan's facts about instructions that are not kernels, such as trip counts."""
     kept = {
         key: value
         for key, value in instruction.attributes.items()

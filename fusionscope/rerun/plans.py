@@ -1,7 +1,6 @@
-"""Which operations are to be fused: plans that the compiler is given as they stand.
+"""Plans: which operations the compiler is to fuse.
 
-A plan is the module as it shall be behind the passes that fuse, or, where the compiler is to decide
-on the rest, as it shall be before them.
+A plan is the module after the fusion passes or, if the compiler decides on the rest, before them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from fusionscope.versions.choice import choose_compiler, find_rewriters
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs, replay
 
-# The pipeline of GPUs that fuses.
+# The GPU pipeline that fuses.
 _GPU_PIPELINE = "fusion"
 WRAPPER = "fusion-wrapper"
 _COPYING = "copy-insertion"
@@ -40,19 +39,20 @@ BARRIER = "opt-barrier"
 
 
 class Rest(StrEnum):
-    """Who decides on what nobody named."""
+    """Who decides on the operations that no change names."""
 
-    RULES = "rules"  # the compiler's rules as replayed, with what was changed
+    RULES = "rules"  # the compiler's rules as replayed, with the changes
     XLA = "xla"  # the compiler itself
-    OFF = "off"  # no one: it is not fused
+    OFF = "off"  # nobody: they are not fused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """``before`` is the module on which the first pass that fuses works, ``after`` what it shall be
-    behind the last one; where ``rest`` is the compiler's, ``after`` is what it shall work on.
-    ``words`` say what the plan is, ``is_own`` that it is the compiler's. It comes of ``changes``,
-    by ``steps``: the replays of the passes that fuse, in their order."""
+    """A plan. ``before`` is the module before the first fusion pass, ``after`` the module that is
+    wanted after the last one; if ``rest`` is the compiler's, ``after`` is the module that it starts
+    from. ``words`` describe the plan, ``is_own`` marks the compiler's own. It results from
+    ``changes`` and ``steps``, the replays of the fusion passes in their order.
+    """
 
     words: str
     before: Module
@@ -64,15 +64,16 @@ class Plan:
 
 
 def own_plan(module: DumpedModule) -> Plan:
-    """What the compiler itself made. Raises ``UnusableInput`` where the dump does not show it."""
+    """Return the compiler's own plan. Raises ``UnusableInput`` if the dump does not show it."""
     start, end = _ends(module)
     before, after = module.read(start), module.read(end)
     return Plan(words="the compiler's own plan", before=before, after=after, is_own=True)
 
 
 def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -> Plan:
-    """What becomes of a module under ``changes``. Raises ``UnusableInput`` where that cannot be
-    replayed, or is no program that a compiler takes."""
+    """Return the plan for a module under ``changes``. Raises ``UnusableInput`` if it cannot be
+    replayed, or is not a program that a compiler accepts.
+    """
     start, end = _ends(module)
     before = module.read(start)
     words = str(changes) or "the rules as they are"
@@ -85,7 +86,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
     placed = MutableModule(before)
     kernels = frozenset(place_kernels(placed, changes.kernels, _kind_of(module)))
     graph = MutableModule(to_module(placed)) if kernels else placed
-    put_placeholders(graph, lambda each: each.name in kernels)  # no rule looks into one
+    put_placeholders(graph, lambda each: each.name in kernels)  # no rule looks inside one
     ready = to_module(graph)
     steps = _replay(module, start, ready, changes, rest)
     graph = MutableModule(steps[-1].module if steps else ready)
@@ -101,7 +102,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
 
 
 def require_start(module: DumpedModule) -> Module:
-    """The module on which the first pass that fuses works. Raises ``UnusableInput``."""
+    """Return the module before the first fusion pass. Raises ``UnusableInput``."""
     return module.read(_ends(module)[0])
 
 
@@ -115,8 +116,9 @@ def _kind_of(module: DumpedModule) -> Callable[[MutableInstruction], str]:
 def _replay(
     module: DumpedModule, start: Stage, before: Module, changes: Changes, rest: Rest
 ) -> tuple[FusionPlan, ...]:
-    """What the passes that fuse make of ``before``, which was made of ``start``. Raises
-    ``UnusableInput`` where a change is of something else."""
+    """Replay the fusion passes on ``before``, which was made from ``start``. Raises
+    ``UnusableInput`` if a change names something else.
+    """
     compiler = changes.apply(choose_compiler(module).compiler)
     runs = find_fusing_runs(module)
     passes = [run.pass_name for run in runs]
@@ -143,8 +145,9 @@ def _replay(
 def _require_part(
     module: DumpedModule, changes: Changes, passes: Sequence[str], replayed: Sequence[str]
 ) -> None:
-    """Raises ``UnusableInput`` where a rule that was changed is one of no pass that is replayed, or
-    a pass that is left out none of ``passes``, those that a plan takes the place of."""
+    """Raises ``UnusableInput`` if a changed rule belongs to no replayed pass, or a disabled pass is
+    not one of ``passes``, which a plan replaces.
+    """
     asked = [each for each in choose_compiler(module).compiler.passes if each.name in replayed]
     known = {*passes, *(rule.id for each in asked for rule in each.book)}
     for id in (*(id for id, _, _ in changes.thresholds), *changes.disabled):
@@ -159,15 +162,14 @@ def _require_part(
 
 
 def _threads() -> int:
-    """That may work at once, as the compiler counts them."""
+    """Return the number of parallel threads, as the compiler counts them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _leave_single(graph: MutableModule) -> None:
-    """Takes operations that were fused with constants alone, as happens to all on GPUs, out of
-    their fusions again."""
+    """Unfuse operations that were fused with constants only, as happens to all of them on GPUs."""
     for computation in walk_control_flow(graph):
         for fusion in computation.post_order():
             if fusion.opcode == "fusion" and fusion.fusion_kind != "kCustom":
@@ -177,7 +179,7 @@ def _leave_single(graph: MutableModule) -> None:
 
 
 def _set_apart(graph: MutableModule, patterns: Sequence[PairPattern]) -> None:
-    """Puts a barrier, over which the compiler fuses nothing, between all pairs that fit."""
+    """Separate all matching pairs by a barrier, which the compiler does not fuse across."""
     for computation in walk_control_flow(graph):
         for consumer in computation.post_order():
             for slot, producer in enumerate(list(consumer.operands)):
@@ -190,7 +192,7 @@ def _set_apart(graph: MutableModule, patterns: Sequence[PairPattern]) -> None:
 
 
 def find_fusing_runs(module: DumpedModule) -> list[PassRun]:
-    """Those of the passes that fuse."""
+    """Return the runs of the fusion passes."""
     if module.backend == "cpu":
         return list(find_runs(module))
     start, end = _ends(module)
@@ -199,7 +201,7 @@ def find_fusing_runs(module: DumpedModule) -> list[PassRun]:
 
 
 def _ends(module: DumpedModule) -> tuple[Stage, Stage]:
-    """The stage on which the first pass that fuses works, and one behind the last one."""
+    """Return the stage before the first fusion pass, and the one after the last."""
     if module.backend == "cpu":
         return _cpu_ends(module)
     if module.backend != "gpu":
@@ -223,7 +225,7 @@ def _cpu_ends(module: DumpedModule) -> tuple[Stage, Stage]:
 
 
 def is_copied(stage: Stage) -> bool:
-    """Whether the compiler for CPUs is past, or in, the insertion of copies."""
+    """Return whether the CPU compiler has reached or passed the insertion of copies."""
     places = (stage.name.pipeline, stage.name.after)
     return _COPYING in places or SCHEDULED in places or stage.is_final
 

@@ -1,4 +1,4 @@
-"""What a dump says of the program that was compiled, so that it can be compiled again."""
+"""Finds in a dump what is needed to compile its program again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _LEFT_OUT = "{...}"
 
 
 def find_program(module: DumpedModule) -> Module:
-    """As it came to the compiler. Raises ``UnusableInput`` where the dump lacks it."""
+    """Return the program as the compiler received it. Raises ``UnusableInput`` if the dump lacks
+    it.
+    """
     for stage in module.stages:
         if stage.label == BEFORE_OPTIMIZATIONS:
             return module.read(stage)
@@ -31,15 +33,16 @@ def find_program(module: DumpedModule) -> Module:
 
 
 def require_final(module: DumpedModule) -> Module:
-    """What the compiler made of it. Raises ``UnusableInput`` where the dump lacks it."""
+    """Return the final module. Raises ``UnusableInput`` if the dump lacks it."""
     if module.final is None:
         raise UnusableInput(f"{module.name}: the dump has no final stage to compare with")
     return module.read(module.final)
 
 
 def find_target(module: DumpedModule) -> Target:
-    """What it was compiled for. Raises ``UnusableInput`` where that is not known, or no device that
-    plans are for."""
+    """Return the compilation target. Raises ``UnusableInput`` if it is unknown, or plans do not
+    support it.
+    """
     if module.backend == "cpu":
         return Target("cpu", "cpu")
     device = module.device
@@ -52,7 +55,7 @@ def find_target(module: DumpedModule) -> Target:
 
 
 def own_flags(module: DumpedModule) -> Iterator[str]:
-    """Those of the dump that change what is compiled."""
+    """Yield the flags of the dump that affect the result."""
     flags, wanted = module.flags, _OWN_FLAGS.get(module.backend or "")
     if flags is not None and wanted is not None and not flags.complete:
         for name, values in flags.values.items():
@@ -61,20 +64,22 @@ def own_flags(module: DumpedModule) -> Iterator[str]:
 
 
 def disabling(module: DumpedModule, *names: str) -> Iterator[str]:
-    """The flag that turns off passes and pipelines, beside those that are off in the dump."""
+    """Yield the flag that disables passes and pipelines, in addition to those disabled
+    in the dump.
+    """
     already = module.flags.values.get(_DISABLING, ()) if module.flags is not None else ()
     if names or already:
         yield f"--{_DISABLING}={','.join([*already, *names])}"
 
 
 def compile_options(flags: Iterable[str]) -> dict[str, str]:
-    """Flags as options of one compilation."""
+    """Return flags as options of one compilation."""
     pairs = (flag.removeprefix("--").partition("=") for flag in flags)
     return {name: value for name, _, value in pairs}
 
 
 def lacks_constants(*modules: Module) -> bool:
-    """Whether the compiler left the contents of large constants out of the text."""
+    """Return whether the compiler omitted the contents of large constants from the text."""
     return any(
         each.opcode == "constant" and _LEFT_OUT in (each.literal or "")
         for module in modules

@@ -1,4 +1,4 @@
-"""Times several programs beside each other on the device at hand."""
+"""Times several programs against each other on the local device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fusionscope.rerun.running import (
 
 @dataclass(frozen=True, slots=True)
 class Racer:
-    """The program of ``module``, with what is injected."""
+    """The program of ``module``, with an injected plan."""
 
     module: DumpedModule
     injection: Injection
@@ -32,9 +32,10 @@ class Racer:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Of one program: nanoseconds of a run (the median of ``runs``), to those of the first, which
-    ran beside it, and seconds that it took to compile. ``results`` are its results against those of
-    the first, empty where it has others."""
+    """The times of one program: ns per run (the median of ``runs``), the ratio to the first
+    program, which ran beside it, and the compile time in seconds. ``results`` compares its results
+    with those of the first, and is empty if they have other shapes or types.
+    """
 
     median_ns: float
     ratio: Ratio
@@ -44,9 +45,10 @@ class Race:
 
 
 def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float) -> list[Race]:
-    """Runs the programs in turns, on random inputs, ``seconds`` for each. All are of one backend.
+    """Run the programs in turns, on random inputs, ``seconds`` for each. All must have the same
+    backend.
 
-    Raises ``UnusableInput`` where one of them cannot be run.
+    Raises ``UnusableInput`` if one of them cannot be run.
     """
     if not racers:
         return []

@@ -1,5 +1,4 @@
-"""Looks up in the final module what a user asked for: pairs to be fused, and pairs to be kept
-apart."""
+"""Checks a user's requests in the final module: pairs to fuse, and pairs to keep apart."""
 
 from __future__ import annotations
 
@@ -16,28 +15,30 @@ from fusionscope.passes.overrides import PairPattern
 from fusionscope.passes.state import FusionPair
 from fusionscope.rerun.plans import Plan
 
-_HOOK = "apply-xla-"  # the pass that takes a plan
+_HOOK = "apply-xla-"  # the pass that applies a plan
 _START = "pipeline-start"
-_MOST = 3  # pairs in one line
+_MOST = 3  # pairs per line
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One change, in words. ``problem`` says what of it is not so in the final module, and by which
-    pass or rule; empty where it is done."""
+    """One requested change, in words. ``problem`` says how the final module deviates from it, and
+    because of which pass or rule; empty if it was carried out.
+    """
 
     words: str
     problem: str = ""
 
 
 def find_hook(made: DumpedModule) -> Stage | None:
-    """The stage right behind the compiler's hook, None where it changed nothing."""
+    """Return the stage right after the compiler's hook, or None if the hook changed nothing."""
     return next((stage for stage in made.stages if stage.name.after.startswith(_HOOK)), None)
 
 
 def look_up(plan: Plan, made: DumpedModule, final: Module) -> tuple[Request, ...]:
-    """What became of the pairs that ``plan`` was to fuse or to keep apart in ``final``, the last
-    stage of ``made``. Rules and passes need no look: ``plan`` was made by those that are left."""
+    """Return the outcome in ``final``, the last stage of ``made``, of the pairs that ``plan`` was
+    to fuse or keep apart. Changed rules and passes need no check: ``plan`` was made with them.
+    """
     changes = plan.changes
     if not (changes.allowed or changes.forbidden):
         return ()
@@ -59,7 +60,7 @@ def look_up(plan: Plan, made: DumpedModule, final: Module) -> tuple[Request, ...
 
 
 def _pass_of(stage: Stage) -> str:
-    """The one before ``stage``, or the pipeline at whose start that is."""
+    """Return the pass before ``stage``, or the pipeline that starts with it."""
     return stage.label if stage.name.after == _START else stage.name.after
 
 

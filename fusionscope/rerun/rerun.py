@@ -1,4 +1,4 @@
-"""Lets the real compiler take a plan, and looks what it made of it."""
+"""Compiles a plan with the real compiler, and examines the result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fusionscope.versions.context import read_context
 
 @dataclass(frozen=True, slots=True)
 class RerunPair:
-    """A pair of which something else became than in the plan, or than in the dump."""
+    """A pair with another outcome than in the plan, or than in the dump."""
 
     producer: str
     consumer: str
@@ -43,15 +43,15 @@ class RerunPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """What came of ``plan``, in words; ``has_plan`` is false where that is flags alone.
+    """The result of compiling ``plan``, in words. ``has_plan`` is false if only flags differ.
 
-    ``baseline`` is the final module of the dump, ``variant`` that of the new one, None where the
-    compiler did not get there, which ``problem`` then says. ``changed`` are pairs that are together
-    in one of the two alone; ``unplanned`` those of which something else became than was planned.
-    ``requests`` are the pairs that were to be fused or kept apart, and what became of them.
-    ``divergence`` is where the compiler took another module than the plan. ``is_same`` is whether
-    both final modules have the same kernels. ``estimates`` are those of the GPU's cost model for
-    both, None for a CPU. ``injection`` is what the compiler was handed.
+    ``baseline`` is the final module of the dump. ``variant`` is the new final module, or None if
+    the compiler did not get there; ``problem`` then says why. ``changed`` are pairs that are
+    together in only one of the two. ``unplanned`` are pairs with another outcome than planned.
+    ``requests`` are the pairs to fuse or keep apart, with their outcomes. ``divergence`` is where
+    the compiler's input differs from the plan. ``is_same`` is whether both final modules have the
+    same kernels. ``estimates`` are those of the GPU's cost model for both, or None for a CPU.
+    ``injection`` is the prepared plan.
     """
 
     module: str
@@ -85,12 +85,11 @@ def rerun(
     python: str = sys.executable,
     limit_s: float = 600.0,
 ) -> Rerun:
-    """Compiles the program of ``module`` again, with ``plan`` in the place of the compiler's own
-    fusions (with ``flags`` alone where that is None), and dumps that into ``directory``, which has
-    to be empty or new.
+    """Compile the program of ``module`` again, with ``plan`` instead of the compiler's own fusions
+    (with ``flags`` alone if it is None). Dump that into ``directory``, which must be empty or new.
 
-    A compiler that dies of the plan is told in the result. Raises ``UnusableInput`` where the dump
-    lacks the program or its device, or there is nothing to compile it with.
+    If the plan crashes the compiler, the result says so. Raises ``UnusableInput`` if the dump lacks
+    the program or its device, or if there is no compiler.
     """
     final = require_final(module)
     baseline = total_kernels(final, module.backend)
@@ -151,7 +150,7 @@ def _requests(plan: Plan, made: DumpedModule, ends: Module, is_same: bool) -> tu
 def _estimates(
     module: DumpedModule, final: Module, ends: Module
 ) -> tuple[TimeEstimate, TimeEstimate] | None:
-    if module.backend != "gpu":  # there is a CPU to measure on
+    if module.backend != "gpu":  # a CPU to measure on exists
         return None
     gpu = read_context(module).gpu
     before, after = (estimate(each, "gpu", gpu) for each in (final, ends))
@@ -166,7 +165,7 @@ def compile_again(
     python: str,
     limit_s: float,
 ) -> Captured:
-    """The program of ``module`` with what is injected."""
+    """Compile the program of ``module`` with an injected plan."""
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "program.hlo"
         write_file(file, to_text(find_program(module)))
@@ -206,7 +205,7 @@ def _unplanned(plan: Plan, ends: Module) -> Iterator[RerunPair]:
 
 
 def _differing(before: Module, one: Module, other: Module) -> Iterator[RerunPair]:
-    """Pairs of ``before`` that are together in one of two modules alone."""
+    """Yield the pairs of ``before`` that are together in only one of two modules."""
     for first, second in zip(pairs_after(before, one), pairs_after(before, other), strict=True):
         outcomes = first.outcome, second.outcome
         if Outcome.GONE not in outcomes and len({each in TOGETHER for each in outcomes}) > 1:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 _WARM_UP, _FEWEST = 3, 6  # runs
-_SHORTEST_NS = 1_000_000  # of what is timed at once, in runs of one program
-_LARGEST_INTEGER = 8  # of random inputs: indices and counts that most programs can use
+_SHORTEST_NS = 1_000_000  # for several runs of one program that are timed together
+_LARGEST_INTEGER = 8  # of random inputs: small enough for indices and counts of most programs
 
 
 def _load_child() -> Any:
@@ -57,7 +57,7 @@ def _tell(told: dict[str, Any], result: Path) -> None:
 
 
 def _prepare(device: dict[str, Any]) -> Any:
-    """The device to run on."""
+    """Return the device to run on."""
     import jax
 
     jax.config.update("jax_enable_x64", True)  # inputs keep their types
@@ -85,7 +85,7 @@ def _race(request: dict[str, Any], told: dict[str, Any]) -> None:
 
 
 def _compare_alike(expected: list[Any], found: list[Any]) -> list[Any]:
-    """As ``_compare``; nothing where the programs have other results."""
+    """Return the same as ``_compare``, or nothing if the programs have different results."""
     if [(each.shape, each.dtype) for each in expected] != [(e.shape, e.dtype) for e in found]:
         return []
     return _compare(expected, found, None)
@@ -112,7 +112,7 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
             wide = [_widened(each) for each in inputs]
             reference = Executable(request["reference"], place, wide).run()
         except Exception:
-            reference = None  # not every program can be computed so
+            reference = None  # not every program can be computed in 64 bits
     executables = [baseline]
     for number, variant in enumerate(variants):
         step(f"running variant {number}")
@@ -125,7 +125,8 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
             told["numbers"].append([])
             told["problems"].append(f"{type(error).__name__}: {error}")
     step("timing")
-    # A second compilation of the same may be faster or slower by where its code and buffers lie.
+    # A second compilation of the same program may differ in speed by the addresses of its code and
+    # buffers.
     again = _make(text, place, inputs, first, device["platform"])
     told["times"] = _take_times([*executables, again], request["seconds"])
 
@@ -133,7 +134,7 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
 def _make(
     text: str, place: Any, inputs: Sequence[Any], asked: dict[str, Any], platform: str
 ) -> Executable:
-    """The program with the options asked for, and what is to be put in its place, if anything."""
+    """Return the program with the requested options and, if there is one, an injected plan."""
     if not asked["put"]:
         return Executable(text, place, inputs, asked["options"])
     child.put_in(asked["put"], _module_name(text), platform)
@@ -144,14 +145,16 @@ def _make(
 
 
 def _module_name(text: str) -> str:
-    """As the hook will see it."""
+    """Return the name that the hook sees."""
     from jaxlib import _hlo
 
     return str(_hlo.hlo_module_from_text(text).name)
 
 
 def _prepare_library() -> None:
-    """Jax readies the functions of LAPACK when it makes calls of them, which it does not here."""
+    """Prepare the LAPACK functions. jax does so when it emits calls to them, which it does not do
+    here.
+    """
     try:
         from jaxlib.cpu import _lapack
     except ImportError:
@@ -185,7 +188,7 @@ class Executable:
         self._arrays: list[Any] = []
 
     def prepare(self) -> None:
-        """A program that writes over its inputs needs new ones for each run."""
+        """Provide new inputs for a program that overwrites them."""
         import jax
 
         if not self._arrays or not self._keeps_inputs:
@@ -197,14 +200,14 @@ class Executable:
         return found.disassemble_into_single_device_arrays()
 
     def run(self) -> list[Any]:
-        """The results, as numpy's arrays."""
+        """Return the results, as numpy arrays."""
         import numpy
 
         self.prepare()
         return [numpy.asarray(each[0]) for each in self.start()]
 
     def time(self, repeats: int) -> int:
-        """Nanoseconds of ``repeats`` runs; of one where each needs new inputs."""
+        """Return the ns of ``repeats`` runs, or of one if each needs new inputs."""
         import jax
 
         self.prepare()
@@ -220,7 +223,7 @@ class Executable:
 
 
 def _find_inputs(text: str, file: str | None, seed: int) -> list[Any]:
-    """Those of ``file``, an .npz, in its order, else random ones."""
+    """Return the inputs in ``file``, an .npz, in its order, or else random ones."""
     import numpy
     from jaxlib import _hlo
 
@@ -268,9 +271,10 @@ def _widened(array: Any) -> Any:
 
 
 def _compare(expected: list[Any], found: list[Any], reference: list[Any] | None) -> list[Any]:
-    """For each result: whether it is the same to the last bit, and where it holds floating point
-    numbers how far it is from the expected one and both are from the reference, as shares of the
-    largest magnitude."""
+    """Return for each result whether it is bitwise equal. For floating point numbers, also return
+    the distance from the expected result, and of both from the reference, as shares of the largest
+    magnitude.
+    """
     import numpy
     from jax import numpy as jnp
 
@@ -292,7 +296,7 @@ def _compare(expected: list[Any], found: list[Any], reference: list[Any] | None)
 
 
 def _distance(true: Any, found: Any) -> float | None:
-    """None where one is no number and the other is, or they are infinite another way."""
+    """Return None if only one of them is a number, or they have different infinities."""
     import numpy
 
     one, other = _widened(true), _widened(found)
@@ -311,8 +315,9 @@ def _distance(true: Any, found: Any) -> float | None:
 
 
 def _take_times(executables: list[Executable], seconds: float) -> list[list[float]]:
-    """Nanoseconds of one run of each, again and again for ``seconds``, each round in an order of
-    its own, so that what else the machine does, and what ran before, meets all of them alike."""
+    """Return the ns of single runs of each, repeated for ``seconds``. Each round has a random
+    order, so that other load and the preceding run affect all of them alike.
+    """
     took = 1
     for each in executables:
         for _ in range(_WARM_UP):

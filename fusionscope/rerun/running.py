@@ -1,5 +1,4 @@
-"""Runs what the compiler makes of plans beside what it makes by itself: the same numbers, and is it
-faster?"""
+"""Runs plans beside the compiler's own choice, and compares results and times."""
 
 from __future__ import annotations
 
@@ -21,23 +20,23 @@ from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.programs import compile_options, find_program, lacks_constants, own_flags
 
 RUNNER = Path(__file__).parent / "runner.py"
-_DRIVER = Path("/proc/driver/nvidia")  # is there where a GPU of NVIDIA is
+_DRIVER = Path("/proc/driver/nvidia")  # exists on machines with an NVIDIA GPU
 _WIDENED = re.compile(r"\b(f16|bf16|f32|c64)\[")
 _NOT_WIDENED = frozenset(
     """bitcast-convert custom-call reduce-precision rng rng-bit-generator
     rng-get-and-update-state""".split()
 )
-_SHARE = 0.95  # of confidence in an interval
+_SHARE = 0.95  # the confidence of an interval
 _EPSILON_32 = 2.0**-23
-# What counts as rounding: so many times the error of the baseline, or so many smallest steps.
+# Limits for rounding: a multiple of the baseline's error, or of the smallest step.
 _WORSE, _LEAST, _SUMMED = 4.0, 16.0, 1024.0
 
 
 class Numbers(StrEnum):
-    """How the results of a variant are to those of the baseline."""
+    """How the results of a variant compare with those of the baseline."""
 
-    EQUAL = "equal"  # to the last bit
-    ROUNDED = "rounded differently"  # as far from the truth as the baseline is
+    EQUAL = "equal"  # bitwise
+    ROUNDED = "rounded differently"  # as far from the reference as the baseline
     DIFFERENT = "different"
 
 
@@ -49,12 +48,12 @@ class Speed(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultDifference:
-    """One result of a program against the baseline.
+    """One result of a program compared with the baseline.
 
-    ``difference`` is the largest one, as a share of the largest magnitude (of integers, the share
-    of elements that differ), None where one is a number and the other is none. The errors are the
-    same against a run in 64 bits, None where there is none; ``epsilon`` is the smallest step of the
-    type, None for integers.
+    ``difference`` is the largest one, as a share of the largest magnitude (for integers, the share
+    of differing elements). It is None if only one of two elements is a number. The errors are the
+    same against a run in 64 bits, or None without one. ``epsilon`` is the smallest step of the
+    type, or None for integers.
     """
 
     dtype: str
@@ -71,7 +70,8 @@ class ResultDifference:
             return Numbers.EQUAL
         if self.difference is None or self.epsilon is None:
             return Numbers.DIFFERENT
-        # Narrow types are summed up in 32 bits. A million roundings go about a thousand steps off.
+        # Narrow types are accumulated in 32 bits. A million roundings shift the sum by about a
+        # thousand steps.
         allowed = max(_LEAST * self.epsilon, _SUMMED * min(self.epsilon, _EPSILON_32))
         error = self.difference
         if self.baseline_error is not None and self.variant_error is not None:
@@ -81,7 +81,7 @@ class ResultDifference:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A median of ratios of times, and an interval that holds the true one with 95 %."""
+    """A median of ratios of times, and its 95 % confidence interval."""
 
     median: float
     low: float
@@ -90,9 +90,10 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Nanoseconds of one run: medians and quartiles of many. ``ratio`` is that of the variant to
-    the baseline run beside it, ``noise`` that of the baseline, compiled twice, to itself; ``runs``
-    is how many of each there were."""
+    """The ns of one run: medians and quartiles of many. ``ratio`` is the variant's time to the
+    baseline's beside it. ``noise`` is the ratio of two compilations of the baseline. ``runs`` is
+    the number of runs of each.
+    """
 
     baseline_ns: float
     variant_ns: float
@@ -113,8 +114,9 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Of one variant. ``problem`` says why it did not run, and is empty where it did; ``timing`` is
-    None where it was not timed."""
+    """The results of one variant. ``problem`` says why it did not run, and is empty if it did.
+    ``timing`` is None if it was not timed.
+    """
 
     problem: str
     results: tuple[ResultDifference, ...] = ()
@@ -122,7 +124,7 @@ class Measurement:
 
     @property
     def numbers(self) -> Numbers | None:
-        """The worst of its results, None where it did not run."""
+        """The worst of its results, or None if it did not run."""
         if self.problem:
             return None
         order = list(Numbers)
@@ -131,7 +133,7 @@ class Measurement:
 
 
 def why_not_run(module: DumpedModule) -> str:
-    """Empty where the programs of ``module`` can be run here."""
+    """Return why the programs of ``module`` cannot run here, empty if they can."""
     if module.backend == "gpu" and not _DRIVER.exists():
         return "the GPU is not present"
     if lacks_constants(find_program(module)):
@@ -153,11 +155,11 @@ def measure(
     python: str,
     limit_s: float,
 ) -> list[Measurement]:
-    """Runs the program of ``module`` with ``baseline`` and with each of ``injections``, on the same
+    """Run the program of ``module`` with ``baseline`` and with each of ``injections``, on the same
     inputs: those of ``inputs``, an .npz in the order of the parameters, or random ones. All are
-    timed in turns for ``seconds``. Raises ``UnusableInput`` where the baseline cannot be run.
+    timed in turns for ``seconds``. Raises ``UnusableInput`` if the baseline cannot be run.
 
-    A variant that ends the process is told, and the others are run without it.
+    If a variant ends the process, its result says so, and the others run without it.
     """
     found: dict[int, Measurement] = {}
     left = {n: each for n, each in enumerate(injections) if not each.problem}
@@ -191,7 +193,7 @@ def _run(
     python: str,
     limit_s: float,
 ) -> tuple[dict[str, Any], int, str]:
-    """What the process told, its exit code, and its last words."""
+    """Return what the process reported, its exit code, and its last words."""
     program = find_program(module)
     request = {
         "program": to_text(program),
@@ -212,7 +214,7 @@ def _run(
 
 
 def device_here(module: DumpedModule) -> dict[str, object]:
-    """What ``module`` runs on, as our processes are told it."""
+    """Return the device of ``module``, as the child processes receive it."""
     is_cpu = module.backend == "cpu"
     return {
         "name": "cpu" if is_cpu else "gpu",
@@ -223,7 +225,9 @@ def device_here(module: DumpedModule) -> dict[str, object]:
 
 
 def environment_for(module: DumpedModule) -> dict[str, str]:
-    """Of a process that runs programs of ``module``, with the flags that it was compiled with."""
+    """Return the environment of a process that runs programs of ``module``, with its compilation
+    flags.
+    """
     return os.environ | {
         "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *own_flags(module)]).strip(),
         "JAX_PLATFORMS": "cpu" if module.backend == "cpu" else "",
@@ -232,7 +236,7 @@ def environment_for(module: DumpedModule) -> dict[str, str]:
 
 
 def widen(program: Module) -> str | None:
-    """The program with 64 bits in each floating point number; None where that is another one."""
+    """Return the program with 64-bit floating point numbers, or None if there are none to widen."""
     if any(each.opcode in _NOT_WIDENED for each in program.walk()):
         return None
     wide = {"c64": "c128"}
@@ -240,7 +244,7 @@ def widen(program: Module) -> str | None:
 
 
 def _read(told: dict[str, Any]) -> list[Measurement]:
-    """One for each variant; those that failed have no times."""
+    """Return one measurement for each variant. Failed ones have no times."""
     times: list[list[float]] = list(told["times"])
     baseline, again = times.pop(0), times.pop()
     found = []
@@ -271,8 +275,9 @@ def _quartiles(times: list[float]) -> tuple[float, float]:
 
 
 def ratio_of(times: list[float], baseline: list[float]) -> Ratio:
-    """Of runs beside each other. The interval is that of order statistics: how many of n values lie
-    below the true median is a matter of n throws of a coin."""
+    """Return the ratio of paired runs. The interval is that of order statistics: the number of n
+    values below the true median is binomial, as for n coin tosses.
+    """
     ratios = sorted(one / other for one, other in zip(times, baseline, strict=True))
     count = len(ratios)
     outside, below = 0, 0.0

@@ -1,4 +1,4 @@
-"""Several variants of one program, compiled and, where its device is here, run."""
+"""Compiles several variants of one program and, if its device is present, runs them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusionscope.versions.runs import find_runs
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """``name`` is that of its dump, ``plan`` None where only ``flags`` of XLA differ."""
+    """A variant. ``name`` is that of its dump. ``plan`` is None if only ``flags`` of XLA differ."""
 
     name: str
     plan: Plan | None
@@ -31,8 +31,9 @@ class Variant:
 def make_variant(
     module: DumpedModule, name: str, changes: Changes, rest: Rest, flags: tuple[str, ...]
 ) -> Variant:
-    """A plan, or flags alone where nothing but passes is left out, and these did their work before
-    a plan comes in. Raises ``UnusableInput`` as ``make_plan`` does."""
+    """Return a variant with a plan, or with flags alone if it only disables passes that run before
+    a plan is applied. Raises ``UnusableInput`` like ``make_plan``.
+    """
     others = {run.pass_name for run in find_runs(module)}
     others -= {run.pass_name for run in find_fusing_runs(module)}
     left_out = changes.disabled
@@ -43,7 +44,7 @@ def make_variant(
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """``measurement`` is None where nothing was run."""
+    """One tried variant. ``measurement`` is None if nothing was run."""
 
     name: str
     rerun: Rerun
@@ -51,7 +52,7 @@ class Tried:
 
     @property
     def holds(self) -> bool:
-        """Whether the final module matches the plan, and computes the same."""
+        """Whether the final module matches the plan, and computes the same results."""
         if self.measurement is not None and self.measurement.numbers in (None, Numbers.DIFFERENT):
             return False
         return self.rerun.holds
@@ -59,8 +60,9 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """``not_run`` says why nothing was run, and is empty where it was, or nobody asked for it.
-    ``rules`` are those that were changed and replayed, None where no plan is made of any."""
+    """The tried variants. ``not_run`` says why nothing was run; it is empty if it was, or if no run
+    was requested. ``rules`` are the changed and replayed ones, or None if no plan is made of any.
+    """
 
     module: str
     variants: tuple[Tried, ...]
@@ -82,12 +84,12 @@ def try_variants(
     limit_s: float = 600.0,
     progress: Callable[[Sequence[Variant]], Iterable[Variant]] = lambda variants: variants,
 ) -> Trial:
-    """Dumps each of ``variants`` into ``directory``, or a folder of it where there are several.
+    """Dump each of ``variants`` into ``directory``, or into a folder of it if there are several.
 
-    Where ``runs`` is set, they are run beside ``baseline`` on ``inputs`` (an .npz) or random ones
-    and timed for ``seconds``; where that is None, beside what the compiler makes of the program by
-    itself, which need not be the kernels of the dump. Raises ``UnusableInput`` where the dump lacks
-    the program or its device, there is nothing to compile it with, or the baseline does not run.
+    If ``runs`` is set, they are run beside ``baseline`` on ``inputs`` (an .npz) or random ones, and
+    timed for ``seconds``. Without a baseline, they run beside the compiler's own choice, which may
+    differ from the kernels of the dump. Raises ``UnusableInput`` if the dump lacks the program or
+    its device, there is no compiler, or the baseline does not run.
     """
     made = [
         rerun(

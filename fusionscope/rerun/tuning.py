@@ -1,4 +1,4 @@
-"""Looks for a plan that runs faster, one change at a time: nothing counts but what was measured."""
+"""Searches for a faster plan, one change at a time. Only measurements count."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from fusionscope.versions.runs import replay
 
 _AT_ONCE = 6  # variants that are timed beside each other
 _SECONDS = 3.0  # of timing for these
-_CONFIRMING = 3  # times as long, for what is kept
+_CONFIRMING = 3  # times as long, for accepted changes
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One change that was tried. ``measurement`` is None where it was not run: ``problem`` says
-    why, or it makes no other kernels."""
+    """One change that was tried. ``measurement`` is None if it was not run: because of ``problem``,
+    or because it produces identical kernels.
+    """
 
     changes: Changes
     problem: str
@@ -53,16 +54,17 @@ class Attempt:
 
     @property
     def ratio(self) -> float:
-        """Of the time to the baseline's, infinite where there is none."""
+        """The ratio of its time to the baseline's, infinite if there is none."""
         timing = self.measurement.timing if self.measurement is not None else None
         return timing.ratio.median if timing is not None else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """``attempts`` in the order in which they were made, ``left`` how many the time did not last
-    for. ``best`` was measured once more, for longer, and None where nothing was faster then.
-    ``rules`` are those that were changed and replayed."""
+    """The result of a search. ``attempts`` are in the order in which they were made; ``left`` is
+    the number of changes that were not tried in time. ``best`` was confirmed by a longer
+    measurement, and is None if nothing was faster. ``rules`` are the changed and replayed ones.
+    """
 
     module: str
     attempts: tuple[Attempt, ...]
@@ -81,11 +83,11 @@ def tune(
     limit_s: float = 600.0,
     progress: Callable[[str], None] = lambda words: None,
 ) -> Tuning:
-    """Tries single changes for ``budget_s``, and puts those together that are faster: each pass
-    that fuses left out, each refused pair, those with the most bytes between them first, and each
-    rule that refuses and without which the program stays right.
+    """Try single changes for ``budget_s``, and combine those that are faster. The changes are: each
+    fusion pass disabled, each refused pair (the most bytes between producer and consumer first),
+    and each refusing rule that correctness does not depend on.
 
-    Raises ``UnusableInput`` where nothing can be run.
+    Raises ``UnusableInput`` if nothing can be run.
     """
     problem = why_not_run(module)
     if problem:
@@ -103,7 +105,7 @@ def tune(
 
     candidates = list(dict.fromkeys(find_candidates(module, own)))
     attempts: list[Attempt] = []
-    # What is compiled first may take all of a short time: some are tried all the same.
+    # The first compilations may use up a short time: some changes are tried in any case.
     while len(attempts) < len(candidates) and (not attempts or time.monotonic() < end):
         progress(f"{len(attempts)} of {len(candidates)} changes tried")
         some = candidates[len(attempts) : len(attempts) + _AT_ONCE]
@@ -124,7 +126,7 @@ def tune(
 
 
 def find_candidates(module: DumpedModule, own: Plan) -> Iterator[Changes]:
-    """Passes that are left out, then rules and pairs in turns."""
+    """Yield disabled passes, then rules and pairs in turns."""
     for run in find_fusing_runs(module):
         if run.pass_name != WRAPPER:
             yield Changes(disabled=(run.pass_name,))
@@ -141,8 +143,7 @@ def find_candidates(module: DumpedModule, own: Plan) -> Iterator[Changes]:
 
 
 def _refusing_rules(module: DumpedModule, own: Plan) -> list[str]:
-    """Those that refuse, the one that refuses most first; without those on which it depends that
-    the result is right."""
+    """Return the refusing rules that correctness does not depend on, the most frequent first."""
     compiler, context = choose_compiler(module).compiler, read_context(module)
     rules = {rule.id: rule for book in compiler.books for rule in book}
     refusals: Counter[str] = Counter()
@@ -166,7 +167,7 @@ def _attempt(
     python: str,
     limit_s: float,
 ) -> list[Attempt]:
-    """Compiles and runs ``some`` changes beside each other."""
+    """Compile and run ``some`` changes beside each other."""
     found: dict[Changes, Attempt] = {}
     ready: dict[Changes, Injection] = {}
     for changes in some:

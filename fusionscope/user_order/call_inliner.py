@@ -1,7 +1,7 @@
-"""Replays the pass that puts what is called in the place of each call.
+"""Replays the pass that inlines calls.
 
 It forms no fusions, but leaves the users of a value in an order that no text shows and that later
-passes go by. Source: xla/service/call_inliner.cc.
+passes depend on. Source: xla/service/call_inliner.cc.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fusionscope.graph.mutable import MutableInstruction, MutableModule, remove_
 
 
 def inline_calls(graph: MutableModule) -> None:
-    """Inlines every call, and removes what nothing reads then."""
+    """Inline every call, and remove the dead instructions that this leaves."""
     for computation in graph.post_order():
         for instruction in computation.post_order():
             if instruction.opcode == "call":

@@ -1,7 +1,7 @@
-"""In which order the instructions of a text were made, where no ids tell.
+"""Infers the order in which the instructions of a text were created, without ids.
 
-An instruction is made after what it reads, and of two of a kind the one with the larger number in
-its name is the later one: the compiler numbers names upwards. The rest is likely and not certain.
+An instruction is created after its operands. Of two similar ones, the one with the larger number in
+its name is newer: the compiler numbers names upwards. The rest is likely, but not certain.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Key = tuple[int, ...]
 
 
 def first_creation_order(computation: Computation) -> list[str]:
-    """The names in a program as it came to the compiler, oldest first.
+    """Return the names in a program as the compiler received it, oldest first.
 
-    Parameters come first in it, then constants, each with the array that is full of it. The other
-    operations have the places in the user's code numbered as they come, and those of a gradient
-    come behind what they are the gradient of, in the opposite order.
+    Parameters come first, then constants, each with the array that is filled with it. The places in
+    the user's code of other operations are numbered as they appear; operations of a gradient come
+    after those that they differentiate, in reverse order.
     """
 
     def key(instruction: Instruction) -> Key:
@@ -49,13 +49,14 @@ def first_creation_order(computation: Computation) -> list[str]:
 
 
 def later_creation_order(made: Sequence[Instruction]) -> list[str]:
-    """The names of what a pass ``made`` in a computation, oldest first."""
+    """Return the names of the instructions that a pass ``made`` in a computation, oldest first."""
     return _sorted(made, lambda instruction: (instruction.index,))
 
 
 def find_made_again(before: Iterable[Computation], after: Iterable[Computation]) -> Iterator[str]:
-    """What most likely is another one, made later by the name of the one that it replaced: it is
-    another operation, has other attributes, or is what two that move elements became."""
+    """Yield instructions that most likely were created later, under the name of the one that they
+    replaced: they have another opcode or other attributes, or combine two that move elements.
+    """
     old, new = (
         {each.name: each for computation in stage for each in computation.instructions}
         for stage in (before, after)
@@ -77,8 +78,9 @@ def find_made_again(before: Iterable[Computation], after: Iterable[Computation])
 
 
 def _became_one(old: Instruction, new: Instruction, *, is_gone: bool) -> bool:
-    """Whether the operation now reads what it read through another one before, which ``is_gone``.
-    That one could just have been left out where it changed nothing, as bitcasts often are."""
+    """Return whether the operation now reads what it read through another one before, which
+    ``is_gone``. A bitcast could just have been left out where it changed nothing.
+    """
     passed, read = old.operands[0], new.operands[0]
     return {old.opcode, passed.opcode} <= _MOVING and (
         passed.shape != read.shape or (is_gone and old.opcode != "bitcast")
@@ -86,22 +88,24 @@ def _became_one(old: Instruction, new: Instruction, *, is_gone: bool) -> bool:
 
 
 def _constant(instruction: Instruction) -> Instruction | None:
-    """That it is, or that an array is full of."""
+    """Return the constant that an instruction is, or that an array is filled with."""
     if instruction.opcode == "broadcast":
         (instruction,) = instruction.operands
     return instruction if instruction.opcode == "constant" else None
 
 
 def _number(name: str) -> tuple[str, int]:
-    """The rest of a name, and the number behind it."""
+    """Return a name without its trailing number, and that number."""
     found = _NUMBERED.fullmatch(name)
     return (found[1], int(found[2])) if found else (name, 0)
 
 
 def _sorted(instructions: Sequence[Instruction], key: Callable[[Instruction], Key]) -> list[str]:
-    """By ``key``, as far as the numbers of names and what reads what allow."""
-    # networkx.lexicographical_topological_sort gives the same order in twice the time, and none
-    # where numbers of names and operands contradict each other, which they do in real dumps.
+    """Return instructions sorted by ``key``, as far as the numbers of names and the
+    operands allow.
+    """
+    # networkx.lexicographical_topological_sort gives the same order in twice the time, and fails
+    # where numbers of names and operands contradict each other, as they do in real dumps.
     by_name = {each.name: each for each in instructions}
     later: dict[str, list[str]] = defaultdict(list)
     waits = dict.fromkeys(by_name, 0)
@@ -112,7 +116,7 @@ def _sorted(instructions: Sequence[Instruction], key: Callable[[Instruction], Ke
     ready = [(key(each), each.name) for each in instructions if not waits[each.name]]
     heapq.heapify(ready)
     order: dict[str, None] = {}
-    for start in by_name:  # the first ones that are left, where something waits for itself
+    for start in by_name:  # the first remaining ones, if there is a cycle
         if not ready and start not in order:
             ready = [(key(by_name[start]), start)]
         while ready:
@@ -128,7 +132,7 @@ def _sorted(instructions: Sequence[Instruction], key: Callable[[Instruction], Ke
 
 
 def _follows(instructions: Sequence[Instruction]) -> Iterator[tuple[str, str]]:
-    """Pairs of which the first was made before the second."""
+    """Yield pairs of which the first was created before the second."""
     alike: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for each in instructions:
         for operand in dict.fromkeys(each.operands):

@@ -1,9 +1,9 @@
-"""Replays the pass that computes elementwise without the dimensions of one element.
+"""Replays the pass that removes dimensions of size 1 around elementwise operations.
 
-It forms no fusions, but the reshapes that it makes, most of which are gone again when it is done,
-leave the users of a value in an order that no text shows and that later passes go by. Attributes
-of what it makes are left out, and a broadcast is taken to become one other.
-Source: xla/hlo/transforms/simplifiers/degenerate_dimension_rewriter.cc, hlo_rewrite_utils.cc.
+It forms no fusions. But its reshapes, most of which it removes again, leave the users of a value in
+an order that no text shows and that later passes depend on. Attributes of new instructions are
+omitted, and a broadcast is assumed to become one other. Source:
+xla/hlo/transforms/simplifiers/degenerate_dimension_rewriter.cc, hlo_rewrite_utils.cc.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo.shape import Shape
 
 _NOT_TRIVIAL = frozenset("constant copy fusion iota rng".split())
-# What is read through a reshape that is made for it.
+# Operands that are read through a new reshape.
 _RESHAPED = frozenset(
     "gather get-tuple-element iota reduce reduce-window rng select-and-scatter".split()
 )
@@ -23,7 +23,7 @@ _READ = _RESHAPED | {"broadcast", "concatenate", "constant", "reshape"}
 
 
 def drop_degenerate_dimensions(graph: MutableModule) -> None:
-    """Rewrites all that is not in fusions."""
+    """Rewrite all instructions outside of fusions."""
     for computation in graph.post_order():
         if computation.is_fused:
             continue
@@ -36,7 +36,9 @@ def drop_degenerate_dimensions(graph: MutableModule) -> None:
 
 
 def _is_rewritten(instruction: MutableInstruction) -> bool:
-    """An operand that is elementwise too was rewritten before, or could not be."""
+    """Return whether it is rewritten. An elementwise operand was rewritten before, or
+    could not be.
+    """
     shape = instruction.shape
     return (
         instruction.parent is not None
@@ -56,7 +58,9 @@ def _can_be_read(operand: MutableInstruction) -> bool:
 
 
 def _goes_through_loop(element: MutableInstruction) -> bool:
-    """Whether it is an element of a loop's state that the next round finds as it is."""
+    """Return whether it is an element of a loop's state that the next iteration
+    receives unchanged.
+    """
     (state,) = element.operands
     index = element.attribute("index")
     computation = element.computation
@@ -93,7 +97,7 @@ def _without_ones(instruction: MutableInstruction) -> MutableInstruction:
 
 
 def _shape(instruction: MutableInstruction, like: MutableInstruction) -> Shape:
-    """Its elements in the dimensions of more than one of ``like``."""
+    """Return its elements in the dimensions of ``like`` with more than one element."""
     dimensions = tuple(size for size in like.shape.dimensions if size != 1)
     return replace(instruction.shape, dimensions=dimensions, dynamic=(), layout=None)
 

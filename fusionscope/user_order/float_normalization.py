@@ -1,9 +1,9 @@
-"""Replays the pass that computes in a wider type what the device cannot in a narrow one.
+"""Replays the pass that widens types that the device cannot compute in.
 
-It forms no fusions, but the conversions that it makes, most of which are gone again when it is
-done, leave the users of a value in an order that no text shows and that later passes go by. Which
-instructions it changes depends on the device; here that is told by the types in its result.
-Source: xla/hlo/transforms/simplifiers/float_normalization.cc.
+It forms no fusions. But its conversions, most of which it removes again, leave the users of a value
+in an order that no text shows and that later passes depend on. The instructions that it changes
+depend on the device; here, the types in its result show them. Source:
+xla/hlo/transforms/simplifiers/float_normalization.cc.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Types = Mapping[str, tuple[str, Sequence[str]]]
 
 
 def normalize_floats(graph: MutableModule, result: Module) -> None:
-    """Does what leads to ``result``, but with tuples of arrays."""
+    """Make the changes that lead to ``result``, except in tuples of arrays."""
     types = {
         each.name: (each.shape.element_type, [one.shape.element_type for one in each.operands])
         for computation in result.reachable()
@@ -58,7 +58,7 @@ def _normalize(instruction: MutableInstruction, types: _Types) -> None:
 
 
 def _widen(instruction: MutableInstruction, element_type: str) -> None:
-    """Changes its type. Those that converted it to that are read no longer.
+    """Widen the type of an instruction. Its conversions to that type lose their users.
 
     Source: ChangeOutputTypeThenInsertConvertBack.
     """

@@ -1,9 +1,8 @@
-"""What a pass did to the order of the users of each value, told from the stages before and behind
-it.
+"""Infers the effect of a pass on the order of users, from the stages before and after it.
 
-Only the result shows, so this is likely and not certain: that the pass went through instructions
-in the order of the text, put another one, made then, in the place of each that is gone behind it or
-read by nothing, and removed what nothing read any more.
+Only the result shows, so this is likely, but not certain. It assumes that the pass visited
+instructions in the order of the text, replaced each one that is dead or missing afterwards by a new
+one, and removed dead instructions.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ UserOrder = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageGraph:
-    """What reads what in a stage, by names in the order of the text. ``rank`` is an instruction's
-    id with its place in the text, ``lines`` are all opcodes in order, with the places of what each
-    reads, ``roots`` those of the computations by their names."""
+    """The edges of a stage, by names in the order of the text. ``rank`` holds an instruction's id
+    and its place in the text. ``lines`` are all opcodes in order, with the places of their
+    operands. ``roots`` are those of the computations, by name.
+    """
 
     rank: dict[str, tuple[int, int]]
     operands: dict[str, list[str]]
@@ -36,8 +36,9 @@ class StageGraph:
 def infer_user_order(
     before: StageGraph, after: StageGraph, users: UserOrder, *, removes_last: bool = False
 ) -> dict[str, list[str]]:
-    """The users that the values of ``after`` have, where those of ``before`` had ``users``.
-    ``removes_last`` is whether the pass removed nothing before all that is new was there."""
+    """Return the users of the values of ``after``, if those of ``before`` had ``users``.
+    ``removes_last`` is whether the pass removed nothing before all new instructions existed.
+    """
     gone = {name: f"{name} before" for name in _find_replaced(before, after)}  # no name has a space
     if gone:
         names = {name: gone.get(name, name) for name in before.rank}
@@ -57,8 +58,9 @@ def infer_user_order(
 
 
 def _find_replaced(before: StageGraph, after: StageGraph) -> set[str]:
-    """Those instead of which there are others by the same names: these have come behind what had
-    been made after the old ones."""
+    """Return the names that now belong to other instructions: these follow instructions that were
+    created after the old ones.
+    """
     replaced: set[str] = set()
     for computation in after.computations.values():
         names = [each.name for each in computation.instructions]
@@ -71,8 +73,8 @@ def _find_replaced(before: StageGraph, after: StageGraph) -> set[str]:
 
 
 def _in_order(names: Sequence[str], ages: Mapping[str, int]) -> set[str]:
-    """As many of them as can be that go from old to young, early ones rather than late ones."""
-    # Of the rows of each length, from the end on, the one that begins youngest.
+    """Return the longest subsequence that goes from old to young, preferring early names."""
+    # For each length, the sequence to the end that begins with the youngest.
     begins: list[tuple[int, str]] = []
     follows: dict[str, str | None] = {}
     for name in reversed(names):
@@ -131,7 +133,7 @@ class _Retracing:
                 self._remove_unused(name)
 
     def _correct(self, name: str) -> None:
-        """Lets an instruction that stays read what it reads then."""
+        """Give an instruction that stays its later operands."""
         ours, theirs = self._operands[name], self._after.operands[name]
         if ours == theirs:
             return
@@ -148,7 +150,7 @@ class _Retracing:
             self._remove_unused(old)
 
     def _replace(self, old: str) -> None:
-        """Puts what its readers read then in its place."""
+        """Replace an instruction by the operand that its users read later."""
         new = self._replacement(old)
         if new is not None and new != old:
             self._make([new])
@@ -163,7 +165,7 @@ class _Retracing:
         self._remove_unused(old)
 
     def _replacement(self, old: str) -> str | None:
-        """None where its readers read different ones, or are gone too."""
+        """Return None if its users read different ones later, or are gone too."""
         if old in self._roots:
             return self._roots[old]
         if not self.users[old]:
@@ -177,7 +179,7 @@ class _Retracing:
         return next(iter(found)) if len(found) == 1 else None
 
     def _make(self, wanted: Iterable[str]) -> None:
-        """Those that are not there yet and what they read, in the order of their ids."""
+        """Create the ones that do not exist yet, and their operands, in the order of their ids."""
         missing = {name for name in wanted if name not in self._operands}
         pending = list(missing)
         while pending:

@@ -1,9 +1,8 @@
-"""Replays the pass that gives every array the layout of its dimensions' order.
+"""Replays the pass that gives every array the default layout.
 
-It forms no fusions, but the bitcasts that it makes, most of which are gone again when it is done,
-leave the users of a value in an order that no text shows and that later passes go by. Attributes
-of what it makes are left out. Source: xla/service/layout_normalization.cc,
-xla/service/gpu/conv_layout_normalization.cc.
+It forms no fusions. But its bitcasts, most of which it removes again, leave the users of a value in
+an order that no text shows and that later passes depend on. Attributes of new instructions are
+omitted. Source: xla/service/layout_normalization.cc, xla/service/gpu/conv_layout_normalization.cc.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from fusionscope.graph.visiting import visit
 from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.hlo.shape import Shape
 
-# How many of its operands are normalized with it; of others all are.
+# The number of operands that are normalized with it. Other operations have all normalized.
 _ARRAYS = {"pad": 1, "reduce-window": 1, "dynamic-slice": 1, "dynamic-update-slice": 2}
 _NORMALIZED = (UNARY | BINARY | _ARRAYS.keys()).union(
     """broadcast clamp concatenate convolution iota reshape reverse scatter select slice
@@ -33,8 +32,9 @@ _CONVOLUTION = "__cudnn$conv"
 
 
 def normalize_layouts(graph: MutableModule, *, spares_bitcasts: bool = True) -> None:
-    """Normalizes the layouts of all that is not in fusions. Older compilers, which do not
-    spare bitcasts, make them between equal layouts too."""
+    """Normalize the layouts of all instructions outside of fusions. Older compilers, which do not
+    spare bitcasts, also insert them between equal layouts.
+    """
     run_normalizer(LayoutNormalizer, graph, spares_bitcasts=spares_bitcasts)
 
 
@@ -77,7 +77,7 @@ class LayoutNormalizer:
         self._computation.replace_uses(constant, self._as(constant, shape))
 
     def _normalize(self, instruction: MutableInstruction) -> None:
-        """Makes another one between normalized arrays, and a bitcast back."""
+        """Replace an instruction by one between normalized arrays, and a bitcast back."""
         count = _ARRAYS.get(instruction.opcode, len(instruction.operands))
         operands = [self._operand(instruction, each) for each in instruction.operands[:count]]
         if instruction.opcode == "transpose" and _keeps_order(instruction):
@@ -89,7 +89,7 @@ class LayoutNormalizer:
     def _operand(
         self, instruction: MutableInstruction, operand: MutableInstruction
     ) -> MutableInstruction:
-        """The normalized array in the place of ``operand``."""
+        """Return the normalized array for ``operand``."""
         return self._source(operand)
 
     def _remake(
@@ -98,14 +98,14 @@ class LayoutNormalizer:
         arrays: list[MutableInstruction],
         others: list[MutableInstruction],
     ) -> MutableInstruction:
-        """The same of normalized arrays, and the operands that are left as they are."""
+        """Return the same instruction for normalized arrays, with other operands unchanged."""
         opcode = "transpose" if instruction.opcode == "copy" else instruction.opcode
         normal = self._computation.make(opcode, normalized(instruction.shape), [*arrays, *others])
         self._mark(normal)
         return normal
 
     def _surround(self, instruction: MutableInstruction) -> None:
-        """Leaves it, and makes bitcasts to the normalized layout and back behind it."""
+        """Keep an instruction, and add bitcasts to the normalized layout and back after it."""
         users = list(instruction.users)
         is_left = self._spares and _is_normal(instruction)
         if users and not is_left and instruction.shape.is_array:
@@ -138,7 +138,7 @@ class LayoutNormalizer:
         return normalized(shape)
 
     def _mark(self, made: MutableInstruction) -> None:
-        """It is not to be visited."""
+        """Mark an instruction as visited."""
         self._visited.add(made)
 
     def _as(self, instruction: MutableInstruction, shape: Shape) -> MutableInstruction:
@@ -147,12 +147,14 @@ class LayoutNormalizer:
         return self._computation.make("bitcast", shape, [instruction])
 
     def _source(self, operand: MutableInstruction) -> MutableInstruction:
-        """The normalized array of which it is a bitcast."""
+        """Return the normalized array that ``operand`` is a bitcast of."""
         return operand if self._spares and _is_normal(operand) else operand.operands[0]
 
 
 def permutation(instruction: MutableInstruction) -> str:
-    """The attribute of what stands for a transpose, or a copy, between normalized arrays."""
+    """Return the attribute of the transpose, or copy, that replaces it between
+    normalized arrays.
+    """
     (operand,) = instruction.operands
     moved = instruction.attribute("dimensions") or range(operand.shape.rank)
     before, after = (
@@ -163,7 +165,7 @@ def permutation(instruction: MutableInstruction) -> str:
 
 
 def wide_dimensions(shape: Shape) -> set[int]:
-    """The dimensions of more than one element, or of none."""
+    """Return the dimensions of more than one element, or of none."""
     return {place for place, size in enumerate(shape.dimensions) if size != 1}
 
 
@@ -172,8 +174,9 @@ def _around(instruction: MutableInstruction) -> list[MutableInstruction]:
 
 
 def normalized(shape: Shape, kept: Collection[int] | None = None) -> Shape:
-    """With the dimensions, or those ``kept``, in the order in which they lie in memory, and the
-    layout of that."""
+    """Return a shape with all dimensions, or those ``kept``, in memory order and with the default
+    layout.
+    """
     if not shape.is_array or shape.layout is None:
         return shape
     places = [
@@ -184,17 +187,17 @@ def normalized(shape: Shape, kept: Collection[int] | None = None) -> Shape:
         shape,
         dimensions=tuple(shape.dimensions[place] for place in places),
         dynamic=tuple(shape.dynamic[place] for place in places),
-        layout=layout if places else None,  # as the text of a number has it
+        layout=layout if places else None,  # the text of a scalar has none
     )
 
 
 def _is_normal(instruction: MutableInstruction) -> bool:
-    """Tuples are not."""
+    """Return whether the layout is normal. That of tuples is not."""
     return instruction.shape.is_array and normalized(instruction.shape) == instruction.shape
 
 
 def _keeps_order(transpose: MutableInstruction) -> bool:
-    """Whether the elements stay where they lie."""
+    """Return whether the elements keep their places in memory."""
     dimensions = transpose.attribute("dimensions")
     moved = tuple(dimensions[dimension] for dimension in minor_to_major(transpose.shape))
     return moved == minor_to_major(transpose.operands[0].shape)

@@ -1,9 +1,9 @@
-"""The order of the users of each value before a pass, which no text tells, from all stages before.
+"""Reconstructs the order of the users of each value, which no text shows, from all earlier stages.
 
-An instruction becomes the last user of what it reads when it is made, and where a user goes the
-last one takes its place (HloInstruction::Users in xla/hlo/ir/hlo_instruction.cc). Some passes are
-replayed; what the others did is retraced from their results. The first stage was read from a proto,
-which has the order of the text.
+A new instruction becomes the last user of its operands; when a user is removed, the last one takes
+its place (HloInstruction::Users in xla/hlo/ir/hlo_instruction.cc). Some passes are replayed; the
+effect of the others is inferred from their results. The first stage was read from a proto, which
+has the order of the text.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _REWRITERS: Mapping[str, Rewriter] = {
     "degenerate-dimension-rewriter": drop_degenerate_dimensions,
     "layout_normalization": normalize_layouts,
 }
-# Those that remove what they replaced when they are through (MergeDots in dot_merger.cc).
+# Passes that remove replaced instructions at their end (MergeDots in dot_merger.cc).
 _REMOVING_LAST = frozenset({"dot-merger"})
-# What is added to the names of computations that are cloned, once or more, and made unique.
+# Suffixes of the names of cloned computations, once or repeatedly, and made unique.
 _ADDED = re.compile(r"(.+)\.(?:clone|sunk|\d+)|wide\.(.+)")
-_NEAR = 64  # how far in the text the next clone of an instruction is looked for
+_NEAR = 64  # the range in the text in which the next clone of an instruction is searched
 
 
 class _History(NamedTuple):
-    """What is known of a stage: the users of its instructions in their order, and these."""
+    """The facts about a stage: the ordered users of its instructions, and its instructions."""
 
     users: UserOrder
     graph: StageGraph
@@ -53,9 +53,10 @@ class _History(NamedTuple):
 def find_user_order(
     module: DumpedModule, until: Stage, rewriters: Mapping[str, Rewriter]
 ) -> UserOrder:
-    """The users of the instructions of ``until`` by name, of those that have several, in their
-    order; nothing where a stage cannot be read. ``rewriters`` are passes that the version of the
-    compiler has in a form of its own, by name."""
+    """Return the ordered users of the instructions of ``until`` by name, if there are several;
+    nothing if a stage cannot be read. ``rewriters`` are passes that the compiler version has in
+    another form, by name.
+    """
     return follow_users(module, _stages(module)[0], until, {}, rewriters)
 
 
@@ -66,8 +67,9 @@ def follow_users(
     users: UserOrder,
     rewriters: Mapping[str, Rewriter],
 ) -> dict[str, Sequence[str]]:
-    """The same, where the users of ``since`` have that order; those that are not among ``users``
-    have that of the text there."""
+    """Return the same, if the users of ``since`` have the order ``users``. Values missing there
+    have the order of the text.
+    """
     try:
         found = _follow(module, since, until, users, rewriters).users
     except UnusableInput as problem:
@@ -79,9 +81,10 @@ def follow_users(
 def find_creation_order(
     module: DumpedModule, until: Stage, rewriters: Mapping[str, Rewriter]
 ) -> dict[str, dict[str, int]]:
-    """The order in which the instructions of ``until`` were made, by computation and name, as far
-    as the stages before tell; their ids, where the dump has them. Nothing where a stage cannot be
-    read."""
+    """Return the order in which the instructions of ``until`` were created, by computation and
+    name, as far as earlier stages show it; their ids, if the dump has them. Return nothing if a
+    stage cannot be read.
+    """
     try:
         graph = _follow(module, _stages(module)[0], until, {}, rewriters).graph
     except UnusableInput as problem:
@@ -106,7 +109,7 @@ def _follow(
     users = _with_all(users, before)
     for stage_before, stage in pairwise([first, *others]):
         after = _read(module, stage, before)
-        if before.lines == after.lines:  # other names at most
+        if before.lines == after.lines:  # at most the names differ
             users = _renamed(users, before, after)
         else:
             name = stage.name.after
@@ -128,16 +131,17 @@ def _follow(
 def _find_rewriter(
     module: DumpedModule, stage: Stage, rewriters: Mapping[str, Rewriter]
 ) -> Rewriter | None:
-    """Of the pass that leads to ``stage``."""
+    """Return the rewriter of the pass that leads to ``stage``."""
     name = stage.name.after
-    if name.startswith("float-normalization"):  # and the narrow type behind it
+    if name.startswith("float-normalization"):  # the narrow type follows
         return partial(normalize_floats, result=module.read(stage))
     return rewriters.get(name) or _REWRITERS.get(name)
 
 
 def arrange(module: Module, users: UserOrder) -> MutableModule:
-    """``module`` with the users of instructions in an order that no text shows and that passes go
-    by."""
+    """Return ``module`` with the users of instructions in an order that no text shows and that
+    passes depend on.
+    """
     graph = MutableModule(module)
     for instruction in graph.walk():
         if instruction.name in users:
@@ -146,7 +150,7 @@ def arrange(module: Module, users: UserOrder) -> MutableModule:
 
 
 def users_by_name(names: Mapping[MutableInstruction, str]) -> dict[str, list[str]]:
-    """By their ``names``, of those all users of which have one."""
+    """Return users by their ``names``, for values all of whose users have one."""
     return {
         name: [names[user] for user in instruction.users]
         for instruction, name in names.items()
@@ -159,7 +163,9 @@ def _stages(module: DumpedModule) -> list[Stage]:
 
 
 def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) -> StageGraph:
-    """Where the dump has no ids, those of ``before`` are kept, and what is new comes behind."""
+    """Read a stage. If the dump has no ids, those of ``before`` are kept, and new instructions
+    follow.
+    """
     graph = StageGraph(rank={}, operands={}, users={}, lines=[], roots={}, computations={})
     ids = module.instruction_ids(stage)
     for computation in module.read(stage).reachable():
@@ -181,8 +187,9 @@ def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) 
 
 
 def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = ()) -> None:
-    """Instead of ids that no dump has: what was there before first, then what is known to have been
-    ``made`` in that order, then the rest as names and text tell."""
+    """Assign ids that the dump lacks: first instructions of the stage before, then those known to
+    be ``made`` in that order, then the rest by names and text.
+    """
     ages: dict[str, int] = {}
     if before is not None and before.lines == graph.lines:
         ranks = before.rank.values()
@@ -214,7 +221,7 @@ def _renamed(users: UserOrder, before: StageGraph, after: StageGraph) -> UserOrd
 
 
 def _with_all(users: UserOrder, after: StageGraph) -> UserOrder:
-    """In the order of the text where it is not known of all users."""
+    """Return the order of the text for values whose order is not known completely."""
     return {
         name: known if set(known := users.get(name, ())) == set(each) else each
         for name, each in after.users.items()
@@ -222,7 +229,7 @@ def _with_all(users: UserOrder, after: StageGraph) -> UserOrder:
 
 
 def _find_names(graph: MutableModule, after: StageGraph) -> dict[MutableInstruction, str]:
-    """What is called how in ``after``: what a result reads there, and what that reads."""
+    """Return names in ``after``: of the operands of a result there, and of their operands."""
     pending = [
         (instruction, after.roots[computation.name] if instruction.is_root else instruction.name)
         for computation in graph.post_order()
@@ -241,7 +248,7 @@ def _find_names(graph: MutableModule, after: StageGraph) -> dict[MutableInstruct
 
 
 def _cloned(before: StageGraph, after: StageGraph, users: UserOrder) -> dict[str, list[str]]:
-    """The users in clones of computations, in the order in which their originals are read.
+    """Return the users in clones of computations, in the order of their originals' users.
 
     Source: xla/hlo/ir/hlo_computation.cc, SortClonedInstructionUsersAndControlLists.
     """
@@ -266,8 +273,9 @@ def _find_source(clone: str, before: StageGraph) -> Computation | None:
 
 
 def _find_originals(before: StageGraph, after: StageGraph) -> dict[str, str]:
-    """What is in new computations that are clones of others by their names, and what it is a clone
-    of there: a pass may have left out some of it, or put in more."""
+    """Return the originals of instructions in new computations whose names show that they are
+    clones. A pass may have removed or inserted some.
+    """
     originals: dict[str, str] = {}
     for name, computation in after.computations.items():
         source = _find_source(name, before) if name not in before.computations else None
@@ -280,7 +288,7 @@ def _find_originals(before: StageGraph, after: StageGraph) -> dict[str, str]:
 def _side_by_side(
     clones: Sequence[Instruction], originals: Sequence[Instruction]
 ) -> Iterator[tuple[Instruction, Instruction]]:
-    """Those that stand for each other in two texts."""
+    """Yield corresponding instructions of two texts."""
     kinds = [[(each.opcode, each.shape) for each in one] for one in (clones, originals)]
     one, other = 0, 0
     while one < len(clones) and other < len(originals):
@@ -293,7 +301,9 @@ def _side_by_side(
 
 
 def _skip(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
-    """How many to pass over, as few as can be, up to two in a row that are equal."""
+    """Return how many instructions to skip on both sides: as few as possible, up to two equal ones
+    in a row.
+    """
     for both in range(1, _NEAR):
         for first in range(both + 1):
             here, there = one[first : first + 2], other[both - first : both - first + 2]

@@ -1,1 +1,1 @@
-"""Which version of the compiler made a dump, and what its passes are."""
+"""Which compiler version made a dump, and its passes."""

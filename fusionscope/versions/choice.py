@@ -1,4 +1,4 @@
-"""The compiler whose passes a replay takes, and why."""
+"""Chooses the compiler whose passes a replay uses, and says why."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _REPLACED = frozenset({"fusion", "fusion_merger"})  # by priority fusion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenCompiler:
-    """``version`` is what made the dump, in words, and ``shown_by`` what shows that, empty where
-    nothing does.
+    """The chosen compiler. ``version`` names the version that made the dump, and ``shown_by`` the
+    evidence, empty if there is none.
 
-    ``are_checked`` is whether the rules were checked against dumps of that version, or of all that
-    it can be: where they were not, what they say is a guess.
+    ``are_checked`` is whether the rules were checked against dumps of that version, or of all
+    versions that it may be. Otherwise, their reasons are guesses.
     """
 
     compiler: Compiler
@@ -39,10 +39,10 @@ class ChosenCompiler:
 
 
 def choose_compiler(module: DumpedModule, compiler: Compiler | None = None) -> ChosenCompiler:
-    """``compiler``, or where None that of the version that made ``module``: of several that it can
-    be the newest, and where there are none the nearest newer one that has its passes.
+    """Return ``compiler`` or, if it is None, that of the version that made ``module``: the newest
+    of the possible ones, or else the nearest newer one that has its passes.
 
-    Raises ``UnusableInput`` where the flags cannot be read, or ``compiler`` is of another backend.
+    Raises ``UnusableInput`` if the flags cannot be read, or ``compiler`` is of another backend.
     """
     if compiler is not None and compiler.backend != (module.backend or compiler.backend):
         raise UnusableInput(
@@ -68,8 +68,9 @@ def choose_compiler(module: DumpedModule, compiler: Compiler | None = None) -> C
 
 
 def find_rewriters(module: DumpedModule) -> dict[str, Rewriter]:
-    """Passes that decide the order of users, in the form of the version that made ``module``: of
-    several the newest."""
+    """Return the passes that decide the order of users, in the form of the version that made
+    ``module``, or of the newest possible one.
+    """
     if module.backend != "gpu":
         return {}
     possible = recognise(module).versions
@@ -88,7 +89,7 @@ def _compiler_of(version: str, backend: str | None) -> str | None:
 
 
 def _candidates(module: DumpedModule) -> list[str]:
-    """The compilers that have the passes of ``module``."""
+    """Return the names of the compilers that have the passes of ``module``."""
     backend = "gpu" if module.backend == "gpu" else "cpu"
     has_priority_fusion = backend == "cpu" or _has_priority_fusion(module)
     return [
@@ -99,7 +100,7 @@ def _candidates(module: DumpedModule) -> list[str]:
 
 
 def _has_priority_fusion(module: DumpedModule) -> bool:
-    """Whether none of the passes ran that it replaced, as far as stages show."""
+    """Return whether no pass ran that priority fusion replaced, as far as stages show."""
     names = [stage.name for stage in module.stages]
     fusing = {each for n in names if n.pipeline == "fusion" for each in (n.after, n.before)}
     if not _REPLACED.isdisjoint(fusing):
@@ -109,7 +110,9 @@ def _has_priority_fusion(module: DumpedModule) -> bool:
 
 
 def _as_flags_say(compiler: Compiler, module: DumpedModule) -> Compiler:
-    """A flag of newer GPU compilers tells which of two passes forms fusions around dots."""
+    """Return the compiler adjusted by a flag of newer GPU compilers: it selects one of two passes
+    that form fusions around dots.
+    """
     values = module.flags.values if module.flags is not None else {}
     chosen = values.get(_GEMM_V2)
     if chosen is None or compiler.backend != "gpu":

@@ -1,4 +1,4 @@
-"""The fusion passes of one backend of one version of the compiler."""
+"""The fusion passes of one backend in one compiler version."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from fusionscope.passes.rule import Rule, RuleBook
 if TYPE_CHECKING:
     from fusionscope.gpu.model import GpuModel
 
-# They tidy up, so that a pass behind them works on what the pass before them left.
+# Cleanup passes: a pass after them works on the result of the pass before them.
 _CLEANING = frozenset({"cse", "dce"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:
-    """``passes`` in the order in which they run, with the rules of this version.
+    """The fusion passes of one backend. ``passes`` are in the order in which they run, with the
+    rules of this version.
 
-    ``pipelines`` are the passes of the pipelines that fuse, in their order, as far as they can
-    leave a stage: they tell where a pass ran that changed nothing. ``gpu`` is what it takes a GPU
-    for, with its flags as they are by default, None for a CPU. ``compared_records`` are those whose
-    decisions a replay makes one by one. ``release`` is the one whose dumps the rules were checked
-    against, and ``unseen`` are passes that did nothing in any of these.
+    ``pipelines`` are the passes of the fusion pipelines, in order, as far as they can leave a
+    stage; they show where a pass ran that changed nothing. ``gpu`` is the model of a GPU, with
+    default flags, or None for a CPU. ``compared_records`` are the passes whose recorded decisions
+    are compared one by one. ``release`` is the one whose dumps the rules were checked against.
+    ``unseen`` are passes that did nothing in any of these.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Compiler:
 
     @property
     def main_pass(self) -> str:
-        """The pass that decides on most pairs: the first that asks what the user overrides."""
+        """The pass that decides on most pairs: the first that respects the user's overrides."""
         return next(each.name for each in self.passes if each.known.takes_overrides)
 
     @property
@@ -62,8 +63,9 @@ class Compiler:
 
     @property
     def chains(self) -> tuple[tuple[str, ...], ...]:
-        """Passes that run one upon the other, the chain of the main pass first: between two chains
-        the compiler does much else."""
+        """Groups of passes that run directly one after the other, the group of the main pass first.
+        Between two groups the compiler runs many other passes.
+        """
         names = {each.name for each in self.passes if each.known.purpose is not Purpose.WRAPS}
         chains: list[tuple[str, ...]] = []
         for passes in self.pipelines.values():
@@ -78,7 +80,7 @@ class Compiler:
         return tuple(sorted(chains, key=lambda chain: main not in chain))
 
     def find(self, name: str) -> FusionPass:
-        """The pass of that name. Raises ``UnusableInput`` where there is none."""
+        """Return the pass of that name. Raises ``UnusableInput`` if there is none."""
         for each in self.passes:
             if each.name == name:
                 return each
@@ -90,7 +92,9 @@ class Compiler:
         return next((rule for book in self.books if (rule := book.find(id)) is not None), None)
 
     def with_first(self, rules: tuple[Rule, ...]) -> Compiler:
-        """``rules`` are asked before all others, where pairs are asked of."""
+        """Return the compiler with ``rules`` before all others, in the passes that
+        decide on pairs.
+        """
         return replace(
             self,
             passes=tuple(
@@ -100,7 +104,7 @@ class Compiler:
         )
 
     def with_books(self, *books: RuleBook[Any]) -> Compiler:
-        """Each of ``books`` in the place of the one of its pass."""
+        """Return the compiler with each of ``books`` instead of its pass's own."""
         new = {book.pass_name: book for book in books}
         return replace(
             self,

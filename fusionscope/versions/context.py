@@ -1,4 +1,4 @@
-"""What a dump was compiled for, by which version, and with which flags."""
+"""The target, version and flags of a dump."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GEMM_THRESHOLD = "xla_gpu_gemm_rewrite_size_threshold"
 _MAX_UNROLL = "xla_gpu_experimental_max_unroll_factor"
 _HEROLESS = "xla_gpu_experimental_enable_triton_heroless_priority_fusion"
 _TILES = "xla_gpu_experimental_enable_tiling_propagation"
-# What the rules divide by or count with, and how little or much of it a GPU can have.
+# Values that the rules divide by or count with, and the range that a GPU can have.
 _LIMITS: Mapping[str, tuple[float, float]] = {
     "block_dim_limit_x": (1, 2**32),
     "block_dim_limit_y": (1, 2**32),
@@ -35,9 +35,10 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
 
 
 def read_context(module: DumpedModule, device: Device | None = None) -> PassContext:
-    """Defaults where the dump does not tell; ``device`` is the GPU to take, the dump's own where
-    None. Raises ``UnusableInput`` where the flags cannot be read, or no GPU is known, or there can
-    be no such GPU."""
+    """Return the context, with defaults where the dump has no information. ``device`` overrides the
+    dump's own GPU. Raises ``UnusableInput`` if the flags cannot be read, or if the GPU is unknown
+    or impossible.
+    """
     context = read_flags(module)
     if module.backend == "gpu":
         context = replace(context, gpu=_read_target(module, device))
@@ -45,8 +46,9 @@ def read_context(module: DumpedModule, device: Device | None = None) -> PassCont
 
 
 def read_gpu(module: DumpedModule, device: Device | None = None) -> GpuTarget | None:
-    """The device and the compiler's model of it, without the orders that only passes need; None for
-    other backends. ``device`` and errors as for ``read_context``."""
+    """Return the device and the compiler's model of it, without the orders that only passes need,
+    or None for other backends. ``device`` and errors are as for ``read_context``.
+    """
     if module.backend != "gpu":
         return None
     return GpuTarget(device=read_device(module, device), gpu_model=_read_model(module))
@@ -71,8 +73,9 @@ def _read_target(module: DumpedModule, device: Device | None) -> GpuTarget:
 
 
 def read_device(module: DumpedModule, device: Device | None = None) -> Device:
-    """``device``, or the dump's own where None. Raises ``UnusableInput`` where neither is known, or
-    there can be no such device."""
+    """Return ``device``, or the dump's own if it is None. Raises ``UnusableInput`` if neither is
+    known, or the device is impossible.
+    """
     device = device or module.device
     if device is None:
         raise UnusableInput(

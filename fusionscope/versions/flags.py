@@ -1,4 +1,4 @@
-"""What the flags of a dump say that its passes depend on."""
+"""Reads the flags of a dump that its passes depend on."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ VERSIONS: tuple[Version, ...] = tuple(
     import_module(f"fusionscope.versions.{name}").VERSION for name in _NAMES
 )
 
-# By name, those of the newest version first, those for CPUs before those for GPUs.
+# By name: the newest version first, and CPUs before GPUs.
 COMPILERS: dict[str, KnownCompiler] = {
     each.name: each
     for backend in ("cpu", "gpu")
@@ -51,7 +51,7 @@ def load_compiler(name: str) -> Compiler:
 
 
 def compiler_named(name: str | None) -> Compiler | None:
-    """The passes and rules of that name, None where ``name`` is None. Raises ``UnusableInput``."""
+    """Return the compiler of that name, or None if ``name`` is None. Raises ``UnusableInput``."""
     if name is None:
         return None
     if name not in COMPILERS:
@@ -65,7 +65,7 @@ def all_compilers() -> tuple[Compiler, ...]:
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Each rule once, as the newest version that has it."""
+    """Return each rule once, in the form of the newest version that has it."""
     found: dict[str, Rule] = {}
     for compiler in all_compilers():
         for rule in chain(*compiler.books):
@@ -75,17 +75,18 @@ def all_rules() -> tuple[Rule, ...]:
 
 @cache
 def find_rule(id: str) -> Rule | None:
-    """The rule of this ``id``, as the newest version that has it; None where there is none.
+    """Return the rule with this ``id``, in the form of the newest version that has it, or None.
 
-    No more compilers are loaded than it takes to find it.
+    This loads no more compilers than necessary.
     """
     found = (load_compiler(name).find_rule(id) for name in COMPILERS)
     return next((rule for rule in found if rule is not None), None)
 
 
 def books_at_work(id: str) -> Iterator[tuple[str, RuleBook[Any]]]:
-    """Those with the rule of this ``id``, each with the release in whose dumps they were at work,
-    those of the newest first."""
+    """Yield the books with the rule of this ``id``, the newest first, each with the release in
+    whose dumps its pass was active.
+    """
     for compiler in all_compilers():
         for each in compiler.passes:
             if each.name not in compiler.unseen and each.book.find(id) is not None:

@@ -1,4 +1,4 @@
-"""Which versions of jaxlib can have made a dump."""
+"""Determines which versions of jaxlib can have made a dump."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ _NUMBER = re.compile(r"[-_.]\d+$")
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """``versions`` are those that a dump can be of, the oldest first: none where it shows what no
-    known version shows, all where it shows nothing. ``shown_by`` says in words what it shows, and
-    is empty where that is nothing. ``is_newer`` tells that it may be newer than all of them."""
+    """The possible versions of a dump. ``versions`` has the oldest first: none if the dump shows
+    something that no known version does, and all if it shows nothing. ``shown_by`` names the
+    evidence, and is empty without any. ``is_newer`` says that the version may be newer than all of
+    these.
+    """
 
     versions: tuple[str, ...]
     shown_by: str = ""
@@ -48,17 +50,17 @@ class Recognition:
 
 
 def recognise(module: DumpedModule) -> Recognition:
-    """The versions of which a dump can be, by where its passes ran.
+    """Return the possible versions of a dump, by the positions of its passes.
 
     A dump that could be of the newest version, but names a pass or a flag that no known version
-    has, is of a newer one, or of a compiler that is not known. Only CPUs and GPUs are known.
+    has, is of a newer or unknown compiler. Only CPUs and GPUs are recognised.
     """
     marks = _marks(module.backend)
     if not marks:
         return Recognition(())
     places = {(each.name.pipeline, each.name.after, each.name.before) for each in module.stages}
     is_whole = module.final is not None and _shows_all_passes(module)
-    seen: list[tuple[frozenset[str], str]] = []  # versions, and what only they show
+    seen: list[tuple[frozenset[str], str]] = []  # versions, and their evidence
     for mark, having in marks.items():
         if mark.place in places:
             seen.append((having, str(mark)))
@@ -77,7 +79,7 @@ def recognise(module: DumpedModule) -> Recognition:
 
 @cache
 def _marks(backend: str | None) -> dict[Mark, frozenset[str]]:
-    """Each mark, and the versions that have it."""
+    """Return each mark with the versions that have it."""
     versions: dict[Mark, set[str]] = {}
     current: dict[tuple[str, str, str], Mark] = {}
     for version in known.VERSIONS:
@@ -94,10 +96,10 @@ def _common(seen: list[tuple[frozenset[str], str]]) -> frozenset[str]:
 
 
 def _shows_all_passes(module: DumpedModule) -> bool:
-    """Whether pipelines left stages, and nothing says that some were left out."""
+    """Return whether pipelines left stages, and no sign of omitted stages exists."""
     try:
         shows_all = module.shows_all_passes
-    except UnusableInput:  # told where the flags are asked for
+    except UnusableInput:  # reported when the flags are read
         return False
     return shows_all and any(stage.name.after == "pipeline-start" for stage in module.stages)
 
@@ -110,19 +112,19 @@ def _unknown_names(module: DumpedModule) -> Iterator[str]:
                 yield f"a pass {name}"
     try:
         options = [each for each in (module.flags, module.config) if each is not None]
-    except UnusableInput:  # told where the flags are asked for
+    except UnusableInput:  # reported when the flags are read
         return
     for name in sorted({name for each in options for name in each.values} - flags):
         yield f"a flag {name}"
 
 
 def without_number(name: str) -> str:
-    """A pass that runs several times may be numbered."""
+    """Return the name of a pass without the number that several runs have."""
     return _NUMBER.sub("", name)
 
 
 @cache
 def _known_names() -> tuple[frozenset[str], frozenset[str]]:
-    """The passes and flags of all known versions."""
+    """Return the passes and flags of all known versions."""
     names = json.loads(Path(__file__).with_name(_NAMES).read_text(encoding="utf-8"))
     return frozenset(names["passes"]), frozenset(names["flags"])

@@ -1,4 +1,4 @@
-"""Where in a dump the passes ran that can be replayed, and their replay."""
+"""Finds the runs of passes in a dump that can be replayed, and replays them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.flags import read_flags
 
-# The stage after which the compiler simplifies what it fused.
+# The stage after which the compiler simplifies the fused module.
 _LATER = "simplification_after_layout_assignment"
-# The passes that look at what was fused before that, in the pipeline of the fusion pass.
+# The pipeline of the fusion pass. Its later passes inspect earlier fusions.
 _FUSING = "HLO_passes_after_layout_assignment"
 _AFTER_WRAPPER = frozenset({"cpu_multi_output_fusion", "tuple-simplifier"})
 _START = "pipeline-start"
@@ -32,15 +32,15 @@ def replay(
     compiler: Compiler,
     graph: MutableModule | None = None,
 ) -> FusionPlan:
-    """What a pass makes of ``before``, or of ``graph`` where that is given (and changed).
+    """Return the result of a pass on ``before``, or on ``graph`` if that is given (and changed).
 
-    Raises ``UnusableInput`` where ``before`` contradicts itself, or ``compiler`` has no such pass.
+    Raises ``UnusableInput`` if ``before`` contradicts itself, or ``compiler`` has no such pass.
     """
     return compiler.find(pass_name).run(graph or MutableModule(before), context)
 
 
 def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
-    """The runs of passes that can be replayed, in their order. Raises ``UnusableInput``."""
+    """Return the runs of passes that can be replayed, in order. Raises ``UnusableInput``."""
     if module.backend == "gpu":
         return tuple(_find_gpu_runs(module))
     if module.backend != "cpu":
@@ -63,7 +63,7 @@ def find_runs(module: DumpedModule) -> tuple[PassRun, ...]:
 def _idle_runs(
     stages: Sequence[Stage], seen: set[str], context: PassContext
 ) -> Iterator[tuple[float, PassRun]]:
-    """Runs that changed nothing, by what stands around the place where they must have been."""
+    """Yield runs that changed nothing, inferred from the stages around them."""
     library = [i for i, stage in enumerate(stages) if stage.name.pipeline == "dot-library-passes"]
     if library and "dot-library-rewriter" not in seen:
         yield library[-1] + 0.5, PassRun("dot-library-rewriter", stages[library[-1]], None)
@@ -83,10 +83,10 @@ def _idle_runs(
 
 
 def _find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
-    """In their order; of a pass that changed nothing ``after`` is None.
+    """Yield runs in order. ``after`` is None for a pass that changed nothing.
 
-    Where not every pass that changed something left a file, only what is named as the next pass ran
-    right behind a stage. Raises ``UnusableInput``.
+    If not every pass with an effect left a file, only passes that a stage names as the next one,
+    and so directly follow it, are included. Raises ``UnusableInput``.
     """
     compiler = choose_compiler(module).compiler
     known = {each.name: each.known for each in compiler.passes if _can_run(each.known, module)}
@@ -115,7 +115,7 @@ def _find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
         for name in passes[start:end]:
             if name in known:
                 following = stages[index + 1]
-                # It says that it changed something only if it changed the last computation.
+                # The pass only reports a change if it changed the last computation.
                 is_silent = acted is None and known[name].is_silent
                 has_acted = is_silent and _differs(module, before, following)
                 yield PassRun(name, before, following if has_acted else None)
@@ -126,13 +126,13 @@ def _find_gpu_runs(module: DumpedModule) -> Iterator[PassRun]:
 
 
 def _in_place(before: Stage, after: Stage, pipelines: Mapping[str, tuple[str, ...]]) -> bool:
-    """Whether ``after`` is a later stage of a pipeline that is known, of the same run of it."""
+    """Return whether ``after`` is a later stage of the same run of a known pipeline."""
     pipeline = before.name.pipeline
     return pipeline in pipelines and after.name.pipeline == pipeline and after.name.after != _START
 
 
 def _can_run(known: KnownPass, module: DumpedModule) -> bool:
-    """Whether neither a flag nor the GPU keeps a pass from running, as far as is known."""
+    """Return whether no known flag or GPU property prevents a pass from running."""
     if not module.lets_run(known.in_files):
         return False
     values = module.flags.values if module.flags is not None else {}
@@ -146,8 +146,9 @@ def _can_run(known: KnownPass, module: DumpedModule) -> bool:
 def _place_of(
     passes: Sequence[str], known: Mapping[str, KnownPass], stage: Stage, start: int
 ) -> int:
-    """That of the pass behind ``stage``: of several of the name, the one that the next pass is the
-    nearest to; that of no pass where it is none of them."""
+    """Return the position of the pass after ``stage``: if several have that name, the one closest
+    to the next pass; the length if none has.
+    """
     names = [known[name].in_files if name in known else name for name in passes]
     found = len(passes)
     least = found

@@ -1,9 +1,9 @@
-"""What a version of the compiler is: how a dump shows it, and which rules are known of it.
+"""What a compiler version is: how a dump shows it, and which rules it has.
 
-A dump does not name its compiler. Its file names tell which pass follows which, and every pipeline
-leaves a stage before its first pass, whatever the program. A version of XLA that moves a pass or
-begins a pipeline with another one thus leaves a mark. The marks were found by compiling the same
-programs with each of the versions; `tools/conformance/find_marks.py` does so again.
+A dump does not name its compiler. But its file names show the order of passes, and every pipeline
+leaves a stage before its first pass, whatever the program. A version of XLA that moves a pass, or
+begins a pipeline with another one, therefore leaves a mark. The marks were found by compiling the
+same programs with each version; `tools/conformance/find_marks.py` repeats that.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _START = "pipeline-start"
 
 
 class Mark(NamedTuple):
-    """In ``pipeline``, the pass ``before`` comes right behind the pass ``after``.
+    """In ``pipeline``, the pass ``before`` directly follows the pass ``after``.
 
-    ``is_always`` says that every dump of all passes has it, so that one without it is of no such
+    ``is_always`` says that every complete dump has the mark, so a dump without it is of another
     version.
     """
 
@@ -41,7 +41,7 @@ class Mark(NamedTuple):
 
 
 def begins(pipeline: str, first: str, *, is_always: bool = False) -> Mark:
-    """``pipeline`` begins with the pass ``first``."""
+    """Return the mark that ``pipeline`` begins with the pass ``first``."""
     return Mark(pipeline, _START, first, is_always)
 
 
@@ -50,7 +50,7 @@ def follows(pipeline: str, after: str, before: str, *, is_always: bool = False) 
 
 
 class KnownCompiler(NamedTuple):
-    """The rules of one backend, as ``--rules`` calls them, and the module that defines them.
+    """The rules of one backend, by their name for ``--rules``, and the module that defines them.
 
     ``has_priority_fusion`` is false for the passes that priority fusion replaced.
     """
@@ -66,13 +66,13 @@ class KnownCompiler(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """A release of jaxlib that was looked at, or of XLA where it is called by a year.
+    """A release of jaxlib that was examined, or of XLA if its name is a year.
 
-    Releases that no mark tells apart are one; those between two that were looked at are taken for
-    one of the two. ``gained`` are the marks that the version before lacks, ``lost`` those that it
-    had, each by backend. ``compilers`` are the rules that were checked against its dumps, none
-    where there are none. ``rewriters`` are passes that decide the order of users on GPUs and that
-    this version has in another form than the one before.
+    Releases that no mark distinguishes are one version. A release between two examined ones is
+    recognised as one of these. ``gained`` are the marks that the previous version lacks, ``lost``
+    those that only it had, each by backend. ``compilers`` are the rules that were checked against
+    its dumps, if any. ``rewriters`` are the GPU passes that decide the order of users and have
+    another form than in the previous version.
     """
 
     name: str

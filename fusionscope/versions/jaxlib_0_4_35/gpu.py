@@ -27,9 +27,8 @@ from fusionscope.passes.gpu_before_priority_fusion.multi_output_fusion.rules imp
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.jaxlib_0_10_2.gpu import TRITON_0_10
 
-# Its emitters write LLVM IR themselves. There are newer ones too, which it turns off:
-# xla_gpu_mlir_emitter_level is 0 in what it hands to the compiler. None of the passes that are
-# known asks what Triton can do.
+# Its emitters write LLVM IR themselves. It also has newer ones, but disables them: it sets
+# xla_gpu_mlir_emitter_level to 0 for the compiler. None of the known passes asks about Triton.
 GPU_0_4_35 = GpuModel(
     emitters=Emitters(
         tiled_transpose=tiled_transpose_of_three,
@@ -54,8 +53,8 @@ GPU_0_4_35 = GpuModel(
     max_unroll=4,
 )
 
-# With --xla_gpu_enable_priority_fusion=false. The second run of instruction fusion is another pass
-# here than the first, which files name alike.
+# With --xla_gpu_enable_priority_fusion=false. The two runs of instruction fusion are separate
+# passes here; files use the same name for both.
 _PIPELINES: dict[str, tuple[str, ...]] = {
     "fusion": (
         "variadic-op-splitter", "fusion", "fusion-duplicating", "fusion_merger", "cse", "dce",

@@ -1,7 +1,7 @@
-"""How long a producer and its consumers take, as estimated early in 2023: without a look at how
-kernels are launched.
+"""The run time of a producer and its consumers, as estimated early in 2023: without launch
+dimensions.
 
-Source: xla/service/gpu/gpu_performance_model.cc of February 2023, which is that of January too.
+Source: xla/service/gpu/gpu_performance_model.cc of February 2023, which equals that of January.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def estimate(
     *,
     writes_producer: bool = False,
 ) -> Estimate:
-    """``writes_producer`` says that the fused kernel writes what the producer makes, too.
+    """Return the estimate. ``writes_producer`` says that the fused kernel also writes the
+    producer's result.
 
     Source: EstimateRunTimes.
     """
@@ -55,7 +56,9 @@ def _compute_time(device: Device, flops: int, threads: int) -> Duration:
 def _read_time(
     model: CostModel, producer: MutableInstruction, inside: tuple[SharedReads, float] | None
 ) -> Duration:
-    """What the producer reads, alone or inside of a consumer. Source: ProducerInputAccessTime."""
+    """Return the time of the producer's reads, alone or inside a consumer. Source:
+    ProducerInputAccessTime.
+    """
     costs = model.costs.of(producer)
     total: Duration = 0
     for slot in range(len(producer.operands)):

@@ -1,4 +1,4 @@
-"""What each instruction computes and reads, as the GPU cost model counted early in 2023.
+"""The flops and bytes of instructions, as the GPU cost model counted them early in 2023.
 
 Source: xla/service/gpu/gpu_hlo_cost_analysis.cc and xla/service/hlo_cost_analysis.cc of February
 2023.
@@ -13,7 +13,7 @@ from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import leaves
 
 _USUAL, _OF_TYPE = 3, {"f64": 10, "c128": 20}
-# Flops of one element, by operation and type.
+# Flops per element, by operation and type.
 _MEASURED: dict[str, dict[str, int]] = {
     "add": {"f64": 120, "c128": 240},
     "divide": {"s32": 80, "f64": 3200, "c128": 20000},
@@ -25,12 +25,12 @@ _MEASURED: dict[str, dict[str, int]] = {
     "sqrt": {"f64": 1100, "c128": 25000},
     "tanh": {"f32": 30, "f64": 2000},
 }
-# Elementwise, and one flop an element.
+# Elementwise operations with one flop per element.
 _SIMPLE = frozenset({"clamp", "compare", "convert", "reduce-precision", "select"})
 
 
 class CostAnalysis2023(CostAnalysis):
-    """Costs of instructions, by the few figures that there were."""
+    """The costs of instructions, from the few figures of that time."""
 
     def _single(self, instruction: MutableInstruction) -> Costs:
         costs = super()._single(instruction)

@@ -23,13 +23,13 @@ from fusionscope.graph.properties import is_elementwise
 def find_hero(
     body: FusionBody, root: MutableInstruction, tiled: TransposeTiling
 ) -> MutableInstruction:
-    """The search leaves the fusion, and passes what is tiled."""
+    """The search continues outside of the fusion, and beyond tiled instructions."""
     return find_non_trivial_hero(root)
 
 
 def find_non_trivial_hero(instruction: MutableInstruction) -> MutableInstruction:
-    """The first instruction above ``instruction``, or itself, that is not elementwise or that has
-    another user.
+    """Return the first instruction above ``instruction``, or itself, that is not elementwise or
+    that has another user.
 
     Source: FindNonTrivialHero of February 2023.
     """
@@ -52,13 +52,16 @@ def _is_intermediate(instruction: MutableInstruction) -> bool:
 
 
 def tiled_transpose(instruction: MutableInstruction) -> TiledTranspose | None:
-    """That of what ``instruction`` changes element by element. Source: FindAnyTiledTranspose."""
+    """Return the tiled transpose from which ``instruction`` is computed element by element. Source:
+    FindAnyTiledTranspose.
+    """
     return _tiled_hero(find_non_trivial_hero(instruction))
 
 
 def _tiled_hero(hero: MutableInstruction) -> TiledTranspose | None:
-    """Of two runs of dimensions that change places, behind a third that stays or none. Source:
-    FindTiledTranspose, FindTiledLogicalTranspose, ShapeUtil::FindTranspose021Helper."""
+    """Return the swap of two runs of dimensions, after a third that stays or none. Source:
+    FindTiledTranspose, FindTiledLogicalTranspose, ShapeUtil::FindTranspose021Helper.
+    """
     if hero.opcode not in ("copy", "transpose"):
         return None
     source = hero.operands[0].shape

@@ -19,7 +19,7 @@ from fusionscope.versions.xla_2023.rules import (
     MULTI_OUTPUT_2023,
 )
 
-# The passes of a pipeline run again until none of them changes anything.
+# The passes of a pipeline repeat until none of them changes anything.
 _PIPELINES: dict[str, tuple[str, ...]] = {
     "fusion": (
         "variadic-op-splitter", "fusion", "fusion-duplicating", "fusion_merger",
@@ -45,6 +45,6 @@ COMPILER = replace(
     ),
     pipelines=_PIPELINES,
     gpu=GPU_2023,
-    # Its record of multi-output fusion tells of other pairs than the replay does.
+    # Its record of multi-output fusion is about other pairs than those of the replay.
     compared_records=frozenset({Record.INSTRUCTION_FUSION, Record.FUSION_MERGER}),
 )

@@ -1,4 +1,4 @@
-"""The model of a GPU in XLA of early 2023."""
+"""The GPU model of XLA of early 2023."""
 
 from __future__ import annotations
 

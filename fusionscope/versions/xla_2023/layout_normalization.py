@@ -14,8 +14,8 @@ from fusionscope.user_order.layout_normalization import (
     wide_dimensions,
 )
 
-# What the handlers of that time do not know, what they put two bitcasts behind, what they put
-# dimensions back for, and what leaves out the indices of those.
+# Operations that the handlers of that time do not know, those that get two bitcasts behind them,
+# those whose dimensions are restored, and those that omit the indices of these.
 _LEFT = frozenset({"convolution", "iota", "scatter"})
 _BEHIND_TWICE = frozenset({"dynamic-slice", "dynamic-update-slice", "reduce-window", "slice"})
 _PUT_BACK = frozenset({"concatenate", "dynamic-update-slice", "pad", "reduce-window"})
@@ -23,13 +23,14 @@ _AT_INDICES = frozenset({"dynamic-slice", "dynamic-update-slice"})
 
 
 def normalize_layouts(graph: MutableModule) -> None:
-    """Normalizes the layouts of all that is not in fusions."""
+    """Normalize the layouts of all instructions outside of fusions."""
     run_normalizer(LayoutNormalizer2023, graph, spares_bitcasts=False)
 
 
 class LayoutNormalizer2023(LayoutNormalizer):
-    """It visits what it made where something that comes later reads it, and
-    so puts one pair of bitcasts behind the other."""
+    """Visits its own instructions if a later one reads them, and so puts one pair of bitcasts
+    behind the other.
+    """
 
     def _visit(self, instruction: MutableInstruction) -> None:
         if instruction.parent is None:
@@ -80,7 +81,9 @@ class LayoutNormalizer2023(LayoutNormalizer):
     def _operand(
         self, instruction: MutableInstruction, operand: MutableInstruction
     ) -> MutableInstruction:
-        """The normalized array, with the dimensions of one element that it works on put back."""
+        """Return the normalized array, with the dimensions of one element restored that the
+        operation works on.
+        """
         source = self._source(operand)
         if instruction.opcode not in _PUT_BACK:
             return source
@@ -95,7 +98,7 @@ class LayoutNormalizer2023(LayoutNormalizer):
 
 
 def _worked_on(instruction: MutableInstruction, operand: MutableInstruction) -> set[int]:
-    """The dimensions that an operand has in it."""
+    """Return the dimensions of an operand that the operation works on."""
     if instruction.opcode == "reduce-window":
         return set(range(operand.shape.rank))
     return wide_dimensions(operand.shape) | wide_dimensions(instruction.shape)
