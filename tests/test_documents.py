@@ -48,6 +48,7 @@ def test_links_lead_somewhere(path):
 def test_the_pages_of_rules_are_what_the_rules_say():
     written = {path.name: path.read_text() for path in (ROOT / "docs" / "rules").glob("*.md")}
     scope = runpy.run_path(str(ROOT / "docs" / "make_rules.py"))
+    assert scope["CATALOGUE"].read_text() == scope["catalogue"](), "run python docs/make_rules.py"
     assert written == scope["pages"](), "run python docs/make_rules.py"
 
 

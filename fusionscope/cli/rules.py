@@ -31,9 +31,9 @@ def command(rule: str | None, format_name: str, output: Path | None) -> None:
         print_list,
         print_page,
     )
-    from fusionscope.rules.catalogue import all_rules, find_rule
+    from fusionscope.rules.catalogue import all_pages, find_page
 
-    pages = all_rules() if rule is None else (find_rule(rule),)
+    pages = all_pages() if rule is None else (find_page(rule),)
     write_report(
         "rules",
         pages,

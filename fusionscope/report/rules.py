@@ -27,9 +27,8 @@ def _markdown_list(pages: Sequence[RulePage]) -> Iterator[str]:
         yield f"## {heading}\n"
         yield "| rule | summary | thresholds | jaxlib |\n|---|---|---|---|"
         for page in group:
-            rule = page.rule
             yield (
-                f"| [{rule.id}]({rule.id}.md) | {cell(rule.title)} "
+                f"| [{page.id}]({page.id}.md) | {cell(page.title)} "
                 f"| {_thresholds(page.thresholds)} | {', '.join(page.versions)} |"
             )
         yield ""
@@ -47,9 +46,8 @@ def page_to_markdown(page: RulePage) -> str:
 
 
 def _markdown_page(page: RulePage) -> Iterator[str]:
-    rule = page.rule
-    yield f"# {rule.id}\n"
-    yield f"{rule.title[0].upper()}{rule.title[1:]}.\n"
+    yield f"# {page.id}\n"
+    yield f"{page.title[0].upper()}{page.title[1:]}.\n"
     for heading, text in _paragraphs(page):
         yield f"**{heading}** {text}\n"
     for example in _shown(page):
@@ -58,26 +56,25 @@ def _markdown_page(page: RulePage) -> Iterator[str]:
 
 def _paragraphs(page: RulePage) -> Iterator[tuple[str, str]]:
     """Headings and texts, those that there are."""
-    rule = page.rule
-    yield "What", rule.what
-    if rule.why:
-        yield "Why", rule.why
-    if rule.message:
-        yield "Message", f"`{rule.message}`"
+    yield "What", page.what
+    if page.why:
+        yield "Why", page.why
+    if page.message:
+        yield "Message", f"`{page.message}`"
     if page.thresholds:
         yield "Thresholds", _thresholds(page.thresholds)
     for version, values in page.older_thresholds.items():
         yield f"Thresholds of {_compiler(version)}", _thresholds(values) or "none"
-    if rule.lever:
-        yield "Try", rule.lever
+    if page.lever:
+        yield "Try", page.lever
     if page.thresholds:
         name, value = next(iter(page.thresholds.items()))
-        yield "What if", f"`fusionscope explain DUMP --set {rule.id}.{name}={value + 1}`"
+        yield "What if", f"`fusionscope explain DUMP --set {page.id}.{name}={value + 1}`"
     elif page.can_be_left_out:
-        yield "What if", f"`fusionscope explain DUMP --disable {rule.id}`"
+        yield "What if", f"`fusionscope explain DUMP --disable {page.id}`"
     seen = f"; seen in {_versions(page)}" if page.versions else ""
     yield "Where", f"{page.backend}, pass {page.pass_name}{seen}"
-    yield "Source", rule.source
+    yield "Source", page.source
 
 
 def _versions(page: RulePage) -> str:
@@ -119,7 +116,7 @@ def print_list(pages: Sequence[RulePage], console: Console) -> None:
         table.add_column(overflow="fold")
         for page in group:
             limits = Text(f" {_thresholds(page.thresholds)}", style="dim")
-            table.add_row(page.rule.id, Text(page.rule.title) + limits)
+            table.add_row(page.id, Text(page.title) + limits)
         console.print(Padding(table, (0, 0, 0, 2)))
     console.print("fusionscope rules ID prints the page of one rule")
 
@@ -129,7 +126,7 @@ def print_page(page: RulePage, console: Console) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    console.print(Text(f"{page.rule.id}: {page.rule.title}", style="bold"))
+    console.print(Text(f"{page.id}: {page.title}", style="bold"))
     for heading, text in _paragraphs(page):
         line = Text(f"{heading}: ", style="dim")
         line.append(text.replace("`", ""), style="default")

@@ -1,59 +1,61 @@
-"""What there is to say of each rule: what ``fusionscope rules`` and docs/rules/ show."""
+"""What there is to say of each rule: what ``fusionscope rules`` and docs/rules/ show.
+
+It is kept in ``pages.json``, so that a page is shown without loading the passes of all versions.
+``make docs`` writes that file from the rules themselves.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
 
-from fusionscope.dump.fusion_passes import Purpose, find_fusion_pass
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.passes.causes import CAUSES, Cause
-from fusionscope.passes.cpu.multi_output_fusion.rules import MultiOutputLegal
-from fusionscope.passes.rule import Rule
 from fusionscope.rules.examples import Example, read_examples
-from fusionscope.versions import known
+
+_PAGES = "pages.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulePage:
-    """One rule, as the newest version has it.
+    """One rule, as the newest version has it; ``id`` to ``is_legality`` as in ``Rule``.
 
     ``versions`` are those of jaxlib in which it was seen at work, none for a cause, ``thresholds``
     its numbers by name, ``older_thresholds`` those of versions that have others.
+    ``can_be_left_out`` says whether leaving it out can change what is fused.
     """
 
-    rule: Rule
+    id: str
+    title: str
+    what: str
+    why: str
+    lever: str | None
+    source: str
+    message: str
+    is_legality: bool
     pass_name: str
     backend: str
     versions: tuple[str, ...]
     thresholds: dict[str, int]
     older_thresholds: dict[str, dict[str, int]]
+    can_be_left_out: bool
     examples: tuple[Example, ...]
 
-    @property
-    def can_be_left_out(self) -> bool:
-        """Whether leaving it out can change what is fused: wrapping one operation fuses nothing,
-        no fusion can be formed against what makes it legal, and a cause is in no book."""
-        if isinstance(self.rule, Cause):
-            return False
-        purpose = find_fusion_pass(self.pass_name, self.backend).purpose
-        return purpose is not Purpose.WRAPS and self.rule.id != MultiOutputLegal.id
 
-
-def all_rules() -> tuple[RulePage, ...]:
+def all_pages() -> tuple[RulePage, ...]:
     """In the order of the passes and, within one, in the compiler's own; then the causes."""
-    return (*map(_page, known.all_rules()), *map(_page_of_cause, CAUSES))
+    return tuple(map(_page, _read()))
 
 
-def find_rule(id: str) -> RulePage:
+def find_page(id: str) -> RulePage:
     """Raises ``UnusableInput`` where no rule has this id."""
-    rule = known.find_rule(id)
-    if rule is not None:
-        return _page(rule)
-    for cause in CAUSES:
-        if cause.id == id:
-            return _page_of_cause(cause)
-    ids = [rule.id for rule in known.all_rules()] + [cause.id for cause in CAUSES]
+    pages = {page["id"]: page for page in _read()}
+    if id in pages:
+        return _page(pages[id])
+    from difflib import get_close_matches
+
+    ids = list(pages)
     close = ", ".join(get_close_matches(id, ids, 3, 0.4)) or ", ".join(ids[:3])
     raise UnusableInput(
         f"no rule is called {quoted(id)}, expected one such as {close}",
@@ -61,37 +63,13 @@ def find_rule(id: str) -> RulePage:
     )
 
 
-def _page(rule: Rule) -> RulePage:
-    books = list(known.books_at_work(rule.id))
-    older: dict[str, dict[str, int]] = {}
-    for release, book in books:
-        found = book.find(rule.id)
-        if found is not None and found.thresholds != rule.thresholds:
-            older[release] = found.thresholds
-    newest = books[0][1]
-    return RulePage(
-        rule=rule,
-        pass_name=newest.pass_name,
-        backend=newest.backend,
-        versions=tuple(sorted({release for release, _ in books}, key=_numbers)),
-        thresholds=rule.thresholds,
-        older_thresholds=older,
-        examples=read_examples(rule.id),
+def _read() -> list[dict[str, Any]]:
+    pages: list[dict[str, Any]] = json.loads(
+        Path(__file__).with_name(_PAGES).read_text(encoding="utf-8")
     )
+    return pages
 
 
-def _page_of_cause(cause: type[Cause]) -> RulePage:
-    return RulePage(
-        rule=cause(),
-        pass_name=cause.pass_name,
-        backend=cause.backend,
-        versions=(),
-        thresholds={},
-        older_thresholds={},
-        examples=(),
-    )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """To sort by; what is called by the year, since it was seen without jax, comes first."""
-    return tuple(int(part) for part in version.split(".")) if "." in version else ()
+def _page(fields: dict[str, Any]) -> RulePage:
+    versions = tuple(fields.pop("versions"))
+    return RulePage(**fields, versions=versions, examples=read_examples(fields["id"]))

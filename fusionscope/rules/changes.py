@@ -83,12 +83,12 @@ def read_changes(
 
 
 def _known(id: str) -> str:
-    from fusionscope.rules.catalogue import find_rule
+    from fusionscope.rules.catalogue import find_page
 
     passes = {each.name for compiler in known.all_compilers() for each in compiler.passes}
     if id == _NEEDED:
         raise UnusableInput(f"--disable {id}: without this pass results are wrong")
-    return id if id in passes else find_rule(id).rule.id
+    return id if id in passes else find_page(id).id
 
 
 def _threshold(place: str, value: str) -> tuple[str, str, int]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from itertools import chain
-from typing import Any
 
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.passes.rule import Rule, RuleBook
+from fusionscope.passes.rule import Rule
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.version import KnownCompiler, Version
 
@@ -81,13 +79,3 @@ def find_rule(id: str) -> Rule | None:
     """
     found = (load_compiler(name).find_rule(id) for name in COMPILERS)
     return next((rule for rule in found if rule is not None), None)
-
-
-def books_at_work(id: str) -> Iterator[tuple[str, RuleBook[Any]]]:
-    """Yield the books with the rule of this ``id``, the newest first, each with the release in
-    whose dumps its pass was active.
-    """
-    for compiler in all_compilers():
-        for each in compiler.passes:
-            if each.name not in compiler.unseen and each.book.find(id) is not None:
-                yield compiler.release, each.book

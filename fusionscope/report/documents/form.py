@@ -20,7 +20,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where a field comes from: attributes in a row, such as ``"rule.id"``, or a function of the
+    """Where a field comes from: attributes in a row, such as ``"users.name"``, or a function of the
     result. In a row, numbers are places in a tuple, attributes of a list are those of its elements,
     and what is None stays None. Without a name it is the result itself."""
 

@@ -17,17 +17,17 @@ class Example(Form):
 
 
 class Rule(Form):
-    id: Annotated[str, At("rule.id")]
-    title: Annotated[str, At("rule.title")]
+    id: str
+    title: str
     pass_: Annotated[str, At("pass_name")]
     backend: str
     versions: list[str]
-    what: Annotated[str, At("rule.what")]
-    why: Annotated[str | None, At("rule.why")]
-    message: Annotated[str | None, At("rule.message")]
-    try_: Annotated[str | None, At("rule.lever")]
-    source: Annotated[str, At("rule.source")]
-    legality: Annotated[bool, At("rule.is_legality")]
+    what: str
+    why: str | None
+    message: str | None
+    try_: Annotated[str | None, At("lever")]
+    source: str
+    legality: Annotated[bool, At("is_legality")]
     thresholds: dict[str, int]
     older_thresholds: dict[str, dict[str, int]]
     examples: list[Example]
