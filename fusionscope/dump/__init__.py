@@ -1,4 +1,4 @@
-"""A directory becomes modules with ordered stages, read when they are asked for."""
+"""Opens a dump: modules with ordered stages, read on demand."""
 
 from fusionscope.dump.directory import Dump, DumpedModule, open_dump
 from fusionscope.dump.stage import Stage

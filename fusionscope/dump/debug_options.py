@@ -16,9 +16,9 @@ from fusionscope.errors import UnusableInput
 
 @dataclass(frozen=True, slots=True)
 class DebugOptions:
-    """Flags and their values as text; of a map, ``key=value`` for each entry.
+    """Flags and their values as text; a map has ``key=value`` for each entry.
 
-    ``complete`` tells whether the flags that have their defaults are listed, too.
+    ``complete`` is whether flags with their default values are listed too.
     """
 
     values: Mapping[str, tuple[str, ...]]
@@ -26,9 +26,9 @@ class DebugOptions:
 
 
 def read_debug_options(data: bytes, file: str) -> DebugOptions:
-    """Reads either file; an empty one says that every flag has its default.
+    """Read either file. An empty one means that every flag has its default.
 
-    Raises UnusableInput where it is not a text proto or names no compiler flag.
+    Raises ``UnusableInput`` if it is not a text proto or names no compiler flag.
     """
     outermost = parse(data, file)
     block = outermost.message("debug_options")
@@ -55,7 +55,7 @@ def _text(value: str | Message) -> str:
 
 
 class FusionFlag(NamedTuple):
-    """A flag that changes what is fused; ``default`` is None where none is known."""
+    """A flag that affects fusion. ``default`` is None if it is unknown."""
 
     name: str
     default: tuple[str, ...] | None
@@ -66,8 +66,8 @@ _YNN_DEFAULT = tuple(
     f"LIBRARY_FUSION_TYPE_{kind}" for kind in ("INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE")
 )
 
-# Defaults: config.pbtxt of modules compiled by jaxlib 0.12.0.1 with no flag set, or by 0.10.2 where
-# the flag is gone since. Flags that stand in neither are older, or are not listed unless set.
+# Defaults: config.pbtxt of modules compiled by jaxlib 0.12.0.1 with no flag set, or by 0.10.2 if
+# the flag is gone since. Flags in neither are older, or are not listed unless set.
 FUSION_FLAGS = (
     FusionFlag("xla_disable_hlo_passes", None, "leaves out the named passes and pipelines"),
     FusionFlag("xla_enable_hlo_passes_only", None, "runs only the named passes and pipelines"),
@@ -166,7 +166,7 @@ FUSION_FLAGS = (
 
 
 def flags_that_matter(options: DebugOptions) -> tuple[tuple[FusionFlag, tuple[str, ...]], ...]:
-    """The flags that change fusion and are not at their default, with their values."""
+    """Return the flags that affect fusion and do not have their default, with their values."""
     return tuple(
         (flag, options.values[flag.name])
         for flag in FUSION_FLAGS

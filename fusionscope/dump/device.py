@@ -1,8 +1,8 @@
-"""The device that a module was compiled for: ``gpu_target_config.pbtxt``, or one known by name.
+"""The target device of a module: ``gpu_target_config.pbtxt``, or one known by name.
 
-The same block, ``gpu_device_info``, stands in the priority-fusion record. Its fields are those of
+The same block, ``gpu_device_info``, is in the priority fusion record. Its fields are those of
 GpuDeviceInfoProto in ``xla/stream_executor/device_description.proto``, and keep their names here
-and in ``devices.toml``, which describes the cards that are known by name.
+and in ``devices.toml``, which describes the devices that are known by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fusionscope.dump.text_proto import Message, parse
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.system.files import is_directory, is_there, read_file
 
-# xla_data.proto PrimitiveType, the numbers that key the rates of the execution units.
+# PrimitiveType in xla_data.proto: the numbers that key the rates of the execution units.
 ELEMENT_TYPES = {
     1: "pred",
     2: "s8",
@@ -58,7 +58,7 @@ _FEATURE_SUFFIXES = {"ACCELERATED_FEATURES": "a", "FAMILY_COMPATIBLE_FEATURES": 
 
 @dataclass(frozen=True, slots=True)
 class CudaCapability:
-    """A compute capability of NVIDIA; ``feature`` is the suffix of its name: "", "a" or "f"."""
+    """An NVIDIA compute capability. ``feature`` is the suffix of its name: "", "a" or "f"."""
 
     major: int
     minor: int
@@ -70,7 +70,7 @@ class CudaCapability:
 
 @dataclass(frozen=True, slots=True)
 class RocmCapability:
-    """An architecture of AMD, such as ``gfx942:sramecc+:xnack-``."""
+    """An AMD architecture, such as ``gfx942:sramecc+:xnack-``."""
 
     gcn_arch_name: str
 
@@ -80,7 +80,7 @@ class RocmCapability:
 
 @dataclass(frozen=True, slots=True)
 class OneApiCapability:
-    """An architecture of Intel, such as ``BMG``."""
+    """An Intel architecture, such as ``BMG``."""
 
     architecture: str
 
@@ -90,7 +90,7 @@ class OneApiCapability:
 
 @dataclass(frozen=True, slots=True)
 class UnitRate:
-    """What one kind of execution unit does with one element type."""
+    """The rate of one kind of execution unit for one element type."""
 
     element_type: str
     clock_rate_ghz: float
@@ -102,8 +102,8 @@ class UnitRate:
 class Device:
     """A GPU as the compiler sees it.
 
-    Sizes are bytes, ``memory_bandwidth`` is bytes per second. A figure that the description does
-    not give is 0, a text that it does not give is empty.
+    Sizes are bytes, ``memory_bandwidth`` is bytes per second. Missing figures are 0, missing texts
+    are empty.
     """
 
     name: str
@@ -132,9 +132,9 @@ class Device:
 
 
 def read_device(data: bytes, file: str) -> Device:
-    """Reads a GpuTargetConfigProto in text form.
+    """Read a GpuTargetConfigProto in text form.
 
-    Raises UnusableInput where it is not a text proto or describes no GPU.
+    Raises ``UnusableInput`` if it is not a text proto or describes no GPU.
     """
     target = parse(data, file)
     info = target.message("gpu_device_info")
@@ -148,9 +148,11 @@ def read_device(data: bytes, file: str) -> Device:
 
 
 def device_from(info: Message, around: Message) -> Device:
-    """The device of a ``gpu_device_info`` message; the message around it may name it, too."""
+    """Return the device of a ``gpu_device_info`` message. The surrounding message may
+    name it too.
+    """
     l2_cache_size = info.integer("l2_cache_size")
-    for level in info.messages("data_caches"):  # what newer descriptions have in its place
+    for level in info.messages("data_caches"):  # newer descriptions have these instead
         if level.integer("level") == 2:
             l2_cache_size = level.integer("size_bytes")
     return Device(
@@ -199,7 +201,7 @@ def _unit_rates(description: Message | None) -> tuple[UnitRate, ...]:
         rates.append(
             UnitRate(
                 ELEMENT_TYPES.get(key, f"type {key}"),
-                round(rate.number("clock_rate_ghz"), 6),  # some versions print digits of no meaning
+                round(rate.number("clock_rate_ghz"), 6),  # some versions print meaningless digits
                 rate.integer("units_per_core"),
                 rate.integer("ops_per_clock"),
             )
@@ -214,7 +216,7 @@ class _Card(NamedTuple):
 
 @cache
 def _cards() -> Mapping[str, _Card]:
-    """The cards of ``devices.toml`` by name."""
+    """Return the devices in ``devices.toml`` by name."""
     text = Path(__file__).with_name(_TABLE).read_text(encoding="utf-8")
     return {name: _card(figures) for name, figures in tomllib.loads(text).items()}
 
@@ -235,7 +237,7 @@ def _card(figures: dict[str, Any]) -> _Card:
 
 
 def _named_unit_rates(by_types: Mapping[str, Sequence[Any]]) -> tuple[UnitRate, ...]:
-    """In the order in which the compiler writes them."""
+    """Return the rates in the order in which the compiler writes them."""
     rates = {each: rate for types, rate in by_types.items() for each in types.split()}
     return tuple(UnitRate(each, *rates[each]) for each in ELEMENT_TYPES.values() if each in rates)
 
@@ -247,10 +249,10 @@ def _named_capability(name: str) -> CudaCapability | RocmCapability | OneApiCapa
 
 
 def known_device(name: str) -> Device:
-    """The card of that name: ``h100``, ``H100 SXM`` or as its driver calls it, ``NVIDIA H100 80GB
-    HBM3``; case, spaces and dashes make no difference.
+    """Return the device of that name: ``h100``, ``H100 SXM`` or the driver's name, ``NVIDIA H100
+    80GB HBM3``. Case, spaces and dashes do not matter.
 
-    Raises UnusableInput, with the names there are, where there is none.
+    Raises ``UnusableInput``, with the known names, if there is none.
     """
     cards = _cards()
     names = {_letters(known): known for known in cards}
@@ -272,9 +274,9 @@ def _letters(name: str) -> str:
 
 
 def find_device(name: str) -> Device:
-    """A card by its name, else the device that a file of this name describes.
+    """Return a device by its name, or else the one that a file of this name describes.
 
-    Raises UnusableInput where there is neither.
+    Raises ``UnusableInput`` if there is neither.
     """
     try:
         return known_device(name)
@@ -287,13 +289,13 @@ def find_device(name: str) -> Device:
     return read_device(read_file(path, name=name), name)
 
 
-# Drivers report a card's memory and bandwidth a little differently from one version to the next;
-# two cards that the table tells apart by them differ by much more.
+# Versions of a driver report slightly different memory and bandwidth for the same card. Cards that
+# the table distinguishes by them differ by much more.
 _TOLERANCE = 0.01
 
 
 def marketing_name(device: Device) -> str | None:
-    """The name people know the card by: from its figures, else the name it was given, if any."""
+    """Return the common name of a card: from its figures, or else its own name, if any."""
     capability = _without_features(device)
     for card in _cards().values():
         known = card.device
@@ -316,7 +318,7 @@ def _close(expected: int, found: int) -> bool:
 
 
 def describe(device: Device) -> str:
-    """One line for people: ``H100 SXM (sm_90a, 132 cores, 3.35 TB/s)``."""
+    """Return one line such as ``H100 SXM (sm_90a, 132 cores, 3.35 TB/s)``."""
     figures = [str(device.capability)] if device.capability else []
     if device.core_count:
         figures.append(f"{device.core_count} cores")

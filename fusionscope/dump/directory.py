@@ -1,4 +1,4 @@
-"""A directory becomes modules with ordered stages."""
+"""Turns a directory into modules with ordered stages."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DumpedModule:
-    """One module of a dump: its stages in order, and what lies beside them.
+    """One module of a dump: its stages in order, and the files beside them.
 
-    Nothing is read before it is asked for, and nothing twice.
+    Everything is read on demand, and only once.
     """
 
     number: int
@@ -56,7 +56,7 @@ class DumpedModule:
 
     @property
     def backend(self) -> str | None:
-        """``cpu``, ``gpu``, ``tpu``, or None where the names do not tell."""
+        """``cpu``, ``gpu``, ``tpu``, or None if the names do not show it."""
         if Role.DEVICE in self.files or Role.PRIORITY_FUSION in self.files:
             return "gpu"
         return backend_of(self.stages)
@@ -76,9 +76,9 @@ class DumpedModule:
 
     @property
     def pre_fusion(self) -> Stage | None:
-        """The stage on which the first fusion pass worked that changed the module.
+        """The stage before the first fusion pass that changed the module.
 
-        Where none did, the stage before the first one that the file names mention.
+        If none did, the stage before the first one that the file names mention.
         """
         passes = names_in_files(self.backend)
         changed = self.fusion_stages
@@ -91,9 +91,9 @@ class DumpedModule:
         return None
 
     def stage(self, wanted: str) -> Stage:
-        """A stage by ``pre-fusion``, ``final``, its number, or a part of its label.
+        """Return a stage by ``pre-fusion``, ``final``, its number, or a part of its label.
 
-        Raises ``UnusableInput`` where no stage, or more than one, answers to it.
+        Raises ``UnusableInput`` if no stage, or more than one, matches.
         """
         special = {"pre-fusion": self.pre_fusion, "final": self.final}.get(wanted)
         if special is not None:
@@ -112,7 +112,7 @@ class DumpedModule:
         return (exact or found)[0]
 
     def read(self, stage: Stage) -> Module:
-        """The module as ``stage`` shows it. Raises ``UnusableInput``."""
+        """Return the module as ``stage`` shows it. Raises ``UnusableInput``."""
         module: Module | None = self._lazy.get(stage)
         if module is None:
             with self._noting():
@@ -120,7 +120,7 @@ class DumpedModule:
         return module
 
     def note(self, problem: UnusableInput) -> None:
-        """Keeps a problem for the end of the report, where nothing else tells it."""
+        """Keep a problem for the end of the report, if nothing else reports it."""
         self._problems.setdefault(str(problem))
 
     @contextmanager
@@ -148,7 +148,7 @@ class DumpedModule:
 
     @property
     def device(self) -> Device | None:
-        """The GPU that was compiled for. Raises ``UnusableInput``, as all of the following."""
+        """The target GPU. Raises ``UnusableInput``, like all following properties."""
         described = self._side(Role.DEVICE, read_device)
         if described:
             return described[0]
@@ -157,12 +157,12 @@ class DumpedModule:
 
     @property
     def flags(self) -> DebugOptions | None:
-        """The compiler's flags that differ from their defaults."""
+        """The compiler flags that differ from their defaults."""
         return next(iter(self._side(Role.FLAGS, read_debug_options)), None)
 
     @property
     def config(self) -> DebugOptions | None:
-        """All of the compiler's flags, with those that have their defaults; GPUs only."""
+        """All compiler flags, including those with default values; GPUs only."""
         return next(iter(self._side(Role.CONFIG, read_debug_options)), None)
 
     @property
@@ -172,7 +172,7 @@ class DumpedModule:
         return values.get("xla_dump_hlo_pass_re", (".*",)) == (".*",)
 
     def lets_run(self, pass_name: str) -> bool:
-        """Whether the flags let a pass run."""
+        """Return whether the flags let a pass run."""
         values = self.flags.values if self.flags is not None else {}
         enabled = values.get("xla_enable_hlo_passes_only", ())
         is_enabled = not enabled or pass_name in enabled
@@ -184,7 +184,7 @@ class DumpedModule:
 
     @property
     def fusion_explorer(self) -> tuple[FusionExplorerRecord, ...]:
-        """One record for each computation that a fusion pass looked into."""
+        """One record for each computation that a fusion pass visited."""
         return self._side(Role.FUSION_EXPLORER, read_fusion_explorer)
 
     @property
@@ -192,7 +192,7 @@ class DumpedModule:
         return next(iter(self._side(Role.PASS_TIMES, read_pass_times)), ())
 
     def instruction_ids(self, stage: Stage) -> dict[str, dict[str, int]] | None:
-        """Unique ids by computation and instruction; None where no proto was dumped."""
+        """Return unique ids by computation and instruction, or None if no proto was dumped."""
         if stage.proto is None:
             return None
         with self._noting():
@@ -209,13 +209,15 @@ class Dump:
     _problems: dict[str, None] = field(repr=False)
 
     def unread(self, told: Iterable[str] = ()) -> list[str]:
-        """One line for each file that could not be read so far, but those among ``told``."""
+        """Return one line for each file that could not be read so far, except those
+        among ``told``.
+        """
         known = set(told)
         return [problem for problem in self._problems if problem not in known]
 
     @property
     def notes(self) -> list[str]:
-        """One line on the operations that no rule knows, where stages read so far have any."""
+        """Return one line on the operations that no rule knows, if stages read so far have any."""
         names = sorted(self._table.unknown_opcodes)
         if not names:
             return []
@@ -224,7 +226,7 @@ class Dump:
         return [f"{self.path}: operations of a newer compiler, which no rule covers: {shown}{more}"]
 
     def untold(self, told: Iterable[str] = ()) -> list[str]:
-        """Everything about what was read so far that ``told`` does not say, a line each."""
+        """Return all problems and notes so far that are not among ``told``, a line each."""
         return [*self.unread(told), *self.notes]
 
 
@@ -235,9 +237,9 @@ def _make_printer() -> ProtoPrinter:
 
 
 def open_dump(path: Path | str) -> Dump:
-    """Finds the modules in a directory (with all below it), a captured print-out or one HLO file.
+    """Find the modules in a directory (recursively), captured output or one HLO file.
 
-    Raises ``UnusableInput`` where there is no HLO: it says what was found and how to dump.
+    Raises ``UnusableInput`` if there is no HLO; the error says what was found and how to dump.
     """
     path = Path(path)
     if not is_there(path):
@@ -245,7 +247,7 @@ def open_dump(path: Path | str) -> Dump:
     found = find_files(path)
     files = found.files
     problems = dict.fromkeys(found.problems)
-    # What its modules share: how they are read, and what could not be.
+    # What its modules share: the cache for reading, and the problems.
     table = ParseTable()
     make_module = partial(
         DumpedModule, table=table, protos=cache(_make_printer), _problems=problems
@@ -286,7 +288,7 @@ def _modules(
     members: list[tuple[FileName, DumpFile]],
     make_module: Callable[..., DumpedModule],
 ) -> Iterator[DumpedModule]:
-    """Usually one: several where processes wrote their dumps into one directory."""
+    """Yield usually one module; several if processes wrote their dumps into one directory."""
     by_name: dict[str, list[tuple[FileName, DumpFile]]] = defaultdict(list)
     shared: list[tuple[FileName, DumpFile]] = []
     for name, file in members:
@@ -328,7 +330,7 @@ def _modules(
 
 
 def _single(file: DumpFile, make_module: Callable[..., DumpedModule]) -> DumpedModule:
-    """One file, whatever its name, as a dump of one stage."""
+    """Return one file, whatever its name, as a dump of one stage."""
     start = file.read()[:4096]
     if not start.strip():
         raise UnusableInput("empty, expected HLO text", file=str(file), hint=HOW_TO_DUMP)

@@ -18,10 +18,11 @@ _BEGIN = re.compile(rb"^\*\*\* Begin (.+?) \*\*\*\r?$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class DumpFile:
-    """One file of a dump. ``name`` is what the compiler called it, ``path`` where its bytes lie.
+    """One file of a dump. ``name`` is the compiler's name for it, ``path`` the file that contains
+    it.
 
-    Where ``path`` is a capture of what ``--xla_dump_to=-`` printed, ``start`` and ``end`` (bytes)
-    cut the file out of it.
+    If ``path`` is the captured output of ``--xla_dump_to=-``, ``start`` and ``end`` (bytes) are the
+    bounds of the file in it.
     """
 
     name: str
@@ -34,19 +35,19 @@ class DumpFile:
 
     @property
     def size(self) -> int:
-        """Bytes on disk; 0 where the file has gone."""
+        """Bytes on disk; 0 if the file is gone."""
         try:
             return (self.path.stat().st_size if self.end is None else self.end) - self.start
         except OSError:
             return 0
 
     def read(self) -> bytes:
-        """The content, uncompressed. Raises ``UnusableInput`` where it cannot be read."""
+        """Return the content, uncompressed. Raises ``UnusableInput`` if it cannot be read."""
         data = read_file(self.path, start=self.start, end=self.end, name=str(self))
         return uncompress(data, str(self)) if self.path.suffix == ".gz" else data
 
     def text(self) -> str:
-        """The content as text; bytes that are no UTF-8 become replacement characters."""
+        """Return the content as text. Bytes that are not UTF-8 become replacement characters."""
         return self.read().decode("utf-8", errors="replace")
 
 
@@ -59,9 +60,9 @@ class Found:
 
 
 def find_files(path: Path) -> Found:
-    """Every file below ``path``, or the sections of a captured print-out.
+    """Return every file below ``path``, or the sections of captured output.
 
-    Of what is no regular file, only that is found which is named like a file of a dump.
+    Anything other than a regular file is only included if it has the name of a dump file.
     """
     files: list[DumpFile] = []
     problems: list[str] = []
@@ -80,7 +81,7 @@ def find_files(path: Path) -> Found:
 
 
 def _below(directory: Path, problems: list[str]) -> Iterator[Path]:
-    """All but directories; those that may not be entered are told."""
+    """Yield everything but directories. Unreadable directories are added to ``problems``."""
 
     def tell(error: OSError) -> None:
         problems.append(f"{error.filename}: cannot be read: {error.strerror}")
@@ -95,7 +96,7 @@ def _sections(path: Path) -> Iterator[DumpFile]:
         if b"*** Begin " not in read_file(path, end=1 << 20):
             return
         data = read_file(path)
-    except UnusableInput:  # told where the file is asked for
+    except UnusableInput:  # reported when the file is read
         return
     begins = list(_BEGIN.finditer(data))
     for index, begin in enumerate(begins):

@@ -19,7 +19,7 @@ from fusionscope.errors import UnusableInput
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One picture of the record, as written: which graph it shows, under which label."""
+    """One frame of the record, as written: the graph that it shows, and its label."""
 
     index: int
     graph: int
@@ -33,22 +33,22 @@ class Kind(StrEnum):
     ABOUT_TO_FUSE_MULTI_OUTPUT = "about_to_fuse_multi_output"
     FUSED = "fused"
     REFUSED = "refused"
-    REFUSED_TRITON = "refused_triton"  # says nothing alone: the other emitters are asked next
+    REFUSED_TRITON = "refused_triton"  # not final: the other emitters are asked next
     REFUSED_SIBLINGS = "refused_siblings"
     REFUSED_MULTI_OUTPUT = "refused_multi_output"
-    INELIGIBLE = "ineligible"  # the producer, with all of its consumers
-    REJECTED = "rejected"  # the producer, with all of its consumers: it would not pay
+    INELIGIBLE = "ineligible"  # for the producer and all of its consumers
+    REJECTED = "rejected"  # for the producer and all of its consumers: no benefit
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedDecision:
-    """What the label of the frame with the same index says.
+    """The decision in the label of the frame with the same index.
 
-    ``consumer`` is None where the decision is about all consumers of the producer. In ``fused`` it
-    is the new fusion, and ``producer`` is None where the pass records no more than that. Siblings
-    are named in the order of the label. ``reason`` is verbatim and empty where there is none;
-    for ``other`` it is the whole label. ``pass_name`` is the pass as labels name it.
+    ``consumer`` is None if the decision is about all consumers of the producer. In ``fused`` it is
+    the new fusion, and ``producer`` is None if the pass records no more than that. Siblings are
+    named in the order of the label. ``reason`` is verbatim and may be empty; for ``other`` it is
+    the whole label. ``pass_name`` is the pass as labels name it.
     """
 
     kind: Kind
@@ -61,7 +61,7 @@ class RecordedDecision:
 
 @dataclass(frozen=True, slots=True)
 class FusionExplorerRecord:
-    """``decisions[i]`` is what ``frames[i]`` says."""
+    """The frames and decisions of a record. ``decisions[i]`` is the decision in ``frames[i]``."""
 
     frames: tuple[Frame, ...]
     decisions: tuple[RecordedDecision, ...]
@@ -72,8 +72,8 @@ _PRIORITY_FUSION = "PriorityFusion"
 _FUSION_MERGER = "FusionMerger"
 _MULTI_OUTPUT = "multi-output fusion"
 
-# Every form of label, with the pass that writes it; {pass} is read from the label instead.
-# Seen in records of 0.4.35, 0.10.2, 0.11.2 and 0.12.0.1, for CPU, GPU and TPU.
+# Every form of label, with the pass that writes it; {pass} is read from the label instead. Found in
+# records of 0.4.35, 0.10.2, 0.11.2 and 0.12.0.1, for CPU, GPU and TPU.
 _FORMS = (
     (Kind.FUSED, "Fused {producer} into {consumer} inside {pass}", None),
     (Kind.ABOUT_TO_FUSE, "About to fuse {producer} into {consumer} inside {pass}", None),
@@ -124,7 +124,7 @@ _FORMS = (
     ),
 )
 _SLOTS = {
-    # Old versions open some names with two bars.
+    # Old versions begin some names with two bars.
     "{producer}": r"\|{1,2}(?P<producer>[^|]*)\|",
     "{consumer}": r"\|{1,2}(?P<consumer>[^|]*)\|",
     "{reason}": r"(?P<reason>.*)",
@@ -138,7 +138,7 @@ def _form_pattern(form: str) -> re.Pattern[str]:
     return re.compile("".join(_SLOTS.get(piece, re.escape(piece)) for piece in pieces), re.DOTALL)
 
 
-# A database grows little inside its zip, its graphs being compressed already: 14-fold at most in
+# A database grows little when unzipped, since its graphs are already compressed: 14-fold at most in
 # records of one frame, 1.1-fold in large ones.
 _ALWAYS_ACCEPTED_BYTES = 64 << 20
 _LARGEST_GROWTH = 8
@@ -146,11 +146,12 @@ _LONGEST_LABEL = 1 << 20
 
 
 def read_fusion_explorer(data: bytes, file: str) -> FusionExplorerRecord:
-    """Reads a record of either form.
+    """Read a record of either form.
 
-    Raises UnusableInput where it is neither, is damaged, or unpacks to more than a record can hold.
+    Raises ``UnusableInput`` if it is neither, is damaged, or unpacks to more than a record can
+    hold.
     """
-    # The zip starts behind the line that makes it a program.
+    # The zip starts after the line that makes the file executable.
     is_zip = data[:2] in (b"#!", b"PK")
     frames = _frames_of_database(data, file) if is_zip else _frames_of_page(data, file)
     return FusionExplorerRecord(frames, tuple(decision_of(frame.label) for frame in frames))
@@ -164,8 +165,9 @@ _ABOUT = frozenset(
 def with_fused(
     decisions: Iterable[RecordedDecision],
 ) -> Iterator[tuple[RecordedDecision, tuple[str, str] | None]]:
-    """Each decision, and for a fusion that was made the producer and consumer that it was made of:
-    ``fused`` itself names only what came out, so the decision before tells them."""
+    """Yield each decision and, for a new fusion, its producer and consumer: ``fused`` itself names
+    only the result, so the decision before it names them.
+    """
     about: tuple[str, str] | None = None
     for decision in decisions:
         producer, consumer = decision.producer, decision.consumer
@@ -178,7 +180,7 @@ def with_fused(
 
 
 def decision_of(label: str) -> RecordedDecision:
-    """What one label says; ``Kind.OTHER`` where it fits no known form."""
+    """Return the decision in one label; ``Kind.OTHER`` if it has no known form."""
     for kind, form, pass_name in _FORMS:
         if match := _form_pattern(form).fullmatch(label):
             found = match.groupdict()
@@ -233,7 +235,7 @@ def _frames_of_database(data: bytes, file: str) -> tuple[Frame, ...]:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_LABEL)
         try:
             connection.deserialize(database)
-            del database  # it was copied, and is as large as its graphs are many
+            del database  # it was copied, and may be large
             # A view, or a table made of expressions, could compute forever: only stored columns.
             stored = connection.execute(
                 "SELECT rootpage > 0 AND type = 'table' FROM sqlite_master WHERE name = 'frames'"
@@ -247,7 +249,7 @@ def _frames_of_database(data: bytes, file: str) -> tuple[Frame, ...]:
                         characters += len(label) + len(highlight)
                     case _:
                         raise _unusable("a frame is not made of numbers and texts", file)
-                # Damaged pages can point at each other, and give rows without end.
+                # Damaged pages can refer to each other, and give rows without end.
                 if characters > size or (frames and index <= frames[-1].index):
                     raise _unusable("its database gives the same frame twice", file)
                 frames.append(Frame(index, graph, label, highlight))
@@ -269,7 +271,7 @@ def _database(data: bytes, file: str) -> bytes:
             if entry.file_size > max(_ALWAYS_ACCEPTED_BYTES, _LARGEST_GROWTH * len(data)):
                 raise _unusable(f"it unpacks from {len(data)} to {entry.file_size} bytes", file)
             with archive.open(entry) as content:
-                # Asked for a size, zipfile unpacks no more than that, whatever the data holds.
+                # With a given size, zipfile unpacks no more than that, whatever the data holds.
                 database = content.read(entry.file_size)
     except KeyError:
         raise _unusable("no fusions.db in it", file) from None
@@ -283,7 +285,7 @@ def _database(data: bytes, file: str) -> bytes:
         ValueError,
     ):
         raise _unusable("its zip is damaged", file) from None
-    if not database:  # sqlite3 reports a want of memory for it
+    if not database:  # sqlite3 reports a lack of memory for it
         raise _unusable("its database is empty", file)
     return database
 

@@ -1,7 +1,7 @@
-"""The passes that form, grow or dissolve fusions: the one list of them.
+"""The list of all passes that form, grow or dissolve fusions.
 
-What files and records call each, what it is for, and where fusionscope replays it. A pass that
-fusionscope replays is one line here, and one folder of ``fusionscope/passes/``.
+For each: its names in files and records, its purpose, and the place of its replay. A pass that
+fusionscope replays is one line here and one folder of ``fusionscope/passes/``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Purpose(StrEnum):
-    """What a pass is for."""
+    """The purpose of a pass."""
 
     DECIDES = "decides"  # on each producer and consumer
     LIBRARY = "library"  # forms fusions for a library, or for Triton
@@ -21,7 +21,7 @@ class Purpose(StrEnum):
 
 
 class Record(StrEnum):
-    """What the compiler's records of decisions call a pass."""
+    """The name of a pass in the compiler's records of decisions."""
 
     INSTRUCTION_FUSION = "InstructionFusion"
     FUSION_MERGER = "FusionMerger"
@@ -30,14 +30,16 @@ class Record(StrEnum):
 
 
 class KnownPass(NamedTuple):
-    """``name`` tells the pass from others of its ``backend``, and files use it too, unless
-    ``file_name`` is given: the second run of a pass can be a pass of its own.
+    """A pass that forms, grows or dissolves fusions.
 
-    ``place`` is the folder below ``fusionscope.passes`` that holds its rules and its replay; None
-    where fusionscope knows the name alone. ``record`` is None where no record holds its decisions.
-    ``takes_overrides`` tells that it asks of each pair what the user allows or forbids.
-    ``needed_flags`` keep it from running where one is false, ``needs_triton`` that a GPU does that
-    Triton does not know. ``is_silent`` tells that it may change a module and say that it did not.
+    ``name`` is unique within its ``backend``, and files use it too unless ``file_name`` is given:
+    the second run of a pass can be a separate pass.
+
+    ``place`` is the folder below ``fusionscope.passes`` with its rules and its replay, or None if
+    fusionscope only knows the name. ``record`` is None if no record has its decisions.
+    ``takes_overrides`` is whether it applies the user's overrides to each pair. It does not run if
+    one of ``needed_flags`` is false, nor, if it ``needs_triton``, on a GPU that Triton does not
+    support. ``is_silent`` means that it may change a module and report no change.
     """
 
     backend: str
@@ -120,7 +122,7 @@ def find_fusion_pass(name: str, backend: str) -> KnownPass:
 
 
 def names_in_files(backend: str | None) -> frozenset[str]:
-    """The names that files use for the fusion passes of ``backend``."""
+    """Return the names that files use for the fusion passes of ``backend``."""
     return frozenset(each.in_files for each in FUSION_PASSES if each.backend == backend)
 
 

@@ -26,9 +26,9 @@ _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5  # wire types
 
 
 def read_instruction_ids(data: bytes, file: str) -> dict[str, dict[str, int]]:
-    """For each computation, by name, the id of each of its instructions, by name.
+    """Return the ids of instructions by computation and name.
 
-    Raises UnusableInput where ``data`` is cut off or is not an HloProto.
+    Raises ``UnusableInput`` if ``data`` is truncated or is not an HloProto.
     """
     module = module_part(data, file)
     try:
@@ -41,7 +41,9 @@ def read_instruction_ids(data: bytes, file: str) -> dict[str, dict[str, int]]:
 
 
 def module_part(data: bytes, file: str) -> bytes:
-    """The serialized HloModuleProto in an HloProto; raises UnusableInput where there is none."""
+    """Return the serialized HloModuleProto in an HloProto. Raises ``UnusableInput`` if there is
+    none.
+    """
     try:
         module = b"".join(data[start:end] for start, end in _parts(data, _MODULE))
     except (IndexError, ValueError) as error:
@@ -82,22 +84,22 @@ def _computation(data: bytes, start: int, end: int) -> tuple[str, dict[str, int]
 
 
 def _parts(data: bytes, wanted: int) -> Iterator[tuple[int, int]]:
-    """Where the messages in one field of the outermost message lie."""
+    """Yield the positions of the messages in one field of the outermost message."""
     for number, wire_type, value, stop in _fields(data, 0, len(data)):
         if number == wanted and wire_type == _BYTES:
             yield value, stop
 
 
 def _fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of the message in ``data[start:end]``: number, wire type, and what it holds.
+    """Yield the fields of the message in ``data[start:end]``: number, wire type, and value.
 
-    That is the number itself, or from where to where the bytes lie.
+    The value is the number itself, or the start and end of the bytes.
     """
     position = start
     while position < end:
         key = data[position]
         position += 1
-        if key >= 0x80:  # most take one byte; the call for the others costs as much as all else
+        if key >= 0x80:  # most take one byte; the call for others is expensive
             key, position = _varint(data, position - 1)
         number, wire_type = key >> 3, key & 7
         if wire_type == _VARINT:
@@ -124,7 +126,7 @@ def _fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, 
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number of up to ten bytes, seven bits in each, and the position behind it."""
+    """Return a number of up to ten bytes, seven bits in each, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         byte = data[position]

@@ -1,8 +1,9 @@
-"""What the name of a file in a dump says.
+"""Parses the names of files in a dump.
 
-Names read ``[<microseconds>.]module_NNNN.<module>.MMMM.<pipeline>.after_<pass>.before_<pass>.txt``,
-where NNNN is the module's number, MMMM counts the dumps of the module, and the module's own name
-may hold dots (xla/service/dump.cc). Other files put a fixed word in the place of MMMM.
+Names have the form
+``[<microseconds>.]module_NNNN.<module>.MMMM.<pipeline>.after_<pass>.before_<pass>.txt``, where NNNN
+is the module's number, MMMM counts the dumps of the module, and the module's own name may contain
+dots (xla/service/dump.cc). Other files have a fixed word in the place of MMMM.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from enum import Enum
 
 
 class Role(Enum):
-    """What a file of a dump holds, as far as fusionscope reads it."""
+    """The content of a dump file, as far as fusionscope reads it."""
 
     STAGE = "stage"
     STAGE_PROTO = "stage as proto"
@@ -27,9 +28,9 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileName:
-    """A name, taken apart. ``counter`` orders stages; fixed stages have none.
+    """A parsed name. ``counter`` orders stages; fixed stages have none.
 
-    ``label`` is the part behind the module's name: for a stage without pipeline the fixed word
+    ``label`` is the part after the module's name: for a stage without pipeline the fixed word
     (``before_optimizations``, ``sm_9.0a_gpu_after_optimizations``), for a Fusion Explorer record
     the computation.
     """
@@ -71,7 +72,7 @@ _KINDS = {"txt": Role.STAGE, "hlo.pb": Role.STAGE_PROTO}
 
 
 def read_name(name: str) -> FileName | None:
-    """Takes a file name apart (without ``.gz``); None where fusionscope has no use for the file."""
+    """Parse a file name (without ``.gz``). Return None if fusionscope does not use the file."""
     if found := _EXPLORER.fullmatch(name):
         return FileName(
             role=Role.FUSION_EXPLORER,
@@ -90,7 +91,7 @@ def read_name(name: str) -> FileName | None:
             return FileName(
                 role=role, module_id=number, module=rest[: -len(ending) - 1], label=ending
             )
-    # The names that --xla_dump_to=- prints have spaces where files have underscores.
+    # The names printed by --xla_dump_to=- have spaces where files have underscores.
     rest = rest.replace(" ", "_")
     if found := _FIXED.fullmatch(rest):
         return FileName(

@@ -1,7 +1,7 @@
-"""When each pass ran: ``module_NNNN.metadata.textproto``.
+"""The times of passes: ``module_NNNN.metadata.textproto``.
 
 A HloModuleMetadataProto in text form, written with ``--xla_dump_module_metadata``. It lists every
-pass of the module in order, also those that changed nothing and therefore have no dump file.
+pass of the module in order, including those that changed nothing and therefore have no dump file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fusionscope.errors import UnusableInput
 class PassTime:
     """One run of one pass. ``start_us`` and ``end_us`` are microseconds since 1970.
 
-    A pass that did not end has ``end_us`` 0. ``module_changed`` is only told where it is true.
+    A pass that did not end has ``end_us`` 0. ``module_changed`` is only recorded if true.
     ``dump_files`` are names without their folder, which is that of the machine that dumped them.
     """
 
@@ -31,7 +31,9 @@ class PassTime:
 
 
 def read_pass_times(data: bytes, file: str) -> tuple[PassTime, ...]:
-    """Every pass in order. Raises UnusableInput where it is no text proto or lists no pass."""
+    """Return every pass in order. Raises ``UnusableInput`` if it is not a text proto or lists no
+    pass.
+    """
     passes = tuple(
         PassTime(
             pass_id=entry.integer("pass_id"),

@@ -1,10 +1,10 @@
-"""The GPU compiler's own record of its main fusion pass: ``priority_fusion_dump.txt``.
+"""The record of priority fusion, the main GPU fusion pass: ``priority_fusion_dump.txt``.
 
 A FusionProcessDumpProto in text form, written by ``xla/backends/gpu/transforms/priority_fusion.cc``
-when the pass regex matches ``priority-fusion``. It is one list of steps for the whole module: the
-computations follow each other and no step says which one it belongs to. Only the ``Fused`` steps
-stand in the order in which they happened; scores and refusals between two of them are unordered.
-Constants that were fused, and bitcasts that were, leave no step.
+if the pass regex matches ``priority-fusion``. It is one list of steps for the whole module:
+computations follow each other, and no step says which one it belongs to. Only the ``Fused`` steps
+are in the order in which they happened; scores and refusals between two of them are unordered.
+Fused constants and fused bitcasts leave no step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fusionscope.errors import UnusableInput
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """``producer`` went into ``consumer``; what came out of it is named ``fusion``."""
+    """The fusion of ``producer`` into ``consumer``. The result has the name ``fusion``."""
 
     fusion: str
     producer: str
@@ -28,7 +28,9 @@ class Fused:
 
 @dataclass(frozen=True, slots=True)
 class Ineligible:
-    """``producer`` may not be fused into all of its users; ``reason`` is that of the first one."""
+    """The refusal of ``producer``, which cannot be fused into all of its users. ``reason`` is that
+    of the first one.
+    """
 
     producer: str
     reason: str
@@ -38,8 +40,8 @@ class Ineligible:
 class Priority:
     """The estimated time of ``producer`` with all its ``consumers``, fused and unfused.
 
-    Microseconds, as printed: the compiler keeps them as 32-bit floats, so compare them as such.
-    Infinite is ``inf``. In the scores after the first, both may be differences to an earlier score.
+    Microseconds, as printed. The compiler keeps them as 32-bit floats, so compare them as such.
+    Infinity is ``inf``. After the first score, both may be differences to an earlier score.
     """
 
     producer: str
@@ -53,21 +55,21 @@ PriorityStep: TypeAlias = Fused | Ineligible | Priority
 
 @dataclass(frozen=True, slots=True)
 class PriorityFusionRecord:
-    """``device`` is None where the record does not describe one."""
+    """The steps of a record. ``device`` is None if the record does not describe one."""
 
     steps: tuple[PriorityStep, ...]
     device: Device | None
     escaped_module: str
 
     def module_before_fusion(self) -> str:
-        """The HLO text that the pass worked on; its escapes are undone at each call."""
+        """Return the HLO text that the pass worked on, unescaped at each call."""
         return unquote(self.escaped_module)
 
 
 def read_priority_fusion(data: bytes, file: str) -> PriorityFusionRecord:
-    """Reads a whole record. A kind of step that is not known here is left out.
+    """Read a whole record. Steps of unknown kinds are omitted.
 
-    Raises UnusableInput where it is not a text proto or is cut off.
+    Raises ``UnusableInput`` if it is not a text proto or is truncated.
     """
     record = parse(data, file)
     escaped_module = record.scalar("hlo_module_before_fusion")

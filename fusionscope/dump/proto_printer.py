@@ -1,7 +1,8 @@
-"""Prints the protos that come through standard input, one after the other: a script of its own.
+"""Prints protos from standard input, one after the other: a separate script.
 
-Each comes as its length and bytes; back go whether it could be read, and the length and bytes of
-the text, or of what is wrong. The process ends with its input, or of a proto.
+Each arrives as its length and bytes. The answer says whether it could be read, followed by the
+length and bytes of the text or of the error. The process ends with its input, or because of a
+damaged proto.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _print(module: bytes) -> tuple[bool, str]:
         from jaxlib import _hlo
 
         return True, _hlo.HloModule.from_serialized_hlo_module_proto(module).to_string()
-    except Exception as error:  # jaxlib's own, of no common type
+    except Exception as error:  # jaxlib's own errors have no common type
         return False, (str(error).splitlines() or [type(error).__name__])[0]
 
 

@@ -1,4 +1,4 @@
-"""Stages that were dumped in binary form only: jaxlib, where it is installed, prints them."""
+"""Prints stages that were dumped in binary form only, with jaxlib if it is installed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fusionscope.errors import UnusableInput
 from fusionscope.system.processes import start_child
 
 _PRINTER = Path(__file__).parent / "proto_printer.py"
-_LIMIT_S = 300.0  # of one proto
+_LIMIT_S = 300.0  # for one proto
 _LENGTH = struct.Struct("<?Q")
 
 
 class ProtoPrinter:
-    """Prints protos in a child process, for a damaged one can end the process that reads it.
+    """Prints protos in a child process, since a damaged one can end the process that reads it.
 
-    The child starts with the first proto, and again behind one that ended it.
+    The child starts with the first proto, and again after one that ended it.
     """
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class ProtoPrinter:
         weakref.finalize(self, self._end.close)
 
     def print(self, data: bytes, file: str) -> str:
-        """The HLO text of a ``.hlo.pb`` file.
+        """Return the HLO text of a ``.hlo.pb`` file.
 
-        Raises ``UnusableInput``, also where jaxlib is missing.
+        Raises ``UnusableInput``, also if jaxlib is missing.
         """
         module = module_part(data, file)
         if importlib.util.find_spec("jaxlib") is None:
@@ -69,10 +69,10 @@ class ProtoPrinter:
 
 
 def _ask(child: subprocess.Popen[bytes], module: bytes) -> tuple[bool, str]:
-    """Whether the proto was read, and its text or what is wrong with it.
+    """Return whether the proto could be read, and its text or the error.
 
-    Raises ``EOFError`` or ``OSError`` where the child dies of it, ``TimeoutError`` where it takes
-    too long.
+    Raises ``EOFError`` or ``OSError`` if the proto ends the child, ``TimeoutError`` if it takes too
+    long.
     """
     assert child.stdin is not None and child.stdout is not None
     child.stdin.write(_LENGTH.pack(False, len(module)) + module)

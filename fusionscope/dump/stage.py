@@ -1,4 +1,4 @@
-"""Stages: one module as it was before, between and after the passes."""
+"""Stages: one module before, between and after the passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEFORE_OPTIMIZATIONS = "before_optimizations"
 class Stage:
     """One file that shows the module. ``proto`` is the same stage in binary form, if dumped.
 
-    A stage of which only the proto was dumped has no ``text``.
+    A stage that was dumped only as a proto has no ``text``.
     """
 
     name: FileName
@@ -23,7 +23,7 @@ class Stage:
 
     @property
     def label(self) -> str:
-        """Pipeline and passes, as the file name has them."""
+        """The pipeline and passes, as the file name has them."""
         return self.name.label
 
     @property
@@ -38,14 +38,14 @@ class Stage:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Sorts stages of one module in the order in which the compiler made them."""
+        """A sort key: the order in which the compiler wrote the stages of one module."""
         if self.name.counter is not None:
             return (_NUMBERED, self.name.counter)
         return (_FIXED.get(self.label, _FINAL), 0)
 
 
-# Where stages without a number stand among the others. TPU prints the module around buffer
-# assignment and once more after code generation.
+# The order of stages without a number. TPU prints the module around buffer assignment and once more
+# after code generation.
 _NUMBERED, _FINAL = 2, 4
 _FIXED = {
     BEFORE_OPTIMIZATIONS: 0,
@@ -58,7 +58,9 @@ _FIXED = {
 
 
 def backend_of(stages: tuple[Stage, ...]) -> str | None:
-    """``cpu``, ``gpu`` or ``tpu``, from the names of stages; None where they do not tell."""
+    """Return ``cpu``, ``gpu`` or ``tpu``, from the names of stages, or None if they do
+    not show it.
+    """
     for stage in stages:
         label = stage.label
         if label.endswith("gpu_after_optimizations"):
@@ -77,5 +79,5 @@ def backend_of(stages: tuple[Stage, ...]) -> str | None:
         return "gpu"
     if pipelines & {"HLO_passes_after_layout_assignment", "dot-library-passes"}:
         return "cpu"
-    # A program that the compilation cache knows leaves an after_optimizations on every backend.
+    # A hit in the compilation cache leaves an after_optimizations stage on every backend.
     return "tpu" if any(stage.label.endswith("_buffer_assignment") for stage in stages) else None

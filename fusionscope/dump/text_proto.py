@@ -1,11 +1,11 @@
-"""Protobuf text, read without a schema.
+"""Reads protobuf text without a schema.
 
-The records beside the HLO text come from many compiler versions, each with fields of its own. So no
-message type is known here: a message is its fields in file order, and every scalar is kept as
-printed, which also spares the cost of values that nobody asks for. The protobuf library, told to
-skip what it does not know, takes six times as long.
-Grammar: https://protobuf.dev/reference/protobuf/textformat-spec, the part that the printer writes:
-no lists in brackets, no string in several pieces, braces around messages.
+The records beside the HLO text come from many compiler versions, each with different fields. No
+message type is therefore known here: a message is its fields in file order, and every scalar stays
+as printed, which also saves the conversion of values that nobody reads. The protobuf library, set
+to skip unknown fields, takes six times as long. Grammar:
+https://protobuf.dev/reference/protobuf/textformat-spec, the part that the printer writes: no lists
+in brackets, no string in several pieces, braces around messages.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _CONTROL_CHARACTERS = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f
 class Message:
     """One message: its ``fields`` in file order, scalars as printed; ``file`` is for errors.
 
-    A field that is asked for as one value and is there twice counts as its last, as in protobuf.
-    A field that is absent has protobuf's default: an empty string, or zero.
+    A singular field that occurs twice has its last value, as in protobuf. An absent field has
+    protobuf's default: an empty string, or zero.
     """
 
     fields: list[tuple[str, str | Message]]
@@ -111,10 +111,10 @@ class Message:
 
 
 def parse(data: bytes, file: str) -> Message:
-    """The outermost message of a text proto.
+    """Return the outermost message of a text proto.
 
-    Raises UnusableInput, with line and column, where ``data`` is not one: other bytes, junk between
-    the fields, nesting deeper than 100 messages, or an end inside a message.
+    Raises ``UnusableInput``, with line and column, if ``data`` is not one: other bytes, junk
+    between the fields, nesting deeper than 100 messages, or an end inside a message.
     """
     try:
         text = data.decode()
@@ -159,7 +159,7 @@ def parse(data: bytes, file: str) -> Message:
 
 
 def unquote(scalar: str) -> str:
-    """The text of a printed string, without its quotes and escapes; other scalars as they are."""
+    """Return the text of a printed string, without quotes and escapes; other scalars unchanged."""
     if scalar[:1] not in ('"', "'"):
         return scalar
     text = scalar[1:-1]
@@ -170,7 +170,7 @@ def _unescape(match: re.Match[str]) -> str:
     character = match["character"]
     if character is not None:
         return _CONTROL_CHARACTERS.get(character, character)
-    # Bytes that stand together are one or more UTF-8 characters.
+    # Adjacent bytes are one or more UTF-8 characters.
     values = (
         int(byte["hexadecimal"], 16) if byte["hexadecimal"] else int(byte["octal"], 8) & 0xFF
         for byte in _ESCAPED_BYTE.finditer(match["bytes"])
