@@ -76,6 +76,11 @@ class Facts:
         return is_fusible_bitcast(self._instruction)
 
     @cached_property
+    def buffers(self) -> int:
+        """Outputs, and the tuples that hold them. Source: ShapeUtil::SubshapeCount."""
+        return _count_buffers(self._instruction.shape)
+
+    @cached_property
     def shared_memory(self) -> int:
         """The shared memory of its kernel, in bytes. Source: SharedMemoryUsageNoCache."""
         may_tile = self._emitters.tiles_copies or self._instruction.holds("reduce", "transpose")
@@ -140,6 +145,10 @@ def is_scatter(instruction: MutableInstruction) -> bool:
         and instruction.fusion_kind == "kInput"
         and instruction.fused.root.opcode == "scatter"
     )
+
+
+def _count_buffers(shape: Shape) -> int:
+    return 1 + sum(_count_buffers(each) if each.elements else 1 for each in shape.elements)
 
 
 def _shared_memory(instruction: MutableInstruction, device: Device, emitters: Emitters) -> int:

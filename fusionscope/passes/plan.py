@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fusionscope.dump import Stage
 from fusionscope.graph.mutable import MutableModule, to_module
@@ -24,8 +24,7 @@ class PassRun:
     after: Stage | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairDecision:
+class PairDecision(NamedTuple):
     """The decision on a pair when the pass reached it. ``fusion`` is the result, or None if the
     pair was not fused. Names are those of that moment: ``consumer`` may be a fusion that the pass
     formed. ``is_recorded`` is whether the compiler's records have the decision too. ``cost`` holds

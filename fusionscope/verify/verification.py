@@ -261,7 +261,7 @@ def _compare(
     if divergence is not None:
         ours = pairs_after(before, plan.module)
         agreeing = sum(one.outcome is other.outcome for one, other in zip(ours, pairs, strict=True))
-    told = _told(plan, record)
+    told = _told(plan, record) if theirs else []
     return PassVerification(
         pass_name=run.pass_name,
         book=book,

@@ -34,6 +34,7 @@ from fusionscope.passes.gpu.multi_output_fusion.rules import (
     OutputCost,
     OutputCycle,
     OutputPair,
+    OutputPairRule,
     OutputParameterBudget,
     OutputProducer,
     OutputRoot,
@@ -243,6 +244,8 @@ class Heroes2023(Heroes):
             return self.refuse("MOF-fusion of a transpose and a reduction")
         return None
 
+    looks_at = OutputPairRule.looks_at
+
 
 def _reduce_alike(one: MutableInstruction, other: MutableInstruction) -> bool:
     """Source: IsFusedReductionOutputConsistent."""
@@ -269,6 +272,8 @@ class LoopShape2023(LoopShape):
         if is_reshapable and same_elements_in_memory(one.shape, other.shape):
             return None
         return self.refuse(consumer=str(one.shape), producer=str(other.shape))
+
+    looks_at = OutputPairRule.looks_at
 
 
 def _loop_of(hero: MutableInstruction, state: MultiOutputState) -> tuple[MutableInstruction, bool]:

@@ -7,7 +7,7 @@ Source of all: xla/backends/gpu/transforms/multi_output_fusion.cc, xla/service/g
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, NamedTuple, Protocol
@@ -17,6 +17,7 @@ from fusionscope.gpu.cost.duration import microseconds
 from fusionscope.gpu.cost.model import Estimate, is_input_reduction
 from fusionscope.gpu.kinds import is_input_transpose
 from fusionscope.gpu.reductions import (
+    Reduction,
     has_reduction_emitter,
     is_reduction_hero,
     normal_reduction,
@@ -88,14 +89,19 @@ class Reaches(Protocol):
         """Whether ``end`` is or depends on ``start``."""
 
 
-class HeroFacts(NamedTuple):
-    """``tiled`` is the transpose that a tiled emitter writes, ``is_nested`` marks one in a plain
-    loop, ``looped_over`` is the shape that the kernel loops over."""
+class Emitted(NamedTuple):
+    """How the hero is emitted: as ``reduction`` or as ``tiled`` transpose by an emitter of its own,
+    or in a plain loop. ``is_nested`` marks a transpose in a plain loop."""
 
-    hero: MutableInstruction
-    is_reduction: bool
+    reduction: Reduction | None
     tiled: TiledTranspose | None
     is_nested: bool
+
+
+class HeroFacts(NamedTuple):
+    """``looped_over`` is the shape that the kernel loops over."""
+
+    emitted: Emitted
     looped_over: Shape
 
 
@@ -123,10 +129,13 @@ class MultiOutputState:
             hero = self.hero(instruction)
             is_reduction = has_reduction_emitter(hero, self.gpu.device)
             tiled = self.gpu.emitters.tiled_transpose(hero)
+            emitted = Emitted(
+                reduction=normal_reduction(hero) if is_reduction else None,
+                tiled=tiled,
+                is_nested=hero.opcode == "transpose" and tiled is None,
+            )
             reads = hero.operands[0] if is_reduction or tiled is not None else hero
-            is_nested = hero.opcode == "transpose" and tiled is None
-            found = HeroFacts(hero, is_reduction, tiled, is_nested, reads.shape)
-            self._facts[instruction] = found
+            found = self._facts[instruction] = HeroFacts(emitted, reads.shape)
         return found
 
     def changed(self, instruction: MutableInstruction) -> None:
@@ -181,6 +190,14 @@ class OutputPairRule(Rule):
     @abstractmethod
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         """A refusal, or None where the rule has nothing against the pair."""
+
+    def looks_at(
+        self, sibling: MutableInstruction, parent: MutableInstruction, state: MultiOutputState
+    ) -> Hashable:
+        """What ``check`` looks at in ``sibling``, the producer of a pair: a kernel gets the same
+        answer about all siblings of which it is equal. A class with a ``check`` of its own has one
+        of this, too; the one here holds for every rule."""
+        return sibling
 
 
 def preference(instruction: MutableInstruction) -> int:
@@ -396,25 +413,26 @@ class Heroes(OutputPairRule):
     source: ClassVar = f"{_FUSIBLE}, FusionHeroesAreCompatible"
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        one, other = state.hero_facts(pair.consumer), state.hero_facts(pair.producer)
-        if (
-            one.is_reduction
-            and other.is_reduction
-            and normal_reduction(one.hero) != normal_reduction(other.hero)
-        ):
+        one, other = (state.hero_facts(end).emitted for end in (pair.consumer, pair.producer))
+        if one.reduction and other.reduction and one.reduction != other.reduction:
             return self.refuse("tiled reductions with different shapes")
-        if one.tiled is not None and other.tiled is not None:
+        if one.tiled and other.tiled:
             if not state.gpu.emitters.are_alike(one.tiled, other.tiled):
                 return self.refuse("tiled transposes with different shapes")
             return None
         for first, second in ((one, other), (other, one)):
-            if second.is_nested and (first.tiled is not None or first.is_reduction):
+            if second.is_nested and (first.tiled or first.reduction):
                 return self.refuse(
                     "multi-output fusion of a nested transpose with an unnested hero op"
                 )
-            if first.tiled is not None and second.is_reduction:
+            if first.tiled and second.reduction:
                 return self.refuse("multi-output fusion of a transpose and a reduction")
         return None
+
+    def looks_at(
+        self, sibling: MutableInstruction, parent: MutableInstruction, state: MultiOutputState
+    ) -> Hashable:
+        return state.hero_facts(sibling).emitted
 
 
 class LoopShape(OutputPairRule):
@@ -435,9 +453,14 @@ class LoopShape(OutputPairRule):
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         one, other = (state.hero_facts(each).looped_over for each in (pair.consumer, pair.producer))
-        if same_elements_in_memory(one, other):
+        if one is other or same_elements_in_memory(one, other):
             return None
         return self.refuse(consumer=str(one), producer=str(other))
+
+    def looks_at(
+        self, sibling: MutableInstruction, parent: MutableInstruction, state: MultiOutputState
+    ) -> Hashable:
+        return state.hero_facts(sibling).looped_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,18 +480,29 @@ class DisjointSlices(OutputPairRule):
     bytes: int = 1024
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        parent = pair.parent
-        if parent is None or parent.shape.byte_size < self.bytes:
-            return None
-        one, other = _only_slice(parent, pair.consumer), _only_slice(parent, pair.producer)
+        one = self._part(pair.parent, pair.consumer)
+        other = None if one is None else self._part(pair.parent, pair.producer)
         if one is None or other is None:
             return None
-        for dimension, (a, b) in enumerate(
-            zip(slice_ranges(one), slice_ranges(other), strict=True)
-        ):
+        for dimension, (a, b) in enumerate(zip(one, other, strict=True)):
             if a.stop <= b.start or b.stop <= a.start:
                 return self.refuse(dimension=dimension, bytes=self.bytes)
         return None
+
+    def looks_at(
+        self, sibling: MutableInstruction, parent: MutableInstruction, state: MultiOutputState
+    ) -> Hashable:
+        return self._part(parent, sibling)
+
+    def _part(
+        self, parent: MutableInstruction | None, reader: MutableInstruction
+    ) -> tuple[range, ...] | None:
+        """What ``reader`` reads of ``parent`` by dimension, None where that is not one slice, or
+        ``parent`` is small."""
+        if parent is None or parent.shape.byte_size < self.bytes:
+            return None
+        found = _only_slice(parent, reader)
+        return None if found is None else tuple(slice_ranges(found))
 
 
 def _only_slice(
@@ -479,7 +513,7 @@ def _only_slice(
     Source: FindUniqueSlice.
     """
     while is_fusion(reader):
-        if reader.operands.count(parent) != 1:
+        if parent.users.slots(reader) != 1:
             return None
         parent = reader.fused.parameters[reader.operands.index(parent)]
         if len(parent.users) != 1:
@@ -500,9 +534,18 @@ class SeveralUpdates(OutputPairRule):
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         for end in (pair.consumer, pair.producer):
-            if is_fusion(end) and end.fused.root.opcode == "dynamic-update-slice":
+            if _ends_in_update(end):
                 return self.refuse(updates=end.name)
         return None
+
+    def looks_at(
+        self, sibling: MutableInstruction, parent: MutableInstruction, state: MultiOutputState
+    ) -> Hashable:
+        return sibling.name if _ends_in_update(sibling) else None
+
+
+def _ends_in_update(instruction: MutableInstruction) -> bool:
+    return is_fusion(instruction) and instruction.fused.root.opcode == "dynamic-update-slice"
 
 
 class OutputCycle(OutputPairRule):
@@ -530,7 +573,7 @@ class OutputParameterBudget(ParameterBudget):
     __slots__ = ()
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
-        return self.check_both(pair.consumer, pair.producer, grows_consumer=False)
+        return self.check_both(pair.consumer, pair.producer, state, grows_consumer=False)
 
 
 @dataclass(frozen=True, slots=True)

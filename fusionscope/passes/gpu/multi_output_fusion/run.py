@@ -5,8 +5,9 @@ Source: xla/backends/gpu/transforms/multi_output_fusion.cc.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from fusionscope.gpu.kinds import choose_kind
 from fusionscope.gpu.state import GpuState
@@ -32,6 +33,9 @@ from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
+
+# What rules that tell kinds of siblings said, by their place among all rules and by the kind.
+_Known = dict[tuple[int, int], Decision | None]
 
 # These rules always apply.
 _NEEDED = (SiblingCandidate(), OutputProducer(), Connected(), OutputCycle())
@@ -82,6 +86,10 @@ class _Judge:
             ]
             for relation in Relation
         }
+        self._of_siblings = [
+            (tells_kinds, list(rules))
+            for tells_kinds, rules in groupby(self._by_relation[Relation.SIBLINGS], _tells_kinds)
+        ]
         self._order = next((each for each in book if isinstance(each, SiblingOrder)), None)
         self._choice = next((each for each in book if isinstance(each, OutputChoice)), None)
 
@@ -91,12 +99,44 @@ class _Judge:
         return first_decision(rule.check(instruction, state) for rule in self._by_place[place])
 
     def refuses_pair(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        return first_decision(
-            rule.check(pair, state)
-            if isinstance(rule, OutputPairRule)
-            else rule.check(pair, state.gpu)
-            for rule in self._by_relation[pair.relation]
-        )
+        return _ask(self._by_relation[pair.relation], pair, state)
+
+    def refuses_sibling(
+        self, pair: OutputPair, state: MultiOutputState, kind: int, known: _Known
+    ) -> Decision | None:
+        """As ``refuses_pair``. A full kernel refuses all others, so that rules which tell kinds of
+        siblings are asked once about each: ``known`` is what they said since the kernel changed."""
+        for place, (tells_kinds, rules) in enumerate(self._of_siblings):
+            if not tells_kinds:
+                refusal = _ask(rules, pair, state)
+            elif (place, kind) in known:
+                refusal = known[place, kind]
+            else:
+                refusal = known[place, kind] = _ask(rules, pair, state)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def find_kinds(
+        self,
+        siblings: Iterable[MutableInstruction],
+        parent: MutableInstruction,
+        state: MultiOutputState,
+    ) -> dict[MutableInstruction, int]:
+        """A number for each, equal where rules that tell kinds of siblings see the same."""
+        numbers: dict[Hashable, int] = {}
+        kinds: dict[MutableInstruction, int] = {}
+        for each in siblings:
+            seen = tuple(
+                rule.looks_at(each, parent, state)
+                if isinstance(rule, OutputPairRule)
+                else rule.looks_at(each, state.gpu)
+                for tells_kinds, rules in self._of_siblings
+                if tells_kinds
+                for rule in rules
+            )
+            kinds[each] = numbers.setdefault(seen, len(numbers))
+        return kinds
 
     def arrange(self, siblings: list[MutableInstruction]) -> list[MutableInstruction]:
         return self._order.arrange(siblings) if self._order is not None else siblings
@@ -140,26 +180,39 @@ class _Run:
                 if self._judge.refuses(Place.SIBLING, user, self._state) is None
             ]
         )
+        kinds = self._judge.find_kinds(siblings, parent, self._state)
         while siblings:
             taker, *others = siblings
             if taker.opcode == "fusion":
-                others = [each for each in others if not self._take_in(taker, each, parent)]
+                others = self._take_in(taker, others, parent, kinds)
             siblings = others
 
     def _take_in(
-        self, taker: MutableInstruction, sibling: MutableInstruction, parent: MutableInstruction
-    ) -> bool:
-        pair = OutputPair(sibling, taker, taker.operands.index(parent), parent)
-        refusal = self._judge.refuses_pair(pair, self._state)
-        if refusal is not None:
-            self._tell(taker, sibling, refusal)
-            return False
-        self._tell(sibling, taker, NO_OBJECTION, taker)
-        is_input = sibling.fusion_kind == "kInput"
-        self._fuse(sibling, taker, taker)
-        if is_input:
-            _set_kind(taker, "kInput")
-        return True
+        self,
+        taker: MutableInstruction,
+        siblings: Iterable[MutableInstruction],
+        parent: MutableInstruction,
+        kinds: Mapping[MutableInstruction, int],
+    ) -> list[MutableInstruction]:
+        """Those that ``taker`` refused."""
+        refused: list[MutableInstruction] = []
+        known: _Known = {}
+        slot = taker.operands.index(parent)
+        for sibling in siblings:
+            pair = OutputPair(sibling, taker, slot, parent)
+            refusal = self._judge.refuses_sibling(pair, self._state, kinds[sibling], known)
+            if refusal is not None:
+                self._tell(taker, sibling, refusal)
+                refused.append(sibling)
+                continue
+            self._tell(sibling, taker, NO_OBJECTION, taker)
+            is_input = sibling.fusion_kind == "kInput"
+            self._fuse(sibling, taker, taker)
+            if is_input:
+                _set_kind(taker, "kInput")
+            known = {}
+            slot = taker.operands.index(parent)
+        return refused
 
     def _fuse_into_consumer(self, producer: MutableInstruction) -> None:
         """Source: DoMultiOutputFusion, GetProducerConsumerMultiOutputFusionCandidates."""
@@ -235,6 +288,22 @@ class _Run:
                 is_recorded=is_recorded,
             )
         )
+
+
+def _tells_kinds(rule: GpuPairRule | OutputPairRule) -> bool:
+    """Whether it looks at less than a sibling itself."""
+    if isinstance(rule, OutputPairRule):
+        return type(rule).looks_at is not OutputPairRule.looks_at
+    return type(rule).looks_at is not GpuPairRule.looks_at
+
+
+def _ask(
+    rules: Iterable[GpuPairRule | OutputPairRule], pair: OutputPair, state: MultiOutputState
+) -> Decision | None:
+    return first_decision(
+        rule.check(pair, state) if isinstance(rule, OutputPairRule) else rule.check(pair, state.gpu)
+        for rule in rules
+    )
 
 
 def _set_kind(fusion: MutableInstruction, kind: str) -> None:

@@ -6,6 +6,7 @@ Source of all: xla/backends/gpu/transforms/priority_fusion.cc, xla/service/gpu/g
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -19,7 +20,6 @@ from fusionscope.gpu.cost.model import PairCost
 from fusionscope.gpu.emitters import EmitterKind, is_generic_triton
 from fusionscope.gpu.state import GpuState, is_scatter
 from fusionscope.graph.mutable import MutableInstruction, slots_of
-from fusionscope.hlo.shape import Shape
 from fusionscope.passes.inplace import IN_PLACE_RULES
 from fusionscope.passes.pair_rules import ONE_CONSUMER
 from fusionscope.passes.rule import Decision, Rule, RuleBook
@@ -55,6 +55,10 @@ class GpuPairRule(Rule):
     @abstractmethod
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         """A refusal, or None where the rule has nothing against the pair."""
+
+    def looks_at(self, sibling: MutableInstruction, state: GpuState) -> Hashable:
+        """As that of ``OutputPairRule``, for the rules that multi-output fusion has too."""
+        return sibling
 
 
 class PriorityRoot(GpuPairRule):
@@ -162,13 +166,18 @@ class ParameterBudget(GpuPairRule):
     limit: int = 96
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
-        return self.check_both(pair.consumer, pair.producer, grows_consumer=True)
+        return self.check_both(pair.consumer, pair.producer, state, grows_consumer=True)
 
     def check_both(
-        self, one: MutableInstruction, other: MutableInstruction, *, grows_consumer: bool
+        self,
+        one: MutableInstruction,
+        other: MutableInstruction,
+        state: GpuState,
+        *,
+        grows_consumer: bool,
     ) -> Decision | None:
         """``grows_consumer`` says that ``other`` goes into ``one`` and nowhere else."""
-        outputs = _count_buffers(one.shape) + _count_buffers(other.shape)
+        outputs = state.facts(one).buffers + state.facts(other).buffers
         if len(one.operands) + len(other.operands) - 1 + outputs <= self.limit:
             return None
         operands = {*one.operands, *other.operands} - {one, other}
@@ -176,11 +185,6 @@ class ParameterBudget(GpuPairRule):
             return None
         count = len(operands) + outputs
         return self.refuse(buffers=count, limit=self.limit) if count > self.limit else None
-
-
-def _count_buffers(shape: Shape) -> int:
-    """Source: ShapeUtil::SubshapeCount."""
-    return 1 + sum(_count_buffers(each) if each.elements else 1 for each in shape.elements)
 
 
 class TritonTiling(GpuPairRule):
@@ -307,11 +311,14 @@ class SharedMemoryBudget(GpuPairRule):
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         limit = state.device.shared_memory_per_block
-        used = sum(state.facts(end).shared_memory for end in (pair.producer, pair.consumer))
+        used = state.facts(pair.producer).shared_memory + state.facts(pair.consumer).shared_memory
         if used <= limit:
             return None
         message = f"shared memory usage would be over the budget of {limit}B"
         return self.refuse(message, bytes=used, limit=limit)
+
+    def looks_at(self, sibling: MutableInstruction, state: GpuState) -> Hashable:
+        return state.facts(sibling).shared_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,11 +332,14 @@ class ReductionBudget(GpuPairRule):
     limit: int = 8
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
-        count = sum(state.facts(end).reductions for end in (pair.producer, pair.consumer))
+        count = state.facts(pair.producer).reductions + state.facts(pair.consumer).reductions
         if count <= self.limit:
             return None
         message = f"over {self.limit} unnested reductions in fusion"
         return self.refuse(message, reductions=count, limit=self.limit)
+
+    def looks_at(self, sibling: MutableInstruction, state: GpuState) -> Hashable:
+        return state.facts(sibling).reductions
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from fusionscope.passes.gpu.multi_output_fusion.rules import (
     OutputCost,
     OutputCycle,
     OutputPair,
+    OutputPairRule,
     OutputParameterBudget,
     OutputProducer,
     OutputRoot,
@@ -64,6 +65,8 @@ class TiledHeroes(Heroes):
         one, other = state.hero(pair.consumer), state.hero(pair.producer)
         clash = find_clash(one, other, state.gpu)
         return None if clash is None else self.refuse(clash)
+
+    looks_at = OutputPairRule.looks_at
 
 
 class OutputCostPerConsumer(OutputCost):
