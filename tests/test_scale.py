@@ -10,6 +10,14 @@ from typing import Any
 
 import pytest
 
+from fusionscope.dump import open_dump
+from fusionscope.passes.gpu.priority_fusion.rules import ReductionBudget
+from fusionscope.passes.rule import Decision
+from fusionscope.verify.verification import verify
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.context import read_context
+from fusionscope.versions.runs import find_runs, replay
+
 pytestmark = pytest.mark.slow
 
 PATH = Path(__file__).parent.parent / "benchmarks" / "scale.py"
@@ -71,3 +79,47 @@ def test_twice_the_instructions_take_twice_the_lines(
         counts.append(count_lines(partial(scale.run, command, paths)))
     most = MOST_WITH_CLONES if (shape, backend) == ("diamonds", "gpu") else MOST
     assert counts[2] / counts[1] < most, (counts, counts[2] / counts[1])
+
+
+def test_a_full_kernel_asks_most_rules_once_about_equal_siblings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    check = ReductionBudget.check
+
+    def count(*given: Any) -> Decision | None:
+        nonlocal asked
+        asked += 1
+        return check(*given)
+
+    monkeypatch.setattr(ReductionBudget, "check", count)
+    pairs, checks = [], []
+    for size in SIZES:
+        path = tmp_path / str(size)
+        scale.write_dump(
+            path, "gpu", scale.write_module("many computations", size, is_changed=False)
+        )
+        (module,) = open_dump(path).modules
+        (run,) = (each for each in find_runs(module) if each.pass_name == "multi_output_fusion")
+        asked = 0
+        plan = replay(
+            run.pass_name,
+            module.read(run.before),
+            read_context(module),
+            choose_compiler(module).compiler,
+        )
+        pairs.append(sum(each.is_recorded for each in plan.decisions))
+        checks.append(asked)
+    assert pairs[1] / pairs[0] > 3  # the compiler records each
+    assert checks[1] / checks[0] < MOST
+
+
+def test_no_record_is_made_that_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "dump"
+    scale.write_dump(path, "gpu", scale.write_module("fan-out", scale.SMALL, is_changed=False))
+    monkeypatch.delattr("fusionscope.verify.verification._told")
+    dump = open_dump(path)
+    found = verify(dump, dump.modules)
+    assert found.passes and not any(each.decisions for each in found.passes)
