@@ -10,7 +10,7 @@ from fusionscope.explain.evidence import Reason
 from fusionscope.explain.levers import adds_up_parts
 from fusionscope.explain.libraries import HEROES, library_of, taken_by
 from fusionscope.history.kernels import KernelKind, kind_and_emitter, operations_in
-from fusionscope.history.outcomes import Pair, is_looked_through
+from fusionscope.history.outcomes import is_looked_through
 from fusionscope.hlo import Instruction
 from fusionscope.passes.causes import (
     BY_OPCODE,
@@ -85,9 +85,9 @@ def _holds_dot(instruction: Instruction) -> bool:
     return "dot" in operations_in(instruction)
 
 
-def passes_barrier(pair: Pair) -> bool:
-    """Whether a barrier stands between the two of a pair."""
-    pending = list(pair.consumer.operands)
+def passes_barrier(consumer: Instruction) -> bool:
+    """Whether a barrier stands between the consumer of a pair and what it reads."""
+    pending = list(consumer.operands)
     seen = set(pending)
     while pending:
         instruction = pending.pop()

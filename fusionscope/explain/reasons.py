@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import inf
 from typing import TypeAlias
 
@@ -67,6 +67,9 @@ class Reasons:
         # What is said of the steps of a value that all its readers share.
         self._said: dict[Uses, _Said] = {}
         self._asked: dict[Hashable, _Answer] = {}
+        # A fusion, or a tuple, may be the end of very many pairs.
+        self._cause_of = cache(cause_of)
+        self._passes_barrier = cache(passes_barrier)
 
     def find(self, pair: Pair) -> Why:
         recorded, replayed, also = self._ask(pair)
@@ -96,9 +99,9 @@ class Reasons:
                     if at_dot is not None:
                         earlier = replace(earlier, rule=at_dot.id)
                     return _by_replay(self._with_rule(earlier, reason.rule))
-        if passes_barrier(pair):
+        if self._passes_barrier(pair.consumer):
             opcode = "opt-barrier"
-        cause, numbers = cause_of(ends[at_fault], at_fault, opcode, self._backend)
+        cause, numbers = self._cause_of(ends[at_fault], at_fault, opcode, self._backend)
         found = replace(reason, rule=cause.id, numbers=numbers)
         return replace(why, reason=self._with_rule(found, reason.rule))
 
