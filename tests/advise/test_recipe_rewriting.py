@@ -16,7 +16,11 @@ from fusionscope.hlo import Module, parse, to_text
 
 PROGRAMS = Path(__file__).parent / "recipes"
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
-each_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
+each_recipe = pytest.mark.parametrize(
+    ("recipe", "backend"),
+    [(recipe, backend) for recipe in RECIPES for backend in sorted(recipe.backends)],
+    ids=lambda each: each if isinstance(each, str) else each.id,
+)
 
 
 @cache
@@ -25,26 +29,26 @@ def program(recipe: Recipe, side: str) -> Module:
 
 
 @each_recipe
-def test_it_fits_the_example_before_the_edit_alone(recipe: Recipe) -> None:
+def test_it_fits_the_example_before_the_edit_alone(recipe: Recipe, backend: str) -> None:
     before = program(recipe, "before")
-    rewritten = apply_recipe(recipe, before)
+    rewritten = apply_recipe(recipe, before, backend)
     assert rewritten is not None
     assert set(rewritten.places) <= {each.name for each in before.walk()}
-    assert apply_recipe(recipe, program(recipe, "after")) is None
+    assert apply_recipe(recipe, program(recipe, "after"), backend) is None
 
 
 @each_recipe
-def test_what_it_makes_is_a_module_that_it_no_longer_fits(recipe: Recipe) -> None:
+def test_what_it_makes_is_a_module_that_it_no_longer_fits(recipe: Recipe, backend: str) -> None:
     before = program(recipe, "before")
-    rewritten = apply_recipe(recipe, before)
+    rewritten = apply_recipe(recipe, before, backend)
     assert rewritten is not None
     module = parse(to_text(rewritten.module))
     module.check()
-    assert apply_recipe(recipe, module) is None
+    assert apply_recipe(recipe, module, backend) is None
     assert module.entry.root.shape == before.entry.root.shape
 
 
-@each_recipe
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
 def test_its_example_was_proven_where_it_is_offered(recipe: Recipe) -> None:
     (page,) = [page for page in all_pages() if page.recipe.id == recipe.id]
     newest = [proof for proof in page.proofs if proof.jaxlib == page.proofs[-1].jaxlib]
@@ -53,12 +57,12 @@ def test_its_example_was_proven_where_it_is_offered(recipe: Recipe) -> None:
 
 @with_jax
 @each_recipe
-def test_what_it_makes_computes_the_same(recipe: Recipe) -> None:
+def test_what_it_makes_computes_the_same(recipe: Recipe, backend: str) -> None:
     runner: Any = importlib.import_module("fusionscope.rerun.runner")
     here = {"name": "cpu", "platform": "cpu", "is_here": True, "description": None}
     device = runner._prepare(here)
     before = program(recipe, "before")
-    rewritten = apply_recipe(recipe, before)
+    rewritten = apply_recipe(recipe, before, backend)
     assert rewritten is not None
     texts = to_text(before), to_text(rewritten.module)
     inputs = runner._find_inputs(texts[0], None, 0)

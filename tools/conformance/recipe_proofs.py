@@ -34,7 +34,7 @@ from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.programs import find_program
 from fusionscope.rerun.racing import Race, Racer, race
 
-TARGETS = ("cpu", "h100")
+_BACKENDS = {"cpu": "cpu", "h100": "gpu"}
 REJECTED_PROOFS = Path(__file__).parent / "rejected_recipes.json"
 PROGRAMS = Path(__file__).parents[2] / "tests" / "advise" / "recipes"
 _METADATA = re.compile(r", metadata=\{(?:[^{}\"]|\"[^\"]*\")*\}")
@@ -52,7 +52,7 @@ class Prover:
     programs: dict[str, str]
 
     def prove(self, id: str, example: Example, recipe: Recipe | None) -> Iterator[Proof]:
-        for name in TARGETS:
+        for name in _BACKENDS:
             target = read_target(name)
             made: list[DumpedModule] = []
             for side, text in (("before", example.before), ("after", example.after)):
@@ -64,7 +64,7 @@ class Prover:
                 if name == "cpu" and recipe is not None:
                     self.programs[f"{id}-{side}.hlo"] = _plain(find_program(module))
             if recipe is not None:
-                rewritten = apply_recipe(recipe, find_program(made[0]))
+                rewritten = apply_recipe(recipe, find_program(made[0]), _BACKENDS[name])
                 if rewritten is None:
                     raise SystemExit(f"{id}: the recipe does not fit its own example")
                 file = self.scratch / f"{id}-{name}.hlo"

@@ -5,15 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from fusionscope.advise.recipes.argmax_of_logits import ArgmaxOfLogits
+from fusionscope.advise.recipes.gather_payload import GatherPayload
+from fusionscope.advise.recipes.multiply_small_dots import MultiplySmallDots
+from fusionscope.advise.recipes.narrow_dot import NarrowDot
+from fusionscope.advise.recipes.one_pass_variance import OnePassVariance
 from fusionscope.advise.recipes.proofs import Proof, read_proofs
 from fusionscope.advise.recipes.recipe import Recipe
 from fusionscope.advise.recipes.reduce_parts import ReduceParts
+from fusionscope.advise.recipes.remove_barrier import RemoveBarrier
 from fusionscope.advise.recipes.select_for_scatter import SelectForScatter
+from fusionscope.advise.recipes.top_of_sort import TopOfSort
 from fusionscope.errors import UnusableInput, quoted
 
 RECIPES: tuple[Recipe, ...] = (
     SelectForScatter(),
     ReduceParts(),
+    OnePassVariance(),
+    MultiplySmallDots(),
+    NarrowDot(),
+    ArgmaxOfLogits(),
+    TopOfSort(),
+    GatherPayload(),
+    RemoveBarrier(),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import (
@@ -13,6 +14,7 @@ from fusionscope.graph.mutable import (
 )
 from fusionscope.hlo import parse
 
+FLOATS = frozenset({"bf16", "f16", "f32", "f64"})
 COMBINERS = frozenset({"add", "and", "maximum", "minimum", "multiply", "or"})
 
 
@@ -38,6 +40,20 @@ def is_zero(value: MutableInstruction) -> bool:
     return scalar(value) in ("0", "-0", "false")
 
 
+def unspread(value: MutableInstruction) -> MutableInstruction:
+    """What ``value`` is copies of: seen through broadcasts and what adds or drops dimensions of
+    one element."""
+    while value.opcode == "broadcast" or (
+        value.opcode == "reshape" and _without_ones(value) == _without_ones(value.operands[0])
+    ):
+        value = value.operands[0]
+    return value
+
+
+def _without_ones(value: MutableInstruction) -> list[int | None]:
+    return [size for size in value.shape.dimensions if size != 1]
+
+
 def array(element_type: str, dimensions: Sequence[int | None]) -> str:
     """A shape as text, without a layout: the compiler chooses one."""
     return f"{element_type}[{','.join(map(str, dimensions))}]"
@@ -51,6 +67,29 @@ def text_of(value: MutableInstruction) -> str:
 def integers(values: Sequence[int]) -> str:
     """As attributes have them: ``{0,1}``."""
     return f"{{{','.join(map(str, values))}}}"
+
+
+class DotDimensions(NamedTuple):
+    """Dimensions of the operands of a dot, by what they are for: in the result, those of the batch
+    come first, then the free ones of the left operand, then those of the right."""
+
+    left_batch: tuple[int, ...]
+    left_contracting: tuple[int, ...]
+    left_free: tuple[int, ...]
+    right_batch: tuple[int, ...]
+    right_contracting: tuple[int, ...]
+    right_free: tuple[int, ...]
+
+
+def dot_dimensions(dot: MutableInstruction) -> DotDimensions:
+    found: list[tuple[int, ...]] = []
+    for side, operand in zip(("lhs", "rhs"), dot.operands, strict=True):
+        batch = tuple(dot.attribute(f"{side}_batch_dims") or ())
+        contracting = tuple(dot.attribute(f"{side}_contracting_dims") or ())
+        used = {*batch, *contracting}
+        free = tuple(each for each in range(operand.shape.rank) if each not in used)
+        found += [batch, contracting, free]
+    return DotDimensions(*found)
 
 
 def reducer(opcode: str, element_type: str) -> str:
@@ -77,7 +116,7 @@ def build(
     parameters = (
         f"  %p{number} = {each.shape} parameter({number})\n" for number, each in enumerate(operands)
     )
-    body = "\n".join(f"  {line.strip()}" for line in lines.strip().splitlines())
+    body = "\n".join(f"  {line.strip()}" for line in lines.splitlines() if line.strip())
     text = f"HloModule part\n\n{computations}ENTRY part {{\n{''.join(parameters)}{body}\n}}\n"
     part = MutableModule(parse(text)).entry
     target, module = near.computation, near.computation.module

@@ -48,9 +48,9 @@ class Recipe:
     backends: ClassVar[frozenset[str]]
 
     @abstractmethod
-    def find(self, graph: MutableModule) -> Iterator[Site]:
-        """The places of a program that it fits. ``graph`` is as the compiler receives it, with
-        calls inlined."""
+    def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
+        """The places of a program where it helps on ``backend``. ``graph`` is as ``prepare`` makes
+        it of what the compiler receives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,13 @@ def prepare(program: Module) -> MutableModule:
     return graph
 
 
-def apply_recipe(recipe: Recipe, program: Module) -> Rewritten | None:
-    """Applies ``recipe`` wherever it fits ``program``, the module as the compiler receives it
-    (``before_optimizations``); None if it fits nowhere. Raises ``UnusableInput`` if the module
-    contradicts itself."""
+def apply_recipe(recipe: Recipe, program: Module, backend: str) -> Rewritten | None:
+    """Applies ``recipe`` to ``program``, the module as the compiler for ``backend`` receives it
+    (``before_optimizations``), wherever it helps; None if it does nowhere. Raises ``UnusableInput``
+    if the module contradicts itself."""
     graph = prepare(program)
     places = []
-    for site in list(recipe.find(graph)):
+    for site in list(recipe.find(graph, backend)):
         if site.at.parent is not None:  # else an earlier rewriting took it away
             places.append(site.at.origin)
             site.rewrite()

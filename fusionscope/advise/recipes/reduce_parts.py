@@ -52,7 +52,7 @@ def program(some, others):
 """,
     )
 
-    def find(self, graph: MutableModule) -> Iterator[Site]:
+    def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
         for each in list(graph.walk()):
             if each.opcode == "concatenate" and len(each.operands) > 1:
                 found = _read_on(each)

@@ -61,7 +61,7 @@ def program(inputs, weights, labels):
 """,
     )
 
-    def find(self, graph: MutableModule) -> Iterator[Site]:
+    def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
         for scatter in list(graph.walk()):
             if scatter.opcode == "scatter" and _is_gradient(scatter):
                 indices = scatter.operands[1]

@@ -1,0 +1,94 @@
+"""A sort that moves several arrays along with its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import ClassVar
+
+from fusionscope.advise.recipes.example import Example
+from fusionscope.advise.recipes.patterns import build, text_of
+from fusionscope.advise.recipes.recipe import Recipe, Site
+from fusionscope.advise.recipes.sorting import compare_keys, is_ascending
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_and_prune
+from fusionscope.hlo.shape import TUPLE, Shape
+
+_FEWEST = 2  # arrays beside the keys
+
+
+class GatherPayload(Recipe):
+    __slots__ = ()
+    id: ClassVar = "gather-payload"
+    title: ClassVar = "keys sorted with their positions, and other arrays gathered"
+    what: ClassVar = (
+        "A sort of arrays of one dimension takes two or more beside the keys. The keys are sorted "
+        "with their positions alone, and each of the others is gathered by these."
+    )
+    why: ClassVar = "A sort moves all its arrays in every step, a gather moves each once."
+    backfires: ClassVar = (
+        "With one array beside the keys the time is the same. On a GPU a sort with all of them is "
+        "one kernel, and the gathers are more."
+    )
+    backends: ClassVar = frozenset({"cpu"})
+    example: ClassVar = Example(
+        ("f32[65536]", "f32[65536]", "f32[65536]", "f32[65536]"),
+        """
+def program(keys, some, others, more):
+    return lax.sort((keys, some, others, more), num_keys=1)
+""",
+        """
+def program(keys, some, others, more):
+    positions = jnp.arange(keys.size, dtype=jnp.int32)
+    sorted_keys, order = lax.sort((keys, positions), num_keys=1)
+    return sorted_keys, some[order], others[order], more[order]
+""",
+    )
+
+    def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
+        for each in list(graph.walk()):
+            if (
+                each.opcode == "sort"
+                and len(each.operands) > _FEWEST
+                and each.operands[0].shape.rank == 1
+                and is_ascending(each) is not None
+                and not each.is_root
+            ):
+                yield Site(each, partial(_rewrite, each))
+
+
+def _rewrite(sort: MutableInstruction) -> None:
+    keys, *others = sort.operands
+    (size,) = keys.shape.dimensions
+    position = Shape("s32")
+    positions = build(sort, f"ROOT positions = s32[{size}] iota(), iota_dimension=0", [])
+    name = sort.computation.module.instruction_name(sort.name)
+    shape = Shape(TUPLE, elements=(keys.shape, positions.shape))
+    comparator = compare_keys(sort, position)
+    text = sort.attributes_text.replace(
+        f"to_apply=%{sort.called[0].name}", f"to_apply=%{comparator.name}"
+    )
+    found = MutableInstruction(name, "sort", shape, [keys, positions], text)
+    found.called = [comparator]
+    sort.computation.add(found)
+    elements = [
+        build(sort, f"ROOT keys = {text_of(keys)} get-tuple-element(%p0), index=0", [found])
+    ]
+    order = build(
+        sort,
+        f"""
+        order = {text_of(positions)} get-tuple-element(%p0), index=1
+        ROOT rows = s32[{size},1] reshape(order)
+        """,
+        [found],
+    )
+    one_a_row = (
+        "offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+        "slice_sizes={1}"
+    )
+    elements += [
+        build(sort, f"ROOT moved = {text_of(each)} gather(%p0, %p1), {one_a_row}", [each, order])
+        for each in others
+    ]
+    for user in list(sort.users):
+        if user.opcode == "get-tuple-element":
+            replace_and_prune(user, elements[user.attribute("index")])

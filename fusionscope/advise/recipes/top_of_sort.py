@@ -1,0 +1,140 @@
+"""A sort of which only the first or the last elements are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import ClassVar, NamedTuple
+
+from fusionscope.advise.recipes.example import Example
+from fusionscope.advise.recipes.patterns import array, build, put, text_of
+from fusionscope.advise.recipes.recipe import Recipe, Site
+from fusionscope.advise.recipes.sorting import are_positions, is_ascending
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
+from fusionscope.graph.properties import slice_ranges
+
+_SHARE = 8  # at most an eighth of the elements
+
+
+class TopOfSort(Recipe):
+    __slots__ = ()
+    id: ClassVar = "top-of-sort"
+    title: ClassVar = "`top_k` instead of a sort of which only one end is read"
+    what: ClassVar = (
+        "Values are sorted along the last dimension, alone or with their positions (`argsort`), "
+        "and all that is read are the k largest or smallest, at most an eighth. `top_k` finds "
+        "these alone."
+    )
+    why: ClassVar = (
+        "A sort moves every element many times, and is a kernel or a library call of its own. "
+        "`top_k` reads each element once."
+    )
+    backfires: ClassVar = (
+        "Where the k elements are not few. Equal elements may come in another order, so that "
+        "`argsort` names others of them; a sort puts what is not a number last, `top_k` first."
+    )
+    backends: ClassVar = frozenset({"cpu", "gpu"})
+    example: ClassVar = Example(
+        ("f32[256,4096]",),
+        """
+def program(values):
+    return jnp.argsort(values, axis=1)[:, -8:]
+""",
+        """
+def program(values):
+    largest, positions = lax.top_k(values, 8)
+    return positions[:, ::-1]
+""",
+    )
+
+    def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
+        for each in list(graph.walk()):
+            top = _top(each) if each.opcode == "sort" else None
+            if top is not None:
+                yield Site(each, partial(_rewrite, each, top))
+
+
+class _Top(NamedTuple):
+    """``k`` elements are read of one end of a sort; ``slices`` read values or positions."""
+
+    k: int
+    is_largest: bool
+    slices: list[MutableInstruction]
+
+
+def _top(sort: MutableInstruction) -> _Top | None:
+    values = sort.operands[0]
+    (dimension,) = sort.attribute("dimensions")
+    ascending = is_ascending(sort)
+    if (
+        ascending is None
+        or dimension != values.shape.rank - 1
+        or len(sort.operands) > 2
+        or (len(sort.operands) == 2 and not are_positions(sort.operands[1], dimension))
+        or sort.is_root
+    ):
+        return None
+    slices = _readers(sort)
+    if not slices or any(each.opcode != "slice" or not each.users for each in slices):
+        return None
+    size = values.shape.dimensions[dimension] or 1
+    ranges = [_range(each, dimension) for each in slices]
+    if None in ranges:
+        return None
+    found = [each for each in ranges if each is not None]
+    if any(each.step != 1 for each in found):
+        return None
+    at_end = all(each.stop == size for each in found)
+    at_start = all(each.start == 0 for each in found)
+    count = max(len(each) for each in found)
+    if at_end == at_start or count * _SHARE > size:
+        return None
+    return _Top(count, ascending == at_end, slices)
+
+
+def _readers(sort: MutableInstruction) -> list[MutableInstruction]:
+    """What reads the results of a sort, seen through elements of its tuple."""
+    if len(sort.operands) == 1:
+        return list(sort.users)
+    return [user for element in sort.users for user in element.users]
+
+
+def _range(slice_: MutableInstruction, dimension: int) -> range | None:
+    """The positions that are read, None where it cuts another dimension too."""
+    ranges = slice_ranges(slice_)
+    sizes = slice_.operands[0].shape.dimensions
+    whole = all(len(each) == sizes[n] for n, each in enumerate(ranges) if n != dimension)
+    return ranges[dimension] if whole else None
+
+
+def _rewrite(sort: MutableInstruction, top: _Top) -> None:
+    values = sort.operands[0]
+    (dimension,) = sort.attribute("dimensions")
+    kind, sizes = values.shape.element_type, values.shape.dimensions[:dimension]
+    kinds = (kind, "s32")
+    both = ", ".join(array(each, (*sizes, top.k)) for each in kinds)
+    found = build(
+        sort,
+        f"ROOT found = ({both}) topk(%p0), k={top.k}, largest={str(top.is_largest).lower()}",
+        [values],
+    )
+    # They come best first: in the order of the sort that is so at one of its ends.
+    is_turned = top.is_largest == bool(is_ascending(sort))
+    for each in top.slices:
+        element = each.operands[0]
+        number = 0 if element is sort else element.attribute("index")
+        kept = each.shape.dimensions[dimension] or 1
+        whole = array(kinds[number], (*sizes, top.k))
+        some = array(kinds[number], (*sizes, kept))
+        cuts = ", ".join(f"[0:{size}]" for size in (*sizes, kept))
+        turn = f"reverse(some), dimensions={{{dimension}}}"
+        put(
+            each,
+            f"""
+            all = {whole} get-tuple-element(%p0), index={number}
+            some = {some} slice(all), slice={{{cuts}}}
+            {f"ordered = {some} {turn}" if is_turned else ""}
+            ROOT result = {text_of(each)} convert({"ordered" if is_turned else "some"})
+            """,
+            [found],
+        )
