@@ -15,7 +15,7 @@ from fusionscope.passes.rule import Decision, Rule
 if TYPE_CHECKING:
     from fusionscope.graph.mutable import MutableInstruction
 
-_NAMED = 3  # users that are told by name
+_NAMED = 3  # users that are listed by name
 
 
 class Cause(Rule):

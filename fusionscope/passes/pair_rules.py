@@ -1,4 +1,4 @@
-"""The rules that instruction fusion has on every backend.
+"""The rules that instruction fusion shares on all backends.
 
 Source of all: xla/service/instruction_fusion.cc.
 """
@@ -24,8 +24,8 @@ ONE_CONSUMER = "give the value one consumer: each would recompute it"
 class PairRule(Rule):
     """A rule about a producer and one of its consumers.
 
-    ``is_asked_first`` marks those that are not a part of ShouldFuse, which the search for producers
-    that must be computed once asks too.
+    ``is_asked_first`` marks rules outside of ShouldFuse. The search for producers that must not be
+    duplicated does not ask them.
     """
 
     __slots__ = ()
@@ -33,7 +33,7 @@ class PairRule(Rule):
 
     @abstractmethod
     def check(self, pair: FusionPair, state: FusionState) -> Decision | None:
-        """What the rule decides, or None where it leaves the pair to the next one."""
+        """Return the decision, or None to leave the pair to the next rule."""
 
 
 class Eligible(PairRule):
@@ -79,8 +79,9 @@ class GloballyUnfusible(PairRule):
         return self.refuse(obstacle=kept.because) if kept and kept.rule == self.id else None
 
     def keeps_candidate(self, producer: MutableInstruction) -> bool:
-        """Whether computing ``producer`` again would read more than one large operand, and more
-        elements than it makes."""
+        """Return whether computing ``producer`` again would read more than one large operand, and
+        more elements than it produces.
+        """
         return not at_most_unary(producer) and _elements_read(producer) > _elements(producer)
 
 

@@ -13,7 +13,7 @@ from fusionscope.versions.jaxlib_0_12 import cpu as newer
 
 @dataclass(frozen=True, slots=True)
 class ConcatenateInElements(Concatenate):
-    """It is long by the number of elements, however many bytes they take."""
+    """The limit is in elements, whatever their size in bytes."""
 
     min_extent: int = 128
 
@@ -22,7 +22,7 @@ class ConcatenateInElements(Concatenate):
 
 
 class StrictLayout(Layout):
-    """Dimensions of 1 have to stand in order, too."""
+    """Dimensions of 1 must be in order too."""
 
     __slots__ = ()
 

@@ -136,7 +136,7 @@ class NotLoopProducer2023(NotLoopProducer):
 
 
 class NotFusibleConsumer2023(NotFusibleConsumer):
-    """A bitcast is a loop, too."""
+    """A bitcast counts as a loop too."""
 
     __slots__ = ()
 
@@ -150,8 +150,9 @@ class NotFusibleConsumer2023(NotFusibleConsumer):
 
 
 class MultipleShaping2023(MultipleShaping):
-    """The rest of the rules about updates in place: a slice, alone, of what is updated. Source:
-    xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp."""
+    """The other rules about in-place updates: a slice, alone, of the updated operand. Source:
+    xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp.
+    """
 
     __slots__ = ()
     message: ClassVar = (
@@ -199,7 +200,7 @@ class MergedSlower2023(MergedSlower):
 
 
 class ScalarParent2023(ScalarParent):
-    """Only a constant is not worth it."""
+    """Only a constant is not worth duplicating."""
 
     __slots__ = ()
 
@@ -211,7 +212,7 @@ class ScalarParent2023(ScalarParent):
 
 
 class OutputProducer2023(OutputProducer):
-    """No reduction with an emitter, nor a tiled copy."""
+    """Refuses reductions with an emitter, and tiled copies."""
 
     __slots__ = ()
 
@@ -220,7 +221,7 @@ class OutputProducer2023(OutputProducer):
 
 
 class Heroes2023(Heroes):
-    """Reductions have to be of equal shapes, and where each begins is one of them."""
+    """Reductions must have equal shapes and dimensions, and tiled transposes equal shapes."""
 
     __slots__ = ()
     what: ClassVar = (
@@ -257,7 +258,7 @@ def _reduce_alike(one: MutableInstruction, other: MutableInstruction) -> bool:
 
 
 class LoopShape2023(LoopShape):
-    """Plain loops have to be of one shape, not only over the same memory."""
+    """Plain loops must have the same shape, not only the same memory."""
 
     __slots__ = ()
 
@@ -277,7 +278,9 @@ class LoopShape2023(LoopShape):
 
 
 def _loop_of(hero: MutableInstruction, state: MultiOutputState) -> tuple[MutableInstruction, bool]:
-    """What the kernel loops over, and whether its emitter is that of a reduction or transpose."""
+    """Return the instruction whose shape the kernel loops over, and whether its emitter is that of
+    a reduction or transpose.
+    """
     gpu = state.gpu
     if has_reduction_emitter(hero, gpu.device) or gpu.emitters.tiled_transpose(hero) is not None:
         return find_non_trivial_hero(hero).operands[0], True

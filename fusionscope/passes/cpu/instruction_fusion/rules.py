@@ -1,6 +1,6 @@
 """The rules of CPU instruction fusion, in the compiler's order.
 
-Source of all: xla/service/cpu/cpu_instruction_fusion.cc, ShouldFuse, where not said otherwise.
+Source of all: xla/service/cpu/cpu_instruction_fusion.cc, ShouldFuse, unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def can_be_loop(instruction: MutableInstruction) -> bool:
 
 
 def can_be_output_fused(producer: MutableInstruction, consumer: MutableInstruction) -> bool:
-    """Whether ``producer`` is a matrix-vector product that only the add ``consumer`` reads, once.
+    """Return whether ``producer`` is a matrix-vector product that only the add ``consumer`` reads,
+    once.
 
     Source: CanBeOutputFused.
     """
@@ -100,7 +101,7 @@ class SoftmaxCoupling(PairRule):
         return self.refuse() if kept and kept.rule == self.id else None
 
     def keeps(self, producer: MutableInstruction) -> bool:
-        """Whether ``producer`` is the value. Source: IsCoupledReductionShiftExpProducer."""
+        """Return whether ``producer`` is the value. Source: IsCoupledReductionShiftExpProducer."""
         if producer.opcode == "fusion" or not is_elementwise(producer):
             return False
         maximum = next((user for user in producer.users if _takes_maximum(user, producer)), None)
@@ -118,8 +119,9 @@ def _takes_maximum(user: MutableInstruction, of: MutableInstruction) -> bool:
 
 
 def _subtracts_maximum(user: MutableInstruction, maximum: MutableInstruction) -> bool:
-    """Whether a user of the value is its difference from the maximum, broadcast, before an
-    exponential."""
+    """Return whether a user of the value subtracts the broadcast maximum from it, before an
+    exponential.
+    """
     return (
         user.opcode == "subtract"
         and any(o.opcode == "broadcast" and o.operands[0] is maximum for o in user.operands)
@@ -235,7 +237,9 @@ class Concatenate(PairRule):
 
     @abstractmethod
     def is_long(self, concatenate: MutableInstruction, extent: int) -> bool:
-        """Whether it is left alone for the ``extent`` of its minor-most dimension, in elements."""
+        """Return whether the ``extent`` of its minor-most dimension, in elements, keeps
+        it unfused.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +255,7 @@ class ConcatenateInBytes(Concatenate):
 
 
 def _minor_extent(concatenate: MutableInstruction) -> int | None:
-    """How long the result is along the dimension that it is joined in, where that is minor-most."""
+    """Return the extent of the result in the concatenated dimension, if that is minor-most."""
     shape = concatenate.shape
     dimension: int = concatenate.attribute("dimensions")[0]
     order = shape.layout.minor_to_major if shape.layout else tuple(reversed(range(shape.rank)))

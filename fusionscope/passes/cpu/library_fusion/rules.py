@@ -1,4 +1,5 @@
-"""Which operations the CPU compiler gives to the YNN library, before its own fusion pass.
+"""The rules for operations that the CPU compiler gives to the YNN library, before its own fusion
+pass.
 
 Source of all: xla/backends/cpu/transforms/library_rewriter.cc, library_matcher.h, ynn_matcher.h and
 xla/backends/cpu/ynn_support.cc.
@@ -45,7 +46,9 @@ class Starters(Rule):
     source: ClassVar = "xla/backends/cpu/transforms/library_rewriter.cc, ProcessComputation"
 
     def starts(self, operation: MutableInstruction, types: frozenset[str]) -> int | None:
-        """The turn (0 or 1) at which it may begin a fusion, None where it may not."""
+        """Return the turn (0 or 1) in which an operation may begin a fusion, or None if
+        it may not.
+        """
         opcode = operation.opcode
         if opcode == "dot":
             return 0 if types & {"DOT", "INDIVIDUAL_DOT"} else None
@@ -207,7 +210,7 @@ class Preferred(OperationRule):
 
 
 def _sizes(shape: Shape) -> list[int]:
-    """Elements in each dimension; 1 where that is not known."""
+    """Return the elements in each dimension; 1 if the number is unknown."""
     return [1 if size is None else size for size in shape.dimensions]
 
 
@@ -329,7 +332,7 @@ _COMPARED = frozenset("u8 s8 bf16 f16 f32 f64".split())
 
 
 def _takes_both(reducer: MutableInstruction) -> bool:
-    """Whether it reads the two parameters of its computation directly."""
+    """Return whether a reducer reads the two parameters of its computation directly."""
     return {each.inside for each in reducer.operands if each.opcode == "parameter"} == {"0", "1"}
 
 

@@ -1,8 +1,8 @@
-"""Which two fusions or operations that read the same become one with several outputs.
+"""The rules for fusing two fusions or operations with a common operand into one with several
+outputs.
 
-Off unless ``--xla_backend_extra_options=xla_cpu_use_multi_output_fusion`` is given.
-
-Source of all: xla/service/cpu/cpu_multi_output_fusion.cc and xla/service/multi_output_fusion.cc.
+Off unless ``--xla_backend_extra_options=xla_cpu_use_multi_output_fusion`` is given. Source of all:
+xla/service/cpu/cpu_multi_output_fusion.cc and xla/service/multi_output_fusion.cc.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _BASE = "xla/service/multi_output_fusion.cc"
 
 class Connected(Protocol):
     def __call__(self, one: MutableInstruction, other: MutableInstruction, /) -> bool:
-        """Whether one of the two depends on the other."""
+        """Return whether one of the two depends on the other."""
 
 
 class SiblingRule(Rule):
-    """A rule about two instructions, the first of which takes the second in."""
+    """A rule about two instructions, the first of which absorbs the second."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ class SiblingRule(Rule):
     def check(
         self, one: MutableInstruction, other: MutableInstruction, are_connected: Connected
     ) -> Decision | None:
-        """What the rule decides, or None where it leaves the two to the next one."""
+        """Return the decision, or None to leave the pair to the next rule."""
 
 
 class MultiOutputFusible(Rule):
@@ -147,7 +147,7 @@ class MultiOutputProfit(Rule):
 
 
 def shared_bytes(one: MutableInstruction, other: MutableInstruction) -> int:
-    """Bytes that need not be read a second time. Source: GetProfit."""
+    """Return the bytes that need not be read a second time. Source: GetProfit."""
     shared = {operand for operand in one.operands if is_profitable(operand)}
     return sum(_bytes(operand.shape) for operand in other.operands if operand in shared)
 
@@ -162,7 +162,9 @@ _POINTER = 8
 
 
 def _bytes(shape: Shape) -> int:
-    """Of a tuple, its table of pointers. Source: ShapeUtil::ByteSizeOf."""
+    """Return the bytes of a shape; for a tuple, of its table of pointers. Source:
+    ShapeUtil::ByteSizeOf.
+    """
     return _POINTER * len(shape.elements) if shape.is_tuple else shape.byte_size
 
 

@@ -1,4 +1,4 @@
-"""Which finished fusions are given to Triton instead of XLA's own emitters.
+"""The rules for finished fusions that become Triton fusions instead of using XLA's own emitters.
 
 Source of all: xla/backends/gpu/transforms/fusion_block_level_rewriter.cc.
 """
@@ -28,7 +28,7 @@ class BlockLevelRule(Rule):
 
     @abstractmethod
     def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
-        """A refusal, or None where the rule has nothing against the fusion."""
+        """Return a refusal, or None if the rule has no objection to the fusion."""
 
 
 class BlockLevelDot(BlockLevelRule):

@@ -1,4 +1,4 @@
-"""Which copies of what a fusion makes become outputs of that fusion: copy fusion.
+"""The rules of copy fusion, which makes copies of a fusion's results outputs of that fusion.
 
 Source of all: xla/backends/gpu/transforms/copy_fusion.cc, DoCopyFusion.
 """
@@ -26,8 +26,10 @@ _SOURCE = "xla/backends/gpu/transforms/copy_fusion.cc, DoCopyFusion"
 
 
 class CopyRule(GpuPairRule):
-    """A rule about what makes a value, the producer, and a copy of it in the entry computation.
-    Between the two may stand a get-tuple-element and a bitcast with no other users."""
+    """A rule about the producer of a value and a copy of that value in the entry computation.
+
+    A get-tuple-element and a bitcast without other users may be in between.
+    """
 
     __slots__ = ()
 
@@ -109,7 +111,7 @@ class CopiedRoot(CopyRule):
 
 
 def _element(pair: FusionPair) -> int:
-    """Which of several results is copied."""
+    """Return the index of the copied result."""
     current = pair.consumer
     while current.opcode != "get-tuple-element":
         current = current.operands[0]
@@ -167,7 +169,7 @@ class CopyOutputs(Rule):
     limit: int = 96
 
     def check(self, fusion: MutableInstruction, copies: int) -> Decision | None:
-        """``copies`` is the number of those that nothing else speaks against."""
+        """Return the decision on ``copies``, the number of those that no other rule refuses."""
         outputs = copies + (len(fusion.fused.root.operands) if fusion.is_multi_output else 1)
         return self.refuse(outputs=outputs, limit=self.limit) if outputs > self.limit else None
 

@@ -1,4 +1,4 @@
-"""Which operations that were left alone are wrapped in a fusion of one, so that they are emitted.
+"""The rules for unfused operations that are wrapped in a fusion, so that they can be emitted.
 
 Source of all: xla/backends/gpu/transforms/fusion_wrapper.cc, MustWrapInstruction.
 """

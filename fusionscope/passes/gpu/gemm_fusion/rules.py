@@ -1,5 +1,4 @@
-"""The rules of the pass that makes fusions for Triton of matrix multiplications, as far as they are
-the same in all its versions.
+"""The rules of matrix multiplication fusion for Triton that all versions share.
 
 Source of all: xla/backends/gpu/transforms/gemm_fusion.cc and
 xla/service/gpu/triton_tiling_propagation.cc.
@@ -31,7 +30,7 @@ _LOOP_ALGORITHMS = frozenset({None, "dot_bf16_bf16_f32", "dot_f32_f32_f32"})
 
 
 class Neighbour(Enum):
-    """What a candidate for a fusion is to it."""
+    """The role of a candidate for a fusion."""
 
     OPERAND = "operand"
     USER = "user"
@@ -39,8 +38,9 @@ class Neighbour(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GemmState:
-    """What a run of the pass knows: the device, the flag xla_gpu_gemm_rewrite_size_threshold, and
-    what Triton can compute."""
+    """The state of a run of the pass: the device, the flag xla_gpu_gemm_rewrite_size_threshold, and
+    the abilities of Triton.
+    """
 
     device: Device
     size_threshold: int
@@ -49,10 +49,10 @@ class GemmState:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """``instruction`` may go into a fusion: one that it reads as ``reader``'s operand, or, where it
-    is an operand itself, one that reads it (``reader`` is that fusion then).
+    """A candidate for a fusion: ``instruction`` is an operand of ``reader`` or, for a user of the
+    fusion, reads ``reader``, which is then the fusion.
 
-    ``original`` is what it is in the module that is compiled.
+    ``original`` is the candidate in the compiled module.
     """
 
     neighbour: Neighbour
@@ -61,7 +61,7 @@ class Candidate:
     reader: MutableInstruction | None
 
     def takes_broadcast(self, broadcast: MutableInstruction) -> bool:
-        """Whether a broadcast that it reads could go into the fusion after it."""
+        """Return whether a broadcast that it reads could follow it into the fusion."""
         return True
 
 
@@ -72,25 +72,25 @@ class DotRule(Rule):
 
     @abstractmethod
     def check(self, dot: MutableInstruction, state: GemmState) -> Decision | None:
-        """A refusal, or None where the rule has nothing against a fusion of the dot."""
+        """Return a refusal, or None if the rule has no objection to a fusion of the dot."""
 
 
 AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
 
 
 class AroundRule(Rule, Generic[AnyCandidate]):
-    """A rule about what is around the fusion as it has become."""
+    """A rule about the neighbours of the fusion in its current form."""
 
     __slots__ = ()
     neighbours: ClassVar[tuple[Neighbour, ...]] = (Neighbour.OPERAND, Neighbour.USER)
 
     @abstractmethod
     def check(self, candidate: AnyCandidate, state: GemmState) -> Decision | None:
-        """A refusal, or None where the rule has nothing against the candidate."""
+        """Return a refusal, or None if the rule has no objection to the candidate."""
 
 
 def find_refusal(rules: Iterable[Rule], candidate: Candidate, state: GemmState) -> Decision | None:
-    """That of the first rule that has something against the candidate."""
+    """Return the first refusal of the candidate."""
     return first_decision(
         rule.check(candidate, state)
         for rule in rules
@@ -205,8 +205,9 @@ class GemmInputWorth(AroundRule[Candidate]):
         )
 
     def _takes_part(self, slice_: MutableInstruction) -> bool:
-        """Whether others read what a slice takes a part of, not all of them parts of that size,
-        and that is cheap."""
+        """Return whether the operand of a slice has other users, not all of them slices of that
+        size, and is cheap to compute.
+        """
         operand = slice_.operands[0]
         while operand.opcode in ("bitcast", "transpose", "reshape") and len(operand.users) == 1:
             operand = operand.operands[0]
@@ -218,7 +219,7 @@ class GemmInputWorth(AroundRule[Candidate]):
         return self.is_cheap(operand)
 
     def is_cheap(self, instruction: MutableInstruction) -> bool:
-        """Whether to compute it for several readers costs little."""
+        """Return whether computing it for several users costs little."""
         return (
             instruction.opcode in ("parameter", "constant")
             or is_elementwise(instruction)
@@ -283,7 +284,9 @@ class GemmOutputWorth(AroundRule[Candidate]):
 
 
 def added_bytes(instruction: MutableInstruction) -> int | None:
-    """How many bytes more it reads than it writes; None with tuples (InputMinusOutputBytes)."""
+    """Return how many bytes more it reads than it writes, or None for tuples
+    (InputMinusOutputBytes).
+    """
     if any(operand.shape.is_tuple for operand in instruction.operands):
         return None
     read = sum(operand.shape.byte_size for operand in instruction.operands)
@@ -291,7 +294,8 @@ def added_bytes(instruction: MutableInstruction) -> int | None:
 
 
 def reads_broadcast(instruction: MutableInstruction, candidate: Candidate | None = None) -> bool:
-    """Whether it is elementwise and one of its two operands a broadcast of what is given.
+    """Return whether it is elementwise and one of its two operands is a broadcast of a parameter or
+    constant.
 
     Source: IsBinaryElementwiseOfBroadcastParamOrConst.
     """
@@ -308,7 +312,7 @@ def reads_broadcast(instruction: MutableInstruction, candidate: Candidate | None
 
 
 def added_parameters(instruction: MutableInstruction) -> int:
-    """How many parameters more a fusion has with it. Source: NumAddedParameters."""
+    """Return how many parameters it adds to a fusion. Source: NumAddedParameters."""
     return len(instruction.operands) - 1
 
 
@@ -317,7 +321,7 @@ def _reads_given(instruction: MutableInstruction) -> bool:
 
 
 def _ends_there(instruction: MutableInstruction) -> bool:
-    """Whether it has no user into which it could be fused (CanNotBeFusedIntoAUser)."""
+    """Return whether it has no user into which it could be fused (CanNotBeFusedIntoAUser)."""
     if instruction.is_root:
         return True
     users = list(instruction.users)

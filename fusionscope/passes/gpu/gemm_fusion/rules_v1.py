@@ -1,5 +1,5 @@
-"""The rules of the pass that makes fusions for Triton of matrix multiplications, as it is without
-xla_gpu_experimental_gemm_fusion_v2, which is the default up to jaxlib 0.11.
+"""The rules of matrix multiplication fusion for Triton without xla_gpu_experimental_gemm_fusion_v2,
+the default up to jaxlib 0.11.
 
 Source of all: xla/service/gpu/triton_tiling_propagation.cc.
 """
@@ -45,14 +45,15 @@ _MOVES = frozenset({"broadcast", "concatenate", "reshape", "slice", "transpose"}
 
 @dataclass(frozen=True, slots=True)
 class OrderedCandidate(Candidate):
-    """``order`` says where the dimensions of the dot lie in its result or, where it is a user of
-    the fusion, in what it reads of that."""
+    """A candidate with ``order``, the positions of the dot's dimensions in its result or, for a
+    user of the fusion, in its operand.
+    """
 
     order: DimensionOrder
     side: DotSide
 
     def propagated(self) -> Propagated | str:
-        """Where they lie on its other side, or the compiler's message."""
+        """Return the positions on its other side, or the compiler's message."""
         is_operand = self.neighbour is Neighbour.OPERAND
         return propagate(self.original, self.order, self.side, up=is_operand)
 

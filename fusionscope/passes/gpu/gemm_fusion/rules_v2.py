@@ -1,10 +1,8 @@
-"""The rules of the pass that makes fusions for Triton of matrix multiplications, as it is with
-xla_gpu_experimental_gemm_fusion_v2, which is the default from jaxlib 0.12 on.
+"""The rules of matrix multiplication fusion for Triton with xla_gpu_experimental_gemm_fusion_v2,
+the default from jaxlib 0.12 on.
 
-The rules of jaxlib 0.12 go beyond the sources that we have; what they add was found out from what
-that compiler decides, and from its log.
-
-Source of all: xla/backends/gpu/transforms/gemm_fusion.cc.
+The rules of jaxlib 0.12 go beyond the available sources. The additions were derived from that
+compiler's decisions and log. Source of all: xla/backends/gpu/transforms/gemm_fusion.cc.
 """
 
 from __future__ import annotations
@@ -68,7 +66,8 @@ class Tracked:
         return Tracked(ShapeTracker.unchanged(shape), slot, contracting, batch, free)
 
     def through(self, user: MutableInstruction, operand: MutableInstruction) -> Tracked | None:
-        """For an operand of ``user``, which this is about; None where that is not known.
+        """Return the mapping for ``operand`` of ``user``, or None if it is unknown. This one is
+        that of ``user``.
 
         Source: ComputeCandidateTracker; broadcasts since jaxlib 0.12.
         """
@@ -100,8 +99,9 @@ class Tracked:
 
 @dataclass(frozen=True, slots=True)
 class TileCandidate(Candidate):
-    """In the search space around a dot: ``before`` is how an operand gets to the dot, ``after`` how
-    the dot gets to its user, None where that is not known."""
+    """A candidate in the search space around a dot. ``before`` maps an operand to the dot,
+    ``after`` the dot to its user; None if unknown.
+    """
 
     fusion: MutableInstruction
     before: Tracked | None = None
@@ -109,18 +109,18 @@ class TileCandidate(Candidate):
 
     @property
     def dot(self) -> MutableInstruction:
-        """That in the fusion."""
+        """The dot in the fusion."""
         return next(each for each in self.fusion.fused.instructions if each.opcode == "dot")
 
 
 class SpaceRule(Rule):
-    """A rule about what can be in the fusion of any dot."""
+    """A rule about the possible contents of any dot's fusion."""
 
     __slots__ = ()
 
     @abstractmethod
     def check(self, instruction: MutableInstruction, state: GemmState) -> Decision | None:
-        """A refusal, or None where the rule has nothing against the instruction."""
+        """Return a refusal, or None if the rule has no objection to the instruction."""
 
 
 class GemmFusible(SpaceRule):

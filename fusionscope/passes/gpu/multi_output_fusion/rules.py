@@ -1,5 +1,5 @@
-"""Which two become one kernel with several outputs: siblings, which read the same, or a producer
-that others need too and one of its consumers.
+"""The rules for kernels with several outputs, formed of siblings, which share an operand, or of a
+producer with other users and one of its consumers.
 
 Source of all: xla/backends/gpu/transforms/multi_output_fusion.cc, xla/service/gpu/gpu_fusible.cc.
 """
@@ -55,8 +55,9 @@ _LOOP_FUSIBLE = frozenset(
 
 
 class Place(Enum):
-    """Where an instruction stands that a rule looks at on its own: read by siblings, one of them,
-    a producer, or a consumer that would write what its producer makes too."""
+    """The role of an instruction that a rule checks separately: the shared operand of siblings, a
+    sibling, a producer, or a consumer that would also write its producer's result.
+    """
 
     PARENT = "parent"
     SIBLING = "sibling"
@@ -65,7 +66,7 @@ class Place(Enum):
 
 
 class Relation(Enum):
-    """What two have to do with each other that would become one kernel."""
+    """The relation of two instructions that would become one kernel."""
 
     SIBLINGS = "siblings"
     PRODUCER_AND_CONSUMER = "producer and consumer"
@@ -73,9 +74,10 @@ class Relation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OutputPair(FusionPair):
-    """``producer`` would go into ``consumer`` and become one of its outputs. Of siblings, which
-    both read ``parent``, ``consumer`` is the one that takes the other in, and ``slot`` that in
-    which it reads ``parent``; ``parent`` is None where ``consumer`` reads ``producer`` itself."""
+    """A possible fusion of ``producer`` into ``consumer``, with ``producer`` as an output. For
+    siblings, which both read ``parent``, ``consumer`` absorbs the other one and reads ``parent`` in
+    ``slot``. ``parent`` is None if ``consumer`` reads ``producer`` itself.
+    """
 
     parent: MutableInstruction | None
 
@@ -86,7 +88,7 @@ class OutputPair(FusionPair):
 
 class Reaches(Protocol):
     def __call__(self, start: MutableInstruction, end: MutableInstruction, /) -> bool:
-        """Whether ``end`` is or depends on ``start``."""
+        """Return whether ``end`` is or depends on ``start``."""
 
 
 class Emitted(NamedTuple):
@@ -115,15 +117,18 @@ class MultiOutputState:
         self._facts: dict[MutableInstruction, HeroFacts] = {}
 
     def hero(self, instruction: MutableInstruction) -> MutableInstruction:
-        """What decides how the kernel of ``instruction`` loops: of several outputs the first that
-        is a reduction or a tiled transpose. Source: GetRealHeroForMultiOutputFusion."""
+        """Return the instruction that decides how the kernel of ``instruction`` loops: of several
+        outputs, the first reduction or tiled transpose. Source: GetRealHeroForMultiOutputFusion.
+        """
         found = self._heroes.get(instruction)
         if found is None:
             found = self._heroes[instruction] = find_real_hero(instruction, self.gpu)
         return found
 
     def hero_facts(self, instruction: MutableInstruction) -> HeroFacts:
-        """What rules ask of the hero, once for all pairs: a full kernel refuses each sibling."""
+        """Return the facts about the hero, cached for all pairs: a full kernel refuses each
+        sibling.
+        """
         found = self._facts.get(instruction)
         if found is None:
             hero = self.hero(instruction)
@@ -139,14 +144,14 @@ class MultiOutputState:
         return found
 
     def changed(self, instruction: MutableInstruction) -> None:
-        """``instruction`` is another than before."""
+        """Discard what is known of ``instruction``, which has changed."""
         self._heroes.pop(instruction, None)
         self._facts.pop(instruction, None)
         self.gpu.changed(instruction)
 
 
 def outputs_of(instruction: MutableInstruction) -> list[MutableInstruction]:
-    """What it computes for others, more than one of a fusion with several outputs.
+    """Return the results of an instruction: several for a fusion with several outputs.
 
     Source: GetOutputsOfFusible.
     """
@@ -171,25 +176,25 @@ def find_real_hero(instruction: MutableInstruction, gpu: GpuState) -> MutableIns
 
 
 class PlaceRule(Rule):
-    """A rule about one instruction, asked before anything is looked at together with it."""
+    """A rule about one instruction, asked before rules about pairs."""
 
     __slots__ = ()
     places: ClassVar[tuple[Place, ...]]
 
     @abstractmethod
     def check(self, instruction: MutableInstruction, state: MultiOutputState) -> Decision | None:
-        """A refusal, or None where the rule has nothing against it."""
+        """Return a refusal, or None if the rule has no objection."""
 
 
 class OutputPairRule(Rule):
-    """A rule about two that would become one kernel."""
+    """A rule about two instructions that would become one kernel."""
 
     __slots__ = ()
     relations: ClassVar[tuple[Relation, ...]] = tuple(Relation)
 
     @abstractmethod
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        """A refusal, or None where the rule has nothing against the pair."""
+        """Return a refusal, or None if the rule has no objection to the pair."""
 
     def looks_at(
         self, sibling: MutableInstruction, parent: MutableInstruction, state: MultiOutputState
@@ -201,7 +206,7 @@ class OutputPairRule(Rule):
 
 
 def preference(instruction: MutableInstruction) -> int:
-    """What already has several outputs goes before other fusions, and these before operations.
+    """Return a sort key: fusions with several outputs first, then other fusions, then operations.
 
     Source: FusionPriority.
     """
@@ -301,7 +306,7 @@ class SiblingOrder(Rule):
     is_legality: ClassVar = True
 
     def arrange(self, siblings: Sequence[MutableInstruction]) -> list[MutableInstruction]:
-        """In the order in which they take in those behind them."""
+        """Return siblings in the order in which they absorb later ones."""
         return sorted(siblings, key=preference, reverse=True)
 
 
@@ -334,7 +339,7 @@ class OutputProducer(PlaceRule):
         return None
 
     def is_loop_fusible(self, instruction: MutableInstruction, gpu: GpuState) -> bool:
-        """Whether a loop fusion can begin with it."""
+        """Return whether a loop fusion can begin with an instruction."""
         return _is_loop_fusible(instruction)
 
 
@@ -508,7 +513,7 @@ class DisjointSlices(OutputPairRule):
 def _only_slice(
     parent: MutableInstruction, reader: MutableInstruction
 ) -> MutableInstruction | None:
-    """The slice that is all that ``reader`` does with ``parent``, None where there is none.
+    """Return the slice that is the only use of ``parent`` in ``reader``, or None.
 
     Source: FindUniqueSlice.
     """
@@ -568,7 +573,7 @@ class OutputCycle(OutputPairRule):
 
 
 class OutputParameterBudget(ParameterBudget):
-    """The same rule where the fusion has the outputs of both."""
+    """The same rule for a fusion with the outputs of both."""
 
     __slots__ = ()
 

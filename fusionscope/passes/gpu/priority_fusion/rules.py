@@ -36,8 +36,8 @@ _BUDGET_SOURCE = "xla/service/gpu/gpu_fusible.cc, FusionFitsInBudget"
 
 
 class RulePhase(Enum):
-    """When a rule is asked: of every pair, of whether Triton can compute the two together, of
-    whether another emitter can; and, after all others, of the pairs whose producer is a constant.
+    """When a rule is asked: for every pair, for whether Triton can compute the two together, for
+    whether another emitter can and, after all others, for pairs whose producer is a constant.
     """
 
     FIRST = "first"
@@ -54,7 +54,7 @@ class GpuPairRule(Rule):
 
     @abstractmethod
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
-        """A refusal, or None where the rule has nothing against the pair."""
+        """Return a refusal, or None if the rule has no objection to the pair."""
 
     def looks_at(self, sibling: MutableInstruction, state: GpuState) -> Hashable:
         """As that of ``OutputPairRule``, for the rules that multi-output fusion has too."""
@@ -176,7 +176,9 @@ class ParameterBudget(GpuPairRule):
         *,
         grows_consumer: bool,
     ) -> Decision | None:
-        """``grows_consumer`` says that ``other`` goes into ``one`` and nowhere else."""
+        """Return the decision. ``grows_consumer`` says that ``other`` is fused into ``one`` and
+        nothing else.
+        """
         outputs = state.facts(one).buffers + state.facts(other).buffers
         if len(one.operands) + len(other.operands) - 1 + outputs <= self.limit:
             return None
@@ -385,7 +387,7 @@ class AllUsers(Rule):
     no_users: ClassVar = "No users to fuse"
 
     def refuse_because(self, consumer: str, decision: Decision) -> Decision:
-        """``consumer`` is the one that refuses, by ``decision``."""
+        """Return a refusal because ``consumer`` refuses, by ``decision``."""
         return self.refuse(decision.message, because=f"{consumer}, {decision.rule}")
 
 
@@ -407,7 +409,7 @@ class NegativeBenefit(Rule):
     loss: int = 0
 
     def tolerates(self, benefit: Duration) -> bool:
-        """``benefit`` is a duration, below 0 where it is a loss."""
+        """Return whether a ``benefit`` is tolerated. It is a duration, negative for a loss."""
         return benefit >= -self.loss * TICKS_PER_NANOSECOND
 
     def refuse_by(self, cost: PairCost) -> Decision:
@@ -420,7 +422,7 @@ class NegativeBenefit(Rule):
 
 
 def merged_size(producer: MutableInstruction, consumer: MutableInstruction, state: GpuState) -> int:
-    """Instructions that would be emitted for the two as one kernel."""
+    """Return the number of instructions that would be emitted for the two as one kernel."""
     costs, repeated = state.model.costs, 1
     if consumer.opcode == "fusion":
         parameter = consumer.fused.parameters[slots_of(consumer, producer)[0]]

@@ -1,9 +1,9 @@
-"""What becomes one kernel of Triton: a value, its reduction along rows, and what reads both.
+"""The rules for diamonds, which become Triton kernels: a value, its reduction along rows, and their
+common user.
 
-A normalization is made of such diamonds: a softmax of one with the maximum of each row and one with
-the sum. A diamond is looked for from its end, the root.
-
-Source of all: xla/backends/gpu/transforms/softmax_rewriter_triton.cc.
+A normalization consists of such diamonds: a softmax has one with the maximum of each row and one
+with the sum. The search for a diamond starts at its end, the root. Source of all:
+xla/backends/gpu/transforms/softmax_rewriter_triton.cc.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _LAST_DIMENSION = "normalize over a single dimension, the last one: reshape seve
 
 
 class Diamond:
-    """What there is of a diamond that ends in ``root``; each part is looked for when asked for.
+    """The parts of a diamond that ends in ``root``, each found on demand.
 
-    A path leads from an instruction up through what is trivial, to the first that is not or that is
-    what is looked for, which is its last one.
+    A path leads from an instruction up through trivial ones. It ends with the first that is not
+    trivial, or that is the one searched for.
     """
 
     def __init__(self, root: MutableInstruction, triton: Triton) -> None:
@@ -53,7 +53,7 @@ class Diamond:
 
     @property
     def broadcast(self) -> MutableInstruction:
-        """Or what stands where it should."""
+        """The reduce, or the instruction in its place."""
         return self.to_broadcast[-1]
 
     @cached_property
@@ -72,7 +72,7 @@ class Diamond:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the first operand of the root is computed from the producer, too.
+        """Whether the first operand of the root is also computed from the producer.
 
         Source: IsTriviallyConnectedProducerOf.
         """
@@ -91,8 +91,9 @@ class Diamond:
 
     @property
     def way(self) -> list[tuple[MutableInstruction, MutableInstruction]]:
-        """Producers and consumers from the reduce to the root, or from what stands in its way; the
-        root with itself where no way begins."""
+        """Producers and consumers from the reduce to the root, or from the instruction that
+        interrupts the path; the root with itself if no path begins.
+        """
         if not self.is_binary:
             return [(self.root, self.root)]
         path = [self.root, *self.to_broadcast]
@@ -102,7 +103,7 @@ class Diamond:
 
     @property
     def inside(self) -> list[tuple[MutableInstruction, MutableInstruction]]:
-        """Producers and consumers that would be in one kernel."""
+        """The producers and consumers that would be in one kernel."""
         return [
             (operand, each)
             for each in self.body()
@@ -112,7 +113,8 @@ class Diamond:
         ]
 
     def body(self) -> list[MutableInstruction]:
-        """The producer and all that the root is computed from, operands first, parameters too.
+        """The producer and all instructions that the root depends on, operands first, parameters
+        included.
 
         Source: MakeFusionForDiamond.
         """
@@ -161,15 +163,16 @@ def _is_repeated(instruction: MutableInstruction) -> bool:
 
 
 class DiamondRule(Rule):
-    """A rule about a diamond. Without one that ``is_part`` of it there is none: such a rule is
-    asked whatever a book has."""
+    """A rule about a diamond. A rule that ``is_part`` defines the diamond, and applies whether or
+    not a book has it.
+    """
 
     __slots__ = ()
     is_part: ClassVar[bool] = False
 
     @abstractmethod
     def check(self, diamond: Diamond, state: GpuState) -> Decision | None:
-        """A refusal, or None where the rule has nothing against the diamond."""
+        """Return a refusal, or None if the rule has no objection to the diamond."""
 
 
 class RootBinary(DiamondRule):
@@ -421,7 +424,7 @@ class Tileable(DiamondFusionRule):
     is_legality: ClassVar = True
 
     def check(self, tiled: TiledBody) -> Decision | None:
-        """``tiled`` is the fusion, with tiles of no size yet."""
+        """Return the decision on the fusion ``tiled``, whose tiles have no size yet."""
         return self.refuse() if tiled.problem else None
 
 

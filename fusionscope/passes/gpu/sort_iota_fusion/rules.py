@@ -1,4 +1,4 @@
-"""What goes into one kernel with a sort.
+"""The rules for operands that are fused into a sort.
 
 Source of all: xla/backends/gpu/transforms/sort_iota_fusion.cc.
 """
@@ -25,7 +25,7 @@ class SortIota(OperationRule):
     source: ClassVar = "xla/backends/gpu/transforms/sort_iota_fusion.cc, HandleSort"
 
     def check(self, operation: MutableInstruction) -> Decision | None:
-        """``operation`` is an operand of a sort."""
+        """Return the decision on ``operation``, an operand of a sort."""
         return self.allow() if operation.opcode == "iota" else None
 
 

@@ -1,4 +1,4 @@
-"""Which concatenations of many arrays are split before anything is fused.
+"""The rule for concatenations of many arrays, which are split before any fusion.
 
 Source of all: xla/backends/gpu/transforms/variadic_op_splitter.cc.
 """

@@ -1,7 +1,7 @@
-"""The rules of fusion merger, which puts a fusion into all of its users or none.
+"""The rules of the fusion merger, which merges a fusion into all of its users or none.
 
-Source of all: xla/service/gpu/transforms/fusion_merger.cc of October 2024 (now gone), where not
-said otherwise.
+Source of all: xla/service/gpu/transforms/fusion_merger.cc of October 2024 (now gone), unless stated
+otherwise.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MergeRule(Rule):
 
     @abstractmethod
     def check(self, producer: MutableInstruction, state: GpuState) -> Decision | None:
-        """A refusal, or None where the rule has nothing against it."""
+        """Return a refusal, or None if the rule has no objection."""
 
 
 class NoUsers(MergeRule):
@@ -216,7 +216,7 @@ class AllMerge(Rule):
     source: ClassVar = _SOURCE
 
     def refuse_because(self, user: str, decision: Decision) -> Decision:
-        """``user`` is the one that refuses, by ``decision``."""
+        """Return a refusal because ``user`` refuses, by ``decision``."""
         return self.refuse(decision.message, because=f"{user}, {decision.rule}")
 
 

@@ -1,8 +1,9 @@
-"""The rules of horizontal fusion: what one consumer reads becomes one kernel, side by side.
+"""The rules of horizontal fusion, which fuses operands of one consumer into one kernel, side by
+side.
 
-Horizontal loop fusion looks for small elementwise kernels, horizontal input fusion for reductions.
-Source of all: xla/service/gpu/transforms/horizontal_loop_fusion.cc and horizontal_input_fusion.cc
-of October 2024 (both gone now).
+Horizontal loop fusion handles small elementwise kernels, horizontal input fusion handles
+reductions. Source of all: xla/service/gpu/transforms/horizontal_loop_fusion.cc and
+horizontal_input_fusion.cc of October 2024 (both gone now).
 """
 
 from __future__ import annotations
@@ -40,20 +41,23 @@ _TYPE_ORDER = {name: number for number, name in ELEMENT_TYPES.items()}
 
 
 def without_elements(instruction: MutableInstruction) -> MutableInstruction:
-    """What a get-tuple-element takes a part of. Source: LatestNonGteAncestor."""
+    """Return the operand of a chain of get-tuple-elements. Source: LatestNonGteAncestor."""
     while instruction.opcode == "get-tuple-element":
         instruction = instruction.operands[0]
     return instruction
 
 
 def count_instructions(instruction: MutableInstruction) -> int:
-    """Parameters of a fusion count. Source: GetInstrCountOfFusible."""
+    """Return the number of instructions, parameters of a fusion included. Source:
+    GetInstrCountOfFusible.
+    """
     return len(instruction.fused.instructions) if is_fusion(instruction) else 1
 
 
 def _is_only_read_by(instruction: MutableInstruction, consumer: MutableInstruction) -> bool:
-    """Whether nothing but the consumer and the root reads it. Source:
-    IsConsumerTheOnlyNonRootUser."""
+    """Return whether only the consumer and the root read it. Source:
+    IsConsumerTheOnlyNonRootUser.
+    """
     pending = [instruction]
     while pending:
         for user in pending.pop().users:
@@ -66,8 +70,9 @@ def _is_only_read_by(instruction: MutableInstruction, consumer: MutableInstructi
 
 @dataclass(frozen=True, slots=True)
 class Siblings:
-    """What ``consumer`` reads and could become one kernel: a loop over outputs of one shape, or,
-    with ``has_slices``, one in which each writes its slice of a long output."""
+    """Operands of ``consumer`` that could become one kernel: a loop over outputs of one shape or,
+    with ``has_slices``, one in which each writes its slice of a long output.
+    """
 
     consumer: MutableInstruction
     has_slices: bool
@@ -75,7 +80,7 @@ class Siblings:
 
 
 class SiblingRule(Rule):
-    """A rule about one operand of a consumer, which might become one kernel with others."""
+    """A rule about one operand of a consumer, which might be fused with others."""
 
     __slots__ = ()
 
@@ -83,7 +88,7 @@ class SiblingRule(Rule):
     def check(
         self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
     ) -> Decision | None:
-        """A refusal, or None where the rule has nothing against it."""
+        """Return a refusal, or None if the rule has no objection."""
 
 
 class LoopCandidate(SiblingRule):
@@ -216,7 +221,7 @@ class SharedParameter(SiblingRule):
 
 
 class Alike(NamedTuple):
-    """What candidates are sorted by, those beside each other to become one kernel."""
+    """The sort key of candidates. Adjacent ones are fused."""
 
     element_type: int
     outputs: int
@@ -253,7 +258,7 @@ class Batch(Rule):
     parameter_bytes: int = 4000
 
     def take(self, candidates: Sequence[MutableInstruction], *, has_slices: bool) -> int:
-        """How many of the first of ``candidates`` become one kernel."""
+        """Return how many of the first ``candidates`` become one kernel."""
         first = candidates[0]
         is_small = has_slices or is_fusion(first)
         limit = self.fusions if is_small else self.operations
@@ -271,11 +276,13 @@ class Batch(Rule):
         return len(candidates)
 
     def counts_first(self) -> bool:
-        """Whether the limits count the first one too."""
+        """Whether the limits count the first candidate too."""
         return True
 
     def unroll_cost(self, instruction: MutableInstruction) -> int:
-        """Instructions that are emitted for one element. Source: GetInstrUnrollCostOfFusible."""
+        """Return the number of instructions emitted for one element. Source:
+        GetInstrUnrollCostOfFusible.
+        """
         inside = instruction.fused.instructions if is_fusion(instruction) else (instruction,)
         return sum(map(_emitted, inside))
 
@@ -304,7 +311,7 @@ def _emitted(instruction: MutableInstruction) -> int:
 
 @dataclass(frozen=True, slots=True)
 class UnrolledBatch(Batch):
-    """From 0.4.35 on a kernel takes in no more than a loop that is unrolled can hold."""
+    """From 0.4.35 on, a kernel holds no more than an unrolled loop can."""
 
     unrolled: int = 100
 

@@ -1,8 +1,8 @@
 """The rules of instruction fusion for GPUs, in the compiler's order.
 
-The pass runs twice: first it computes nothing twice, then what is cheap. Source of all:
-xla/service/gpu/transforms/instruction_fusion.cc of October 2024 (now gone), where not said
-otherwise.
+The pass runs twice: the first run duplicates nothing, the second duplicates cheap operations.
+Source of all: xla/service/gpu/transforms/instruction_fusion.cc of October 2024 (now gone), unless
+stated otherwise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fusionscope.passes.pair_rules import (
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair, FusionState
 
-# The second run of the pass, which files call like the first.
+# The second run of the pass, for which files use the same name as for the first.
 DUPLICATING = "fusion-duplicating"
 
 _PASS = "xla/service/gpu/transforms/instruction_fusion.cc"
@@ -46,7 +46,9 @@ _CHEAP_IF_SHORT = frozenset({"divide", "exponential", "rsqrt", "sqrt"})
 
 
 def is_expensive(instruction: MutableInstruction) -> bool:
-    """Whether the pass avoids computing it twice. Source: GpuInstructionFusion::IsExpensive."""
+    """Return whether the pass avoids computing an operation twice. Source:
+    GpuInstructionFusion::IsExpensive.
+    """
     if instruction.opcode in _CHEAP_IF_SHORT and instruction.shape.element_type in ("f16", "f32"):
         return False
     return expense.is_expensive(instruction)
@@ -155,7 +157,7 @@ def _inputs_per_output(instruction: MutableInstruction, state: GpuState) -> int:
 
 
 def _readers(pair: FusionPair) -> Iterator[MutableInstruction]:
-    """The consumer, or what in it needs the producer."""
+    """Yield the consumer, or the instructions in it that read the producer."""
     consumer = pair.consumer
     if not is_fusion(consumer):
         yield consumer

@@ -1,4 +1,4 @@
-"""The rules of multi-output fusion for GPUs where they were others before priority fusion.
+"""The rules of multi-output fusion for GPUs that differ from those after priority fusion was added.
 
 Source of all: xla/service/gpu/transforms/multi_output_fusion.cc, xla/service/gpu/gpu_fusible.cc of
 October 2024.
@@ -43,7 +43,7 @@ from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 
 class LoopFusibleOutputProducer(OutputProducer):
-    """More can begin a loop fusion."""
+    """More instructions can begin a loop fusion."""
 
     __slots__ = ()
 
@@ -70,7 +70,7 @@ class TiledHeroes(Heroes):
 
 
 class OutputCostPerConsumer(OutputCost):
-    """The estimate of each consumer counts what the producer computes and reads inside it."""
+    """The estimate for each consumer includes the producer's computation and reads inside it."""
 
     __slots__ = ()
 
@@ -80,7 +80,7 @@ class OutputCostPerConsumer(OutputCost):
 
 @dataclass(frozen=True, slots=True)
 class BranchingOutputCodeSize(OutputCodeSize):
-    """Code doubles with each branch."""
+    """The code doubles with each branch."""
 
     branches: int = 10
 
