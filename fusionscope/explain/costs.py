@@ -2,28 +2,65 @@
 
 from __future__ import annotations
 
-from fusionscope.explain.result import CostFacts, KernelCost
+from collections.abc import Iterator
+
+from fusionscope.explain.result import ConsumerCost, CostFacts, KernelCost
 from fusionscope.gpu.cost.duration import TICKS_PER_MICROSECOND, Duration
 from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
-from fusionscope.gpu.cost.model import PairCost, RunTime
+from fusionscope.gpu.cost.model import ConsumerShare, Estimate, PairCost, RunTime
 
 _NEAR = 0.05  # of the time as it is: a difference below this is a near tie
 
 
 def cost_facts(cost: PairCost, producer: str, consumer: str) -> CostFacts:
     """``producer`` and ``consumer`` are what to call the two."""
+    costs = cost.all
+    worst = costs.costliest[0]
     return CostFacts(
-        consumers=cost.consumers,
-        unfused_us=_microseconds(cost.estimate.unfused),
-        fused_us=_microseconds(cost.estimate.fused),
+        consumers=costs.count,
+        unfused_us=_microseconds(costs.estimate.unfused),
+        fused_us=_microseconds(costs.estimate.fused),
         benefit_us=_microseconds(cost.benefit),
         launch_us=_microseconds(KERNEL_LAUNCH),
-        near_tie=abs(cost.benefit) < _NEAR * cost.estimate.unfused,
+        producer_us=_microseconds(costs.producer.total + KERNEL_LAUNCH),
+        near_tie=abs(cost.benefit) < _NEAR * costs.estimate.unfused,
+        shares=tuple(_shares(cost, consumer)),
         kernels=(
-            _kernel(producer, cost.producer),
-            _kernel(consumer, cost.consumer),
-            _kernel("both in one", cost.together),
+            _kernel(producer, costs.producer),
+            _kernel(consumer if worst == cost.share else worst.name, costs.consumer),
+            _kernel("both in one", costs.together),
         ),
+    )
+
+
+def _shares(cost: PairCost, consumer: str) -> Iterator[ConsumerCost]:
+    """The costliest consumers, that of the pair, and the rest together."""
+    costs, own = cost.all, cost.share
+    unfused = costs.estimate.unfused - costs.producer.total - KERNEL_LAUNCH
+    loss = costs.estimate.fused - unfused
+    told = dict.fromkeys((*costs.costliest, own))
+    for each in told:
+        name = consumer if each == own else each.name
+        yield _consumer_cost(name, 1, each.estimate, loss)
+    rest = costs.count - len(told)
+    if rest > 0:
+        left = Estimate(
+            unfused - sum(each.estimate.unfused for each in told),
+            costs.estimate.fused - sum(each.estimate.fused for each in told),
+        )
+        yield _consumer_cost(None, rest, left, loss)
+
+
+def _consumer_cost(
+    name: str | None, count: int, estimate: Estimate, loss: Duration
+) -> ConsumerCost:
+    own = ConsumerShare("", estimate).loss
+    return ConsumerCost(
+        name=name,
+        consumers=count,
+        unfused_us=_microseconds(estimate.unfused),
+        fused_us=_microseconds(estimate.fused),
+        share=own / loss if loss > 0 else 0.0,
     )
 
 

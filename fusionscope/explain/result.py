@@ -110,11 +110,26 @@ class KernelCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostFacts:
-    """What a producer and all its ``consumers`` take unfused and fused, and one pair of them.
+class ConsumerCost:
+    """What a consumer takes without the producer in it and with it, its launch included; ``share``
+    is its part, from 0 to 1, of what all consumers take longer with it, below 0 if it is faster.
+    Without a ``name`` it stands for ``consumers`` together."""
 
-    Times are those of all kernels with ``launch_us`` for each. ``benefit_us`` is what the compiler
-    expected of the fusion: it may be older than the times.
+    name: str | None
+    consumers: int
+    unfused_us: float
+    fused_us: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostFacts:
+    """What a producer and all its ``consumers`` take unfused and fused.
+
+    Times are those of all kernels with ``launch_us`` for each: ``unfused_us`` is ``producer_us``
+    and those of ``shares``, which begin with the consumer that costs most. ``benefit_us`` is what
+    the compiler expected of the fusion: it may be older than the times. ``kernels`` are the
+    producer, the consumer that costs most, and both in one kernel, without launches.
     """
 
     consumers: int
@@ -122,7 +137,9 @@ class CostFacts:
     fused_us: float
     benefit_us: float
     launch_us: float
+    producer_us: float
     near_tie: bool
+    shares: tuple[ConsumerCost, ...]
     kernels: tuple[KernelCost, ...]
 
 

@@ -24,13 +24,22 @@ if TYPE_CHECKING:
     )
 
 
+_SHOWN_SHARE = 0.01  # of a loss
+
+
 def _cost_lines(cost: CostFacts) -> Iterator[str]:
-    """The two times, then what each kernel's is made of."""
+    """The two times, what they add up from, then what each kernel's is made of."""
     tie = ": a near tie" if cost.near_tie else ""
     yield (
         f"estimated {cost.fused_us:,.6g} us fused into {plural(cost.consumers, 'consumer')}, "
         f"{cost.unfused_us:,.6g} us as it is ({cost.launch_us:g} us of it for each launch){tie}"
     )
+    yield f"{'as it is':>12} {'fused':>10}"
+    yield f"{cost.producer_us:>12,.3f} {'-':>10}  {cost.kernels[0].name}, the producer"
+    for share in cost.shares:
+        name = share.name or plural(share.consumers, "other consumer")
+        part = f": {100 * share.share:.0f}% of the loss" if share.share >= _SHOWN_SHARE else ""
+        yield f"{share.unfused_us:>12,.3f} {share.fused_us:>10,.3f}  {name}{part}"
     for kernel in cost.kernels:
         yield (
             f"{kernel.name}: {kernel.total_us:,.4g} us = compute {kernel.compute_us:,.4g}, "

@@ -117,3 +117,46 @@ def run_json():
         return json.loads(CliRunner().invoke(cli, words, standalone_mode=False).stdout)
 
     return run
+
+
+def priced(dump: str | Path) -> list[PairFacts]:
+    return [pair for pair in refused(dump) if pair.cost is not None]
+
+
+@pytest.mark.parametrize(
+    "dump",
+    [
+        "h100/concatenate",
+        "h100/cartpole",
+        "a100/reductions",
+        "h100-without-multi-output-fusion/reductions",
+    ],
+)
+def test_the_times_of_all_consumers_add_up_to_the_estimate(dump):
+    found = priced(dump)
+    assert found
+    for pair in found:
+        cost = pair.cost
+        unfused = cost.producer_us + sum(share.unfused_us for share in cost.shares)
+        assert unfused == pytest.approx(cost.unfused_us)
+        assert sum(share.fused_us for share in cost.shares) == pytest.approx(cost.fused_us)
+        assert sum(share.consumers for share in cost.shares) == cost.consumers
+        assert sum(share.share for share in cost.shares) == pytest.approx(1)
+        losses = [share.fused_us - share.unfused_us for share in cost.shares]
+        assert max(losses) == losses[0]
+        # What the compiler recorded is the same sum, as long as nothing changed around it since.
+        if pair.evidence == "agree":
+            assert cost.unfused_us - cost.fused_us == pytest.approx(cost.benefit_us, abs=1e-3)
+
+
+def test_the_consumer_that_decides_is_named():
+    # Tanh would be computed anew by a reduction with few threads, and that alone is the loss.
+    pair = next(p for p in priced("h100/concatenate") if p.producer.opcode == "tanh")
+    worst = pair.cost.shares[0]
+    assert worst.name == "reduce_sum.7.0" != pair.consumer.name
+    assert worst.share > 0.9
+    assert [kernel.name for kernel in pair.cost.kernels] == [
+        pair.producer.name, worst.name, "both in one",
+    ]  # fmt: skip
+    together = pair.cost.kernels[2]
+    assert together.total_us + pair.cost.launch_us == pytest.approx(worst.fused_us)

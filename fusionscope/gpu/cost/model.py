@@ -46,6 +46,7 @@ from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction, slots_of
 from fusionscope.graph.properties import is_elementwise
 
+_SHOWN = 5  # consumers whose part of the costs is told by name
 _OPAQUE_BITS = 32  # the compiler's size of an element of a tuple or token
 
 
@@ -71,20 +72,45 @@ class Estimate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PairCost:
-    """The costs of fusing a producer into all of its ``consumers`` (a count).
+class ConsumerShare:
+    """What one consumer adds to the times of a producer and its consumers, launches included."""
 
-    ``benefit`` is what the compiler expected of the fusion, which may be out of date; ``estimate``
-    holds the times behind it as they would be estimated now. The run times are those of the
-    producer, of one consumer, and of the two as one kernel.
+    name: str
+    estimate: Estimate
+
+    @property
+    def loss(self) -> Duration:
+        """What fusing the producer into the consumer costs; 0 if neither time is known."""
+        unfused, fused = self.estimate
+        return 0 if unfused == fused else fused - unfused
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerCosts:
+    """The costs of fusing a producer into all of its consumers, whose number is ``count``.
+
+    ``costliest`` are those into which fusing it costs most, the worst first; ``consumer`` and
+    ``together`` are the run times of that one, and of the producer and it as one kernel.
+    """
+
+    count: int
+    estimate: Estimate
+    producer: RunTime
+    costliest: tuple[ConsumerShare, ...]
+    consumer: RunTime
+    together: RunTime
+
+
+@dataclass(frozen=True, slots=True)
+class PairCost:
+    """The costs of a pair: those of fusing its producer into all consumers, and ``share``, what its
+    own consumer adds to them. ``benefit`` is what the compiler expected of the fusion, which may be
+    out of date; the other times are as they would be estimated now.
     """
 
     benefit: Duration
-    consumers: int
-    estimate: Estimate
-    producer: RunTime
-    consumer: RunTime
-    together: RunTime
+    share: ConsumerShare
+    all: ConsumerCosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,25 +323,28 @@ class CostModel:
             write += first.write
         return self._run_time(flops, bytes_read, written, read, write, launch)
 
-    def pair_cost(
-        self,
-        producer: MutableInstruction,
-        consumer: MutableInstruction,
-        benefit: Duration,
-        estimate: Estimate,
-    ) -> PairCost:
-        """Return the costs of a pair. ``benefit`` is what was expected of fusing ``producer`` into
-        all of its consumers, ``estimate`` what would be expected now.
+    def consumer_share(
+        self, producer: MutableInstruction, consumer: MutableInstruction
+    ) -> ConsumerShare:
+        """Return what ``consumer`` adds to the times, under the name that its result had before."""
+        result = consumer.fused.root if consumer.opcode == "fusion" else consumer
+        return ConsumerShare(result.origin or consumer.name, self.share(producer, consumer))
+
+    def consumer_costs(self, producer: MutableInstruction) -> ConsumerCosts:
+        """Return the costs of fusing ``producer`` into all of its consumers, of which it has at
+        least one.
         """
-        pair = self._triton.identity(producer, consumer)
-        tiling = self._triton.known_tiling(pair)
-        return PairCost(
-            benefit,
-            len(producer.users),
-            estimate,
+        shares = [(self.consumer_share(producer, user), user) for user in producer.users]
+        shares.sort(key=lambda found: -found[0].loss)
+        worst = shares[0][1]
+        tiling = self._triton.known_tiling(self._triton.identity(producer, worst))
+        return ConsumerCosts(
+            len(shares),
+            self.estimate(producer, producer.users),
             self.time(producer),
-            self.time(consumer),
-            self.pair_time(producer, consumer) if tiling is None else _of_tiling(tiling),
+            tuple(share for share, _ in shares[:_SHOWN]),
+            self.time(worst),
+            self.pair_time(producer, worst) if tiling is None else _of_tiling(tiling),
         )
 
     def _run_time(

@@ -416,8 +416,8 @@ class NegativeBenefit(Rule):
         return self.refuse(
             f"Negative benefit ({written(cost.benefit)})",
             benefit=written(cost.benefit),
-            unfused=written(cost.estimate.unfused),
-            fused=written(cost.estimate.fused),
+            unfused=written(cost.all.estimate.unfused),
+            fused=written(cost.all.estimate.fused),
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from fusionscope.gpu.cost.duration import INFINITE, Duration
 from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
-from fusionscope.gpu.cost.model import Estimate, PairCost
+from fusionscope.gpu.cost.model import ConsumerCosts, Estimate, PairCost
 from fusionscope.gpu.emitters import EmitterKind, is_generic_triton
 from fusionscope.gpu.state import GpuState, is_fusible_bitcast
 from fusionscope.graph.fusing import create_fusion, fuse_instruction, merge_fusion
@@ -527,8 +527,9 @@ class _Run:
         if is_fusible_bitcast(consumer) and not is_fusible_bitcast(producer):
             decision = AllUsers().refuse(AllUsers.only_bitcasts)
         elif decision.allow and score is not None:
-            told.estimate = told.estimate or self._model.estimate(producer, producer.users)
-            cost = self._model.pair_cost(producer, consumer, score, told.estimate)
+            told.costs = told.costs or self._model.consumer_costs(producer)
+            share = self._model.consumer_share(producer, consumer)
+            cost = PairCost(score, share, told.costs)
             decision = NegativeBenefit().refuse_by(cost)
         elif decision.allow:
             told.refused = told.refused or self._refusal(producer)
@@ -612,7 +613,7 @@ class _Told:
     """A producer that was not fused, with the facts that all its consumers share."""
 
     producer: MutableInstruction
-    estimate: Estimate | None = None
+    costs: ConsumerCosts | None = None
     refused: Refused | None = None
 
 
