@@ -19,11 +19,11 @@ _PAGES = "pages.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulePage:
-    """One rule, as the newest version has it; ``id`` to ``is_legality`` as in ``Rule``.
+    """One rule, in the form of the newest version; ``id`` to ``is_legality`` are as in ``Rule``.
 
-    ``versions`` are those of jaxlib in which it was seen at work, none for a cause, ``thresholds``
-    its numbers by name, ``older_thresholds`` those of versions that have others.
-    ``can_be_left_out`` says whether leaving it out can change what is fused.
+    ``versions`` are those of jaxlib in which it was active, none for a cause. ``thresholds`` are
+    its numbers by name, ``older_thresholds`` those of versions with other values.
+    ``can_be_left_out`` is whether disabling it can change fusion.
     """
 
     id: str
@@ -44,12 +44,14 @@ class RulePage:
 
 
 def all_pages() -> tuple[RulePage, ...]:
-    """In the order of the passes and, within one, in the compiler's own; then the causes."""
+    """Return all pages in the order of the passes and, within one, of the compiler; then the
+    causes.
+    """
     return tuple(map(_page, _read()))
 
 
 def find_page(id: str) -> RulePage:
-    """Raises ``UnusableInput`` where no rule has this id."""
+    """Return the page of a rule. Raises ``UnusableInput`` if no rule has this id."""
     pages = {page["id"]: page for page in _read()}
     if id in pages:
         return _page(pages[id])

@@ -1,4 +1,4 @@
-"""Rules that a user changed: other thresholds, rules left out, pairs allowed or forbidden."""
+"""A user's changes of rules: thresholds, disabled rules, pairs to fuse or to keep apart."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """``thresholds`` are rule, name and value; ``disabled`` are ids of rules and names of passes to
-    skip. ``kernels`` are groups of operation names, one kernel each; no rule applies to them."""
+    """The changes. ``thresholds`` are rule, name and value. ``disabled`` are ids of rules and names
+    of passes to skip. ``kernels`` are groups of operation names, one kernel each; no rule applies
+    to them.
+    """
 
     thresholds: tuple[tuple[str, str, int], ...] = ()
     disabled: tuple[str, ...] = ()
@@ -49,8 +51,9 @@ class Changes:
         )
 
     def apply(self, compiler: Compiler) -> Compiler:
-        """``compiler`` with these changes. Raises ``UnusableInput`` where a rule has no such
-        threshold."""
+        """Return ``compiler`` with these changes. Raises ``UnusableInput`` if a rule has no such
+        threshold.
+        """
         overrides = (Forbidden(self.forbidden), Allowed(self.allowed))
         changed = replace(compiler, passes=tuple(map(self._changed, compiler.passes)))
         return changed.with_first(tuple(rule for rule in overrides if rule.patterns))
@@ -73,7 +76,7 @@ def read_changes(
     allow: Iterable[str] = (),
     forbid: Iterable[str] = (),
 ) -> Changes:
-    """Options of the command line as changes. Raises ``UnusableInput``."""
+    """Read options of the command line as changes. Raises ``UnusableInput``."""
     return Changes(
         tuple(_threshold(*text.partition("=")[::2]) for text in set_),
         tuple(map(_known, disable)),

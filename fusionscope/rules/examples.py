@@ -1,13 +1,13 @@
-"""Small modules that a rule decides or leaves, beside each of its thresholds.
+"""Small modules that a rule decides or leaves, around each of its thresholds.
 
-They are kept in ``example_files/``, one file a rule: what its page shows, and what it is tested
-with. Each example begins with a line that says what it is about:
+They are in ``example_files/``, one file per rule: the examples on its page, and its tests. Each
+example begins with a line that describes it:
 
     // decides PRODUCER -> CONSUMER: why
     // leaves PRODUCER -> CONSUMER to ID: why
 
-The names are those of the moment at which the pass comes to the pair. ``to ID``, the rule that
-decides instead, may be left out; a rule about single operations has one name only.
+The names are those at the moment at which the pass comes to the pair. ``to ID``, the rule that
+decides instead, is optional. A rule about single operations has one name only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEADING = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One module of a rule's file. ``consumer`` is None where the rule is about one operation."""
+    """One module of a rule's file. ``consumer`` is None for a rule about one operation."""
 
     is_decided: bool
     producer: str
@@ -34,7 +34,7 @@ class Example:
 
 
 def read_examples(id: str) -> tuple[Example, ...]:
-    """The examples of a rule, in the order of its file; none where it has no file."""
+    """Return the examples of a rule, in the order of its file; none without a file."""
     file = Path(__file__).parent / "example_files" / f"{id}.hlo"
     if not file.is_file():
         return ()

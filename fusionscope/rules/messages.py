@@ -1,8 +1,8 @@
-"""What the compiler's own reasons mean: its messages, verbatim, and the rules they belong to.
+"""Maps the compiler's own messages, verbatim, to the rules they belong to.
 
 The messages are those of ``FusionDecision`` in the sources of August 2026 and January 2023, and of
-the shared objects of jaxlib 0.12.0.1; messages that are about something else than fusion are left
-out. ``{…}`` stands for text that the compiler inserts.
+the shared objects of jaxlib 0.12.0.1; messages about anything other than fusion are omitted.
+``{…}`` is a placeholder for text that the compiler inserts.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fusionscope.passes.causes import CAUSES
 from fusionscope.versions import known
 
 UNKNOWN = "unknown"
-PASS_OFF = "pass-off"  # a flag keeps the fusion pass from running
+PASS_OFF = "pass-off"  # a flag disables the fusion pass
 
-# Beside the messages of the rules themselves.
+# In addition to the messages of the rules themselves.
 MESSAGES = (
     # Instruction fusion, every backend.
     ("fusion pass cannot duplicate", "base-expensive-dup"),
@@ -36,7 +36,7 @@ MESSAGES = (
     # Limits of one GPU kernel.
     ("over {…} unnested reductions in fusion", "budget-reductions"),
     ("shared memory usage would be over the budget of {…}B", "budget-shmem"),
-    # Multi-output fusion, GPU; some wordings are those of January 2023.
+    # Multi-output fusion, GPU; some messages are those of January 2023.
     ("{…} and {…} would be too large of a fusion.", "mof-budget"),
     ("{…} and {…} are connected", "mof-connected"),
     ("multi-output fusion of a nested transpose with an unnested hero op", "mof-heroes"),
@@ -89,7 +89,7 @@ MESSAGES = (
     ("Bailing out on {…}", "tri-space"),
     ("Fusion can not be tiled with SymbolicTileAnalysis: {…}", "tri-tiling"),
     ("TiledRunTimeDataOrError return status: {…}", "tri-tiling"),
-    # What Triton can emit.
+    # The limits of the Triton emitter.
     ("F8E4M3FN, F8E5M2 and S4 are not supported for iota.", "triton-support"),
     ("Only scalar constants are supported in Triton.", "triton-support"),
     ("{…} for dot algorithm {…}", "triton-support"),
@@ -240,8 +240,8 @@ MESSAGES = (
     ("reduction output fusion only works for single user", "leg-pc-reduction-epilogue"),
 )
 
-# Where one message belongs to different rules in different passes: what it means in that pass, by
-# what it means elsewhere. The passes are named as in the labels of the Fusion Explorer.
+# Messages that belong to different rules in different passes: the rule in that pass, by the rule
+# elsewhere. Passes have their names in the labels of the Fusion Explorer.
 _IN_PASS = {
     "PriorityFusion": {"base-root": "pf-root"},
     "InstructionFusion": {"pf-code-dup": "leg-code-dup"},
@@ -252,7 +252,7 @@ _IN_PASS = {
 
 @cache
 def rule_ids() -> frozenset[str]:
-    """The ids of all rules, and of what is no rule's and a reason all the same."""
+    """Return the ids of all rules, and the reasons that belong to no rule."""
     return frozenset(
         [UNKNOWN, PASS_OFF]
         + [rule for _, rule in MESSAGES]
@@ -264,22 +264,22 @@ def rule_ids() -> frozenset[str]:
 
 _WILDCARD = "{…}"
 _EXACT = {message: rule for message, rule in MESSAGES if _WILDCARD not in message}
-# The others as their literal parts; those that start with text of their own first, and of these
-# those with the most of it.
+# The others as their literal parts. Those that begin with a literal come first, the longest of
+# these first of all.
 _PATTERNS = sorted(
     ((message.split(_WILDCARD), rule) for message, rule in MESSAGES if _WILDCARD in message),
     key=lambda row: (not row[0][0], -sum(map(len, row[0]))),
 )
-# A TPU build ends each reason with where it was given, and that differs from build to build.
+# A TPU build ends each reason with its source location, which differs between builds.
 _SOURCE_LOCATION = re.compile(r"(?: at: \S+:\d+)+$")
 
 
 def rule_of(message: str, pass_name: str | None = None) -> str:
-    """The id of the rule that gives this reason, or ``unknown``.
+    """Return the id of the rule with this message, or ``unknown``.
 
     Of two reasons joined by `` ; `` the first decides: the second is that of the multi-output path,
-    which is only tried after the first refused. ``pass_name`` tells apart what two passes say in
-    the same words; without it, the newer pass is meant.
+    which is tried only after the first refused. ``pass_name`` selects between passes with the same
+    message; without it, the newer pass is assumed.
     """
     reason = _SOURCE_LOCATION.sub("", message.partition(" ; ")[0])
     rule = _EXACT.get(reason)
@@ -290,20 +290,22 @@ def rule_of(message: str, pass_name: str | None = None) -> str:
 
 
 def _rule_with(message: str) -> str:
-    """The rule whose own message this is. No more compilers are loaded than it takes to find it."""
+    """Return the rule with this message. This loads no more compilers than necessary."""
     found = (_messages_of(compiler).get(message) for compiler in known.COMPILERS)
     return next((id for id in found if id is not None), UNKNOWN)
 
 
 @cache
 def _messages_of(compiler: str) -> dict[str, str]:
-    """The messages of rules, and whose they are: where two have one, the first in its book's."""
+    """Return the messages of rules with their ids. If two rules share one, the first in the book
+    has it.
+    """
     rules = tuple(chain(*known.load_compiler(compiler).books))
     return {rule.message: rule.id for rule in reversed(rules) if rule.message}
 
 
 def _fits(reason: str, literals: list[str]) -> bool:
-    """Whether the literals stand in the reason in order, the outer ones at its ends.
+    """Return whether the literals occur in the reason in order, the outer ones at its ends.
 
     Time is linear in the reason, which comes from a file and may be of any length.
     """

@@ -1,4 +1,4 @@
-"""Changes of rules in TOML files, for one program or for any."""
+"""Reads and writes TOML files with changes of rules, for one program or for any."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Kernel(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Plan(msgspec.Struct, forbid_unknown_fields=True):
-    """What stands in a file, see ``read_plan``."""
+    """The contents of a file, see ``read_plan``."""
 
     set: dict[str, int | dict[str, int]] = {}
     disable: list[str] = []
@@ -33,8 +33,9 @@ class _Plan(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """Changes, the name of the module that they are for, and the dump that this is in; None where
-    they are for any."""
+    """The changes in a file, the name of the module that they are for, and its dump; None if they
+    are for any.
+    """
 
     changes: Changes
     module: str | None = None
@@ -42,8 +43,9 @@ class PlanFile:
 
 
 def read_plan(path: Path) -> PlanFile:
-    """A table ``set``, lists ``disable``, ``allow`` and ``forbid``, tables ``[[kernel]]`` with a
-    list ``members``, and texts ``module`` and ``dump``, the latter a path from where the file lies.
+    """Read a table ``set``, lists ``disable``, ``allow`` and ``forbid``, tables ``[[kernel]]`` with
+    a list ``members``, and strings ``module`` and ``dump``. A relative ``dump`` starts at the
+    file's folder.
 
     Raises ``UnusableInput`` with the line.
     """
@@ -65,7 +67,7 @@ def read_plan(path: Path) -> PlanFile:
 
 
 def write_plan(plan: PlanFile, path: Path) -> str:
-    """What ``read_plan`` reads as ``plan`` where it stands in ``path``."""
+    """Return text that ``read_plan`` reads as ``plan`` from ``path``."""
     changes = plan.changes
     content: dict[str, Any] = {
         "module": plan.module,
@@ -80,8 +82,9 @@ def write_plan(plan: PlanFile, path: Path) -> str:
 
 
 def _flat(table: dict[str, int | dict[str, int]]) -> Iterator[str]:
-    """``{"cpu-concat": {"max_operands": 9}}`` and ``{"cpu-concat.max_operands": 9}`` alike, as the
-    command line says it."""
+    """Yield ``{"cpu-concat": {"max_operands": 9}}`` and ``{"cpu-concat.max_operands": 9}`` alike,
+    in the notation of the command line.
+    """
     for key, value in table.items():
         if isinstance(value, dict):
             yield from (f"{key}.{name}={inner}" for name, inner in value.items())

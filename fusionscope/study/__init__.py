@@ -1,1 +1,1 @@
-"""One program in several versions, compiled and run side by side."""
+"""Compiles several versions of one program, and runs them side by side."""

@@ -1,4 +1,4 @@
-"""Compiles every step of a study for every target, and runs those whose device is here."""
+"""Compiles every step of a study for every target, and runs those whose device is present."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fusionscope.rerun.rerun import rerun
 from fusionscope.study.study_files import Study, StudyStep
 
 _APART = "not-fused"
-# What no kernel computes: that such a one stands apart tells nothing about fusion.
+# Operations that are never part of a kernel: a refusal of them says nothing about fusion.
 _CONTROL_FLOW = {"call", "conditional", "get-tuple-element", "parameter", "tuple", "while"}
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The pair that costs most of those that were refused, control flow aside, and the rule."""
+    """The most expensive refused pair, control flow excluded, and its rule."""
 
     producer: str
     consumer: str
@@ -39,12 +39,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What came of one step for one target and size. ``dump`` is where its explanation comes from.
+    """One step for one target and size. ``dump`` is the source of its explanation.
 
-    Launches and bytes are of one run, or the least of one where not ``runs_known``; ``compile_s``
-    the seconds of compiling it and dumping its stages. ``estimate`` is that of the GPU's cost
-    model, None for a CPU; ``race`` what was measured, None where nothing ran. ``boundaries`` are
-    library calls. ``refusal`` is None where rules were changed. ``problem`` says why figures are
+    Launches and bytes are those of one run, or lower bounds unless ``runs_known``. ``compile_s`` is
+    the time to compile it and dump its stages, in seconds. ``estimate`` is that of the GPU's cost
+    model, or None for a CPU. ``race`` is the measurement, or None if nothing ran. ``boundaries``
+    are library calls. ``refusal`` is None if rules were changed. ``problem`` says why figures are
     missing, and is empty otherwise.
     """
 
@@ -65,8 +65,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SpeedUp:
-    """How many times as fast as the first step. Where the cost model says nothing of a library call
-    of the first step, that is the least."""
+    """The speed relative to the first step. It is a lower bound if the cost model has no time for a
+    library call of the first step.
+    """
 
     times: float
     is_least: bool = False
@@ -75,7 +76,8 @@ class SpeedUp:
 @dataclass(frozen=True, slots=True)
 class Table:
     """The rows of one target and size, in the order of the steps. ``not_run`` says why nothing was
-    run, and is empty where it was."""
+    run, and is empty if it was.
+    """
 
     target: str
     size: int
@@ -83,7 +85,9 @@ class Table:
     not_run: str
 
     def speed_up(self, row: Row) -> SpeedUp | None:
-        """Measured, else by the compiler's cost model; None where neither tells."""
+        """Return the measured speed-up, or else that of the compiler's cost model, or None if there
+        is neither.
+        """
         first = self.rows[0]
         if row.race is not None and first.race is not None:
             return SpeedUp(1 / row.race.ratio.median)
@@ -114,8 +118,10 @@ def run_study(
         [Sequence[tuple[Target, int, StudyStep]]], Iterable[tuple[Target, int, StudyStep]]
     ] = (lambda work: work),
 ) -> StudyResult:
-    """Dumps go to ``output``, a folder each. What runs here is timed for ``seconds`` for each step,
-    all steps of a table in turns. Raises ``UnusableInput`` where nothing can be compiled."""
+    """Run a study. Dumps go to ``output``, a folder each. Steps that can run here are timed for
+    ``seconds`` each, all steps of a table in turns. Raises ``UnusableInput`` if nothing can be
+    compiled.
+    """
     work = [(target, size, step) for target in targets for size in sizes for step in study.steps]
     rows: dict[tuple[str, int], list[_Made]] = {}
     for target, size, step in progress(work):
@@ -136,7 +142,7 @@ def run_study(
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A row, and what it is of: the module of the dump, and what was injected into it, if any."""
+    """A row, and its source: the module of the dump, and the injected plan, if any."""
 
     row: Row
     module: DumpedModule | None = None
@@ -180,7 +186,7 @@ def _make(
         runs_known=all(kernel.runs_known for kernel in facts.kernels),
         compile_s=captured.compile_s,
         estimate=estimate_final(module),
-        refusal=_costliest(facts) if step.of is None else None,  # rules of ours refuse no pair
+        refusal=_costliest(facts) if step.of is None else None,  # changed rules refuse no pair
         boundaries=tuple(f"{each.library} {each.computes}" for each in facts.boundaries),
         problem=problem,
     )
@@ -188,7 +194,7 @@ def _make(
 
 
 def _largest(folder: Path) -> DumpedModule:
-    """That of the program, where the compiler made small ones beside it."""
+    """Return the program's own module, if the compiler made small ones beside it."""
     modules = [each for each in open_dump(folder).modules if each.final is not None]
     if not modules:
         raise UnusableInput("the compiler did not finish", file=str(folder))

@@ -1,4 +1,4 @@
-"""The file that says which versions of a program are compared: ``study.toml`` in a folder."""
+"""Reads ``study.toml``, which lists the versions of a program to compare."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _StepTable(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _StudyTable(msgspec.Struct, forbid_unknown_fields=True):
-    """What stands in a file, see ``Study``."""
+    """The contents of a file, see ``Study``."""
 
     steps: Annotated[list[_StepTable], msgspec.Meta(min_length=1)]
     title: str | None = None
@@ -47,9 +47,10 @@ class _StudyTable(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyStep:
-    """One version: ``program`` is a function as ``capture`` takes it, ``arguments`` its shapes,
-    with ``{n}`` in the place of the size. Where ``of`` is given, it is that step's program fused
-    by ``changes`` of the rules. ``paper`` is a figure from elsewhere to print beside ours."""
+    """One version. ``program`` is a function as ``capture`` takes it, ``arguments`` its shapes,
+    with ``{n}`` for the size. If ``of`` is given, it is that step's program, fused by ``changes``
+    of the rules. ``paper`` is a published figure to print beside the measured one.
+    """
 
     name: str
     what: str
@@ -62,8 +63,8 @@ class StudyStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """The first of ``steps`` is what the others are compared with. ``work`` is how often one run
-    does what is counted, ``paper`` are further ones of its figures, to print below.
+    """A study. The first of ``steps`` is the baseline of the others. ``work`` is how often one run
+    does the unit of work, ``paper`` are further published figures, to print below.
     """
 
     folder: Path
@@ -75,7 +76,7 @@ class Study:
 
 
 def read_study(folder: Path) -> Study:
-    """Raises ``UnusableInput`` with file and, where it is known, line."""
+    """Read a study. Raises ``UnusableInput`` with the file and, if it is known, the line."""
     file = read_toml(folder / FILE, _StudyTable, hint=_HINT)
     table = file.value
     steps: dict[str, StudyStep] = {}
@@ -93,9 +94,11 @@ def read_study(folder: Path) -> Study:
 
 
 def _step(table: _StepTable, before: set[str]) -> StudyStep:
-    """``before`` are the names of the steps before it. Raises ``UnusableInput`` without a place."""
+    """Return a step. ``before`` are the names of earlier steps. Raises ``UnusableInput`` without a
+    place.
+    """
     name = table.name
-    if not _NAME.fullmatch(name):  # that of a folder, too
+    if not _NAME.fullmatch(name):  # also the name of its folder
         raise UnusableInput(f"name = {quoted(name)}, expected letters, digits, - and _")
     if name in before:
         raise UnusableInput(f"two steps are called {name}")

@@ -1,1 +1,1 @@
-"""What lies outside: files, child processes, and text that is fit for a terminal."""
+"""The operating system: files, child processes, and text that is safe for a terminal."""

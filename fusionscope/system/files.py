@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from fusionscope.errors import UnusableInput
 
-# More than any dumped file that was ever seen; less than would fill a machine's memory.
+# More than any real dump file; less than would fill a machine's memory.
 LARGEST_BYTES = 2 << 30
 # HLO text that was compressed with gzip grows by 5 to 40 times.
 _LARGEST_GROWTH = 100
@@ -31,12 +31,12 @@ _KINDS = (
 
 
 def why_unreadable(path: Path) -> str:
-    """Why ``path`` is no file that can be read, as far as its metadata tell; empty otherwise."""
+    """Return why ``path`` cannot be read, as far as its metadata show, or ""."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         return "a link to a file that is not there" if path.is_symlink() else "no such file"
-    except (OSError, ValueError) as error:  # a name may hold a zero byte
+    except (OSError, ValueError) as error:  # a name may contain a zero byte
         return _cannot("read", error)
     if stat.S_ISREG(mode):
         return ""
@@ -45,7 +45,7 @@ def why_unreadable(path: Path) -> str:
 
 
 def is_there(path: Path) -> bool:
-    """Whether something has that name, be it a link that leads nowhere. Never raises."""
+    """Return whether something has that name, even a broken link. Never raises."""
     try:
         path.lstat()
     except (OSError, ValueError) as error:
@@ -54,7 +54,7 @@ def is_there(path: Path) -> bool:
 
 
 def is_directory(path: Path) -> bool:
-    """Never raises, other than ``Path.is_dir``."""
+    """Return whether it is a directory. Never raises, unlike ``Path.is_dir``."""
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError):
@@ -64,10 +64,10 @@ def is_directory(path: Path) -> bool:
 def read_file(
     path: Path, *, start: int = 0, end: int | None = None, name: str | None = None
 ) -> bytes:
-    """The bytes of a regular file from ``start`` to ``end``, the end of the file by default.
+    """Return the bytes of a regular file from ``start`` to ``end``, by default the end of the file.
 
-    ``name`` is what messages call it. Never waits: FIFOs, sockets and devices are refused.
-    Raises ``UnusableInput``.
+    ``name`` is its name in messages. Never waits: FIFOs, sockets and devices are refused. Raises
+    ``UnusableInput``.
     """
     name = str(path) if name is None else name
     with _opened(path, name) as (file, status):
@@ -80,7 +80,7 @@ def read_file(
 
 
 def read_own_file(path: Path) -> bytes:
-    """The bytes of a file that nobody but this user, and root, can have written.
+    """Return the bytes of a file that only this user, or root, can have written.
 
     Raises ``UnusableInput``.
     """
@@ -93,11 +93,11 @@ def read_own_file(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def _opened(path: Path, name: str) -> Iterator[tuple[BinaryIO, os.stat_result]]:
-    """A regular file. Raises ``UnusableInput`` where there is none, and where reading fails."""
+    """Open a regular file. Raises ``UnusableInput`` if there is none, or if reading fails."""
     if problem := why_unreadable(path):
         raise UnusableInput(problem, file=name)
     try:
-        # Should the path become a FIFO meanwhile, opening it must not wait for its other end.
+        # If the path becomes a FIFO meanwhile, opening it must not wait for its other end.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
@@ -109,7 +109,7 @@ def _opened(path: Path, name: str) -> Iterator[tuple[BinaryIO, os.stat_result]]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a regular file in UTF-8. Raises ``UnusableInput``."""
+    """Return the text of a regular UTF-8 file. Raises ``UnusableInput``."""
     try:
         return read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -119,9 +119,9 @@ def read_text(path: Path) -> str:
 
 
 def uncompress(data: bytes, name: str) -> bytes:
-    """What a gzip file of one or more members holds.
+    """Return the content of a gzip file of one or more members.
 
-    Raises ``UnusableInput`` where it is damaged, or unpacks to more than any dump would.
+    Raises ``UnusableInput`` if it is damaged, or unpacks to more than any dump would.
     """
     largest = min(LARGEST_BYTES, max(_ALWAYS_ACCEPTED_BYTES, _LARGEST_GROWTH * len(data)))
     try:
@@ -132,7 +132,7 @@ def uncompress(data: bytes, name: str) -> bytes:
 
 
 def _read_all(stream: BinaryIO | gzip.GzipFile, largest: int, name: str) -> bytes:
-    """Chunk by chunk, for what a file says of its size need not be so."""
+    """Read in chunks, since the size that a file claims may be wrong."""
     content = io.BytesIO()
     while chunk := stream.read(_CHUNK_BYTES):
         content.write(chunk)
@@ -146,11 +146,12 @@ def _too_large(name: str, largest: int) -> UnusableInput:
 
 
 def write_file(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
-    """Writes ``path`` as a whole or not at all: it is written beside and renamed.
+    """Write ``path`` completely or not at all: the content is written to a file beside it, which is
+    then renamed.
 
-    A device or FIFO, such as ``/dev/stdout``, is written to directly. ``mode`` is that of a new
-    file, which the umask narrows. Raises ``UnusableInput`` where writing fails; the old file is
-    then still there.
+    Devices and FIFOs, such as ``/dev/stdout``, are written to directly. ``mode`` is that of a new
+    file, which the umask narrows. Raises ``UnusableInput`` if writing fails; the old file then
+    still exists.
     """
     data = content.encode("utf-8", errors="replace") if isinstance(content, str) else content
     try:
@@ -158,7 +159,7 @@ def write_file(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
         if old is not None and not stat.S_ISREG(old):
             path.write_bytes(data)
             return
-        target = path.resolve()  # a link stays, and what it points to is replaced
+        target = path.resolve()  # a link stays, and its target is replaced
         with _beside(target) as part:
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(descriptor, "wb") as file:
@@ -166,14 +167,16 @@ def write_file(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
                     part.chmod(stat.S_IMODE(old))
                 file.write(data)
                 file.flush()
-                os.fsync(descriptor)  # a full disk may be told this late
+                os.fsync(descriptor)  # a full disk may only show here
             part.replace(target)
     except (OSError, ValueError, RuntimeError) as error:  # a zero byte, a loop of links
         raise UnusableInput(_cannot("written", error), file=str(path)) from None
 
 
 def append_file(path: Path, text: str) -> None:
-    """Adds ``text`` to the end of a file, which others write too. Raises ``UnusableInput``."""
+    """Append ``text`` to a file that other processes may append to as well. Raises
+    ``UnusableInput``.
+    """
     if is_there(path) and (problem := why_unreadable(path)):
         raise UnusableInput(problem, file=str(path))
     try:
@@ -185,7 +188,7 @@ def append_file(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _beside(target: Path) -> Iterator[Path]:
-    """A path in the same directory, and nothing there in the end."""
+    """Yield a path in the same directory, and remove the file in the end."""
     part = target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
     try:
         yield part
@@ -195,7 +198,7 @@ def _beside(target: Path) -> Iterator[Path]:
 
 
 def make_directory(path: Path) -> None:
-    """Makes ``path`` and its parents. Raises ``UnusableInput``."""
+    """Make ``path`` and its parents. Raises ``UnusableInput``."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:

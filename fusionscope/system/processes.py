@@ -14,13 +14,14 @@ from typing import IO
 from fusionscope.errors import UnusableInput
 from fusionscope.system.signals import undisturbed
 
-_SHOWN_BYTES = 1 << 20  # of an error stream, its end
+_SHOWN_BYTES = 1 << 20  # the end of an error stream
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """``code`` is negative where a signal ended the process; ``errors`` is the end of its error
-    stream."""
+    """The end of a process. ``code`` is negative if a signal ended it; ``errors`` is the end of its
+    error stream.
+    """
 
     code: int
     errors: str
@@ -30,9 +31,9 @@ class Ended:
 def run_child(
     command: Sequence[str], environment: Mapping[str, str] | None, limit_s: float
 ) -> Ended:
-    """Runs ``command`` for at most ``limit_s`` seconds, without input, its output thrown away.
+    """Run ``command`` for at most ``limit_s`` seconds, without input; its output is discarded.
 
-    Whatever it started is ended with it. Raises ``UnusableInput`` where it cannot be started.
+    All processes that it started end with it. Raises ``UnusableInput`` if it cannot be started.
     """
     # A pipe would stay open as long as a grandchild holds its other end.
     with TemporaryFile() as errors:
@@ -57,9 +58,9 @@ def start_child(
     output: int | IO[bytes],
     errors: int | IO[bytes],
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in a group of its own, which is killed as a whole in the end.
+    """Start a process in its own group, which is killed as a whole in the end.
 
-    Raises ``UnusableInput`` where it cannot be started.
+    Raises ``UnusableInput`` if it cannot be started.
     """
     child: subprocess.Popen[bytes] | None = None
     try:
@@ -88,16 +89,16 @@ def _start(
             stderr=errors,
             start_new_session=True,
         )
-    except (OSError, ValueError) as error:  # a name or variable may hold a zero byte
+    except (OSError, ValueError) as error:  # a name or variable may contain a zero byte
         words = error.strerror if isinstance(error, OSError) else error
         raise UnusableInput(f"{command[0]} cannot be run: {words}") from None
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Ends ``child`` and all of its group, and waits for it."""
+    """Kill ``child`` and its whole group, and wait for it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
-            os.killpg(child.pid, signal.SIGKILL)  # its group bears its number, also when it is gone
+            os.killpg(child.pid, signal.SIGKILL)  # its group keeps its number, even when it is gone
         else:
             child.kill()
     child.wait()

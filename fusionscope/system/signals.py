@@ -1,4 +1,4 @@
-"""Signals that end a process: it cleans up first."""
+"""Lets a process clean up before a signal ends it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ _ENDING = [
 
 
 def end_in_order() -> None:
-    """From now on SIGTERM and SIGHUP end this process as Ctrl-C does: children are killed and
-    temporary folders removed on the way out."""
+    """Make SIGTERM and SIGHUP end this process as Ctrl-C does: it kills its children and removes
+    its temporary folders first.
+    """
     for number in _ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup's choice is respected
             signal.signal(number, _leave)
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)  # cleaning up is not interrupted by another one
+    signal.signal(number, signal.SIG_IGN)  # a second signal does not interrupt the cleanup
     raise SystemExit(128 + number)
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Signals that would leave a child behind, for it is just started or killed, come later."""
+    """Delay signals that would leave a child behind while it is started or killed."""
     later: list[int] = []
     kept = {}
-    if threading.current_thread() is threading.main_thread():  # others get none
+    if threading.current_thread() is threading.main_thread():  # other threads receive none
         for number in _ENDING:
             handler = signal.getsignal(number)
             if callable(handler):

@@ -1,4 +1,4 @@
-"""Files that users write, as typed values: errors carry their line."""
+"""Reads files that users write as typed values. Errors have line numbers."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 
 @dataclass(frozen=True, slots=True)
 class UserFile(Generic[Value]):
-    """What a file holds. ``places`` finds its keys and values with their lines; ``hint`` is what to
-    do where one of them is wrong."""
+    """The contents of a file. ``places`` maps its keys and values to lines; ``hint`` says how to
+    correct a mistake.
+    """
 
     path: Path
     value: Value
@@ -52,7 +53,7 @@ class UserFile(Generic[Value]):
     hint: str | None = None
 
     def line(self, *place: str | int) -> int | None:
-        """From 1: where a value begins, or what is nearest around it; None where nothing is."""
+        """Return the line of a value (from 1), or of the closest place around it, or None."""
         best, nearest = 0, None
         for there, line in self.places():
             shared = next(
@@ -63,12 +64,12 @@ class UserFile(Generic[Value]):
         return nearest
 
     def error(self, problem: str, *place: str | int) -> UnusableInput:
-        """Something is wrong with what stands at ``place``."""
+        """Return an error about the value at ``place``."""
         return UnusableInput(problem, file=str(self.path), line=self.line(*place), hint=self.hint)
 
     @contextmanager
     def at(self, *place: str | int) -> Iterator[None]:
-        """What is found to be wrong here is wrong with what stands at ``place``."""
+        """Report errors in this block as errors about the value at ``place``."""
         try:
             yield
         except UnusableInput as error:
@@ -78,9 +79,9 @@ class UserFile(Generic[Value]):
 def read_toml(
     path: Path, kind: type[Value], *, within: tuple[str, ...] = (), hint: str | None = None
 ) -> UserFile[Value]:
-    """A TOML file, or the table ``within`` it, as a ``kind``: a ``msgspec.Struct``.
+    """Read a TOML file, or the table ``within`` it, as a ``kind``: a ``msgspec.Struct``.
 
-    Raises ``UnusableInput`` with the line, where that is known, and ``hint``.
+    Raises ``UnusableInput`` with ``hint`` and, if it is known, the line.
     """
     text = _text(path, hint)
     try:
@@ -105,7 +106,7 @@ def read_toml(
 
 
 def read_json(path: Path, kind: type[Value], *, hint: str | None = None) -> UserFile[Value]:
-    """The same of a JSON file."""
+    """Read a JSON file in the same way."""
     text = _text(path, hint)
     try:
         content = json.loads(text)
@@ -130,7 +131,7 @@ def _text(path: Path, hint: str | None) -> str:
 
 
 def expected_one_of(found: str, known: list[str]) -> str:
-    """What to say of a name that is not known: the one that may be meant, or what there is."""
+    """Return a message about an unknown name: the one that may be meant, or the known ones."""
     close = get_close_matches(found, known, 1, 0.5)
     return (
         f"did you mean {quoted(close[0])}?" if close else f"expected one of {', '.join(known[:12])}"
@@ -154,7 +155,9 @@ def _as_kind(
 
 
 def _in_words(message: str, content: Any, kind: type) -> tuple[str, Place]:
-    """What the library says of a value, in our words, and where that is."""
+    """Return the library's message about a value in fusionscope's words, and the place of the
+    value.
+    """
     what, _, path = message.partition(" - at `$")
     place: Place = tuple(
         int(number) if number else name
@@ -184,7 +187,7 @@ def _in_words(message: str, content: Any, kind: type) -> tuple[str, Place]:
 
 
 def _translated(words: str) -> str:
-    """With our words for the library's types."""
+    """Replace the library's type names."""
     return re.sub(
         r"`([^`]*)`",
         lambda kinds: " or ".join(_WORDS[each] for each in kinds[1].split(" | ") if each in _WORDS),
@@ -193,14 +196,14 @@ def _translated(words: str) -> str:
 
 
 def _named(place: Place) -> str:
-    """The last key of a place, with what follows: ``arguments[0]``."""
+    """Return the last key of a place, with its indices: ``arguments[0]``."""
     keys = [number for number, step in enumerate(place) if isinstance(step, str)]
     first, *rest = place[keys[-1] :] if keys else ("",)
     return f"{first}{''.join(f'[{step}]' for step in rest)}"
 
 
 def _type_at(kind: type, place: Place) -> Any:
-    """The library's description of what is expected there."""
+    """Return the library's description of the type expected at ``place``."""
     found: Any = msgspec.inspect.type_info(kind)
     for step in place:
         if isinstance(step, int):
@@ -213,8 +216,9 @@ def _type_at(kind: type, place: Place) -> Any:
 
 
 def _toml_places(text: str) -> Iterator[tuple[Place, int]]:
-    """Tables and keys, each with its line. What looks like a key in a text of several lines is
-    taken for one."""
+    """Yield tables and keys, each with its line. A line in a multi-line string that looks like a
+    key counts as one.
+    """
     table: Place = ()
     last: dict[Place, int] = {}  # the index of the last table of each list
     for number, line in enumerate(text.split("\n"), 1):
@@ -238,13 +242,15 @@ def _toml_places(text: str) -> Iterator[tuple[Place, int]]:
 
 
 def _unquoted(name: str) -> str:
-    with suppress(tomllib.TOMLDecodeError):  # what only looks like a name, in a longer text
+    with suppress(tomllib.TOMLDecodeError):  # only looks like a name, in a longer text
         return str(tomllib.loads(f"name = {name}")["name"]) if name[0] in "\"'" else name
     return name
 
 
 def _json_places(text: str) -> Iterator[tuple[Place, int]]:
-    """Values in objects and lists, each with the line of its key or, in a list, its beginning."""
+    """Yield values in objects and lists, each with the line of its key or, in a list, of its
+    beginning.
+    """
     here: list[str | int] = []
     last, line, seen = "", 1, 0
     for token in _JSON_TOKEN.finditer(text):

@@ -1,4 +1,4 @@
-"""The rules that a replay takes, and whether one run of a pass agrees with the dump by them."""
+"""Selects the rules of a replay, and checks whether one run of a pass agrees with the dump."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from fusionscope.versions.runs import replay
 
 @dataclass(frozen=True, slots=True)
 class RulesUsed:
-    """The rules that a replay took, why, and how far they agree with the dump: ``plans_agreeing``
-    of the ``plans`` that were replayed have the kernels that the stage after the pass has.
+    """The rules of a replay, the reason for their choice, and their agreement with the dump:
+    ``plans_agreeing`` of the ``plans`` that were replayed have the kernels of the stage after the
+    pass.
 
-    ``guessed`` are the passes of which these rules can only guess the reasons: all where they were
-    not checked against the version that made the dump, or else those whose plan does not agree.
+    ``guessed`` are the passes whose reasons are guesses: all if the rules were not checked against
+    the version that made the dump, or else those whose plan does not agree.
     """
 
     chosen: ChosenCompiler
@@ -32,7 +33,7 @@ class RulesUsed:
 
 
 def sum_up(chosen: ChosenCompiler, plans: Sequence[tuple[str, bool]]) -> RulesUsed:
-    """``plans`` are passes, and whether the plan of each run agrees."""
+    """Return the summary. ``plans`` are passes, and whether the plan of each run agrees."""
     guessed = (name for name, agrees in plans if not (chosen.are_checked and agrees))
     return RulesUsed(
         chosen, len(plans), sum(agrees for _, agrees in plans), tuple(dict.fromkeys(guessed))
@@ -46,11 +47,11 @@ def replay_one(
     compiler: Compiler,
     graph: MutableModule | None = None,
 ) -> tuple[FusionPlan, bool]:
-    """The replay of one run of a pass, on ``graph`` where that is given, and whether it has the
-    kernels of the stage after it.
+    """Return the replay of one run of a pass, on ``graph`` if given, and whether it has the kernels
+    of the stage after it.
 
-    The order of users, for which all stages before have to be read, is retraced only where the plan
-    does not agree without it. Raises ``UnusableInput``.
+    The order of users, for which all earlier stages have to be read, is reconstructed only if the
+    plan does not agree without it. Raises ``UnusableInput``.
     """
     before = module.read(run.before)
     after = before if run.after is None else module.read(run.after)
@@ -66,7 +67,9 @@ def replay_one(
 
 
 def with_ages(context: PassContext, module: DumpedModule, run: PassRun) -> PassContext:
-    """With the order in which instructions were made, by which priority fusion breaks ties."""
+    """Return the context with the creation order of instructions, by which priority fusion breaks
+    ties.
+    """
     if run.pass_name != PRIORITY_FUSION or context.gpu is None:
         return context
     from fusionscope.user_order.user_history import find_creation_order

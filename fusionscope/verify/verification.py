@@ -1,4 +1,4 @@
-"""How far the replay of a dump agrees with what the compiler did."""
+"""Measures how far the replay of a dump agrees with the compiler."""
 
 from __future__ import annotations
 
@@ -53,14 +53,15 @@ _UNNAMED = re.compile(r"fusion(\.\d+)?")
 _REFUSALS = frozenset(
     {Kind.REFUSED, Kind.INELIGIBLE, Kind.REFUSED_SIBLINGS, Kind.REFUSED_MULTI_OUTPUT}
 )
-# What the pass adds to the reason of a pair that it cannot fuse with several outputs either.
+# The text that the pass appends to its reason if it cannot fuse a pair with several outputs either.
 _NO_MULTI_OUTPUT = " ; multi-output fusion not supported by this pass"
 
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A decision of which replay and record say different things: ``ours`` and ``theirs`` are in
-    words, empty where there is none."""
+    """A decision on which replay and record differ. ``ours`` and ``theirs`` are in words, empty if
+    there is none.
+    """
 
     ours: str
     theirs: str
@@ -68,13 +69,14 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassVerification:
-    """One run of a pass. ``after`` is None where the compiler's run changed nothing.
-    ``has_same_kernels`` is whether the plans differ in the order of outputs and operands at most.
+    """The comparison of one run of a pass. ``after`` is None if the compiler's run changed nothing.
+    ``has_same_kernels`` is whether the plans differ in nothing but the order of outputs and
+    operands.
 
-    ``pairs`` are the producers and consumers before the pass, ``decisions`` those that a record
-    or, where it holds more, the replay holds (0 without a record), each with the number of those on
-    which the two agree: of decisions those that both have, in the same order. Where the record is
-    that of priority fusion, decisions are its steps, and ``steps`` tells them apart.
+    ``pairs`` are the producers and consumers before the pass. ``decisions`` are those in the record
+    or, if it has more, in the replay (0 without a record). Each comes with the number on which the
+    two agree; decisions agree if both have them, in the same order. For the record of priority
+    fusion, decisions are its steps, and ``steps`` splits them by kind.
     """
 
     pass_name: str
@@ -97,7 +99,7 @@ class PassVerification:
 
 @dataclass(frozen=True, slots=True)
 class ModuleVerification:
-    """``folder`` is where in the dump the module lies."""
+    """The comparison of one module. ``folder`` is its place in the dump."""
 
     number: int
     name: str
@@ -108,8 +110,9 @@ class ModuleVerification:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """``problems`` are one line for each module, pass or record that could not be used, ``notes``
-    are on operations that no rule covers."""
+    """The comparison of a dump. ``problems`` has one line for each module, pass or record that
+    could not be used. ``notes`` are about operations that no rule covers.
+    """
 
     path: str
     modules: tuple[ModuleVerification, ...]
@@ -122,9 +125,10 @@ class Verification:
 
     @property
     def agreement(self) -> float:
-        """Per cent of all plans, pairs and recorded decisions on which replay and compiler agree.
+        """The per cent of all plans, pairs and recorded decisions on which replay and compiler
+        agree.
 
-        Plans count too: another kind of fusion or order of operands parts no pair.
+        Plans count too: another fusion kind or order of operands separates no pair.
         """
         compared = sum(1 + each.pairs + each.decisions for each in self.passes)
         agreeing = sum(
@@ -146,11 +150,11 @@ def verify(
     *,
     progress: Callable[[Iterable[DumpedModule]], Iterable[DumpedModule]] = iter,
 ) -> Verification:
-    """Replays every fusion pass of ``modules`` from the stage before it.
+    """Replay every fusion pass of ``modules`` from the stage before it.
 
-    ``compiler`` has the passes and rules to go by, those of the version that made the dump where
-    None; ``device`` is the GPU to take, the dump's own where None. Raises ``UnusableInput`` where
-    nothing can be replayed.
+    ``compiler`` has the passes and rules, by default those of the version that made the dump.
+    ``device`` is the GPU, by default the dump's own. Raises ``UnusableInput`` if nothing can be
+    replayed.
     """
     verified: list[ModuleVerification] = []
     problems: list[str] = []
@@ -180,7 +184,7 @@ def verify(
 
 
 class _Told(NamedTuple):
-    """What became of a pair: the names of the two, and fused or the compiler's reason."""
+    """The outcome of a pair: both names, and fused or the compiler's reason."""
 
     producer: str
     consumer: str
@@ -193,9 +197,10 @@ class _Told(NamedTuple):
 def _verify_passes(
     module: DumpedModule, compiler: Compiler, device: Device | None, problems: list[str]
 ) -> Iterator[PassVerification]:
-    """What cannot be read is told in ``problems`` and does not keep the rest from being compared.
+    """Yield the comparison of each run. Unreadable parts are added to ``problems``, and the rest is
+    still compared.
 
-    Raises ``UnusableInput`` where there is nothing to replay.
+    Raises ``UnusableInput`` if there is nothing to replay.
     """
     runs = find_runs(module)
     if not runs:
@@ -207,7 +212,7 @@ def _verify_passes(
         )
     context = read_context(module, device)
     behind: tuple[Stage, FusionPlan, Module] | None = None
-    rounds: Counter[str] = Counter()  # of a pipeline that runs until nothing changes any more
+    rounds: Counter[str] = Counter()  # of a pipeline that repeats until nothing changes
     for run in runs:
         theirs: list[list[_Told]] = []
         record: PriorityFusionRecord | None = None
@@ -286,9 +291,10 @@ def _with_steps(
     compiler: Compiler,
     users: UserOrder,
 ) -> tuple[PassVerification, FusionPlan]:
-    """With the plan of which the steps are. Of those of a record that the replay has others of,
-    some follow from the order of equals, which no dump shows: such a record is followed in that,
-    and nothing else."""
+    """Compare the steps of priority fusion. Return the result with the plan that was compared. If
+    steps differ, some follow from the order of equal priorities, which no dump shows. The record is
+    then followed in that order, and in nothing else.
+    """
     triton = [each.name for each in MutableModule(before).walk() if is_generic_triton(each)]
     recorded = steps_within(before, record.steps)
     steps = compare_with_record(plan.events, recorded, triton)
@@ -311,17 +317,20 @@ def _with_steps(
 def _carry_on(
     module: DumpedModule, since: Stage, plan: FusionPlan, theirs: Module, until: Stage
 ) -> UserOrder:
-    """The users of ``until``, where ``plan`` led to ``since``, which is ``theirs``."""
-    # The number of a fusion says nothing.
+    """Return the users of ``until``. ``plan`` led to ``since``, which the compiler has as
+    ``theirs``.
+    """
+    # The number of a fusion means nothing.
     names = {ours: name for name, ours in find_names(plan.module, theirs).items()}
     called = {each: names[each.name] for each in plan.graph.walk() if each.name in names}
     return follow_users(module, since, until, users_by_name(called), find_rewriters(module))
 
 
 class _Teller:
-    """Calls a fusion by what it grew from: its own number depends on the order in which the
-    computations are gone through, which a dump does not show. Passes that only join fusions do not
-    tell what a new one grew from: theirs are called by the order in which they are told of."""
+    """Names a fusion after the instruction it grew from. Its own number depends on the order of
+    computations, which a dump does not show. Passes that only join fusions do not record what a new
+    one grew from; their fusions are named by the order in which they are mentioned.
+    """
 
     def __init__(self, record: Record | None) -> None:
         self._forms_fusions = record is Record.INSTRUCTION_FUSION
@@ -340,7 +349,9 @@ class _Teller:
 
 
 def _told(plan: FusionPlan, record: Record | None) -> list[list[_Told]]:
-    """The decisions that the compiler would record, as it would, in order, by computation."""
+    """Return the decisions that the compiler would record, in its form and order, by
+    computation.
+    """
     tellers: dict[str, _Teller] = defaultdict(partial(_Teller, record))
     found: dict[str, list[_Told]] = defaultdict(list)
     for each in plan.decisions:
@@ -358,15 +369,16 @@ def _told(plan: FusionPlan, record: Record | None) -> list[list[_Told]]:
 
 
 def _record_of(compiler: Compiler, known: KnownPass) -> Record | None:
-    """What records call the pass, where its decisions are compared one by one."""
+    """Return the name of the pass in records, if its decisions are compared one by one."""
     return known.record if known.record in compiler.compared_records else None
 
 
 def _recorded(
     module: DumpedModule, compiler: Compiler, known: KnownPass, turn: int
 ) -> list[list[_Told]]:
-    """The decisions of each record (there is one for each computation), in order, of the run of the
-    pass before which it ran ``turn`` times."""
+    """Return the decisions of each record (one per computation), in order, of the run of the pass
+    before which it ran ``turn`` times.
+    """
     compared = _record_of(compiler, known)
     if compared is None:
         return []
@@ -391,8 +403,9 @@ def _recorded(
 def _rounds(
     decisions: Iterable[RecordedDecision], order: Sequence[str | None]
 ) -> list[list[RecordedDecision]]:
-    """Those of each round of a pipeline that runs until nothing changes: a pass before the last one
-    in ``order`` begins another."""
+    """Return the decisions of each round of a pipeline that repeats until nothing changes. A new
+    round begins where a pass comes before its predecessor in ``order``.
+    """
     rounds: list[list[RecordedDecision]] = []
     last = len(order)
     for each in decisions:
@@ -405,8 +418,9 @@ def _rounds(
 
 
 def _start_of_second_run(decisions: Sequence[RecordedDecision]) -> int:
-    """Where those of the run begin that may compute things twice. Only what was fused tells the
-    run; but where nothing is, a run looks at each consumer once, and at each of its operands."""
+    """Return the start of the decisions of the run that may duplicate. Only fused pairs identify
+    the run; in a run that fuses nothing, each consumer and each of its operands comes up once.
+    """
     runs = [place for place, each in enumerate(decisions) if each.may_duplicate]
     end = runs[0] if runs else len(decisions)
     start = max((p for p, each in enumerate(decisions) if each.may_duplicate is False), default=-1)
@@ -435,13 +449,13 @@ def _read_record(decisions: Iterable[RecordedDecision], record: Record) -> Itera
 
 
 def _count_agreeing(ours: list[list[_Told]], theirs: list[list[_Told]]) -> int:
-    """How many decisions both have, those of each record in our order."""
+    """Return how many decisions both have in common, those of each record in our order."""
     places: dict[_Told, deque[int]] = defaultdict(deque)
     for place, told in enumerate(chain(*ours)):
         places[told].append(place)
     count = 0
     for record in theirs:
-        # The lowest place at which an increasing run of each length can end.
+        # The lowest place at which an increasing sequence of each length can end.
         ends: list[int] = []
         for told in record:
             if places[told]:
@@ -453,7 +467,7 @@ def _count_agreeing(ours: list[list[_Told]], theirs: list[list[_Told]]) -> int:
 
 
 def _first_disagreement(ours: list[list[_Told]], theirs: list[list[_Told]]) -> Disagreement | None:
-    """The first decision of a computation that only one of the two has there."""
+    """Return the first decision of a computation that only one of the two has there."""
     odd_ours = [told for told in ours if told not in theirs]
     odd_theirs = [told for told in theirs if told not in ours]
     nothing: list[_Told] = []
