@@ -47,10 +47,10 @@ class FusionPass:
         return replay(graph, self.book, context)
 
 
-def load_passes(books: Iterable[RuleBook[Any]]) -> tuple[FusionPass, ...]:
+def passes_of(books: Iterable[RuleBook[Any]]) -> tuple[FusionPass, ...]:
     """Return the passes with these rules."""
-    return tuple(map(load_pass, books))
+    return tuple(map(pass_of, books))
 
 
-def load_pass(book: RuleBook[Any]) -> FusionPass:
+def pass_of(book: RuleBook[Any]) -> FusionPass:
     return FusionPass(find_fusion_pass(book.pass_name, book.backend), book)

@@ -8,7 +8,7 @@ from fusionscope.dump.device import read_device
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
 from fusionscope.passes.context import GpuTarget, PassContext
-from fusionscope.passes.fusion_pass import load_pass
+from fusionscope.passes.fusion_pass import pass_of
 from fusionscope.passes.gpu.softmax_fusion.rules import GPU_SOFTMAX
 from fusionscope.versions.jaxlib_0_12.gpu import GPU_0_12
 
@@ -40,7 +40,7 @@ ENTRY main {
 def test_pairs_inside_the_kernel_are_told_and_no_others():
     graph = MutableModule(parse(_TEXT))
     target = GpuTarget(device=read_device(H100.read_bytes(), H100.name), gpu_model=GPU_0_12)
-    plan = load_pass(GPU_SOFTMAX).run(graph, PassContext(gpu=target))
+    plan = pass_of(GPU_SOFTMAX).run(graph, PassContext(gpu=target))
     fused = {(each.producer, each.consumer) for each in plan.decisions if each.decision.allow}
     assert fused == {
         ("start", "largest"),

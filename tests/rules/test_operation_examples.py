@@ -7,7 +7,7 @@ from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.library_fusion.rules import YNN
-from fusionscope.passes.fusion_pass import load_pass
+from fusionscope.passes.fusion_pass import pass_of
 from fusionscope.rules.examples import Example, read_examples
 from fusionscope.versions.jaxlib_0_10_2.cpu import YNN_0_10
 from fusionscope.versions.jaxlib_0_11_2.cpu import YNN_0_11
@@ -38,5 +38,5 @@ def chain(length: int) -> str:
 def test_the_oldest_version_has_no_limit(book: Book, fusions: int) -> None:
     """What jaxlib makes of a chain of 150: two fusions from 0.11 on, one before."""
     context = PassContext(frozenset({"ELTWISE"}))
-    plan = load_pass(book).run(MutableModule(parse(chain(150))), context)
+    plan = pass_of(book).run(MutableModule(parse(chain(150))), context)
     assert len(list(library_fusions(plan))) == fusions

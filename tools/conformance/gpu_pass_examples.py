@@ -12,7 +12,7 @@ from fusionscope.gpu.model import GpuModel
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
 from fusionscope.passes.context import GpuTarget, PassContext
-from fusionscope.passes.fusion_pass import load_pass
+from fusionscope.passes.fusion_pass import pass_of
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import RuleBook
 from fusionscope.rules.examples import Example, read_examples
@@ -43,7 +43,7 @@ def plan_of(id: str, example: Example, changed: RuleBook[Any] | None = None) -> 
     book = changed or own
     graph = MutableModule(parse(example.text))
     target = GpuTarget(device=H100, gpu_model=model_of(version))
-    return load_pass(book).run(graph, PassContext(gpu=target))
+    return pass_of(book).run(graph, PassContext(gpu=target))
 
 
 def check(id: str, example: Example, changed: RuleBook[Any] | None = None) -> None:

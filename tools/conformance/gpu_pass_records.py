@@ -27,7 +27,7 @@ from fusionscope.graph.comparison import find_divergence
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, parse
 from fusionscope.passes.context import GpuTarget, PassContext
-from fusionscope.passes.fusion_pass import load_pass
+from fusionscope.passes.fusion_pass import pass_of
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import RuleBook
 from fusionscope.versions.known import load_compiler
@@ -71,7 +71,7 @@ def replay(book: RuleBook[Any], version: str, before: Module) -> FusionPlan:
     model = load_compiler(version).gpu
     assert model is not None
     context = PassContext(gpu=GpuTarget(device=H100, gpu_model=model))
-    return load_pass(book).run(MutableModule(before), context)
+    return pass_of(book).run(MutableModule(before), context)
 
 
 def difference(ours: Module, theirs: Module) -> str | None:

@@ -14,7 +14,7 @@ from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.hlo import parse
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.cpu.instruction_fusion.rules import CPU_FUSION
-from fusionscope.passes.fusion_pass import load_pass
+from fusionscope.passes.fusion_pass import pass_of
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import RuleBook
 from fusionscope.rules.examples import Example, read_examples
@@ -51,7 +51,7 @@ NEVER_MEET = {"cpu-mof-worklist", "cpu-mof-fusible"}
 def run(example: Example, book: Book) -> FusionPlan:
     types = re.search(r"^// types: (.+)$", example.text, re.MULTILINE)
     context = PassContext(frozenset(types[1].split(", "))) if types else PassContext()
-    return load_pass(book).run(MutableModule(parse(example.text)), context)
+    return pass_of(book).run(MutableModule(parse(example.text)), context)
 
 
 def library_fusions(plan: FusionPlan) -> Iterator[MutableInstruction]:

@@ -11,7 +11,7 @@ from fusionscope.gpu.emitters import Emitters, find_hero
 from fusionscope.gpu.model import GpuModel
 from fusionscope.gpu.transposes import tiled_transpose
 from fusionscope.gpu.triton_support import TritonVersion
-from fusionscope.passes.fusion_pass import load_passes
+from fusionscope.passes.fusion_pass import passes_of
 from fusionscope.passes.gpu.block_level.rules import GPU_BLOCK_LEVEL
 from fusionscope.passes.gpu.copy_fusion.rules import GPU_COPY_FUSION
 from fusionscope.passes.gpu.fusion_wrapper.rules import GPU_WRAPPER
@@ -91,7 +91,7 @@ _PIPELINES: dict[str, tuple[str, ...]] = {
 COMPILER = Compiler(
     name="gpu-0.12",
     release="0.12.0.1",
-    passes=load_passes(
+    passes=passes_of(
         (
             GPU_GEMM_V2, GPU_SOFTMAX, GPU_SPLITTER, GPU_SORTING, GPU_FUSION, GPU_MULTI_OUTPUT,
             GPU_COPY_FUSION, GPU_WRAPPER, GPU_BLOCK_LEVEL,

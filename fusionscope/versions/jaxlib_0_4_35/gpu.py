@@ -10,7 +10,7 @@ from fusionscope.gpu.cost.model import CostFormulas
 from fusionscope.gpu.emitters import Emitters, find_hero
 from fusionscope.gpu.model import GpuModel
 from fusionscope.gpu.transposes import tiled_transpose_of_three
-from fusionscope.passes.fusion_pass import load_passes
+from fusionscope.passes.fusion_pass import passes_of
 from fusionscope.passes.gpu.variadic_op_splitter.rules import GPU_SPLITTER
 from fusionscope.passes.gpu_before_priority_fusion.fusion_merger.rules import FUSION_MERGER
 from fusionscope.passes.gpu_before_priority_fusion.horizontal_fusion.rules import (
@@ -66,7 +66,7 @@ _PIPELINES: dict[str, tuple[str, ...]] = {
 COMPILER = Compiler(
     name="gpu-0.4.35",
     release="0.4.35",
-    passes=load_passes(
+    passes=passes_of(
         (
             GPU_SPLITTER, GPU_INSTRUCTION_FUSION, GPU_DUPLICATING_FUSION, FUSION_MERGER,
             MULTI_OUTPUT_BEFORE_PRIORITY_FUSION, HORIZONTAL_LOOP, HORIZONTAL_INPUT,

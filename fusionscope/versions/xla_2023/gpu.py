@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusionscope.dump.fusion_passes import Record, find_fusion_pass
-from fusionscope.passes.fusion_pass import load_pass
+from fusionscope.passes.fusion_pass import pass_of
 from fusionscope.passes.gpu.variadic_op_splitter.rules import GPU_SPLITTER
 from fusionscope.versions.jaxlib_0_4_35 import gpu as newer
 from fusionscope.versions.xla_2023.gpu_model import GPU_2023
@@ -35,13 +35,13 @@ COMPILER = replace(
     name="gpu-2023",
     release="2023",
     passes=(
-        load_pass(GPU_SPLITTER),
+        pass_of(GPU_SPLITTER),
         InstructionFusionPass(find_fusion_pass("fusion", "gpu"), GPU_FUSION_2023),
         InstructionFusionPass(find_fusion_pass("fusion-duplicating", "gpu"), GPU_DUPLICATION_2023),
-        load_pass(FUSION_MERGER_2023),
-        load_pass(MULTI_OUTPUT_2023),
-        load_pass(HORIZONTAL_LOOP_2023),
-        load_pass(HORIZONTAL_INPUT_2023),
+        pass_of(FUSION_MERGER_2023),
+        pass_of(MULTI_OUTPUT_2023),
+        pass_of(HORIZONTAL_LOOP_2023),
+        pass_of(HORIZONTAL_INPUT_2023),
     ),
     pipelines=_PIPELINES,
     gpu=GPU_2023,
