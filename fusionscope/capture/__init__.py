@@ -1,1 +1,1 @@
-"""From a program to a dump directory, compiled in a child process."""
+"""Turns a program into a dump directory, by compiling it in a child process."""

@@ -29,8 +29,8 @@ _STAGES = (
     "--xla_dump_hlo_pass_re=.*",
     "--xla_dump_module_metadata",
 )
-_GPU = ("--xla_dump_hlo_as_proto",)  # the ids of instructions are in the protos alone
-_ABSENT = ("--xla_gpu_autotune_level=0",)  # nothing can be timed on a card that is not here
+_GPU = ("--xla_dump_hlo_as_proto",)  # only protos contain the ids of instructions
+_ABSENT = ("--xla_gpu_autotune_level=0",)  # an absent card cannot be timed
 _FLAG = re.compile(r"--[a-z]\w*(=.*)?")
 _BACKEND_MISSING = re.compile("Unable to initialize backend|not found|topology not implemented")
 _FIRST = ".before_optimizations.txt"
@@ -48,7 +48,7 @@ _NEEDED = {
 class Captured:
     """A dump in ``directory``.
 
-    ``arguments`` are shapes in HLO's notation, ``versions`` those of the packages that compiled it,
+    ``arguments`` are shapes in HLO notation, ``versions`` those of the packages that compiled it,
     by name. ``problem`` is one line on why the compiler did not finish, empty if it did; the stages
     that it reached are in the dump. ``compile_s`` is the time to compile and dump, in seconds, None
     if the compiler did not finish.
@@ -66,7 +66,7 @@ class Captured:
 
     @property
     def argument_bytes(self) -> int | None:
-        """Of all arguments together, None where one is no array."""
+        """The bytes of all arguments together, or None if one is not an array."""
         shapes = ShapeTable()
         try:
             return sum(shapes[each].byte_size for each in self.arguments)
@@ -88,13 +88,13 @@ def capture(
     limit_s: float = 600.0,
     put: str | None = None,
 ) -> Captured:
-    """Compiles ``program`` for ``target`` and dumps every stage into ``directory``, which has to be
+    """Compile ``program`` for ``target`` and dump every stage into ``directory``, which must be
     empty or new.
 
-    ``flags`` are more of XLA's, such as ``--xla_gpu_enable_triton_gemm=false``; ``python`` is one
-    that has jax. ``put`` is HLO text that takes the place of a program that comes as a file before
-    it is scheduled, by the compiler's own hook. A compiler that dies is told in the result. Raises
-    ``UnusableInput`` where there is nothing to compile, or nothing to compile it with.
+    ``flags`` are additional XLA flags, such as ``--xla_gpu_enable_triton_gemm=false``; ``python``
+    is an interpreter with jax. ``put`` is HLO text that replaces a program from a file before
+    scheduling, through the compiler's own hook. If the compiler crashes, the result says so. Raises
+    ``UnusableInput`` if there is nothing to compile, or no compiler.
     """
     for flag in flags:
         if not _FLAG.fullmatch(flag):
@@ -135,9 +135,10 @@ def run_process(
     environment: dict[str, str],
     limit_s: float,
 ) -> tuple[dict[str, Any], int, str]:
-    """Runs ``script`` of ours under ``python``: what it told, its exit code, and its error stream.
+    """Run a ``script`` of fusionscope under ``python``. Return what it reported, its exit code, and
+    its error stream.
 
-    Raises ``UnusableInput`` where there is no such Python.
+    Raises ``UnusableInput`` if there is no such Python.
     """
     with TemporaryDirectory() as scratch:
         asked, result = Path(scratch) / "request.json", Path(scratch) / "result.json"
@@ -154,24 +155,24 @@ def run_process(
 
 
 def _mistake(problem: str, told: Mapping[str, Any], target: Target) -> UnusableInput:
-    """One with the user's own file and line, where it came from there."""
+    """Return an error with the user's own file and line, if it was raised there."""
     file, line = told.get("where") or (None, None)
     error = UnusableInput(
         problem, file=_beside(file) if file else None, line=line, hint=_hint(problem, target)
     )
     if told.get("traceback"):
-        error.add_note(told["traceback"])  # which --debug shows
+        error.add_note(told["traceback"])  # shown by --debug
     return error
 
 
 def _beside(file: str) -> str:
-    """A path from here, where it lies below."""
+    """Return a path relative to the current directory, if it is inside."""
     here = Path.cwd()
     return str(Path(file).relative_to(here)) if here in Path(file).parents else file
 
 
 def _answer(result: Path) -> dict[str, Any]:
-    """What a script of ours told; nothing where it died before, or in the middle of it."""
+    """Return what a script reported; nothing if it died before, or while writing."""
     try:
         told = json.loads(read_text(result))
     except (UnusableInput, ValueError):
@@ -195,8 +196,7 @@ def _require_empty(directory: Path) -> None:
 
 
 def _remove_others(directory: Path, module: str) -> None:
-    """Leaves what was dumped of the last module of that name: what a program computes while it is
-    imported is compiled, too."""
+    """Keep only the last module of that name: computations at import are compiled too."""
     numbers = {
         path: int(found[1])
         for path in directory.iterdir()
@@ -213,7 +213,7 @@ def _remove_others(directory: Path, module: str) -> None:
 
 
 def _describe(directory: Path, target: Target) -> None:
-    """Leaves what was compiled for, which older compilers do not."""
+    """Write the target's description, which older compilers do not."""
     if target.platform != "cuda" or target.description is None:
         return
     for stage in directory.glob(f"*{_FIRST}"):
@@ -239,7 +239,7 @@ def _environment(target: Target, directory: Path, flags: Iterable[str]) -> dict[
         own += _GPU
     if target.description is not None:
         own += _ABSENT
-    # What a program computes while it is imported, it computes on what is here.
+    # Computations at import run on the local device.
     return os.environ | {
         "XLA_FLAGS": " ".join(
             [os.environ.get("XLA_FLAGS", ""), *own, *map(_quoted, flags)]
@@ -248,12 +248,12 @@ def _environment(target: Target, directory: Path, flags: Iterable[str]) -> dict[
         "JAX_ENABLE_COMPILATION_CACHE": "false",  # a cache hit dumps nothing
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
         "TPU_SKIP_MDS_QUERY": "1",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # nothing runs on it, so nothing is locked
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # nothing runs on it, so no lock is needed
     }
 
 
 def _quoted(flag: str) -> str:
-    """As XLA_FLAGS, which are parted at spaces, hold it."""
+    """Return a flag quoted for XLA_FLAGS, which are separated by spaces."""
     name, equals, value = flag.partition("=")
     if '"' in value:
         raise UnusableInput(f"{shorten(flag)}: XLA takes no quotation mark in a flag")
@@ -261,7 +261,7 @@ def _quoted(flag: str) -> str:
 
 
 def tell_problem(told: Mapping[str, Any], errors: str, code: int) -> str:
-    """What a process of ours ran into, in one line; empty where all went well."""
+    """Return the problem of a child process in one line, or "" if all went well."""
     if told.get("problem"):
         return _line(told["problem"])
     if code == 0:

@@ -52,7 +52,7 @@ _NEWER_FIELDS = re.compile(
     r"|reserved_shared_memory_per_block).*\n",
     re.MULTILINE,
 )
-# All that jaxlib before 0.10 reads of a description, and what is left of the rest.
+# The fields of a description that jaxlib before 0.10 reads, and the empty blocks of others.
 _OLDEST_FIELDS = re.compile(
     r" *((block_dim_limit|registers_per|shared_memory_per|threads_per)_\w+|clock_rate_ghz"
     r"|core_count|device_description_str|device_memory_size|fpus_per_core|l2_cache_size|major"
@@ -62,7 +62,9 @@ _EMPTY_BLOCK = re.compile(r" *\w+ \{\n *\}\n")
 
 
 class Unusable(Exception):
-    """What the user can mend, in one line. Its cause, if any, is a mistake of their program's."""
+    """An error that the user can fix, in one line. Its cause, if any, is an error in
+    their program.
+    """
 
 
 def main() -> None:
@@ -92,13 +94,13 @@ def main() -> None:
 
 
 def _words(error: BaseException) -> str:
-    """The first paragraph: what jax explains behind that is shown with the traceback."""
+    """Return the first paragraph. jax's further explanations are shown with the traceback."""
     first = str(error).strip().split("\n\n")[0]
     return f"{type(error).__name__}: {' '.join(first.split())}".removesuffix(": ")
 
 
 def _locate(error: BaseException, own: str, told: dict[str, Any]) -> None:
-    """Adds where in the user's own files ``error`` came from, and its traceback."""
+    """Add the place in the user's own files where ``error`` was raised, and its traceback."""
     told["where"] = _innermost(error.__traceback__, own) or told["where"]
     if isinstance(error, SyntaxError) and error.filename is not None:
         told["where"] = [error.filename, error.lineno]
@@ -106,7 +108,9 @@ def _locate(error: BaseException, own: str, told: dict[str, Any]) -> None:
 
 
 def _innermost(frames: Any, own: str) -> list[Any] | None:
-    """File and line of the innermost call in a file of the user's, or of the package ``own``."""
+    """Return file and line of the innermost call in a file of the user, or of the
+    package ``own``.
+    """
     jax = sys.modules.get("jax")
     foreign = {Path(sysconfig.get_path("stdlib"))}
     foreign |= {Path(jax.__file__).parent} if jax is not None and jax.__file__ else set()
@@ -137,7 +141,9 @@ def _versions() -> dict[str, str]:
 
 
 def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
-    """``told`` is written before the compiler runs, which may end the process."""
+    """Compile the program. ``told`` is written before the compiler runs, which may end
+    the process.
+    """
     try:
         import jax
     except ImportError as error:
@@ -152,7 +158,7 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
         told["arguments"] = [_shape(each) for each in jax.tree.leaves(arguments)]
         told["where"] = _definition(function)
         jitted = function if hasattr(function, "trace") else jax.jit(function)
-        # Before 0.5 jax lowers for what is here.
+        # Before 0.5, jax lowers for the devices that are present.
         is_asked = jax.__version_info__ < (0, 5) and not request["device"]["is_here"]
         platforms = (request["device"]["platform"],) if is_asked else None
         lowered = jitted.trace(*arguments).lower(lowering_platforms=platforms)
@@ -204,7 +210,7 @@ def find_devices(device: dict[str, Any], count: int) -> list[Any]:
 
 
 def _readable(description: str) -> str:
-    """Without the fields that this jaxlib refuses to read."""
+    """Return the description without the fields that this jaxlib rejects."""
     import jax
 
     if jax.__version_info__ >= (0, 11):
@@ -216,7 +222,7 @@ def _readable(description: str) -> str:
 
 
 def _register_rocm() -> None:
-    """Its plugin does not register itself where there is no such GPU."""
+    """Register the ROCm plugin, which does not register itself without such a GPU."""
     import jax_plugins
     from jax._src import xla_bridge
 
@@ -259,7 +265,9 @@ def _module(name: str | None, file: str | None) -> Any:
 
 
 def _arguments(program: dict[str, Any], found: Any, module: Any) -> tuple[Any, ...]:
-    """Those of the command line, else the example of the function or of its module."""
+    """Return the arguments from the command line, or else the example of the function or of its
+    module.
+    """
     if program["arguments"] is not None:
         import jax
 
@@ -289,7 +297,7 @@ def _dtype(name: str) -> Any:
 
 
 def _described(arguments: tuple[Any, ...], device: Any, *, is_here: bool) -> tuple[Any, ...]:
-    """Shapes instead of arrays. One that is not here has to be named by a sharding."""
+    """Return shapes instead of arrays. A sharding must name a device that is not present."""
     import jax
     from jax.sharding import SingleDeviceSharding
 
@@ -305,7 +313,7 @@ def _described(arguments: tuple[Any, ...], device: Any, *, is_here: bool) -> tup
 
 
 def _shape(leaf: Any) -> str:
-    """As HLO writes it."""
+    """Return the shape in HLO notation."""
     name = str(leaf.dtype)
     if found := _NUMPY_TYPE.fullmatch(name):
         kind, bits, rest = found.groups(default="")
@@ -352,7 +360,7 @@ def _compile_module(
     told: dict[str, Any],
     result: Path,
 ) -> None:
-    """StableHLO, or HLO as text or proto."""
+    """Compile StableHLO, or HLO as text or proto."""
     import jax
 
     if jax.__version_info__ < (0, 5):
@@ -387,15 +395,14 @@ def _compile_module(
 
 
 def put_in(text: str, name: str, platform: str) -> None:
-    """Lets the compiler take ``text`` instead of what the module of that name has become when it is
-    about to be scheduled."""
+    """Make the compiler replace the module of that name by ``text`` just before scheduling."""
     import jaxlib
     from jaxlib import _hlo, _jax, _xla
 
     proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
 
     def transform(module: bytes) -> bytes:
-        # Autotuning compiles parts of the module, by other names.
+        # Autotuning compiles parts of the module, under other names.
         found = _hlo.HloModule.from_serialized_hlo_module_proto(module)
         return proto if found.name == name else module
 
@@ -409,7 +416,7 @@ def put_in(text: str, name: str, platform: str) -> None:
 
 
 def take_out(platform: str) -> None:
-    """Ends what ``put_in`` did."""
+    """Undo ``put_in``."""
     from jaxlib import _jax, _xla
 
     if platform == "cpu":
@@ -440,7 +447,7 @@ def _parameters(module: Any) -> Iterator[str]:
 
 
 def _tensor_shape(name: str) -> str:
-    """As HLO writes it; as it is where that is no array."""
+    """Return the shape in HLO notation; unchanged if it is not an array."""
     found = _TENSOR.fullmatch(name)
     if found is None:
         return name

@@ -1,7 +1,7 @@
-"""A GPU that need not be there, in the form in which the compiler reads its description.
+"""Describes a GPU, which need not be present, in the form that the compiler reads.
 
 That form is the text of a GpuTargetConfigProto (xla/service/gpu_target_config.proto and
-xla/stream_executor/device_description.proto): what ``dump.device`` reads.
+xla/stream_executor/device_description.proto), which ``dump.device`` reads too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FEATURES = {"a": "ACCELERATED_FEATURES", "f": "FAMILY_COMPATIBLE_FEATURES"}
 
 
 def describe_target(device: Device) -> str:
-    """The text from which a compiler makes code for ``device``."""
+    """Return the text from which a compiler generates code for ``device``."""
     info = [f"{name}: {getattr(device, name)}" for name in _NUMBERS if getattr(device, name)]
     info.append(f"name: {_quoted(device.name)}")
     if device.compile_time_toolkit_version:

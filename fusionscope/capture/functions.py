@@ -1,5 +1,6 @@
-"""Dumps of functions of the running process, which another one compiles: XLA reads its flags once
-in each."""
+"""Dumps functions of the running process, compiled in another one: XLA reads its flags only once
+per process.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from fusionscope.capture.targets import Target, read_program, read_target
 from fusionscope.errors import UnusableInput
 from fusionscope.system.files import write_file
 
-# How jax names a platform for which it lowers.
+# jax's names of the platforms for which it lowers.
 _LOWERED_FOR = {"gpu": "cuda"}
 
 
@@ -60,7 +61,7 @@ def capturing(
     target = read_target(device)
     captured: list[Captured] = []
     with TemporaryDirectory() as scratch:
-        jax.clear_caches()  # what was compiled before is compiled again
+        jax.clear_caches()  # earlier compilations are repeated
         jax.config.update("jax_dump_ir_to", scratch)
         try:
             yield captured

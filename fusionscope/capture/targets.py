@@ -1,4 +1,4 @@
-"""What to compile, and for what: the words of a user, read without jax."""
+"""Reads what to compile, and for what, from the user's words, without jax."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """``name`` is that of a function in ``module`` or in ``file``; other kinds are files.
+    """A program. ``name`` is that of a function in ``module`` or in ``file``; other kinds are
+    files.
 
-    ``arguments`` is None where the program has an example of its own. ``partitions`` is how many
+    ``arguments`` is None if the program provides an example. ``partitions`` is the number of
     devices it runs on.
     """
 
@@ -63,7 +64,9 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``description`` is the text of a GPU that need not be here, ``topology`` says which TPUs."""
+    """A target. ``description`` is the text of a GPU that need not be present, ``topology`` names
+    the TPUs.
+    """
 
     name: str
     platform: str
@@ -72,12 +75,12 @@ class Target:
 
     @property
     def is_here(self) -> bool:
-        """Whether it has to be."""
+        """Whether the device has to be present."""
         return self.description is None and self.topology is None
 
 
 def read_program(words: str, arguments: Sequence[str] = ()) -> Program:
-    """Reads ``package.module:function``, ``file.py:function`` or the name of a file.
+    """Read ``package.module:function``, ``file.py:function`` or the name of a file.
 
     ``arguments`` are shapes such as ``f32[128,256]``. Raises ``UnusableInput``.
     """
@@ -128,7 +131,7 @@ def _read_argument(words: str) -> Argument:
 
 
 def read_target(words: str) -> Target:
-    """Reads ``cpu``, ``gpu``, ``tpu:v5e:1x1``, a card's name, or a file that describes one.
+    """Read ``cpu``, ``gpu``, ``tpu:v5e:1x1``, the name of a card, or a file that describes one.
 
     Raises ``UnusableInput``.
     """
@@ -145,7 +148,7 @@ def read_target(words: str) -> Target:
 
 
 def _description(words: str, device: Device) -> str:
-    """Verbatim where it is a file's: it may say more than we read."""
+    """Return the text of a file verbatim: it may contain more than fusionscope reads."""
     path = Path(words)
     return read_text(path) if is_there(path) else describe_target(device)
 

@@ -1,1 +1,1 @@
-"""Explanations become a verdict: what is expected of a dump, and whether it is so."""
+"""Turns explanations into a verdict: expectations for a dump, and whether they hold."""

@@ -1,7 +1,7 @@
-"""What dumps were like before, in a small file, and whether they have become worse since.
+"""Compares dumps with a small file that records how they were before.
 
-A module is known by its name, its arguments and its device. Nothing else in the file depends on
-names, numbering or printing: a pair is the opcodes and shapes of its producer and consumer, a
+A module is identified by its name, its arguments and its device. Nothing else in the file depends
+on names, numbering or printing: a pair is the opcodes and shapes of its producer and consumer, a
 kernel the opcodes that it computes.
 """
 
@@ -28,36 +28,37 @@ from fusionscope.system.user_files import read_json
 SCHEMA = "fusionscope.baseline/2"
 _LAYOUT = re.compile(r"\{[^{}]*\}")
 _PASS = re.compile(r"\.after_(.+?)\.before_")
-_FREE = frozenset({"broadcast", "constant", "iota"})  # as well computed twice
+_FREE = frozenset({"broadcast", "constant", "iota"})  # cheap to duplicate
 _APART = Outcome.NOT_FUSED.value
-_MOST = 4  # arguments in one line
+_MOST = 4  # arguments per line
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Shares by which bytes and launches of a module with the same pairs may grow unnoticed, and
-    whether it may be better than it was."""
+    """The shares by which bytes and launches of a module with the same pairs may grow, and whether
+    the module may improve.
+    """
 
     share: float = 0.0
     allow_better: bool = False
 
 
 class ModuleKey(NamedTuple):
-    """What makes a module another one. ``arguments`` are as in ``ModuleFacts``."""
+    """The identity of a module. ``arguments`` are as in ``ModuleFacts``."""
 
     name: str
     arguments: tuple[str, ...]
     device: str
 
     def __str__(self) -> str:
-        """Shortened: shapes without shardings, and the device without its figures."""
+        """Return a short form: shapes without shardings, and the device without its figures."""
         shapes = [each.partition(" sharding=")[0] for each in self.arguments]
         if len(shapes) > _MOST:
             shapes[_MOST:] = [f"{len(shapes) - _MOST} more"]
         return f"{self.name}({', '.join(shapes)}) on {self.device.partition(' (')[0]}"
 
     def differs_in(self, other: ModuleKey) -> str:
-        """In words."""
+        """Return the difference in words."""
         words = ["name", "arguments", "device"]
         return " and ".join(w for w, a, b in zip(words, self, other, strict=True) if a != b)
 
@@ -68,8 +69,9 @@ def key_of(facts: ModuleFacts) -> ModuleKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """A module as it was. ``pairs`` counts outcomes by pair, ``passes`` are those that fused most
-    of a pair, ``libraries`` counts calls by function."""
+    """A module as recorded. ``pairs`` counts outcomes by pair, ``passes`` are those that fused most
+    of a pair, ``libraries`` counts calls by function.
+    """
 
     launches: int
     bytes_moved: int
@@ -122,8 +124,9 @@ def _opcodes(key: str) -> str:
 
 
 def write_baseline(explanations: Sequence[Explanation]) -> str:
-    """All modules, those of equal key too. One line for each pair and kernel, in order, so that
-    versions of the file can be merged."""
+    """Return all modules as text, including several with the same key. There is one line for each
+    pair and kernel, sorted, so that versions of the file can be merged.
+    """
     modules = [(key_of(facts), describe_module(facts)) for facts in _modules(explanations)]
     lines = ["{", f' "schema": {json.dumps(SCHEMA)},', ' "modules": [']
     for last, (key, module) in _with_last(sorted(modules, key=lambda module: module[0])):
@@ -148,7 +151,7 @@ def write_baseline(explanations: Sequence[Explanation]) -> str:
 
 
 def _modules(explanations: Iterable[Explanation]) -> Iterator[ModuleFacts]:
-    """In the order in which they were compiled."""
+    """Yield modules in the order in which they were compiled."""
     for each in explanations:
         yield from sorted(each.modules, key=lambda facts: facts.number)
 
@@ -160,7 +163,7 @@ def _with_last(items: Sequence[Any]) -> Iterator[tuple[bool, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Modules as they were, in the order of the file."""
+    """Recorded modules, in the order of the file."""
 
     modules: tuple[tuple[ModuleKey, Before], ...]
     tolerance: Tolerance = Tolerance()
@@ -168,8 +171,10 @@ class Baseline:
     def compare(
         self, explanations: Sequence[Explanation]
     ) -> Iterator[tuple[AsBefore, ModuleFacts | None]]:
-        """Each module beside what it was: of several with one key first those that are the same,
-        then the others in order. A module may be in the baseline alone, or in a dump alone."""
+        """Yield each module with its recorded one. Of several with one key, unchanged ones are
+        paired first, then the others in order. A module may be only in the baseline, or only in a
+        dump.
+        """
         before: dict[ModuleKey, list[Before]] = defaultdict(list)
         for key, module in self.modules:
             before[key].append(module)
@@ -195,14 +200,14 @@ class Baseline:
 
 
 def _find_nearest(key: ModuleKey, others: Iterable[ModuleKey]) -> ModuleKey | None:
-    """The one of that name that has most in common with ``key``."""
+    """Return the key of that name that has most in common with ``key``."""
     named = [each for each in others if each.name == key.name and each != key]
     return min(named, key=lambda each: sum(map(ne, key, each)), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Module(Before):
-    """A module in the file: its key, and what it was like."""
+    """A module in the file: its key, and its record."""
 
     name: str
     arguments: tuple[str, ...]
@@ -215,7 +220,7 @@ class _File(msgspec.Struct):
 
 
 def read_baseline(path: Path, tolerance: Tolerance) -> Baseline:
-    """Raises ``UnusableInput`` with the line."""
+    """Read a baseline. Raises ``UnusableInput`` with the line."""
     file = read_json(path, _File, hint="--update rewrites it")
     names = [each.name for each in fields(Before)]
     return Baseline(
@@ -232,10 +237,12 @@ def read_baseline(path: Path, tolerance: Tolerance) -> Baseline:
 
 @dataclass(frozen=True, slots=True)
 class AsBefore(Expectation):
-    """No pair that was fused is apart or duplicated, no library took over, and where the pairs are
-    the same, launches and bytes have not grown."""
+    """The expectation that a module is not worse than its record: no fused pair is separate or
+    duplicated, no library took over and, if the pairs are the same, launches and bytes have not
+    grown.
+    """
 
-    # ``value`` is None for a module that is in no baseline; ``nearest`` is another one of its name.
+    # ``value`` is None for a module without a record; ``nearest`` is another one of its name.
 
     key: ClassVar = "baseline"
 
@@ -273,7 +280,7 @@ class AsBefore(Expectation):
                 yield self.violation(facts, f"{what}; --update takes that as the new baseline")
 
     def missing(self) -> Violation:
-        """What is not so where no dump has the module."""
+        """Return the violation if no dump has the module."""
         return Violation(
             expectation=self, module="", what=f"no dump has this module{self._nearest}"
         )
@@ -286,7 +293,9 @@ class AsBefore(Expectation):
         return f"; the nearest is {self.nearest}, which differs in {parts}"
 
     def notes(self, facts: ModuleFacts) -> Iterator[str]:
-        """What merely changed: kinds of pairs and kernels that come and go with the program."""
+        """Yield mere changes: kinds of pairs and kernels that were added or removed with the
+        program.
+        """
         if self.value is None:
             return
         now, old = describe_module(facts), self.before
@@ -307,7 +316,7 @@ class AsBefore(Expectation):
                 yield f"{what} {before:,} → {after:,}"
 
     def _gone(self, facts: ModuleFacts, now: Before) -> Iterator[Violation]:
-        """Nothing can be said of a program that has become another one."""
+        """Yield lost fusions. A program that has changed allows no statement."""
         known = {_opcodes(key) for key in now.pairs}
         fused = {key: n for key, found in self.before.pairs.items() if (n := _together(found))}
         gone = sum(count for key, count in fused.items() if _opcodes(key) not in known)
@@ -341,7 +350,7 @@ class AsBefore(Expectation):
                 yield self._about(facts, pair, f"is duplicated, and was fused alone: {key}")
 
     def _taken_over(self, facts: ModuleFacts, now: Before) -> Iterator[Violation]:
-        """New library calls, where something that was fused is not there any more."""
+        """Yield new library calls, if something that was fused no longer exists."""
         gone = [
             key
             for key, old in self.before.pairs.items()
@@ -358,8 +367,9 @@ class AsBefore(Expectation):
                 )
 
     def _has_same_pairs(self, now: Before) -> bool:
-        """And no kernels but the old ones and others in the place of some: an operation that is
-        new, and that no other one reads, is a part of no pair."""
+        """Return whether pairs are the same, and kernels were at most replaced: a new operation
+        that no other one reads is not part of a pair.
+        """
         old = self.before
         if now.pairs.keys() != old.pairs.keys() or any(
             sum(now.pairs[key].values()) != sum(old.pairs[key].values()) for key in now.pairs
@@ -396,14 +406,15 @@ def _together(outcomes: dict[str, int]) -> int:
 
 
 def _moved(old: Before, new: Before) -> list[str]:
-    """Pairs of ``new`` that are apart and were together in ``old``: first those of the same shapes,
-    then those of the same opcodes, as far as no others of these took the place."""
+    """Return pairs of ``new`` that are separate and were together in ``old``: first those of the
+    same shapes, then those of the same opcodes, unless others took their place.
+    """
     found = []
     gone: Counter[str] = Counter()
     come: Counter[str] = Counter()
     apart: dict[str, list[str]] = defaultdict(list)
     for key in dict.fromkeys([*old.pairs, *new.pairs]):
-        if key.startswith("constant "):  # which is read from memory or not, as it comes
+        if key.startswith("constant "):  # whether it is read from memory varies
             continue
         before, after = old.pairs.get(key, {}), new.pairs.get(key, {})
         together = _together(before) - _together(after)
@@ -423,7 +434,7 @@ def _moved(old: Before, new: Before) -> list[str]:
 
 
 def _find(pairs: Iterable[PairFacts], key: str, outcome: str) -> PairFacts | None:
-    """The one with most bytes between the two."""
+    """Return the matching pair with the most bytes between producer and consumer."""
     return max(
         (pair for pair in pairs if pair.outcome == outcome and _key(pair) == key),
         key=lambda pair: pair.bytes_saved,

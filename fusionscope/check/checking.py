@@ -1,4 +1,4 @@
-"""Holds dumps against what is expected of them."""
+"""Checks dumps against expectations."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from fusionscope.verify.rules_used import RulesUsed
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one expectation in all dumps: ``modules`` are those that it was asked of, ``notes`` what
-    is neither better nor worse there."""
+    """The result of one expectation over all dumps. ``modules`` are those that it applies to,
+    ``notes`` are changes that are neither better nor worse.
+    """
 
     expectation: Expectation
     modules: tuple[str, ...]
@@ -28,8 +29,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """``outcomes`` in the order of the file, then those of the baseline; ``dumps`` the paths that
-    were checked, ``rules`` those that gave reasons, by dump and module."""
+    """The result of a check. ``outcomes`` are in the order of the file, then those of the baseline.
+    ``dumps`` are the checked paths, ``rules`` those that gave reasons, by dump and module.
+    """
 
     dumps: tuple[str, ...]
     outcomes: tuple[Verdict, ...]
@@ -50,8 +52,9 @@ def check(
     expectations: Sequence[Expectation],
     baseline: Baseline | None = None,
 ) -> Checked:
-    """Asks each expectation of each module that it is for, and compares each module with the
-    baseline; an expectation that is for no module is not met."""
+    """Check each expectation against each module that it applies to, and compare each module with
+    the baseline. An expectation that applies to no module fails.
+    """
     outcomes = [_ask(each, explanations) for each in expectations]
     if baseline is not None:
         outcomes += [_hold(each, facts) for each, facts in baseline.compare(explanations)]

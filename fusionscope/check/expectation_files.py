@@ -47,7 +47,7 @@ _File = msgspec.defstruct(
 
 
 def read_expectations(path: Path) -> tuple[Expectation, ...]:
-    """Raises ``UnusableInput`` with the line where a key or value is none that can be expected."""
+    """Read expectations. Raises ``UnusableInput`` with the line of an invalid key or value."""
     within = ("tool", "fusionscope") if path.name == _PYPROJECT else ()
     return tuple(_expectations(read_toml(path, _File, within=within)))
 

@@ -1,7 +1,7 @@
-"""What can be expected of a module: one small class each.
+"""Expectations for a module: one small class each.
 
-An expectation speaks of operations as before fusion, and of kernels as compiled. What it selects
-has to be there: one that selects nothing is not met.
+An expectation refers to operations as before fusion, and to kernels as compiled. An expectation
+that selects nothing fails.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from fusionscope.history.kernels import KernelKind
 from fusionscope.history.outcomes import TOGETHER, Outcome
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-_MOST = 4  # names in one line
+_MOST = 4  # names per line
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmg]?b?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which modules, and what in them. Globs are those of the shell; ``device`` is a part of the
-    name of the device or backend, ``source`` is ``FILE`` or ``FILE:LINE``, where the file may be
-    the end of the path. None is anywhere."""
+    """Selects modules and parts of them. Globs are those of the shell. ``device`` is a part of the
+    name of the device or backend. ``source`` is ``FILE`` or ``FILE:LINE``, where the file may be
+    the end of the path. None matches everything.
+    """
 
     module: str | None = None
     computation: str | None = None
@@ -48,7 +49,7 @@ class Where:
 
     @property
     def is_part(self) -> bool:
-        """Whether it picks something inside of modules."""
+        """Whether it selects parts of modules."""
         return (self.computation, self.op_name, self.source) != (None, None, None)
 
     def has_pair(self, pair: PairFacts) -> bool:
@@ -62,7 +63,7 @@ class Where:
         )
 
     def has_operation(self, operation: Operation) -> bool:
-        """As far as an operation says where it is from."""
+        """Return whether an operation matches, as far as its source is known."""
         return self._has(operation.op_name, operation.source)
 
     def _has_computation(self, name: str) -> bool:
@@ -88,9 +89,10 @@ def _cut(place: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """``what`` is not as expected, in words; ``about`` names the pair or kernel. ``reason`` is the
-    rule that refused it, ``because`` what that says, ``evidence`` who says so, as in ``PairFacts``,
-    ``advice`` what can be done."""
+    """A deviation. ``what`` describes it; ``about`` names the pair or kernel. ``reason`` is the
+    rule that refused it, ``because`` the rule's text, ``evidence`` its source, as in ``PairFacts``,
+    ``advice`` the possible remedies.
+    """
 
     expectation: Expectation
     module: str
@@ -103,7 +105,7 @@ class Violation:
     advice: str | None = None
 
     def __str__(self) -> str:
-        """On one line."""
+        """Return one line."""
         words = f"{self.about} {self.what}" if self.about else self.what
         if self.reason is not None:
             guess = "a guess: " if self.evidence == "guess" else ""
@@ -113,8 +115,9 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """``value`` is what the file says behind ``key``; ``message`` the user's own words; ``line``
-    that of the file, from 1, None where it is not known."""
+    """One expectation. ``value`` is the value of ``key`` in the file, ``message`` the user's own
+    text, ``line`` the line in the file (from 1), or None if it is unknown.
+    """
 
     key: ClassVar[str]
 
@@ -131,20 +134,20 @@ class Expectation:
 
     @property
     def title(self) -> str:
-        """The user's own words, where there are any."""
+        """The user's own text, if there is any."""
         return self.message or str(self)
 
     @classmethod
     @abstractmethod
     def expected(cls, value: Any) -> str:
-        """What ``value`` has to be, in words; empty where it is."""
+        """Return a description of valid values, or "" if ``value`` is valid."""
 
     @abstractmethod
     def check(self, facts: ModuleFacts) -> Iterator[Violation]:
-        """What of the module is not as expected. Nothing selected is a violation, too."""
+        """Yield the deviations of a module. Selecting nothing is a deviation too."""
 
     def notes(self, facts: ModuleFacts) -> Iterator[str]:
-        """What else can be said of the module, be it as expected or not."""
+        """Yield other remarks about the module, whether or not it meets the expectation."""
         yield from ()
 
     def violation(self, facts: ModuleFacts, what: str, **more: Any) -> Violation:
@@ -176,7 +179,9 @@ def _fits(operation: Operation, pattern: str) -> bool:
 
 
 class _PairExpectation(Expectation):
-    """Of each pair that ``value`` names, ``PRODUCER -> CONSUMER``: names, opcodes or op names."""
+    """An expectation for each pair that ``value`` names, ``PRODUCER -> CONSUMER``: names, opcodes
+    or op names.
+    """
 
     __slots__ = ()
 
@@ -211,7 +216,7 @@ class _PairExpectation(Expectation):
 
     @abstractmethod
     def problem(self, pair: PairFacts) -> str:
-        """Empty where the pair is as expected."""
+        """Return the deviation, or "" if the pair is as expected."""
 
 
 class Fused(_PairExpectation):
@@ -239,13 +244,15 @@ class NotDuplicated(_PairExpectation):
         return "is duplicated: computed more than once, or also written" if is_so else ""
 
 
-# An operation, what else is in kernels with it, and patterns or names of what should be.
+# An operation, the other operations of its kernels, and the patterns or names
+# that should be among them.
 _Apart = tuple[Operation, set[str], list[str]]
 
 
 class OneKernel(Expectation):
-    """Each operation that fits the first of ``value`` shares a kernel with one for each other; of
-    one alone, all that fit it share one kernel."""
+    """Each operation that matches the first pattern shares a kernel with one for each other
+    pattern. With a single pattern, all operations that match it share one kernel.
+    """
 
     __slots__ = ()
     key: ClassVar = "one_kernel"
@@ -278,7 +285,7 @@ class OneKernel(Expectation):
     def _divided(
         self, operations: Mapping[str, Operation], kernels: Sequence[set[str]]
     ) -> Iterator[_Apart]:
-        """All that fit the one pattern, where no kernel has them all."""
+        """Yield all operations that match the only pattern, if no kernel has them all."""
         meant = {name for name, each in operations.items() if _fits(each, self.value[0])}
         if not any(meant <= names for names in kernels):
             start = operations[min(meant)]
@@ -288,7 +295,7 @@ class OneKernel(Expectation):
     def _without_others(
         self, operations: Mapping[str, Operation], kernels: Sequence[set[str]]
     ) -> Iterator[_Apart]:
-        """Each that fits the first pattern, where no kernel of its own has the others."""
+        """Yield operations that match the first pattern, and share no kernel with the others."""
         first, *others = self.value
         for start in operations.values():
             if not _fits(start, first):
@@ -308,8 +315,9 @@ class OneKernel(Expectation):
         reached: set[str],
         others: list[str],
     ) -> Violation:
-        """Names the pair at which the kernel of ``start`` ends, where one leads to what is
-        missing."""
+        """Return a violation with the pair at which the kernel of ``start`` ends, if one leads to a
+        missing operation.
+        """
         inside = reached | {start.name}
         refused = [
             pair
@@ -340,7 +348,7 @@ class OneKernel(Expectation):
 
 
 class _KernelExpectation(Expectation):
-    """Of all kernels of the final module that are in ``where``."""
+    """An expectation for all kernels of the final module that ``where`` selects."""
 
     __slots__ = ()
 
@@ -387,7 +395,7 @@ class Kernels(_AtMost):
 
 
 class Launches(_AtMost):
-    """In one run, as far as the lengths of loops are known."""
+    """The launches of one run, as far as trip counts are known."""
 
     __slots__ = ()
     key: ClassVar = "launches"
@@ -398,7 +406,9 @@ class Launches(_AtMost):
 
 
 class Bytes(_AtMost):
-    """Read and written by kernels in one run; ``value`` is a number, or such as ``12 MB``."""
+    """The bytes that kernels read and write in one run. ``value`` is a number, or text such as ``12
+    MB``.
+    """
 
     __slots__ = ()
     key: ClassVar = "bytes"
@@ -423,7 +433,7 @@ class Bytes(_AtMost):
 
 
 class _NoKernel(_KernelExpectation):
-    """No kernel is one that ``refuses`` says."""
+    """No kernel is refused by ``refuses``."""
 
     __slots__ = ()
 
@@ -433,7 +443,7 @@ class _NoKernel(_KernelExpectation):
 
     @abstractmethod
     def refuses(self, kernel: KernelFacts) -> str:
-        """What it is, in words, where it must not be there."""
+        """Return a description of the kernel if it is not allowed."""
 
     def problems(self, facts: ModuleFacts, kernels: list[KernelFacts]) -> Iterator[Violation]:
         for kernel in kernels:
@@ -442,7 +452,7 @@ class _NoKernel(_KernelExpectation):
 
 
 class LibraryCalls(_NoKernel):
-    """None but these, by the names of functions or kinds of library fusions."""
+    """No library calls but these, by the names of functions or kinds of library fusions."""
 
     __slots__ = ()
     key: ClassVar = "library_calls"
@@ -455,7 +465,7 @@ class LibraryCalls(_NoKernel):
 
 
 class NotLaunched(_NoKernel):
-    """No kernel that does nothing but these opcodes, such as ``copy`` and ``transpose``."""
+    """No kernel consists of only these opcodes, such as ``copy`` and ``transpose``."""
 
     __slots__ = ()
     key: ClassVar = "not_launched"

@@ -17,11 +17,11 @@ from fusionscope.system.files import make_directory, write_file
 
 @dataclass(frozen=True, slots=True)
 class Fusions:
-    """What ``explanation`` tells of a dump. Each method raises ``AssertionError``, with what is not
-    so and why, and ``UnusableInput`` where what is asked cannot be. ``where`` narrows it down, as
-    in a file of expectations: ``module``, ``computation``, ``op_name``, ``source``.
+    """The fusions of a dump. Each method raises ``AssertionError``, with the deviation and its
+    reason, and ``UnusableInput`` if the question is invalid. ``where`` restricts it, as in a file
+    of expectations: ``module``, ``computation``, ``op_name``, ``source``.
 
-    ``baseline`` is the file that ``assert_matches_baseline`` goes by, and writes where ``updates``.
+    ``baseline`` is the file that ``assert_matches_baseline`` reads, and writes if ``updates``.
     """
 
     explanation: Explanation
@@ -69,7 +69,7 @@ class Fusions:
         self._assert("not_refused", list(reasons), where)
 
     def assert_expectations(self, file: str | Path) -> None:
-        """All of a file."""
+        """Assert all expectations of a file."""
         __tracebackhide__ = True
         self._check(read_expectations(Path(file)))
 
