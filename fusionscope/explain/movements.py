@@ -1,0 +1,487 @@
+"""The ledger of copies: where the data movement in the final module comes from, and for whom.
+
+A copy, transpose, convert or reshape computes nothing. It is in the final module because the
+program has it, or because a pass needed a value in another layout, another type or another buffer.
+The instruction is followed back through the stages to the one that first has it; the pass before
+that stage put it there, and its users in that stage say for whom.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fusionscope.explain.result import KernelFacts, Operation
+from fusionscope.explain.source_lines import operation_of, user_line
+from fusionscope.history.kernels import Kernel
+from fusionscope.history.lineage import Lineage
+from fusionscope.history.operations import is_free_reshape
+from fusionscope.history.traffic import traffic
+from fusionscope.hlo import Computation, Instruction
+
+
+class MovementCause(StrEnum):
+    PROGRAM = "program"  # the program has it
+    LAYOUT = "layout"  # its user needs the value in another layout
+    TYPE = "type"  # the backend computes in another type
+    LOOP = "loop"  # a loop updates the value in place
+    UPDATE = "update"  # another operation updates the value in place
+    RESULT = "result"  # a result needs a buffer of its own
+    BUFFER = "buffer"  # the value would be overwritten while it is still read
+    REWRITE = "rewrite"  # a pass replaced an operation by others
+    NOT_IN_PLACE = "not-in-place"  # an update writes the whole array anew
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movement:
+    """A copy, transpose, convert, reshape or update that moves data in the final module.
+
+    ``made_by`` is the pass that inserted it, None where the program has it, and ``stage`` the label
+    of the first stage that has it. ``text`` states the cause in a sentence; ``served`` is the
+    operation that it is for. ``source`` is the user's ``file:line``, of the nearest operation that
+    has one. ``kernel`` computes it in the final module; ``is_alone`` says that
+    this kernel only moves data. ``bytes_moved`` and ``time_ns`` are then its part of the kernel,
+    over all runs. Otherwise it adds no launch, and both are 0; ``time_ns`` is None where unknown.
+    """
+
+    operation: Operation
+    kernel: str
+    is_alone: bool
+    runs: int
+    bytes_moved: int
+    time_ns: float | None
+    made_by: str | None
+    stage: str
+    cause: MovementCause
+    text: str
+    served: Operation | None
+    source: str | None
+
+
+_REARRANGES = frozenset({"copy", "copy-start", "reshape", "transpose"})
+_MOVES = _REARRANGES | {"convert"}
+_UPDATES = frozenset({"dynamic-update-slice", "scatter"})
+_VIEWS = frozenset({"bitcast", "get-tuple-element", "opt-barrier"})
+_SILENT = _VIEWS | {"broadcast", "constant", "parameter", "tuple"}
+
+_LAYOUT_PASSES = ("layout-assignment",)
+_COPY_PASSES = ("adding_", "copy-insertion", "copy_insertion")
+_TYPE_PASSES = (
+    "all-reduce-promotion", "change-op-data-type", "float-normalization", "operand_converter",
+)  # fmt: skip
+
+_ALIASED = re.compile(r"\(\s*(\d+)\s*,")  # the parameter in {0}: (2, {}, may-alias)
+_MOST_NAMES = 3
+_MOST_STEPS = 32  # to the nearest operation that names a line of the program
+
+
+def find_movements(
+    lineage: Lineage, kernels: Sequence[Kernel], facts: Sequence[KernelFacts]
+) -> tuple[Movement, ...]:
+    """Return the data movement in the final module, the costliest first.
+
+    ``kernels`` are those of the final module, ``facts`` what is known of each.
+    """
+    last = max(
+        (n for n, stage in enumerate(lineage.stages) if stage.is_final),
+        default=len(lineage.stages) - 1,
+    )
+    found: list[Movement] = []
+    launches: dict[str, list[KernelFacts]] = {}
+    for fact in facts:
+        launches.setdefault(fact.name, []).append(fact)
+    instructions = {
+        instruction: kernel
+        for kernel in {kernel.name: kernel for kernel in kernels}.values()
+        for instruction in _computed(kernel.instruction)
+        if _moves(instruction)
+    }
+    origins = _origins(lineage, last, instructions)
+    for instruction, kernel in instructions.items():
+        origin = origins[instruction]
+        own = [each for each in _computed(kernel.instruction) if each.opcode not in _SILENT]
+        is_alone = all(each.opcode in _MOVES for each in own)
+        size = sum(map(_size, own)) if is_alone else 0
+        share = _size(instruction) / size if size else 0.0
+        runs = launches[kernel.name]
+        times = [fact.time_ns for fact in runs]
+        made_by = lineage.stages[origin.stage].name.after if origin.stage else None
+        cause, text, served = _explain(lineage, origin, made_by)
+        found.append(
+            Movement(
+                operation=operation_of(instruction),
+                kernel=kernel.name,
+                is_alone=is_alone,
+                runs=sum(fact.runs for fact in runs),
+                bytes_moved=round(share * sum(fact.bytes_moved for fact in runs)),
+                time_ns=None
+                if None in times
+                else share * sum(fact.runs * (fact.time_ns or 0) for fact in runs),
+                made_by=made_by,
+                stage=lineage.stages[origin.stage].label,
+                cause=cause,
+                text=text,
+                served=operation_of(served) if served is not None else None,
+                source=_nearest_source(origin.instruction),
+            )
+        )
+    found += _updates(lineage, last, {k.name: k for k in kernels}.values(), launches)
+    return tuple(sorted(found, key=lambda each: (-each.bytes_moved, each.operation.name)))
+
+
+def _computed(launch: Instruction) -> Iterator[Instruction]:
+    """Yield the instructions that a launch computes."""
+    pending = [launch]
+    while pending:
+        each = pending.pop()
+        if each.opcode in ("fusion", "async-start"):
+            pending += [inner for called in each.called for inner in called.instructions]
+        else:
+            yield each
+
+
+def _moves(instruction: Instruction) -> bool:
+    return instruction.opcode in _MOVES and not is_free_reshape(instruction)
+
+
+def _size(instruction: Instruction) -> int:
+    return instruction.shape.byte_size + sum(o.shape.byte_size for o in instruction.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """A movement in the first stage that has it, by the index of that stage."""
+
+    stage: int
+    instruction: Instruction
+
+
+def _origins(
+    lineage: Lineage, last: int, instructions: Iterable[Instruction]
+) -> dict[Instruction, _Origin]:
+    """Follow instructions of stage ``last`` back, all by one step at a time: each step needs the
+    matching of two stages, which are too large to keep."""
+    found: dict[Instruction, _Origin] = {}
+    current = {each: each for each in instructions}
+    for index in range(last - 1, -1, -1):
+        earlier: dict[Instruction, Instruction] = {}
+        for instruction, here in current.items():
+            before = lineage.earlier(index, here)
+            if before is None or not _is_alike(before, here):
+                before = _rewritten(lineage, index, here)
+            if before is None:
+                found[instruction] = _Origin(index + 1, here)
+            else:
+                earlier[instruction] = before
+        current = earlier
+    found.update({each: _Origin(0, here) for each, here in current.items()})
+    return found
+
+
+def _rewritten(lineage: Lineage, index: int, instruction: Instruction) -> Instruction | None:
+    """Return the movement of stage ``index`` that a pass replaced by ``instruction``, such as the
+    copy that layout normalization made a transpose: it has the same operand or the same user."""
+    matching = lineage.matching(index)
+
+    def gone(candidates: Iterable[Instruction]) -> dict[Instruction, None]:
+        return {
+            each: None
+            for each in candidates
+            if _is_alike(each, instruction) and each not in matching.after
+        }
+
+    source = matching.before.get(_viewed(instruction.operands[0])) if instruction.operands else None
+    by_operand = gone(_users(source)) if source is not None else {}
+    by_user: dict[Instruction, None] = {}
+    for user, slot in _uses(instruction):
+        before = matching.before.get(user)
+        if before is not None and slot < len(before.operands):
+            by_user |= gone([_viewed(before.operands[slot])])
+    both = {each: None for each in by_user if each in by_operand}
+    # Of several that read the same or serve the same, each has the same cause.
+    return next(iter(both or by_user or by_operand), None)
+
+
+def _is_alike(one: Instruction, other: Instruction) -> bool:
+    """Return whether one can stand for the other: a change of type for no change of order."""
+    opcodes = {one.opcode, other.opcode}
+    return opcodes <= _REARRANGES or opcodes == {"convert"}
+
+
+def _viewed(instruction: Instruction) -> Instruction:
+    while instruction.opcode == "bitcast" or is_free_reshape(instruction):
+        instruction = instruction.operands[0]
+    return instruction
+
+
+def _uses(instruction: Instruction) -> Iterator[tuple[Instruction, int]]:
+    """Yield the users and the number of the operand that they read, through views."""
+    pending, seen = [instruction], {instruction}
+    while pending:
+        here = pending.pop()
+        for user in here.users:
+            if user.opcode in _VIEWS or is_free_reshape(user):
+                if user not in seen:
+                    seen.add(user)
+                    pending.append(user)
+                continue
+            for slot, operand in enumerate(user.operands):
+                if operand is here:
+                    yield user, slot
+
+
+def _users(instruction: Instruction) -> tuple[Instruction, ...]:
+    return tuple(dict.fromkeys(user for user, _ in _uses(instruction)))
+
+
+_Cause = tuple[MovementCause, str, Instruction | None]
+
+
+def _explain(lineage: Lineage, origin: _Origin, made_by: str | None) -> _Cause:
+    """Return the cause, a sentence about it, and the operation that the movement is for."""
+    instruction = origin.instruction
+    users = _users(instruction)
+    if made_by is None:
+        return MovementCause.PROGRAM, "the program has it", users[0] if users else None
+    explain: Callable[[Instruction, tuple[Instruction, ...]], _Cause | None]
+    if made_by.startswith(_LAYOUT_PASSES):
+        explain = _layout
+    elif made_by.startswith(_COPY_PASSES):
+        explain = _buffer
+    elif made_by.startswith(_TYPE_PASSES):
+        explain = _type
+    else:
+        return _rewrite(lineage, origin, made_by, users)
+    return explain(instruction, users) or _rewrite(lineage, origin, made_by, users)
+
+
+def _layout(instruction: Instruction, users: tuple[Instruction, ...]) -> _Cause | None:
+    if instruction.opcode != "copy" or not instruction.operands:
+        return None
+    operand = instruction.operands[0]
+    has, needs = (_layout_text(each) for each in (operand, instruction))
+    given = f"{_named(operand)} has {has}"
+    if not users or _is_result(instruction, users):
+        where = "the program's result" if _is_entry(instruction) else "the computation's result"
+        return MovementCause.LAYOUT, f"{where} has layout {needs}, {given}", None
+    return MovementCause.LAYOUT, f"{_named(users[0])} reads layout {needs}, {given}", users[0]
+
+
+def _layout_text(instruction: Instruction) -> str:
+    layout = instruction.shape.layout
+    order = layout.minor_to_major if layout is not None else ()
+    return "{" + ",".join(map(str, order)) + "}"
+
+
+def _type(instruction: Instruction, users: tuple[Instruction, ...]) -> _Cause | None:
+    if instruction.opcode != "convert":
+        return None
+    source, target = instruction.operands[0], instruction.shape.element_type
+    narrow = source.shape.element_type
+    if users and instruction.shape.bits >= source.shape.bits:
+        text = f"this device computes {_named(users[0])} in {target}, not in {narrow}"
+        return MovementCause.TYPE, text, users[0]
+    text = f"this device computes {_named(source)} in {narrow}, its users read {target}"
+    return MovementCause.TYPE, text, source
+
+
+def _buffer(instruction: Instruction, users: tuple[Instruction, ...]) -> _Cause | None:
+    """The reason for a copy that copy insertion made (xla/hlo/transforms/…/copy_insertion.cc): two
+    values would share a buffer."""
+    if instruction.opcode not in ("copy", "copy-start") or not instruction.operands:
+        return None
+    rest = _still_needed(instruction)
+    for user in users:
+        loop = next((each for each in (user, *_users(user)) if each.opcode == "while"), None)
+        if loop is not None:
+            return MovementCause.LOOP, f"{_named(loop)} updates it in place{rest}", loop
+    callers = _callers(instruction.computation)
+    loop = next((caller for caller in callers if caller.opcode == "while"), None)
+    if _is_result(instruction, users):
+        if loop is not None:
+            text = f"the next step of {_named(loop)} needs it in a buffer of its own{rest}"
+            return MovementCause.LOOP, text, loop
+        if callers:
+            text = f"a result of {_named(callers[0])} needs a buffer of its own{rest}"
+            return MovementCause.RESULT, text, callers[0]
+        return MovementCause.RESULT, f"a result needs a buffer of its own{rest}", None
+    if loop is not None and _element(instruction.operands[0]) is not None:
+        readers = _list([user.name for user in users])
+        text = f"{_named(loop)} writes the next value in its place before {readers} read this one"
+        return MovementCause.LOOP, text, loop
+    for user in users:
+        if user.opcode in _UPDATES or instruction in _updated(user):
+            return MovementCause.UPDATE, f"{_named(user)} updates it in place{rest}", user
+    text = f"it is overwritten before its last read{rest}"
+    return MovementCause.BUFFER, text, users[0] if users else None
+
+
+def _updated(user: Instruction) -> Iterator[Instruction]:
+    if user.opcode == "fusion":
+        yield from (_viewed(each) for each in traffic(user).updated)
+
+
+def _source(instruction: Instruction) -> Instruction:
+    """Return what ``instruction`` is a view of."""
+    while instruction.opcode in _VIEWS and instruction.operands:
+        instruction = instruction.operands[0]
+    return instruction
+
+
+def _element(instruction: Instruction) -> tuple[Instruction, str] | None:
+    """Return the parameter of a computation and the index of its element that ``instruction`` is a
+    view of; None if it is no such view."""
+    while instruction.opcode in _VIEWS and instruction.opcode != "get-tuple-element":
+        instruction = instruction.operands[0]
+    if instruction.opcode != "get-tuple-element":
+        return None
+    owner = instruction.operands[0]
+    return (owner, instruction.attributes["index"]) if owner.opcode == "parameter" else None
+
+
+def _still_needed(copy: Instruction) -> str:
+    """Return why the buffer of what ``copy`` copies cannot be used, after a colon; "" if nothing
+    shows it."""
+    operand = copy.operands[0]
+    element, source = _element(operand), _source(operand)
+    if element is not None:
+        owner, index = element
+        views = [user for user in owner.users if user.attributes.get("index") == index]
+        readers = dict.fromkeys(reader for view in views for reader in _users(view))
+        name = f"element {index} of {owner.name}"
+    else:
+        readers = dict.fromkeys(_users(source))
+        name = _named(source)
+    if source.opcode == "constant":
+        return f": {name} is a constant"
+    if element is None and source.opcode == "parameter" and _is_entry(source):
+        if source.parameter_number not in _donated(source):
+            return f": {name} is not donated"
+    others = [reader.name for reader in readers if reader is not copy and reader.opcode != "copy"]
+    others += [r.name for r in readers if r is not copy and r.opcode == "copy"]
+    if not others:
+        return ""
+    return f": {_list(others)} also {'reads' if len(others) == 1 else 'read'} {name}"
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMES]) + (" and others" if len(names) > _MOST_NAMES else "")
+
+
+def _donated(parameter: Instruction) -> frozenset[int]:
+    """Return the numbers of the program's parameters whose buffers results may use."""
+    alias = parameter.computation.module.attributes.get("input_output_alias", "")
+    return frozenset(map(int, _ALIASED.findall(alias)))
+
+
+def _rewrite(
+    lineage: Lineage, origin: _Origin, made_by: str, users: tuple[Instruction, ...]
+) -> _Cause:
+    instruction = origin.instruction
+    served = users[0] if users else None
+    replaced = _replaced(lineage, origin)
+    if replaced is not None:
+        text = f"{made_by} replaced {_named(replaced)}"
+        return MovementCause.REWRITE, text, served
+    if served is not None:
+        return MovementCause.REWRITE, f"{made_by} inserted it for {_named(served)}", served
+    return MovementCause.REWRITE, f"{made_by} inserted it", None
+
+
+def _replaced(lineage: Lineage, origin: _Origin) -> Instruction | None:
+    """Return an operation that the pass removed and that has the metadata of the movement, or that
+    had its place."""
+    matching = lineage.matching(origin.stage - 1)
+    name = origin.instruction.op_name
+    removed = [each for each in matching.removed if each.opcode not in _SILENT]
+    named = [each for each in removed if name is not None and each.op_name == name]
+    if named:
+        return named[0]
+    for user, slot in _uses(origin.instruction):
+        before = matching.before.get(user)
+        if before is not None and slot < len(before.operands):
+            candidate = _viewed(before.operands[slot])
+            if candidate in removed:
+                return candidate
+    return None
+
+
+def _updates(
+    lineage: Lineage,
+    last: int,
+    kernels: Iterable[Kernel],
+    launches: dict[str, list[KernelFacts]],
+) -> Iterator[Movement]:
+    """Yield the updates that write a whole array for the sake of a part of it."""
+    for kernel in kernels:
+        updates = [each for each in _computed(kernel.instruction) if each.opcode in _UPDATES]
+        if not updates or traffic(kernel.instruction).updated:
+            continue
+        runs = launches[kernel.name]
+        for update in updates:
+            yield Movement(
+                operation=operation_of(update),
+                kernel=kernel.name,
+                is_alone=False,
+                runs=sum(fact.runs for fact in runs),
+                bytes_moved=0,
+                time_ns=0.0,
+                made_by=None,
+                stage=lineage.stages[last].label,
+                cause=MovementCause.NOT_IN_PLACE,
+                text=_why_not_in_place(kernel.instruction, update),
+                served=None,
+                source=_nearest_source(update),
+            )
+
+
+def _why_not_in_place(launch: Instruction, update: Instruction) -> str:
+    users = [user for user in _users(update) if user.opcode != "tuple"]
+    if users:
+        return f"its kernel goes on to compute {_named(users[0])}, and so writes all elements"
+    return (
+        f"{launch.name} reads the array elsewhere or has other results, and so writes all elements"
+    )
+
+
+def _nearest_source(instruction: Instruction) -> str | None:
+    """Return the user's line of the nearest operation that has one, among users first."""
+    pending, seen = [instruction], {instruction}
+    for each in pending:  # grows on the way
+        place = user_line(each.stack)
+        if place is not None:
+            return str(place)
+        if len(pending) < _MOST_STEPS:
+            near = [
+                n for n in (*each.users, *each.operands) if n not in seen and n.opcode != "tuple"
+            ]
+            seen.update(near)
+            pending += near
+    return None
+
+
+def _is_result(instruction: Instruction, users: Sequence[Instruction]) -> bool:
+    root = instruction.computation.root
+    return instruction is root or root in users
+
+
+def _is_entry(instruction: Instruction) -> bool:
+    return instruction.computation is instruction.computation.module.entry
+
+
+def _callers(computation: Computation) -> tuple[Instruction, ...]:
+    return tuple(
+        instruction
+        for other in computation.module.reachable()
+        if computation in other.calls
+        for instruction in other.instructions
+        if computation in instruction.called
+    )
+
+
+def _named(instruction: Instruction) -> str:
+    if instruction.opcode in instruction.name:
+        return instruction.name
+    return f"{instruction.opcode} {instruction.name}"
