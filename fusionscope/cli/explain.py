@@ -28,6 +28,9 @@ from fusionscope.errors import UnusableInput, quoted
 @click.option("--computation", metavar="GLOB", help="Only pairs in these computations.")
 @click.option("--reason", metavar="ID", help="Only pairs refused for this reason.")
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
+@click.option(
+    "--movements", is_flag=True, help="Also show why copies, transposes and converts are there."
+)
 @rules_option
 @device_option
 @changes_options
@@ -44,6 +47,7 @@ def command(
     computation: str | None,
     reason: str | None,
     module: str | None,
+    movements: bool,
     rules: str | None,
     device: str | None,
     set_: tuple[str, ...],
@@ -74,6 +78,7 @@ def command(
       fusionscope explain dump_dir/ --set cpu-max-reductions.limit=12
       fusionscope explain dump_dir/ --allow 'concatenate* -> *' --disable cpu-code-dup
       fusionscope explain dump_dir/ --device b200
+      fusionscope explain dump_dir/ --movements
       fusionscope explain dump_dir/ --format json --output explanation.json
     """
     from fusionscope.dump import open_dump
@@ -97,6 +102,7 @@ def command(
         source=source,
         reason=reason,
         all_modules=everything,
+        movements=movements,
         changes=changes,
         rules=rules,
         device=find_device(device) if device is not None else None,

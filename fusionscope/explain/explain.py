@@ -18,10 +18,19 @@ from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.evidence import Evidence, read_evidence
 from fusionscope.explain.modules import costs_of
+from fusionscope.explain.movements import find_movements
 from fusionscope.explain.pairs import pair_facts
 from fusionscope.explain.reasons import Reasons
 from fusionscope.explain.replayed import Replayed, replay_passes
-from fusionscope.explain.result import Explanation, ModuleFacts, PairFacts, Totals, WhatIf
+from fusionscope.explain.result import (
+    Explanation,
+    KernelFacts,
+    ModuleFacts,
+    Movement,
+    PairFacts,
+    Totals,
+    WhatIf,
+)
 from fusionscope.explain.selection import EVERYTHING, Selection, is_selected
 from fusionscope.explain.summary import (
     group_kernels,
@@ -33,6 +42,7 @@ from fusionscope.explain.summary import (
 from fusionscope.explain.times import KernelTime, clock_for, sum_up
 from fusionscope.explain.what_if import what_if
 from fusionscope.history.kernels import Kernel, find_kernels
+from fusionscope.history.lineage import read_lineage
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
@@ -163,6 +173,9 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         if is_selected(pair, fact, selection)
     ]
     counted = Counter(fact.outcome for fact in facts)
+    movements = None
+    if selection.movements:
+        movements = _find_movements(module, ends.final, kernels, all_kernels, notes)
     return ModuleFacts(
         number=module.number,
         name=module.name,
@@ -185,9 +198,25 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         notes=tuple(notes),
         what_if=known.tried,
         boundaries=boundaries,
+        movements=movements,
         arguments=tuple(_arguments(program)),
         rules=known.replayed.rules if known.replayed is not None else None,
     )
+
+
+def _find_movements(
+    module: DumpedModule,
+    final: Stage,
+    kernels: Sequence[Kernel],
+    facts: Sequence[KernelFacts],
+    notes: list[str],
+) -> tuple[Movement, ...]:
+    """The data movement in the final stage. Stages that cannot be read are noted."""
+    lineage = read_lineage(module)
+    notes += [note for note in lineage.notes if note not in notes]
+    if final not in lineage.stages:
+        return ()
+    return find_movements(lineage, lineage.stages.index(final), kernels, facts)
 
 
 @dataclass(frozen=True, slots=True)

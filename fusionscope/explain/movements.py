@@ -11,54 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
-from fusionscope.explain.result import KernelFacts, Operation
+from fusionscope.explain.result import KernelFacts, Movement, MovementCause
 from fusionscope.explain.source_lines import operation_of, user_line
+from fusionscope.graph.layouts import transpose_is_bitcast
 from fusionscope.history.kernels import Kernel
 from fusionscope.history.lineage import Lineage
+from fusionscope.history.matching import Matching
 from fusionscope.history.operations import is_free_reshape
 from fusionscope.history.traffic import traffic
 from fusionscope.hlo import Computation, Instruction
-
-
-class MovementCause(StrEnum):
-    PROGRAM = "program"  # the program has it
-    LAYOUT = "layout"  # its user needs the value in another layout
-    TYPE = "type"  # the backend computes in another type
-    LOOP = "loop"  # a loop updates the value in place
-    UPDATE = "update"  # another operation updates the value in place
-    RESULT = "result"  # a result needs a buffer of its own
-    BUFFER = "buffer"  # the value would be overwritten while it is still read
-    REWRITE = "rewrite"  # a pass replaced an operation by others
-    NOT_IN_PLACE = "not-in-place"  # an update writes the whole array anew
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Movement:
-    """A copy, transpose, convert, reshape or update that moves data in the final module.
-
-    ``made_by`` is the pass that inserted it, None where the program has it, and ``stage`` the label
-    of the first stage that has it. ``text`` states the cause in a sentence; ``served`` is the
-    operation that it is for. ``source`` is the user's ``file:line``, of the nearest operation that
-    has one. ``kernel`` computes it in the final module; ``is_alone`` says that
-    this kernel only moves data. ``bytes_moved`` and ``time_ns`` are then its part of the kernel,
-    over all runs. Otherwise it adds no launch, and both are 0; ``time_ns`` is None where unknown.
-    """
-
-    operation: Operation
-    kernel: str
-    is_alone: bool
-    runs: int
-    bytes_moved: int
-    time_ns: float | None
-    made_by: str | None
-    stage: str
-    cause: MovementCause
-    text: str
-    served: Operation | None
-    source: str | None
-
 
 _REARRANGES = frozenset({"copy", "copy-start", "reshape", "transpose"})
 _MOVES = _REARRANGES | {"convert"}
@@ -78,16 +40,12 @@ _MOST_STEPS = 32  # to the nearest operation that names a line of the program
 
 
 def find_movements(
-    lineage: Lineage, kernels: Sequence[Kernel], facts: Sequence[KernelFacts]
+    lineage: Lineage, final: int, kernels: Sequence[Kernel], facts: Sequence[KernelFacts]
 ) -> tuple[Movement, ...]:
-    """Return the data movement in the final module, the costliest first.
+    """Return the data movement in the stage of index ``final``, the costliest first.
 
-    ``kernels`` are those of the final module, ``facts`` what is known of each.
+    ``kernels`` are those of that stage, ``facts`` what is known of each.
     """
-    last = max(
-        (n for n, stage in enumerate(lineage.stages) if stage.is_final),
-        default=len(lineage.stages) - 1,
-    )
     found: list[Movement] = []
     launches: dict[str, list[KernelFacts]] = {}
     for fact in facts:
@@ -98,17 +56,16 @@ def find_movements(
         for instruction in _computed(kernel.instruction)
         if _moves(instruction)
     }
-    origins = _origins(lineage, last, instructions)
+    origins = _origins(lineage, final, instructions)
     for instruction, kernel in instructions.items():
         origin = origins[instruction]
         own = [each for each in _computed(kernel.instruction) if each.opcode not in _SILENT]
         is_alone = all(each.opcode in _MOVES for each in own)
-        size = sum(map(_size, own)) if is_alone else 0
+        size = sum(map(_size, filter(_moves, own))) if is_alone else 0
         share = _size(instruction) / size if size else 0.0
         runs = launches[kernel.name]
         times = [fact.time_ns for fact in runs]
-        made_by = lineage.stages[origin.stage].name.after if origin.stage else None
-        cause, text, served = _explain(lineage, origin, made_by)
+        cause, text, served = origin.cause
         found.append(
             Movement(
                 operation=operation_of(instruction),
@@ -119,7 +76,7 @@ def find_movements(
                 time_ns=None
                 if None in times
                 else share * sum(fact.runs * (fact.time_ns or 0) for fact in runs),
-                made_by=made_by,
+                made_by=origin.made_by,
                 stage=lineage.stages[origin.stage].label,
                 cause=cause,
                 text=text,
@@ -127,7 +84,7 @@ def find_movements(
                 source=_nearest_source(origin.instruction),
             )
         )
-    found += _updates(lineage, last, {k.name: k for k in kernels}.values(), launches)
+    found += _updates(lineage.stages[final].label, {k.name: k for k in kernels}.values(), launches)
     return tuple(sorted(found, key=lambda each: (-each.bytes_moved, each.operation.name)))
 
 
@@ -143,6 +100,12 @@ def _computed(launch: Instruction) -> Iterator[Instruction]:
 
 
 def _moves(instruction: Instruction) -> bool:
+    """Return whether it moves data: a transpose or a reshape may leave all elements in place."""
+    if instruction.opcode == "transpose":
+        permutation = tuple(instruction.attribute("dimensions"))
+        return not transpose_is_bitcast(
+            instruction.operands[0].shape, instruction.shape, permutation
+        )
     return instruction.opcode in _MOVES and not is_free_reshape(instruction)
 
 
@@ -150,33 +113,47 @@ def _size(instruction: Instruction) -> int:
     return instruction.shape.byte_size + sum(o.shape.byte_size for o in instruction.operands)
 
 
+_Cause = tuple[MovementCause, str, Instruction | None]  # with a sentence, and what it is for
+
+
 @dataclass(frozen=True, slots=True)
 class _Origin:
     """A movement in the first stage that has it, by the index of that stage."""
 
     stage: int
+    made_by: str | None
     instruction: Instruction
+    cause: _Cause
 
 
 def _origins(
-    lineage: Lineage, last: int, instructions: Iterable[Instruction]
+    lineage: Lineage, final: int, instructions: Iterable[Instruction]
 ) -> dict[Instruction, _Origin]:
-    """Follow instructions of stage ``last`` back, all by one step at a time: each step needs the
+    """Follow instructions of stage ``final`` back, all by one step at a time: each step needs the
     matching of two stages, which are too large to keep."""
     found: dict[Instruction, _Origin] = {}
     current = {each: each for each in instructions}
-    for index in range(last - 1, -1, -1):
+    for index in range(final - 1, -1, -1):
         earlier: dict[Instruction, Instruction] = {}
+        inserted: dict[Instruction, Instruction] = {}
         for instruction, here in current.items():
             before = lineage.earlier(index, here)
             if before is None or not _is_alike(before, here):
                 before = _rewritten(lineage, index, here)
             if before is None:
-                found[instruction] = _Origin(index + 1, here)
+                inserted[instruction] = here
             else:
                 earlier[instruction] = before
+        if inserted:
+            made_by = lineage.stages[index + 1].name.after or lineage.stages[index + 1].label
+            causes = _causes(lineage, index, made_by, inserted.values())
+            for (instruction, here), cause in zip(inserted.items(), causes, strict=True):
+                found[instruction] = _Origin(index + 1, made_by, here, cause)
         current = earlier
-    found.update({each: _Origin(0, here) for each, here in current.items()})
+    for instruction, here in current.items():
+        served = _served(here)
+        cause = (MovementCause.PROGRAM, "the program has it", served)
+        found[instruction] = _Origin(0, None, here, cause)
     return found
 
 
@@ -202,6 +179,19 @@ def _rewritten(lineage: Lineage, index: int, instruction: Instruction) -> Instru
     both = {each: None for each in by_user if each in by_operand}
     # Of several that read the same or serve the same, each has the same cause.
     return next(iter(both or by_user or by_operand), None)
+
+
+def _served(instruction: Instruction) -> Instruction | None:
+    """Return the first operation behind ``instruction`` that computes something."""
+    pending, seen = [instruction], {instruction}
+    for each in pending:  # grows on the way
+        for user in _users(each):
+            if user.opcode not in _REARRANGES | _SILENT:
+                return user
+            if user not in seen and len(seen) < _MOST_STEPS:
+                seen.add(user)
+                pending.append(user)
+    return None
 
 
 def _is_alike(one: Instruction, other: Instruction) -> bool:
@@ -236,25 +226,25 @@ def _users(instruction: Instruction) -> tuple[Instruction, ...]:
     return tuple(dict.fromkeys(user for user, _ in _uses(instruction)))
 
 
-_Cause = tuple[MovementCause, str, Instruction | None]
-
-
-def _explain(lineage: Lineage, origin: _Origin, made_by: str | None) -> _Cause:
-    """Return the cause, a sentence about it, and the operation that the movement is for."""
-    instruction = origin.instruction
-    users = _users(instruction)
-    if made_by is None:
-        return MovementCause.PROGRAM, "the program has it", users[0] if users else None
-    explain: Callable[[Instruction, tuple[Instruction, ...]], _Cause | None]
+def _causes(
+    lineage: Lineage, index: int, made_by: str, inserted: Iterable[Instruction]
+) -> Iterator[_Cause]:
+    """Yield why a pass inserted instructions into the stage after ``index``."""
+    explain: Callable[[Instruction, tuple[Instruction, ...]], _Cause | None] | None = None
     if made_by.startswith(_LAYOUT_PASSES):
         explain = _layout
     elif made_by.startswith(_COPY_PASSES):
         explain = _buffer
     elif made_by.startswith(_TYPE_PASSES):
         explain = _type
-    else:
-        return _rewrite(lineage, origin, made_by, users)
-    return explain(instruction, users) or _rewrite(lineage, origin, made_by, users)
+    replaced: _Replaced | None = None
+    for instruction in inserted:
+        users = _users(instruction)
+        cause = explain(instruction, users) if explain is not None else None
+        if cause is None:
+            replaced = replaced or _Replaced(lineage.matching(index))
+            cause = _rewrite(made_by, _served(instruction), replaced.find(instruction))
+        yield cause
 
 
 def _layout(instruction: Instruction, users: tuple[Instruction, ...]) -> _Cause | None:
@@ -356,9 +346,9 @@ def _still_needed(copy: Instruction) -> str:
         name = _named(source)
     if source.opcode == "constant":
         return f": {name} is a constant"
-    if element is None and source.opcode == "parameter" and _is_entry(source):
-        if source.parameter_number not in _donated(source):
-            return f": {name} is not donated"
+    is_argument = element is None and source.opcode == "parameter" and _is_entry(source)
+    if is_argument and source.parameter_number not in _donated(source):
+        return f": {name} is not donated"
     others = [reader.name for reader in readers if reader is not copy and reader.opcode != "copy"]
     others += [r.name for r in readers if r is not copy and r.opcode == "copy"]
     if not others:
@@ -376,41 +366,40 @@ def _donated(parameter: Instruction) -> frozenset[int]:
     return frozenset(map(int, _ALIASED.findall(alias)))
 
 
-def _rewrite(
-    lineage: Lineage, origin: _Origin, made_by: str, users: tuple[Instruction, ...]
-) -> _Cause:
-    instruction = origin.instruction
-    served = users[0] if users else None
-    replaced = _replaced(lineage, origin)
+def _rewrite(made_by: str, served: Instruction | None, replaced: Instruction | None) -> _Cause:
     if replaced is not None:
-        text = f"{made_by} replaced {_named(replaced)}"
-        return MovementCause.REWRITE, text, served
+        return MovementCause.REWRITE, f"{made_by} replaced {_named(replaced)}", served
     if served is not None:
         return MovementCause.REWRITE, f"{made_by} inserted it for {_named(served)}", served
     return MovementCause.REWRITE, f"{made_by} inserted it", None
 
 
-def _replaced(lineage: Lineage, origin: _Origin) -> Instruction | None:
-    """Return an operation that the pass removed and that has the metadata of the movement, or that
-    had its place."""
-    matching = lineage.matching(origin.stage - 1)
-    name = origin.instruction.op_name
-    removed = [each for each in matching.removed if each.opcode not in _SILENT]
-    named = [each for each in removed if name is not None and each.op_name == name]
-    if named:
-        return named[0]
-    for user, slot in _uses(origin.instruction):
-        before = matching.before.get(user)
-        if before is not None and slot < len(before.operands):
-            candidate = _viewed(before.operands[slot])
-            if candidate in removed:
-                return candidate
-    return None
+class _Replaced:
+    """The operations that a pass removed."""
+
+    def __init__(self, matching: Matching) -> None:
+        self._matching = matching
+        self._removed = {each: None for each in matching.removed if each.opcode not in _SILENT}
+        self._by_op_name: dict[str, Instruction] = {}
+        for each in self._removed:
+            if each.op_name is not None:
+                self._by_op_name.setdefault(each.op_name, each)
+
+    def find(self, instruction: Instruction) -> Instruction | None:
+        """Return the one that has the metadata of ``instruction``, or else that had its place."""
+        if instruction.op_name in self._by_op_name:
+            return self._by_op_name[instruction.op_name]
+        for user, slot in _uses(instruction):
+            before = self._matching.before.get(user)
+            if before is not None and slot < len(before.operands):
+                candidate = _viewed(before.operands[slot])
+                if candidate in self._removed:
+                    return candidate
+        return None
 
 
 def _updates(
-    lineage: Lineage,
-    last: int,
+    stage: str,
     kernels: Iterable[Kernel],
     launches: dict[str, list[KernelFacts]],
 ) -> Iterator[Movement]:
@@ -429,7 +418,7 @@ def _updates(
                 bytes_moved=0,
                 time_ns=0.0,
                 made_by=None,
-                stage=lineage.stages[last].label,
+                stage=stage,
                 cause=MovementCause.NOT_IN_PLACE,
                 text=_why_not_in_place(kernel.instruction, update),
                 served=None,

@@ -306,6 +306,44 @@ class Boundary:
     advice: tuple[str, ...]
 
 
+class MovementCause(StrEnum):
+    PROGRAM = "program"  # the program has it
+    LAYOUT = "layout"  # its user needs the value in another layout
+    TYPE = "type"  # the backend computes in another type
+    LOOP = "loop"  # a loop updates the value in place
+    UPDATE = "update"  # another operation updates the value in place
+    RESULT = "result"  # a result needs a buffer of its own
+    BUFFER = "buffer"  # the value would be overwritten while it is still read
+    REWRITE = "rewrite"  # a pass replaced an operation by others
+    NOT_IN_PLACE = "not-in-place"  # an update writes the whole array anew
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movement:
+    """A copy, transpose, convert, reshape or update that moves data in the final module.
+
+    ``made_by`` is the pass that inserted it, None where the program has it, and ``stage`` the label
+    of the first stage that has it. ``text`` states the cause in a sentence; ``served`` is the
+    operation that it is for. ``source`` is the user's ``file:line``, of the nearest operation that
+    has one. ``kernel`` computes it in the final module; ``is_alone`` says that
+    this kernel only moves data. ``bytes_moved`` and ``time_ns`` are then its part of the kernel,
+    over all runs. Otherwise it adds no launch, and both are 0; ``time_ns`` is None where unknown.
+    """
+
+    operation: Operation
+    kernel: str
+    is_alone: bool
+    runs: int
+    bytes_moved: int
+    time_ns: float | None
+    made_by: str | None
+    stage: str
+    cause: MovementCause
+    text: str
+    served: Operation | None
+    source: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFacts:
     """Everything that ``explain`` knows about one module.
@@ -313,7 +351,8 @@ class ModuleFacts:
     ``arguments`` are the shapes of the parameters of the program as the compiler received it,
     without layouts, each with its sharding if it has one. ``pairs`` are the selected ones;
     ``outcomes``, ``reasons``, ``refusals`` and ``overruled`` (refusals that a later pass overruled)
-    cover all pairs. ``boundaries`` are the library calls on CPU and GPU. Lists start with the
+    cover all pairs. ``boundaries`` are the library calls on CPU and GPU. ``movements`` are
+    None unless they were requested. Lists start with the
     costliest. ``notes`` list what could not be found or read. ``what_if`` is None unless rules were
     changed or another GPU was requested. ``rules`` are those that gave reasons, None if no pass was
     replayed.
@@ -338,6 +377,7 @@ class ModuleFacts:
     notes: tuple[str, ...]
     what_if: WhatIf | None = None
     boundaries: tuple[Boundary, ...] = ()
+    movements: tuple[Movement, ...] | None = None
     arguments: tuple[str, ...] = ()
     rules: RulesUsed | None = None
 

@@ -19,7 +19,8 @@ class Selection:
 
     ``changes`` are changes of the compiler's rules to try, ``rules`` the name of the rules to use,
     None for those of the version that made the dump. ``device`` is the GPU to assume if the dump
-    does not describe its own, and the GPU to try if it does.
+    does not describe its own, and the GPU to try if it does. ``movements`` asks for data movement
+    too: all stages are read for it.
     """
 
     module: str | None = None
@@ -30,6 +31,7 @@ class Selection:
     source: str | None = None
     reason: str | None = None
     all_modules: bool = False
+    movements: bool = False
     changes: Changes = NO_CHANGES
     rules: str | None = None
     device: Device | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report import boundaries, rules_used
+from fusionscope.report import boundaries, movements, rules_used
 from fusionscope.report.text import cell, code, counted, duration, plural, safe, shorten, size
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
             )
         yield ""
         yield from boundaries.to_markdown(module.boundaries, top)
+        yield from movements.to_markdown(module.movements, top)
         if module.what_if:
             yield from _markdown_what_if(module.what_if, top)
     if explanation.folded:
@@ -200,6 +201,7 @@ def print_explanation(
         else:
             _print_refusals(module, console, top)
         boundaries.print_boundaries(module.boundaries, console, top=top)
+        movements.print_movements(module.movements, console, top=top)
         if module.what_if:
             _print_what_if(module.what_if, console, top)
         console.print()

@@ -119,6 +119,23 @@ class Boundary(Form):
     advice: list[str]
 
 
+class Movement(Form):
+    """A copy, transpose, convert, reshape or update that moves data in the final module."""
+
+    operation: PairEnd
+    kernel: str
+    alone: Annotated[bool, At("is_alone")]
+    runs: int
+    bytes_moved: int
+    time_ns: float | None
+    pass_: Annotated[str | None, At("made_by")]
+    stage: str
+    cause: result.MovementCause
+    text: str
+    served: PairEnd | None
+    source: str | None
+
+
 class ChangedFigure(Form):
     before: Annotated[int, At("0")]
     after: Annotated[int, At("1")]
@@ -161,6 +178,7 @@ class Module(Form):
     kernels: list[KernelFacts]
     pairs: list[Pair]
     boundaries: list[Boundary]
+    movements: list[Movement] | None
     notes: list[str]
     what_if: WhatIf | None
 

@@ -1,0 +1,98 @@
+"""Data movement: expected passes and causes are read off the stages of the dumps by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import open_dump
+from fusionscope.explain import Selection, explain
+from fusionscope.explain.result import Movement, MovementCause
+from fusionscope.graph.layouts import transpose_is_bitcast
+from fusionscope.history.operations import is_free_reshape
+from fusionscope.hlo import Instruction
+
+DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
+SAMPLES = sorted(DUMPS.glob("*/*"))
+
+COPY_INSERTION = "adding_copies_to_resolve_interference"
+
+
+def movements(dump: str) -> dict[str, Movement]:
+    """By the name of the instruction."""
+    (module,) = explain(open_dump(DUMPS / dump), Selection(movements=True)).modules
+    assert module.movements is not None
+    return {each.operation.name: each for each in module.movements}
+
+
+def test_a_layout_that_a_library_call_reads():
+    # Layout assignment copies kernel.1, f32[3,3,16,32]{3,2,1,0}, to {2,1,0,3} for the convolution;
+    # layout normalization makes it a transpose.
+    (found,) = movements("h100/convolution").values()
+    assert (found.operation.opcode, found.cause) == ("transpose", MovementCause.LAYOUT)
+    assert (found.made_by, found.is_alone) == ("layout-assignment", True)
+    assert found.bytes_moved == 2 * 4 * 3 * 3 * 16 * 32
+    assert found.text == (
+        "custom-call cudnn-conv-bias-activation.2 reads layout {2,1,0,3}, "
+        "parameter kernel.1 has {3,2,1,0}"
+    )
+    assert found.source == "samples/programs/convolution.py:10"  # of the call
+
+
+def test_a_result_in_another_layout():
+    found = movements("h100/libraries")["transpose.5.1"]
+    assert found.made_by == "layout-assignment"
+    assert found.text.startswith("the program's result has layout {1,0}")
+    assert not found.is_alone and found.bytes_moved == 0
+
+
+def test_a_loop_and_its_buffers():
+    found = movements("cpu/loop")
+    assert {each.made_by for each in found.values()} == {COPY_INSERTION}
+    assert {each.cause for each in found.values()} == {MovementCause.LOOP}
+    # The initial values of the state (s32[], f32[4096], f32[]).
+    assert found["copy.9"].text == "while.6 updates it in place: parameter signal.1 is not donated"
+    assert found["copy.10"].text == "while.6 updates it in place: constant.14 is a constant"
+    # ynn_fusion computes the change from the old and the new f32[4096], which share a buffer.
+    assert found["copy.4"].text == (
+        "while.6 writes the next value in its place before multiply_add_fusion, ynn_fusion read "
+        "this one"
+    )
+    assert found["copy.4"].bytes_moved == 2 * 4 * 4096  # of one step: their number is not known
+
+
+def test_nothing_is_listed_unless_it_was_requested():
+    (module,) = explain(open_dump(DUMPS / "cpu" / "loop")).modules
+    assert module.movements is None
+
+
+@pytest.mark.parametrize("dump", SAMPLES, ids=lambda dump: f"{dump.parent.name}/{dump.name}")
+def test_every_movement_of_a_final_module_is_listed_once(dump: Path):
+    opened = open_dump(dump)
+    modules = {module.number: module for module in opened.modules}
+    for facts in explain(opened, Selection(all_modules=True, movements=True)).modules:
+        module = modules[facts.number]
+        final = module.final or module.stages[-1]
+        expected = sorted(
+            each.name
+            for computation in module.read(final).reachable()
+            for each in computation.instructions
+            if moves(each)
+        )
+        assert facts.movements is not None
+        listed = [m for m in facts.movements if m.cause is not MovementCause.NOT_IN_PLACE]
+        if final.name.counter is not None or len(module.stages) > 1:
+            assert sorted(each.operation.name for each in listed) == expected
+        labels = [stage.label for stage in module.stages]
+        for each in listed:
+            assert each.stage in labels and each.text
+            assert (each.made_by is None) == (each.cause is MovementCause.PROGRAM)
+            assert each.is_alone == (each.bytes_moved > 0)
+
+
+def moves(instruction: Instruction) -> bool:
+    if instruction.opcode == "transpose":
+        order = tuple(instruction.attribute("dimensions"))
+        return not transpose_is_bitcast(instruction.operands[0].shape, instruction.shape, order)
+    if instruction.opcode == "reshape":
+        return not is_free_reshape(instruction)
+    return instruction.opcode in ("convert", "copy", "copy-start")
