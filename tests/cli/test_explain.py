@@ -132,7 +132,11 @@ def test_json_is_as_documented(run, tmp_path):
     write(tmp_path, {"module_0003.n.cpu_after_optimizations.txt": b"HloModule n\n"})
     found: set[str] = set()
     tried = ("--disable", "cpu-concat", "--allow", "no -> such")
-    for dump, *options in ((tmp_path,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,)):
+    asked = (
+        (tmp_path,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,),
+        (DUMPS / "h100/convolution", "--movements"),
+    )  # fmt: skip
+    for dump, *options in asked:
         document = json.loads(run(dump, *options, "--format", "json").out)
         assert document["schema"] == "fusionscope.explain/1"
         found |= keys(document)
