@@ -6,6 +6,8 @@ decision says more (``reasons.py``).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fusionscope.explain.evidence import Reason
 from fusionscope.explain.levers import adds_up_parts
 from fusionscope.explain.libraries import HEROES, library_of, taken_by
@@ -129,6 +131,15 @@ def cause_of(
     return OwnKernel, ((end, ", ".join(dict.fromkeys(inside)) or instruction.opcode),)
 
 
+def _readers(call: Instruction) -> Iterator[Instruction]:
+    """What reads the first result of a call, which may have others."""
+    for user in call.users:
+        if user.opcode != "get-tuple-element":
+            yield user
+        elif user.attributes.get("index") == "0":
+            yield from user.users
+
+
 def _called(
     call: Instruction, end: str, kind: KernelKind, emitter: str, backend: str | None
 ) -> tuple[type[Cause], tuple[tuple[str, Number], ...]]:
@@ -146,4 +157,7 @@ def _called(
         numbers.append(("takes", " + ".join(sorted(library.takes))))
         done = [taken.text for taken in taken_by(hero)] if hero is not None else []
         numbers.append(("took", " + ".join(done) or "none of these"))
+        readers = sum(1 for _ in _readers(call))
+        if readers > 1:
+            numbers.append(("read_by", f"{readers} operations"))
     return LibraryCall, tuple(numbers)

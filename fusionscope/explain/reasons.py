@@ -26,13 +26,15 @@ from fusionscope.explain.replayed import Replayed
 from fusionscope.history.outcomes import Pair
 from fusionscope.history.values import NumberedModule
 from fusionscope.hlo import Instruction
+from fusionscope.passes.causes import LibraryCall
 from fusionscope.rules.messages import UNKNOWN, rule_of
 
 # What is recorded and what is replayed, and all rules that kept a producer out of consumers.
 _Answer: TypeAlias = "tuple[Reason | None, Reason | None, frozenset[str]]"
 
-# The rule that finds no consumer that the producer could be fused into.
+# The rule that finds no consumer that the producer could be fused into, and its like.
 _ALL_USERS = "pf-all-users"
+_ALL_CONSUMERS = frozenset({_ALL_USERS, "leg-fm-all-users"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Reasons:
         self._replayed = replayed
         self._backend = backend
         self._first = first
+        self._base = base
         self._carriers = Carriers(base)
         # What is said of the steps of a value that all its readers share.
         self._said: dict[Uses, _Said] = {}
@@ -74,6 +77,8 @@ class Reasons:
     def find(self, pair: Pair) -> Why:
         recorded, replayed, also = self._ask(pair)
         why = _weigh(recorded, replayed, also)
+        if why.reason.rule in _ALL_CONSUMERS:
+            return replace(why, reason=self._with_obstacle(why.reason))
         if why.reason.rule not in CAUSELESS:
             return why
         return self._with_cause(pair, why, is_recorded=recorded is not None)
@@ -102,8 +107,32 @@ class Reasons:
         if self._passes_barrier(pair.consumer):
             opcode = "opt-barrier"
         cause, numbers = self._cause_of(ends[at_fault], at_fault, opcode, self._backend)
+        if cause is LibraryCall and self._replayed is not None:
+            own = pair.producer if at_fault == PRODUCER else pair.consumer
+            numbers += self._replayed.refusals_of(own.name)
         found = replace(reason, rule=cause.id, numbers=numbers)
         return replace(why, reason=self._with_rule(found, reason.rule))
+
+    def _with_obstacle(self, reason: Reason) -> Reason:
+        """Says what the consumer is that refuses the producer, where its rule does not."""
+        numbers = dict(reason.numbers)
+        name, _, rule = str(numbers.get("because", "")).rpartition(", ")
+        obstacle = self._in_base.get(name)
+        if rule not in CAUSELESS or obstacle is None:
+            return reason
+        if obstacle.opcode == "tuple" and obstacle.is_root:
+            said = "the result of its computation"
+        else:
+            reader = (
+                next(iter(obstacle.users), obstacle) if obstacle.opcode == "tuple" else obstacle
+            )
+            said = self._cause_of(reader, CONSUMER, None, self._backend)[0].id
+        numbers["because"] = f"{name}, {said}"
+        return replace(reason, numbers=tuple(numbers.items()))
+
+    @cached_property
+    def _in_base(self) -> dict[str, Instruction]:
+        return {each.name: each for each in self._base.module.walk()}
 
     def _ends(self, pair: Pair) -> dict[str, Instruction]:
         producer, consumer = self._carriers.ends(pair)

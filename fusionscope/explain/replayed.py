@@ -70,6 +70,15 @@ class Replayed:
                 return replace(reason, pass_name=name)
         return None
 
+    def refusals_of(self, name: str) -> tuple[tuple[str, str], ...]:
+        """The passes before the main one that formed no fusion around ``name``, with the rules."""
+        found = (
+            (each, self.reason(each, name, name))
+            for each in self._evidence
+            if each != self.main_pass
+        )
+        return tuple((each, reason.rule) for each, reason in found if reason is not None)
+
     def rules_of(self, producer: str) -> frozenset[str]:
         """The rules by which the main pass refused any of the producer's consumers."""
         evidence = self._evidence.get(self.main_pass)

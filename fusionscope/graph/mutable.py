@@ -172,6 +172,12 @@ class MutableInstruction:
         """The computation inside a fusion."""
         return self.called[0]
 
+    @property
+    def result_name(self) -> str:
+        """The name at the beginning of what it, a fusion or not, computes in the end."""
+        result = self.fused.root if self.opcode == "fusion" else self
+        return result.origin or self.name
+
     def holds(self, *opcodes: str) -> bool:
         """Return whether it is, or contains as a fusion, an instruction of one of ``opcodes``."""
         if self.opcode != "fusion":

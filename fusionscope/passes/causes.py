@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
-from fusionscope.passes.rule import Decision, Rule
+from fusionscope.passes.rule import Decision, Number, Rule
 
 if TYPE_CHECKING:
     from fusionscope.graph.mutable import MutableInstruction
 
 _NAMED = 3  # users that are listed by name
+
+
+def count_users(users: Iterable[MutableInstruction]) -> dict[str, Number]:
+    """Return how many users there are, and who they are."""
+    names = [user.result_name for user in users]
+    more = ", …" if len(names) > _NAMED else ""
+    return {"users": len(names), "read_by": ", ".join(names[:_NAMED]) + more}
 
 
 class Cause(Rule):
@@ -171,9 +178,7 @@ class SeveralUsers(Cause):
     """Of a pass that goes on from an operation to its user only where that is the only one."""
 
     def refuse_for(self, users: Iterable[MutableInstruction]) -> Decision:
-        names = [u.fused.root.origin if u.opcode == "fusion" else u.name for u in users]
-        more = ", …" if len(names) > _NAMED else ""
-        return self.refuse(users=len(names), read_by=", ".join(names[:_NAMED]) + more)
+        return self.refuse(None, **count_users(users))
 
 
 class DotSeveralUsers(SeveralUsers):

@@ -15,6 +15,7 @@ from fusionscope.graph.properties import (
     leaves,
     true_rank,
 )
+from fusionscope.passes.causes import count_users
 from fusionscope.passes.rule import Decision, Rule
 from fusionscope.passes.state import FusionPair, FusionState
 
@@ -138,9 +139,10 @@ class ExpensiveDuplicate(PairRule):
         users = len(producer.users)
         if (users == 1 and pair.consumer in producer.users) or _is_always_duplicable(producer):
             return None
-        if not state.may_duplicate:
-            return self.refuse("fusion pass cannot duplicate", users=users)
-        return self.refuse(users=users) if state.is_expensive(producer) else None
+        if state.may_duplicate and not state.is_expensive(producer):
+            return None
+        message = None if state.may_duplicate else "fusion pass cannot duplicate"
+        return self.refuse(message, **count_users(producer.users))
 
 
 def _is_always_duplicable(instruction: MutableInstruction) -> bool:

@@ -160,3 +160,21 @@ def test_the_consumer_that_decides_is_named():
     ]  # fmt: skip
     together = pair.cost.kernels[2]
     assert together.total_us + pair.cost.launch_us == pytest.approx(worst.fused_us)
+
+
+def test_the_consumer_that_keeps_a_producer_out_of_all_others_is_named():
+    # Whether a pole fell is a result of the program, too, and that is no kernel.
+    pair = find("h100/cartpole", "or", "broadcast")
+    assert pair.reason == "pf-all-users"
+    numbers = dict(pair.numbers)
+    assert numbers["because"].endswith(", the result of its computation")
+    assert numbers["refusing"] == "1 of 3 consumers"
+
+
+def test_who_shares_a_value_that_must_not_be_duplicated_is_named():
+    pairs = [p for p in refused("cpu-multi-output/cartpole") if p.reason == "base-expensive-dup"]
+    shared = next(pair for pair in pairs if pair.producer.name == "add.69")
+    readers = {pair.consumer.name for pair in pairs if pair.producer.name == "add.69"}
+    numbers = dict(shared.numbers)
+    assert numbers["users"] == len(readers) == 2
+    assert set(numbers["read_by"].split(", ")) == readers

@@ -327,8 +327,7 @@ class CostModel:
         self, producer: MutableInstruction, consumer: MutableInstruction
     ) -> ConsumerShare:
         """Return what ``consumer`` adds to the times, under the name that its result had before."""
-        result = consumer.fused.root if consumer.opcode == "fusion" else consumer
-        return ConsumerShare(result.origin or consumer.name, self.share(producer, consumer))
+        return ConsumerShare(consumer.result_name, self.share(producer, consumer))
 
     def consumer_costs(self, producer: MutableInstruction) -> ConsumerCosts:
         """Return the costs of fusing ``producer`` into all of its consumers, of which it has at

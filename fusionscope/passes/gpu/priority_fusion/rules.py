@@ -386,9 +386,16 @@ class AllUsers(Rule):
     only_bitcasts: ClassVar = "not fusing because there are only bitcast users"
     no_users: ClassVar = "No users to fuse"
 
-    def refuse_because(self, consumer: str, decision: Decision) -> Decision:
-        """Return a refusal because ``consumer`` refuses, by ``decision``."""
-        return self.refuse(decision.message, because=f"{consumer}, {decision.rule}")
+    def refuse_because(
+        self, consumer: str, decision: Decision, refusing: int, consumers: int
+    ) -> Decision:
+        """Return a refusal because ``consumer`` refuses, by ``decision``: the first of so many
+        ``refusing`` ones of all ``consumers``."""
+        return self.refuse(
+            decision.message,
+            because=f"{consumer}, {decision.rule}",
+            refusing=f"{refusing} of {consumers} consumers",
+        )
 
 
 @dataclass(frozen=True, slots=True)

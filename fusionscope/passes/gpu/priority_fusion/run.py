@@ -534,7 +534,7 @@ class _Run:
         elif decision.allow:
             told.refused = told.refused or self._refusal(producer)
             assert told.refused is not None, f"{producer.name} can be fused, but has no priority"
-            decision = AllUsers().refuse_because(told.refused.consumer, told.refused.decision)
+            decision = told.refusal()
         return PairDecision(
             computation=self._computation.name,
             producer=producer.name,
@@ -615,6 +615,18 @@ class _Told:
     producer: MutableInstruction
     costs: ConsumerCosts | None = None
     refused: Refused | None = None
+
+    def refusal(self) -> Decision:
+        """Return what there is to say of the consumers that could take it."""
+        assert self.refused is not None
+        users = [user for user in self.producer.users if not is_fusible_bitcast(user)]
+        names = (user.result_name for user in users if user.name == self.refused.consumer)
+        return AllUsers().refuse_because(
+            next(names, self.refused.consumer),
+            self.refused.decision,
+            1 + len(self.refused.others),
+            len(users),
+        )
 
 
 class _Ids:

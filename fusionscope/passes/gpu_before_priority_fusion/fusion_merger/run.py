@@ -37,7 +37,7 @@ class _Refusal:
         if self.user in (None, user):
             return self.decision
         assert self.user is not None
-        return AllMerge().refuse_because(self.user.name, self.decision)
+        return AllMerge().refuse_because(self.user.result_name, self.decision)
 
 
 @dataclass(slots=True)
