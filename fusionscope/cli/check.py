@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +20,9 @@ from fusionscope.cli.output import (
 from fusionscope.cli.streams import show_problem
 from fusionscope.errors import UnusableInput
 from fusionscope.system.files import append_file, is_there, read_text
+
+if TYPE_CHECKING:
+    from fusionscope.dump.device import Device
 
 _FILES = ("fusionscope.toml", "pyproject.toml")
 
@@ -70,7 +74,7 @@ def command(
     update: bool,
     allow_better: bool,
     tolerance: float,
-    device: str | None,
+    device: Device | None,
     format_name: str,
     output: Path | None,
     top: int,
@@ -102,7 +106,6 @@ def command(
     from fusionscope.check.checking import check
     from fusionscope.check.expectation_files import read_expectations
     from fusionscope.dump import open_dump
-    from fusionscope.dump.device import find_device
     from fusionscope.explain import Selection, explain
     from fusionscope.report.check import print_check, to_markdown
     from fusionscope.report.github import to_github
@@ -123,9 +126,7 @@ def command(
             f"{_FILES[1]}",
             hint="name a file with --expect or --baseline",
         )
-    selection = Selection(
-        all_modules=True, device=find_device(device) if device is not None else None
-    )
+    selection = Selection(all_modules=True, device=device)
     explanations = [
         explain(
             open_dump(dump),

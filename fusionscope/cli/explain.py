@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from fusionscope.cli.output import (
     write_report,
 )
 from fusionscope.errors import UnusableInput, quoted
+
+if TYPE_CHECKING:
+    from fusionscope.dump.device import Device
 
 
 @click.command(name="explain")
@@ -49,7 +53,7 @@ def command(
     module: str | None,
     movements: bool,
     rules: str | None,
-    device: str | None,
+    device: Device | None,
     set_: tuple[str, ...],
     disable: tuple[str, ...],
     allow: tuple[str, ...],
@@ -82,7 +86,6 @@ def command(
       fusionscope explain dump_dir/ --format json --output explanation.json
     """
     from fusionscope.dump import open_dump
-    from fusionscope.dump.device import find_device
     from fusionscope.explain import Selection, explain
     from fusionscope.report.explanation import print_explanation, to_markdown
     from fusionscope.rules.changes import read_changes
@@ -105,7 +108,7 @@ def command(
         movements=movements,
         changes=changes,
         rules=rules,
-        device=find_device(device) if device is not None else None,
+        device=device,
     )
     explanation = explain(
         open_dump(dump), selection, progress=lambda modules: show_progress(modules, "Explaining")

@@ -22,6 +22,8 @@ from fusionscope.system.files import write_file
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fusionscope.dump.device import Device
+
 Item = TypeVar("Item")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -69,9 +71,19 @@ rules_option = click.option(
     help="Use the rules of this version, such as cpu-0.10, instead of the one recognised.",
 )
 
+
+def _device(_context: object, _option: object, name: str | None) -> Device | None:
+    if name is None:
+        return None
+    from fusionscope.dump.device import find_device
+
+    return find_device(name)
+
+
 device_option = click.option(
     "--device",
     metavar="NAME|FILE",
+    callback=_device,
     help="The GPU to assume: h100, b200, mi300x, …, or a device description file.",
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +16,9 @@ from fusionscope.cli.output import (
     write_report,
 )
 from fusionscope.errors import UnusableInput
+
+if TYPE_CHECKING:
+    from fusionscope.dump.device import Device
 
 
 @click.command(name="verify")
@@ -33,7 +37,7 @@ def command(
     dump: Path,
     module: str | None,
     rules: str | None,
-    device: str | None,
+    device: Device | None,
     at_least: float | None,
     format_name: str,
     output: Path | None,
@@ -57,7 +61,6 @@ def command(
     if at_least is not None and isnan(at_least):
         raise UnusableInput("--at-least nan: expected a number from 0 to 100")
     from fusionscope.dump import open_dump
-    from fusionscope.dump.device import find_device
     from fusionscope.explain.modules import pick_modules
     from fusionscope.report.verification import print_verification, to_markdown
     from fusionscope.verify.verification import verify
@@ -68,7 +71,7 @@ def command(
         opened,
         pick_modules(opened, module),
         compiler_named(rules),
-        find_device(device) if device is not None else None,
+        device,
         progress=lambda modules: show_progress(modules, "Replaying"),
     )
     write_report(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusionscope.dump.debug_options import DebugOptions, read_debug_options
-from fusionscope.dump.device import Device, read_device
 from fusionscope.dump.files import DumpFile, find_files
 from fusionscope.dump.fusion_explorer import FusionExplorerRecord, read_fusion_explorer
 from fusionscope.dump.fusion_passes import names_in_files
@@ -25,6 +24,7 @@ from fusionscope.hlo import Module, ParseTable, read
 from fusionscope.system.files import is_directory, is_there
 
 if TYPE_CHECKING:
+    from fusionscope.dump.device import Device
     from fusionscope.dump.protos import ProtoPrinter
 
 HOW_TO_DUMP = (
@@ -149,9 +149,12 @@ class DumpedModule:
     @property
     def device(self) -> Device | None:
         """The target GPU. Raises ``UnusableInput``, like all following properties."""
-        described = self._side(Role.DEVICE, read_device)
-        if described:
-            return described[0]
+        if Role.DEVICE in self.files:
+            from fusionscope.dump.device import read_device
+
+            described = self._side(Role.DEVICE, read_device)
+            if described:
+                return described[0]
         record = self.priority_fusion
         return record.device if record else None
 

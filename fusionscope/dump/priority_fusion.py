@@ -10,11 +10,13 @@ Fused constants and fused bitcasts leave no step.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from fusionscope.dump.device import Device, device_from
 from fusionscope.dump.text_proto import Message, parse, unquote
 from fusionscope.errors import UnusableInput
+
+if TYPE_CHECKING:
+    from fusionscope.dump.device import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,11 @@ def read_priority_fusion(data: bytes, file: str) -> PriorityFusionRecord:
                     )
                 )
     info = record.message("gpu_device_info")
-    device = device_from(info, record) if info else None
+    device: Device | None = None
+    if info:
+        from fusionscope.dump.device import device_from
+
+        device = device_from(info, record)
     return PriorityFusionRecord(tuple(steps), device, escaped_module)
 
 

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
-from fusionscope.dump.device import Device, describe
 from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.boundaries import find_boundaries
@@ -40,7 +39,6 @@ from fusionscope.explain.summary import (
     kernel_facts,
 )
 from fusionscope.explain.times import KernelTime, clock_for, sum_up
-from fusionscope.explain.what_if import what_if
 from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.lineage import read_lineage
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
@@ -53,6 +51,9 @@ from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_gpu
 from fusionscope.versions.known import compiler_named
 from fusionscope.versions.runs import find_runs
+
+if TYPE_CHECKING:
+    from fusionscope.dump.device import Device
 
 Content = TypeVar("Content")
 
@@ -180,7 +181,7 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         number=module.number,
         name=module.name,
         backend=module.backend,
-        device=describe(known.device) if known.device else None,
+        device=_describe(known.device) if known.device else None,
         flags=flag_texts(flags),
         pre_fusion=ends.before.label if ends.before else None,
         final=ends.final.label,
@@ -290,11 +291,13 @@ def _try_changes(
 ) -> WhatIf | None:
     """Raises ``UnusableInput`` where changes of rules cannot be tried; that ``other``, another GPU,
     cannot be tried is noted."""
+    if not selection.changes and other is None:
+        return None
+    from fusionscope.explain.what_if import what_if
+
     if selection.changes:
         return what_if(module, selection.changes, compiler, device, other)
-    if other is not None:
-        return _read(lambda: what_if(module, NO_CHANGES, compiler, device, other), notes)
-    return None
+    return _read(lambda: what_if(module, NO_CHANGES, compiler, device, other), notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +372,12 @@ def _arguments(program: Module) -> Iterator[str]:
         yield shape if sharding is None else f"{shape} sharding={sharding}"
 
 
+def _describe(device: Device) -> str:
+    from fusionscope.dump.device import describe  # CPUs do without the table of cards
+
+    return describe(device)
+
+
 def _device_notes(module: DumpedModule, asked: Device | None, own: Device | None) -> Iterator[str]:
     """What becomes of the GPU that was asked for; ``own`` is the one that the dump tells."""
     if asked is None or asked == own:
@@ -376,11 +385,11 @@ def _device_notes(module: DumpedModule, asked: Device | None, own: Device | None
     if module.backend != "gpu":
         yield f"a GPU was requested, which changes nothing for the backend {module.backend}"
     elif own is None:
-        yield f"the dump does not describe its GPU: reasons are for {describe(asked)}"
+        yield f"the dump does not describe its GPU: reasons are for {_describe(asked)}"
     else:
         yield (
-            f"outcomes and reasons are for {describe(own)}, the GPU of the dump; what would be "
-            f"fused for {describe(asked)} is shown as tried"
+            f"outcomes and reasons are for {_describe(own)}, the GPU of the dump; what would be "
+            f"fused for {_describe(asked)} is shown as tried"
         )
 
 

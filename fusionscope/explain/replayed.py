@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule
-from fusionscope.dump.device import Device
 from fusionscope.explain.carriers import UseStep
 from fusionscope.explain.evidence import Evidence, Reason
 from fusionscope.graph.mutable import MutableModule
@@ -17,6 +17,9 @@ from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs
+
+if TYPE_CHECKING:
+    from fusionscope.dump.device import Device
 
 # What it does not form a fusion around stays without the neighbours that would have gone in.
 _AROUND_DOTS = "triton-gemm-rewriter"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
-from fusionscope.dump.device import Device
 from fusionscope.explain.result import PairFacts
 from fusionscope.history.outcomes import Pair
 from fusionscope.hlo import Instruction
 from fusionscope.rules.changes import NO_CHANGES, Changes
+
+if TYPE_CHECKING:
+    from fusionscope.dump.device import Device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

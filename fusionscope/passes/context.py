@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fusionscope.dump.device import Device
-
 if TYPE_CHECKING:
+    from fusionscope.dump.device import Device
     from fusionscope.gpu.model import GpuModel
     from fusionscope.gpu.state import GpuState
     from fusionscope.passes.gpu.priority_fusion.run import RecordedOrder

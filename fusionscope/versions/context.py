@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule
-from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.errors import UnusableInput
 from fusionscope.passes.context import GpuTarget, PassContext
@@ -16,6 +15,7 @@ from fusionscope.versions.flags import read_flags
 from fusionscope.versions.runs import find_runs
 
 if TYPE_CHECKING:
+    from fusionscope.dump.device import Device
     from fusionscope.gpu.model import GpuModel
 
 _GEMM_THRESHOLD = "xla_gpu_gemm_rewrite_size_threshold"

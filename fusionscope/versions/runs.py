@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule, Stage
-from fusionscope.dump.device import CudaCapability
 from fusionscope.dump.fusion_passes import KnownPass
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module
@@ -15,6 +15,9 @@ from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.flags import read_flags
+
+if TYPE_CHECKING:
+    from fusionscope.dump.device import Device
 
 # The stage after which the compiler simplifies the fused module.
 _LATER = "simplification_after_layout_assignment"
@@ -138,9 +141,14 @@ def _can_run(known: KnownPass, module: DumpedModule) -> bool:
     values = module.flags.values if module.flags is not None else {}
     if any(values.get(flag, ("",))[-1] == "false" for flag in known.needed_flags):
         return False
-    capability = module.device.capability if module.device is not None else None
-    is_before_triton = isinstance(capability, CudaCapability) and capability.major < _AMPERE
-    return not (is_before_triton and known.needs_triton)
+    return not known.needs_triton or _has_triton(module.device)
+
+
+def _has_triton(device: Device | None) -> bool:
+    from fusionscope.dump.device import CudaCapability
+
+    capability = device.capability if device is not None else None
+    return not isinstance(capability, CudaCapability) or capability.major >= _AMPERE
 
 
 def _place_of(
