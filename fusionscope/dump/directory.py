@@ -17,7 +17,6 @@ from fusionscope.dump.fusion_passes import names_in_files
 from fusionscope.dump.instruction_ids import read_instruction_ids
 from fusionscope.dump.names import FileName, Role, read_name
 from fusionscope.dump.pass_times import PassTime, read_pass_times
-from fusionscope.dump.priority_fusion import PriorityFusionRecord, read_priority_fusion
 from fusionscope.dump.stage import Stage, backend_of
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo import Module, ParseTable, read
@@ -25,6 +24,7 @@ from fusionscope.system.files import is_directory, is_there
 
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
+    from fusionscope.dump.priority_fusion import PriorityFusionRecord
     from fusionscope.dump.protos import ProtoPrinter
 
 HOW_TO_DUMP = (
@@ -183,6 +183,10 @@ class DumpedModule:
 
     @property
     def priority_fusion(self) -> PriorityFusionRecord | None:
+        if Role.PRIORITY_FUSION not in self.files:
+            return None
+        from fusionscope.dump.priority_fusion import read_priority_fusion
+
         return next(iter(self._side(Role.PRIORITY_FUSION, read_priority_fusion)), None)
 
     @property

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_explorer import Kind, RecordedDecision, with_fused
-from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityFusionRecord
-from fusionscope.explain.estimates import Estimates
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import Number
 from fusionscope.rules.messages import rule_of
 
 if TYPE_CHECKING:
+    from fusionscope.dump.priority_fusion import PriorityFusionRecord
     from fusionscope.gpu.cost.model import PairCost
 
 _NEGATIVE = "pf-negative"
@@ -119,7 +118,10 @@ class Evidence:
                 self._refused(producer, consumer, Reason(rule, decision.reason))
 
     def add_steps(self, record: PriorityFusionRecord) -> None:
-        """A priority-fusion record."""
+        """A priority-fusion record, which only dumps for GPUs have."""
+        from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority
+        from fusionscope.explain.estimates import Estimates
+
         estimates = Estimates()
         for step in record.steps:
             if isinstance(step, Fused):
