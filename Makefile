@@ -165,6 +165,7 @@ changes: ## a change for the worse is found, and a pass that is off is named
 	python $(TOOLS)/regressions.py "$$work/changes" --only "*barrier*"
 	python $(TOOLS)/regressions.py "$$work/harmless" --only "no metadata"
 benchmarks: ## each benchmark once, to see that it runs
+	python benchmarks/start_up.py --rounds 1
 	python benchmarks/explain.py --rounds 1 --dump $(DUMPS)/cpu/cartpole --seconds 1
 	python benchmarks/diff.py --rounds 1 --dump $(DUMPS)/cpu/cartpole --seconds 1
 	python benchmarks/replay.py --rounds 1

@@ -1,8 +1,7 @@
-"""How long ``fusionscope`` takes, as ratios within one run.
+"""How long ``fusionscope explain`` takes, beside the compile that made the dump.
 
-    python benchmarks/explain.py [--rounds N] [--dump DIRECTORY --seconds SECONDS]...
+    python benchmarks/explain.py [--rounds N] --dump DIRECTORY --seconds SECONDS...
 
-The time of start-up and of a small explanation is divided by that of a Python that does nothing.
 The time of ``explain`` on each DIRECTORY is divided by SECONDS, the time that the compiler took for
 that dump (tools/conformance/make_fleet.py records it in manifest.json). The memory is the peak of
 a process that holds every stage of the dump at once, with all operands resolved. The rounds
@@ -21,7 +20,6 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parent.parent
-SAMPLE = ROOT / "samples" / "dumps" / "h100" / "concatenate"
 
 READ_ALL = """
 import sys
@@ -63,25 +61,20 @@ def text_size(dump: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--dump", type=Path, action="append", default=[], metavar="DIRECTORY")
-    parser.add_argument("--seconds", type=float, action="append", default=[])
+    parser.add_argument("--dump", type=Path, action="append", required=True, metavar="DIRECTORY")
+    parser.add_argument("--seconds", type=float, action="append", required=True)
     options = parser.parse_args()
     if len(options.dump) != len(options.seconds):
         parser.error("each --dump needs the --seconds that its compile took")
 
-    command = ("-m", "fusionscope")
-    jobs = {
-        "bare": ("-c", "pass"),
-        "help": (*command, "--help"),
-        "sample": (*command, "explain", str(SAMPLE)),
-    }
+    jobs: dict[str, tuple[str, ...]] = {}
     for dump in options.dump:
-        jobs[f"explain {dump}"] = (*command, "explain", str(dump.resolve()))
+        jobs[f"explain {dump}"] = ("-m", "fusionscope", "explain", str(dump.resolve()))
         jobs[f"read {dump}"] = ("-c", READ_ALL, str(dump.resolve()))
 
     runs: dict[str, list[Run]] = defaultdict(list)
-    for job in ("bare", "help", "sample"):
-        run(*jobs[job])  # so that no round compiles bytecode or builds the grammar's tables
+    for arguments in jobs.values():
+        run(*arguments)  # so that no round compiles bytecode or builds the grammar's tables
     for _ in range(options.rounds):
         for name, arguments in jobs.items():
             runs[name].append(run(*arguments))
@@ -94,13 +87,6 @@ def main() -> None:
 
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {options.rounds} rounds\n")
     print("| what | seconds | ratio (least to most) | of |\n|---|--:|--:|---|")
-    bare = seconds["bare"]
-    print(f"| `python -c pass` | {bare:.3f} | | |")
-    print(f"| `fusionscope --help` | {seconds['help']:.3f} | {rate('help', bare)} | bare Python |")
-    print(
-        f"| `explain {SAMPLE.relative_to(ROOT)}` | {seconds['sample']:.3f} "
-        f"| {rate('sample', bare)} | bare Python |"
-    )
     for dump, compiled in zip(options.dump, options.seconds, strict=True):
         name = f"{dump.parent.name}/{dump.name}, {text_size(dump) / 1e6:.0f} MB of HLO text"
         print(

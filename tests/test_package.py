@@ -117,20 +117,6 @@ def test_importing_the_package_imports_nothing_heavy():
     assert "fusionscope.hlo" not in done.stdout
 
 
-@pytest.mark.parametrize("command", (["--help"], ["--version"]))
-def test_what_needs_no_dump_imports_no_reader(command):
-    code = (
-        "import sys\nfrom fusionscope.cli.main import main\n"
-        "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *command], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    loaded = set(done.stderr.split())
-    assert "fusionscope.cli.main" in loaded
-    assert not loaded & {"fusionscope.hlo", "fusionscope.dump", "rich", "lark", "sqlite3"}
-
-
 def is_dataclass(node: ast.ClassDef) -> bool:
     return any(ast.unparse(each).startswith("dataclass") for each in node.decorator_list)
 

@@ -1,0 +1,108 @@
+"""What a command imports: no more than its work needs. Most of a short command's time goes into
+importing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = """
+import sys
+from fusionscope.__main__ import main
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def loaded(*command: str) -> set[str]:
+    """The modules that are loaded when the command ends."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *command], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    modules = set(done.stderr.split())
+    assert "fusionscope.cli.main" in modules
+    return modules
+
+
+def within(modules: set[str], *packages: str) -> set[str]:
+    """Those of ``modules`` that are one of ``packages``, or in one."""
+    return {name for name in modules if any(f"{name}.".startswith(f"{each}.") for each in packages)}
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_what_needs_no_dump_imports_no_reader(option):
+    modules = loaded(option)
+    assert within(modules, "fusionscope") == {
+        "fusionscope",
+        "fusionscope.__main__",
+        "fusionscope.cli",
+        "fusionscope.cli.main",
+        "fusionscope.cli.streams",
+        "fusionscope.errors",
+        "fusionscope.report",
+        "fusionscope.report.text",
+        "fusionscope.system",
+        "fusionscope.system.signals",
+    }
+    assert not within(modules, "rich", "lark", "msgspec", "networkx", "subprocess", "sqlite3")
+
+
+@pytest.mark.parametrize("id", ["cpu-concat", "pf-negative"])
+def test_the_page_of_a_rule_imports_no_rules(id):
+    assert not within(
+        loaded("rules", id),
+        "fusionscope.dump",
+        "fusionscope.hlo",
+        "fusionscope.passes",
+        "fusionscope.versions",
+        "lark",
+        "msgspec",
+        "networkx",
+    )
+
+
+def test_a_dump_for_a_cpu_imports_nothing_about_gpus():
+    modules = loaded("explain", "samples/dumps/cpu/concatenate")
+    assert "fusionscope.passes.cpu.instruction_fusion.run" in modules
+    assert not within(
+        modules,
+        "fusionscope.dump.device",
+        "fusionscope.dump.priority_fusion",
+        "fusionscope.gpu",
+        "fusionscope.passes.gpu",
+        "fusionscope.passes.gpu_before_priority_fusion",
+    )
+    versions = within(modules, "fusionscope.versions")
+    assert {name for name in versions if name.endswith((".cpu", ".gpu"))} == {
+        "fusionscope.versions.jaxlib_0_12.cpu"
+    }
+
+
+def test_a_dump_for_a_gpu_imports_no_older_version():
+    modules = loaded("explain", "samples/dumps/h100/concatenate")
+    assert "fusionscope.passes.gpu.priority_fusion.run" in modules
+    assert not within(modules, "fusionscope.passes.gpu_before_priority_fusion")
+    versions = within(modules, "fusionscope.versions")
+    assert {name for name in versions if name.endswith(".gpu")} == {
+        "fusionscope.versions.jaxlib_0_12.gpu"
+    }
+
+
+@pytest.mark.parametrize("target", ["cpu", "h100"])
+def test_explain_imports_nothing_for_what_nobody_asked_for(target):
+    """Changed rules, JSON, graphs, files of the user, and stages that were dumped as protos."""
+    assert not within(
+        loaded("explain", f"samples/dumps/{target}/concatenate"),
+        "fusionscope.dump.protos",
+        "fusionscope.explain.what_if",
+        "fusionscope.report.documents",
+        "fusionscope.system.processes",
+        "fusionscope.system.user_files",
+        "fusionscope.user_order",
+        "msgspec",
+        "networkx",
+    )
