@@ -75,7 +75,7 @@ def _top(sort: MutableInstruction) -> _Top | None:
     ):
         return None
     slices = _readers(sort)
-    if not slices or any(each.opcode != "slice" or not each.users for each in slices):
+    if not slices or any(each.opcode != "slice" for each in slices):
         return None
     size = values.shape.dimensions[dimension] or 1
     ranges = [_range(each, dimension) for each in slices]
