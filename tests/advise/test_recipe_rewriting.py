@@ -45,7 +45,7 @@ def test_what_it_makes_is_a_module_that_it_no_longer_fits(recipe: Recipe, backen
     module = parse(to_text(rewritten.module))
     module.check()
     assert apply_recipe(recipe, module, backend) is None
-    assert module.entry.root.shape == before.entry.root.shape
+    assert module.entry.root.shape.compatible(before.entry.root.shape)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
