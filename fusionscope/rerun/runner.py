@@ -193,6 +193,8 @@ class Executable:
 
         if not self._arrays or not self._keeps_inputs:
             self._arrays = [jax.device_put(each, self._place) for each in self._inputs]
+            if not self._keeps_inputs:  # a program copies what shares memory with an array of numpy
+                self._arrays = [each.copy() for each in self._arrays]
             jax.block_until_ready(self._arrays)
 
     def start(self) -> Any:
@@ -322,7 +324,9 @@ def _take_times(executables: list[Executable], seconds: float) -> list[list[floa
     for each in executables:
         for _ in range(_WARM_UP):
             took = each.time(1)
-    repeats = max(1, _SHORTEST_NS // max(took, 1)) if executables[0].may_repeat else 1
+    repeats = (
+        max(1, _SHORTEST_NS // max(took, 1)) if all(each.may_repeat for each in executables) else 1
+    )
     times: list[list[float]] = [[] for _ in executables]
     order = list(range(len(executables)))
     shuffle = random.Random(0).shuffle

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fusionscope.advise.recipes.argmax_of_logits import ArgmaxOfLogits
+from fusionscope.advise.recipes.donate_update import DonateUpdate
 from fusionscope.advise.recipes.gather_payload import GatherPayload
 from fusionscope.advise.recipes.multiply_small_dots import MultiplySmallDots
+from fusionscope.advise.recipes.multiply_vector import MultiplyVector
 from fusionscope.advise.recipes.narrow_dot import NarrowDot
 from fusionscope.advise.recipes.one_pass_variance import OnePassVariance
 from fusionscope.advise.recipes.proofs import Proof, read_proofs
@@ -15,7 +17,10 @@ from fusionscope.advise.recipes.recipe import Recipe
 from fusionscope.advise.recipes.reduce_parts import ReduceParts
 from fusionscope.advise.recipes.remove_barrier import RemoveBarrier
 from fusionscope.advise.recipes.select_for_scatter import SelectForScatter
+from fusionscope.advise.recipes.shift_depthwise import ShiftDepthwise
 from fusionscope.advise.recipes.top_of_sort import TopOfSort
+from fusionscope.advise.recipes.total_of_rows import TotalOfRows
+from fusionscope.advise.recipes.unroll_loop import UnrollLoop
 from fusionscope.errors import UnusableInput, quoted
 
 RECIPES: tuple[Recipe, ...] = (
@@ -23,10 +28,15 @@ RECIPES: tuple[Recipe, ...] = (
     ReduceParts(),
     OnePassVariance(),
     MultiplySmallDots(),
+    MultiplyVector(),
     NarrowDot(),
+    ShiftDepthwise(),
+    TotalOfRows(),
     ArgmaxOfLogits(),
     TopOfSort(),
     GatherPayload(),
+    DonateUpdate(),
+    UnrollLoop(),
     RemoveBarrier(),
 )
 

@@ -27,6 +27,17 @@ def combiner(instruction: MutableInstruction) -> str | None:
     return root.opcode if is_plain and root.opcode in COMBINERS else None
 
 
+_NEUTRAL = {"add": ("0", "-0"), "multiply": ("1",), "or": ("false",), "and": ("true",)}
+
+
+def is_neutral(reduction: MutableInstruction) -> bool:
+    """Whether the start of a reduction may be part of its result more than once."""
+    opcode = combiner(reduction)
+    if opcode in ("maximum", "minimum"):
+        return True
+    return scalar(reduction.operands[1]) in _NEUTRAL.get(opcode or "", ())
+
+
 def scalar(value: MutableInstruction) -> str | None:
     """The number of which all elements of ``value`` are a copy, as written; None where they are
     not."""

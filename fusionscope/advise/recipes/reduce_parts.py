@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from fusionscope.advise.recipes.example import Example
-from fusionscope.advise.recipes.patterns import build, combiner, scalar, text_of
+from fusionscope.advise.recipes.patterns import build, combiner, is_neutral, scalar, text_of
 from fusionscope.advise.recipes.recipe import Recipe, Site
 from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_and_prune
@@ -74,7 +74,7 @@ def _read_on(
             if (
                 len(each.operands) != 2
                 or combiner(each) is None
-                or not _may_start_twice(each)
+                or not is_neutral(each)
                 or dimension not in each.attribute("dimensions")
             ):
                 return None
@@ -92,14 +92,6 @@ def _read_on(
         return None
     order = [each for each in concatenate.computation.post_order() if each in inside]
     return order[1:], reductions
-
-
-def _may_start_twice(reduction: MutableInstruction) -> bool:
-    """Whether its start may be part of its result more than once."""
-    start = scalar(reduction.operands[1])
-    neutral = {"add": ("0", "-0"), "multiply": ("1",), "or": ("false",), "and": ("true",)}
-    opcode = combiner(reduction)
-    return opcode in ("maximum", "minimum") or start in neutral.get(opcode or "", ())
 
 
 def _of_part(
