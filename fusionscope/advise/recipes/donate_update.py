@@ -44,6 +44,7 @@ def program(cache, keys, position):
 def update(cache, keys, position):
     return lax.dynamic_update_slice(cache, keys, (0, position[0], 0))
 
+
 program = jax.jit(update, donate_argnums=0)
 """,
     )
