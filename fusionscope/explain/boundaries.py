@@ -1,4 +1,4 @@
-"""Library calls and what they keep apart: nothing is fused into a kernel that a library brings."""
+"""Library boundaries: nothing is fused into or out of the kernel of a library call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fusionscope.history.kernels import Kernel, KernelKind, kind_and_emitter, op
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.model import Body
 
-# A kernel of these alone computes nothing: it rearranges data.
+# A kernel of only these opcodes computes nothing: it rearranges data.
 _MOVES = frozenset("broadcast concatenate copy pad reshape reverse slice transpose".split())
 _SILENT = frozenset("bitcast broadcast constant get-tuple-element parameter tuple".split())
 
@@ -51,11 +51,11 @@ def find_boundaries(
     kernels: Sequence[tuple[Kernel, KernelFacts]],
     stages: Sequence[Stage],
 ) -> tuple[Boundary, ...]:
-    """The library calls among the ``kernels`` of the final stage, those first that fusing across
-    could save most; calls that look alike once.
+    """Return the library calls among the ``kernels`` of the final stage, those first that fusing
+    across could save the most bytes; calls that look alike once.
 
-    ``options`` are the flags of the module, where they are known, ``stages`` those from the one
-    before fusion to the final one.
+    ``options`` are the flags of the module, if known, ``stages`` those from the one before fusion
+    to the final one.
     """
     if module.backend not in ("cpu", "gpu"):
         return ()
@@ -87,7 +87,7 @@ def find_boundaries(
 
 
 def _is_call(kernel: Kernel) -> bool:
-    """Whether a library computes it, or an emitter that takes no neighbours in."""
+    """Return whether a library computes it, or an emitter that accepts no neighbours."""
     if kernel.kind in (KernelKind.LIBRARY, KernelKind.CUSTOM_CALL):
         return True
     if kernel.instruction.opcode == "fusion":
@@ -98,7 +98,7 @@ def _is_call(kernel: Kernel) -> bool:
 
 
 def _likeness(boundary: Boundary) -> Boundary:
-    """The same for calls that differ in names only."""
+    """Return a key that is the same for calls that differ only in names."""
     return replace(
         boundary,
         names=(),
@@ -185,13 +185,13 @@ def _boundary(
 
 
 def _is_scratch(result: Value) -> bool:
-    """Calls end with the memory that they work in: bytes that no one reads."""
+    """Return whether it is the workspace of a call: bytes that no one reads."""
     is_bytes = result.shape.element_type in ("s8", "u8") and result.shape.rank == 1
     return is_bytes and not result.readings and not result.is_kept
 
 
 def _hero(launch: Instruction) -> Instruction | None:
-    """What a call computes in the first place; None for a fusion in which nothing stands out."""
+    """Return the main operation of a call, or None for a fusion without one."""
     if launch.opcode != "fusion":
         return launch
     inside = launch.called[0].instructions if launch.called else ()
@@ -210,7 +210,7 @@ def _library(launch: Instruction, hero: Instruction | None, backend: str) -> Lib
 def _around(
     launch: Instruction, hero: Instruction | None
 ) -> tuple[tuple[str, ...], tuple[Taken, ...]]:
-    """What a fusion computes before its hero, and what after it."""
+    """Return what a fusion computes before its hero, and after it."""
     if launch.opcode != "fusion" or hero is None:
         return (), ()
     upstream: set[Instruction] = set()
@@ -245,7 +245,9 @@ def _left_out(
     taken: Sequence[Taken],
     launches: frozenset[Instruction],
 ) -> tuple[tuple[str, ...], str | None]:
-    """Steps right behind the call that calls of its kind can do, and why this one does not."""
+    """Return the steps right after the call that such calls can include, and why this
+    one does not.
+    """
     readings = [r for result in results for r in result.readings if r.reader not in launches]
     is_shared = not all(result.is_read_once for result in results) or any(
         len({user for user, _ in reading.users}) > 1 for reading in readings
@@ -253,7 +255,7 @@ def _left_out(
     found: list[EpilogueStep] = []
     for reading in readings:
         steps = _steps(reading, EpilogueStep.GELU in library.takes)
-        if is_shared:  # a step that changes the value for others too is none that is left out
+        if is_shared:  # a step that changes the value for other users too cannot be included
             steps = [
                 step for step in steps if step not in (EpilogueStep.SCALING, EpilogueStep.ADDITION)
             ]
@@ -273,7 +275,7 @@ def _left_out(
 
 
 def _steps(reading: ValueUse, knows_gelu: bool) -> list[EpilogueStep]:
-    """The steps with which a reader begins."""
+    """Return the steps with which a user begins."""
     users = list(reading.users)
     if len(users) > 1:
         if knows_gelu and _leads_to_erf(users):
@@ -292,9 +294,9 @@ def _steps(reading: ValueUse, knows_gelu: bool) -> list[EpilogueStep]:
 
 
 def _leads_to_erf(users: Sequence[tuple[Instruction, Instruction]]) -> bool:
-    """Whether an error function is computed from a value in the kernel of its ``users``.
+    """Return whether an error function is computed from a value in the kernel of its ``users``.
 
-    The compiler takes the function apart, and keeps the framework's name of it.
+    The compiler decomposes the function, but keeps the framework's name for it.
     """
     seen: set[Instruction] = set()
     pending = [user for user, _ in users]
@@ -354,7 +356,7 @@ def _after(results: Sequence[Value], launches: frozenset[Instruction]) -> tuple[
 
 
 def _crossing(results: Sequence[Value]) -> int:
-    """Bytes that need not pass through memory if every reader were part of the call."""
+    """Return the bytes that need not pass through memory if every user were part of the call."""
     crossing = 0
     for result in results:
         crossing += sum(reading.byte_size for reading in result.readings)

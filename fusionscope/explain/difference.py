@@ -1,4 +1,4 @@
-"""What differs between two files, two stages, or two dumps: worst first."""
+"""The differences between two files, two stages, or two dumps, the worst first."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ from fusionscope.verify.rules_used import RulesUsed
 class SideFacts:
     """One of the two modules: launches and bytes of a whole run, launches by kind of kernel.
 
-    ``exact`` is false where branches, or loops of unknown length, were counted once. ``rules`` are
-    those that gave reasons, None where none were looked for.
+    ``exact`` is false if branches, or loops of unknown length, were counted once. ``rules`` are
+    those that gave reasons, or None if none were needed.
     """
 
     path: str
@@ -72,7 +72,7 @@ class SideFacts:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeChange:
-    """A pair whose outcome is not what it was, and how many look just like it.
+    """A pair whose outcome changed, and how many look just like it.
 
     ``before`` and ``after`` are the pair on each side, with outcome, reason and message.
     """
@@ -143,7 +143,7 @@ class ModuleDifference:
 
     @property
     def weight(self) -> tuple[int, int, int, int]:
-        """Sorts what is worst first: bytes that need to move again, fusions, edits."""
+        """A sort key, the worst first: bytes that move again, fusions, edits."""
         lost = sum(change.before.bytes_saved for change in self.outcomes if change.is_lost)
         moved = abs(self.after.bytes_moved - self.before.bytes_moved)
         return lost, moved, len(self.fusions), len(self.edits)
@@ -200,9 +200,9 @@ def compare(
     module: str | None = None,
     progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter,
 ) -> Difference:
-    """Compares two HLO files, two stages (``DUMP@STAGE``) or two dumps.
+    """Compare two HLO files, two stages (``DUMP@STAGE``) or two dumps.
 
-    ``module`` is a glob for modules' names. Raises ``UnusableInput`` where nothing can be compared.
+    ``module`` is a glob for modules' names. Raises ``UnusableInput`` if nothing can be compared.
     """
     sides = _open(before), _open(after)
     found = [pick_modules(side.dump, module) for side in sides]
@@ -255,7 +255,7 @@ def _open(target: str | Path) -> _Side:
 def _pair_modules(
     ours: list[DumpedModule], theirs: list[DumpedModule]
 ) -> tuple[list[tuple[DumpedModule, DumpedModule]], tuple[list[DumpedModule], list[DumpedModule]]]:
-    """Modules of one name, those that are most alike first; then what is left by likeness alone."""
+    """Pair modules of one name, the most similar first, and then the rest by similarity alone."""
     if len(ours) == len(theirs) == 1:
         return [(ours[0], theirs[0])], ([], [])
     likeness: list[tuple[bool, float, int, int]] = []
@@ -281,7 +281,7 @@ def _pair_modules(
     )
 
 
-# Modules of different names are the same where so much of them is.
+# Modules of different names are the same if this share of them is.
 _ALIKE = 0.8
 
 
@@ -387,7 +387,7 @@ def _without_passes(
 
 
 def compare_headers(one: Module, other: Module) -> tuple[tuple[str, str, str], ...]:
-    """What the headers of two modules say of how they are run, where it differs."""
+    """Return the differences between the headers of two modules that affect execution."""
     headers = normal_header(one), normal_header(other)
     keys = [
         key
@@ -399,20 +399,20 @@ def compare_headers(one: Module, other: Module) -> tuple[tuple[str, str, str], .
     return tuple(zip(keys, *texts, strict=True))
 
 
-_LAYOUT = "entry_computation_layout"  # where parameters and results differ, these tell of it
+_LAYOUT = "entry_computation_layout"  # differences of parameters and results report these
 
 
 def _flags(one: DumpedModule, other: DumpedModule) -> Iterator[tuple[str, str, str]]:
-    """Flags of the compiler that differ, but for those that say what to dump, and where."""
+    """Yield differing compiler flags, except those about dumping."""
     try:
         before, after = one.flags, other.flags
-    except UnusableInput:  # told where they matter
+    except UnusableInput:  # reported where they matter
         return
     if before is None or after is None:
         return
     defaults = {flag.name: flag.default for flag in FUSION_FLAGS}
     for name in sorted(before.values.keys() | after.values.keys()):
-        # Where one side lists every flag, what the other one does not list has its default.
+        # If one side lists every flag, a flag missing on the other side has its default.
         old = before.values.get(name, defaults.get(name) if after.complete else None)
         new = after.values.get(name, defaults.get(name) if before.complete else None)
         is_known = before.complete == after.complete or None not in (old, new)
@@ -421,7 +421,7 @@ def _flags(one: DumpedModule, other: DumpedModule) -> Iterator[tuple[str, str, s
 
 
 def _alone(matching: Matching, side: int) -> Iterator[str]:
-    """Names of the fusions of one side that are none of the other."""
+    """Yield the names of fusions on one side that the other side does not have."""
     matched = (matching.after, matching.before)[side]
     for computation in matching.modules[side].reachable():
         for instruction in computation.instructions:
@@ -477,7 +477,7 @@ _RANKS = {"opcode": 0, "literal": 1, "shape": 1, "operands": 2}
 
 
 def _edit_facts(edits: Iterable[Edit]) -> tuple[EditFacts, ...]:
-    """Edits as plain data, those that look alike once."""
+    """Return edits as plain data, those that look alike once."""
     groups: dict[Hashable, list[Edit]] = defaultdict(list)
     for edit in edits:
         ends = tuple(
@@ -510,7 +510,7 @@ def _edit_facts(edits: Iterable[Edit]) -> tuple[EditFacts, ...]:
 def _outcome_changes(
     one: DumpedModule, other: DumpedModule, facts: tuple[ModuleFacts, ModuleFacts]
 ) -> tuple[OutcomeChange, ...]:
-    """Pairs that are on both sides and ended differently."""
+    """Return pairs that both sides have, with different outcomes."""
     stages = [
         next((s for s in module.stages if s.label == own.pre_fusion), None)
         for module, own in zip((one, other), facts, strict=True)
@@ -552,7 +552,7 @@ def _with_passes(
     backend: str | None,
     progress: Callable[[Iterable[Stage]], Iterable[Stage]],
 ) -> tuple[FusionDifference, ...]:
-    """Changes with the passes that formed the fusions on both sides."""
+    """Return changes with the passes that formed the fusions on both sides."""
     makers = [find_makers(lineage, progress) for lineage in lineages]
 
     def passes(change: FusionChange) -> tuple[tuple[str, ...], tuple[str, ...]]:

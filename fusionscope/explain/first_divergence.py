@@ -21,12 +21,12 @@ from fusionscope.hlo import Computation, Instruction, Module
 
 @dataclass(frozen=True, slots=True)
 class FirstDivergence:
-    """Where two compilations part for good.
+    """The place from which on two compilations differ.
 
-    ``last_same`` is the last stage in which they are the same, None where they never are.
-    ``stage_before`` and ``stage_after`` are the first stages that differ. One of them is None where
-    only the other side has a stage of its own there: its pass did not run on this side, or changed
-    nothing. ``is_exact`` is false where passes may have run that left no stage.
+    ``last_same`` is the last stage in which they are the same, or None if they never are.
+    ``stage_before`` and ``stage_after`` are the first stages that differ. One of them is None if
+    only the other side has a stage there: its pass did not run on this side, or changed nothing.
+    ``is_exact`` is false if passes may have run that left no stage.
     """
 
     last_same: str | None
@@ -39,10 +39,9 @@ class FirstDivergence:
 class DecisionChange:
     """The first recorded decision that came out differently.
 
-    ``subject_before`` and ``subject_after`` name the producer, and the consumer where the pass
-    decides about each.
-    ``is_first`` is false where an earlier fusion, in either record, is of something that may not be
-    the same in both, so that an earlier decision may differ as well.
+    ``subject_before`` and ``subject_after`` name the producer, and the consumer if the pass decides
+    on each. ``is_first`` is false if an earlier fusion, in either record, involves operations that
+    may not be the same in both, so that an earlier decision may differ as well.
     """
 
     subject_before: tuple[str, ...]
@@ -62,10 +61,10 @@ class DecisionChange:
 def find_first_divergence(
     lineages: tuple[Lineage, Lineage], progress: Callable[[Iterable[Stage]], Iterable[Stage]]
 ) -> FirstDivergence:
-    """Looks back from the end for the last stage in which both are the same.
+    """Search backwards from the end for the last stage in which both are the same.
 
-    Stages are laid beside each other by pipeline and pass. What only one side has from there to the
-    next two that lie beside each other is what parted them, if it changed anything that counts.
+    Stages are aligned by pipeline and pass. A stage that only one side has between that stage and
+    the next aligned ones is the divergence, if it made a relevant change.
     """
     sides = [_changing(lineage) for lineage in lineages]
     keys = [
@@ -73,14 +72,14 @@ def find_first_divergence(
         for side in sides
     ]
     for own in keys:
-        own[-1] = ("", "final")  # its name tells the device
+        own[-1] = ("", "final")  # its name contains the device
     blocks = SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks()
     beside = [(block.a + i, block.b + i) for block in blocks for i in range(block.size)]
     following: tuple[int, int] | None = None
     rows = beside[::-1]
     try:
         is_exact = all(lineage.dumped.shows_all_passes for lineage in lineages)
-    except UnusableInput:  # told where the flags matter
+    except UnusableInput:  # reported where the flags matter
         is_exact = False
     for (i, j), _ in zip(rows, progress([sides[0][i][0] for i, _ in rows]), strict=True):
         if not _is_same(sides[0][i][1], sides[1][j][1]):
@@ -105,8 +104,9 @@ def find_first_divergence(
 def _without_consequences(
     stages: list[Stage | None], lineages: tuple[Lineage, Lineage]
 ) -> list[Stage | None]:
-    """Of two stages that one side each has alone, that of the pass that the flags of the other side
-    disable, if it is just one: what the other side did instead follows from it."""
+    """Of two stages that only one side each has, return the one whose pass the other side's flags
+    disable, if it is just one: the other side's stage follows from it.
+    """
     one, other = stages
     if one is None or other is None:
         return stages
@@ -115,7 +115,7 @@ def _without_consequences(
             lineage.dumped.lets_run(stage.name.after)
             for lineage, stage in zip(lineages, (other, one), strict=True)
         ]
-    except UnusableInput:  # told where the flags matter
+    except UnusableInput:  # reported where the flags matter
         return stages
     if ran[0] == ran[1]:
         return stages
@@ -125,7 +125,7 @@ def _without_consequences(
 def _last_same(
     one: list[tuple[Stage, Module]], other: list[tuple[Stage, Module]]
 ) -> tuple[int, int]:
-    """How far two sequences of stages stay the same that begin with the same."""
+    """Return how far two sequences of stages stay the same."""
     i = j = 0
     while True:
         for step in ((1, 1), (1, 0), (0, 1)):
@@ -138,7 +138,7 @@ def _last_same(
 
 
 def _changing(lineage: Lineage) -> list[tuple[Stage, Module]]:
-    """The stages after something changed, and the last one."""
+    """Return the stages after changes, and the last one."""
     found: list[tuple[Stage, Module]] = []
     last = lineage.stages[-1]
     for stage, module in zip(lineage.stages, lineage.modules, strict=True):
@@ -154,9 +154,9 @@ def _changing(lineage: Lineage) -> list[tuple[Stage, Module]]:
 
 
 def _is_same(one: Module, other: Module) -> bool:
-    """Whether two stages say the same, but for names, metadata and notes to later passes.
+    """Return whether two stages are the same apart from names, metadata and notes for later passes.
 
-    The order of the text counts where both are scheduled: it is what the scheduler decided.
+    The order of the text counts if both are scheduled: it is the scheduler's decision.
     """
     written = [[(body.name, body.written) for body in module.bodies] for module in (one, other)]
     if written[0] == written[1]:
@@ -179,7 +179,7 @@ def _is_same(one: Module, other: Module) -> bool:
 
 
 def _is_same_order(matching: Matching) -> bool:
-    """Whether what computes something stands in the same order in both modules."""
+    """Return whether the operations of both modules are in the same order."""
     for one, other in matching.computations.items():
         places = [
             after.index
@@ -193,7 +193,7 @@ def _is_same_order(matching: Matching) -> bool:
     return True
 
 
-# It does not matter when these are executed.
+# The order of these does not matter.
 _ANYWHERE = frozenset({"bitcast", "constant", "get-tuple-element", "parameter", "tuple"})
 
 
@@ -206,8 +206,9 @@ _FORMING = frozenset(
 def find_makers(
     lineage: Lineage, progress: Callable[[Iterable[Stage]], Iterable[Stage]]
 ) -> dict[tuple[str, str], tuple[str, ...]]:
-    """The passes that made each fusion of the last stage what it is, in order, by computation and
-    name."""
+    """Return the passes that made each fusion of the last stage what it is, in order, by
+    computation and name.
+    """
     made: dict[Instruction, tuple[str, ...]] = {}
     for index, stage in enumerate(progress(lineage.stages[1:])):
         by_after: dict[Instruction, list[FusionChange]] = defaultdict(list)
@@ -243,10 +244,10 @@ def _launched_fusions(module: Module) -> Iterator[Instruction]:
 def first_decision(
     one: DumpedModule, other: DumpedModule, notes: list[str]
 ) -> DecisionChange | None:
-    """The earliest fusion, in either record, of what the other compiler refused to fuse.
+    """Return the earliest fusion, in either record, that the other compiler refused.
 
-    Only decisions about what is certainly the same in both modules are compared. ``notes`` gets a
-    line where others are left out and none of those compared differs.
+    Only decisions about operations that are certainly the same in both modules are compared.
+    ``notes`` gets a line if others are omitted and none of those compared differs.
     """
     try:
         verdicts = read_recorded_decisions(one), read_recorded_decisions(other)
@@ -298,19 +299,18 @@ def first_decision(
 
 
 def certain_matches(matching: Matching) -> dict[Instruction, Instruction]:
-    """The matches behind which no guess stands, by the instructions of the first module.
+    """Return the certain matches, by the instructions of the first module.
 
-    An operation is certainly another one where it alone computes that value (or the computations
-    read the same), from operands that are certain too, or where the same is computed from it. A
-    fusion is, where all that it holds is,
-    and is in the other one. Constants whose values the compiler left out are told apart by their
-    names, which is a guess.
+    A match of operations is certain if each alone computes its value (or their computations read
+    the same) from certain operands, or if the same is computed from both. A match of fusions is
+    certain if that of all their operations is, and these are in the other fusion. Constants whose
+    values the compiler omitted are identified by name, which is a guess.
     """
     found: dict[Instruction, Instruction] = {}
-    doubtful: set[Value] = set()  # a guess stands behind these values
+    doubtful: set[Value] = set()  # these values depend on a guess
     once = [_found_once(matching, side) for side in (0, 1)]
-    guessed: set[Computation] = set()  # what is given to these may be something else
-    for region in reversed(matching.regions[0].values()):  # callers stand below what they call
+    guessed: set[Computation] = set()  # their arguments may differ
+    for region in reversed(matching.regions[0].values()):  # callers come below callees
         for operation, sources in zip(region.operations, region.sources, strict=True):
             step, value = matching.steps.get(operation), matching.values[operation]
             after = matching.after.get(operation)
@@ -328,7 +328,7 @@ def certain_matches(matching: Matching) -> dict[Instruction, Instruction]:
                 doubtful.add(value)
                 guessed.update(operation.called)
             if after is not None and operation.shape.elements != after.shape.elements:
-                guessed.update(operation.called)  # a loop whose variables are counted anew
+                guessed.update(operation.called)  # a loop with renumbered variables
     for fusion, after in matching.after.items():
         if fusion.opcode == after.opcode == "fusion":
             held = [
@@ -341,7 +341,7 @@ def certain_matches(matching: Matching) -> dict[Instruction, Instruction]:
 
 
 def _found_once(matching: Matching, side: int) -> set[Value]:
-    """The values that one operation of a module computes, and no other."""
+    """Return the values that exactly one operation of a module computes."""
     counts = Counter(
         matching.values[operation]
         for region in matching.regions[side].values()
@@ -352,7 +352,7 @@ def _found_once(matching: Matching, side: int) -> set[Value]:
 
 
 def _stage_before(module: DumpedModule, pass_names: tuple[str, ...]) -> Stage | None:
-    """The stage on which one of these passes worked."""
+    """Return the stage before one of these passes."""
     for earlier, stage in pairwise(module.stages):
         if stage.name.after in pass_names:
             return earlier

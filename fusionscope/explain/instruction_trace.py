@@ -20,7 +20,7 @@ from fusionscope.hlo import Computation, Instruction, Module
 
 
 class UnknownName(UnusableInput):
-    """No instruction has the name. ``names`` are those that there are."""
+    """No instruction has the name. ``names`` are the existing ones."""
 
     def __init__(self, problem: str, names: set[str]) -> None:
         super().__init__(problem)
@@ -29,8 +29,9 @@ class UnknownName(UnusableInput):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What one pass made of the instruction that is followed. ``names`` are its names (and those of
-    its copies) afterwards; ``text`` says what happened, ``steps`` are the compiler's own words."""
+    """The effect of one pass on the traced instruction. ``names`` are its names (and those of its
+    copies) afterwards; ``text`` says what happened, ``steps`` are the compiler's own words.
+    """
 
     stage: str
     pass_name: str
@@ -41,8 +42,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """An instruction at the end, and the kernel of the final module that computes it: a name, its
-    kind, who makes its code and the opcodes in it. All None where nothing is launched for it."""
+    """The traced instruction at the end, and the kernel of the final module that computes it: name,
+    kind, emitter and opcodes. All are None if nothing is launched for it.
+    """
 
     name: str
     kernel: str | None
@@ -53,7 +55,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionTrace:
-    """One instruction from the first stage that has it to the last."""
+    """The trace of one instruction, from the first stage that has it to the last."""
 
     asked: str
     found_in: str
@@ -66,9 +68,10 @@ class InstructionTrace:
 def follow(
     lineage: Lineage, name: str, steps: dict[str, tuple[FusionStep, ...]]
 ) -> InstructionTrace:
-    """Follows an instruction by its name in any stage, or ``NAME@STAGE``. ``steps`` are recorded
+    """Trace an instruction by its name in any stage, or ``NAME@STAGE``. ``steps`` are recorded
     fusions by the name of the pass. Raises ``UnknownName``, or ``UnusableInput`` for a stage that
-    is not there."""
+    does not exist.
+    """
     start, origin, found_in = _find(lineage, name)
     while start and (earlier := lineage.earlier(start - 1, origin)) is not None:
         start, origin = start - 1, earlier
@@ -106,7 +109,7 @@ def follow(
 
 
 def _steps_about(names: set[str], steps: Iterable[FusionStep]) -> tuple[FusionStep, ...]:
-    """The recorded steps that one of ``names`` took part in, also as a part of a fusion."""
+    """Return the recorded steps that involve one of ``names``, also as a part of a fusion."""
     parts = set(names)
     told: list[FusionStep] = []
     for step in steps:
@@ -117,8 +120,9 @@ def _steps_about(names: set[str], steps: Iterable[FusionStep]) -> tuple[FusionSt
 
 
 def _find(lineage: Lineage, asked: str) -> tuple[int, Instruction, str]:
-    """The first stage that has an instruction of this name, or the one that is named; the
-    instruction; and the label of the stage that it was found in."""
+    """Return the first stage that has an instruction of this name, or the requested one; the
+    instruction; and the label of the stage that it was found in.
+    """
     name, _, wanted = asked.lstrip("%").partition("@")
     module_name = lineage.dumped.name
     if not wanted:
@@ -159,7 +163,7 @@ def _find(lineage: Lineage, asked: str) -> tuple[int, Instruction, str]:
 
 
 def _named(module: Module, name: str) -> Instruction | None:
-    """A parameter comes last: those of fusions have the same names over and over."""
+    """Return the instruction of that name. Parameters come last: those of fusions share names."""
     found = [
         computation.instruction(name)
         for computation in module.reachable()
@@ -169,7 +173,7 @@ def _named(module: Module, name: str) -> Instruction | None:
 
 
 def _own_lines(instruction: Instruction) -> Iterator[object]:
-    """The user's line first, then the call stack that leads to it."""
+    """Yield the user's line first, then the call stack that leads to it."""
     place = user_line(instruction.stack)
     if place is not None:
         yield place
@@ -182,7 +186,7 @@ def _beginning(
     origin: Instruction,
     steps: dict[str, tuple[FusionStep, ...]],
 ) -> Event:
-    """How a pass made an instruction that no stage before has."""
+    """Return how a pass made an instruction that no earlier stage has."""
     stage = lineage.stages[start]
     texts = [
         change.text
@@ -202,8 +206,9 @@ def _beginning(
 def _follow(
     lineage: Lineage, index: int, instruction: Instruction
 ) -> tuple[tuple[Instruction, ...], str]:
-    """What an instruction of stage ``index`` is in the next, and what happened to it ("" where
-    nothing did)."""
+    """Return the successors in the next stage of an instruction of stage ``index``, and what
+    happened to it ("" if nothing did).
+    """
     if not lineage.touches_fusions(index):
         same = lineage.later(index, instruction)
         if len(same) == 1 and same[0].statement == instruction.statement:
@@ -262,7 +267,7 @@ _MOST_SETTINGS = 3  # more of them say how a pass writes them, not what it decid
 
 
 def _home(instruction: Instruction) -> Instruction | None:
-    """The outermost fusion that an instruction is in."""
+    """Return the outermost fusion that an instruction is in."""
     return instruction.computation.module.outermost_fusions.get(instruction.computation)
 
 
@@ -272,7 +277,7 @@ def _inside(instruction: Instruction) -> str:
 
 
 def _why_gone(lineage: Lineage, index: int, instruction: Instruction) -> str:
-    """Why a pass could remove an instruction: what is there instead of it, or of what read it."""
+    """Return why a pass could remove an instruction: the replacement of it, or of its users."""
     if not instruction.users and not instruction.is_root:
         return "removed: nothing read it any more"
     gone, known = [instruction], {instruction}
@@ -295,7 +300,7 @@ def _first(texts: Sequence[str], most: int = 5) -> str:
 
 
 def _instead(lineage: Lineage, index: int, instruction: Instruction) -> Iterator[str]:
-    """What the next stage has in the place of an instruction that it does not have."""
+    """Yield the replacements in the next stage of an instruction that it no longer has."""
     for user in instruction.users:
         for later in lineage.later(index, user):
             if len(later.operands) != len(user.operands):
@@ -315,7 +320,7 @@ def _instead(lineage: Lineage, index: int, instruction: Instruction) -> Iterator
 
 
 def _endings(lineage: Lineage, instruction: Instruction) -> Iterator[Ending]:
-    """The kernels that compute an instruction of the last stage."""
+    """Yield the kernels that compute an instruction of the last stage."""
     for kernel in _kernels(instruction):
         if kernel.opcode in NOT_LAUNCHED:
             yield Ending(instruction.name, None, None, None, ())
@@ -325,8 +330,9 @@ def _endings(lineage: Lineage, instruction: Instruction) -> Iterator[Ending]:
 
 
 def _kernels(instruction: Instruction) -> tuple[Instruction, ...]:
-    """What is launched for an instruction: the fusion that it is in, or itself. What a reduction, a
-    sort or a scatter applies is a part of that one."""
+    """Return the launches for an instruction: the fusion that it is in, or itself. The computation
+    of a reduction, sort or scatter is part of that operation.
+    """
     applied: dict[Computation, list[Instruction]] = defaultdict(list)
     for computation in instruction.computation.module.reachable():
         for caller in computation.instructions:

@@ -1,4 +1,6 @@
-"""What passes between the launches of a computation: who makes a value, who reads it."""
+"""The values that pass between the launches of a computation, with their producers and
+consumers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from fusionscope.history.traffic import traffic
 from fusionscope.hlo import Instruction, Shape
 
 _WAITS = frozenset({"async-done", "async-update", "copy-done"})
-# Inside a kernel they change how a value is written, and not what it is.
+# Inside a kernel these change the representation of a value, and not the value.
 _NOTATIONS = frozenset({"bitcast", "convert"})
 
 
@@ -24,12 +26,14 @@ class ValueUse:
 
     @property
     def byte_size(self) -> int:
-        """Bytes that the reader reads of it."""
+        """The bytes that the reader reads of it."""
         return traffic(self.reader).operands[self.operand]
 
     @property
     def users(self) -> tuple[tuple[Instruction, Instruction], ...]:
-        """What computes with the value in the reader, each with the instruction that it reads."""
+        """The operations in the reader that use the value, each with the instruction
+        that it reads.
+        """
         inside = _parameters(self.reader, self.operand)
         return tuple(users_of(*inside)) if inside else ((self.reader, self.operand),)
 
@@ -38,8 +42,8 @@ class ValueUse:
 class Value:
     """One result of a launch.
 
-    ``readings`` are the launches of the same computation that read it; ``is_kept`` says whether it
-    is also handed on: to the caller, a loop, a branch.
+    ``readings`` are the launches of the same computation that read it; ``is_kept`` is whether it is
+    also passed on: to the caller, a loop, a branch.
     """
 
     maker: Instruction
@@ -58,7 +62,7 @@ class Value:
 
     @property
     def made_by(self) -> Instruction:
-        """The operation that computes it: in a fusion the one inside."""
+        """The operation that computes it: for a fusion, the one inside."""
         inner = self.maker
         path = self.path
         while inner.opcode in ("fusion", "async-start", "tuple", "bitcast"):
@@ -74,8 +78,9 @@ class Value:
 
 
 def users_of(*values: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
-    """Who reads one of ``values``, and which instruction; other notations are transparent, and
-    a fusion is looked into."""
+    """Yield the users of ``values``, each with the instruction that it reads. Views are
+    transparent, and users inside of fusions are included.
+    """
     pending = list(reversed(values))
     while pending:
         value = pending.pop()
@@ -89,7 +94,9 @@ def users_of(*values: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
 
 
 def _parameters(launch: Instruction, operand: Instruction) -> tuple[Instruction, ...]:
-    """What ``operand`` is inside a fusion; nothing where ``launch`` is none."""
+    """Return the parameters for ``operand`` inside a fusion; nothing if ``launch`` is
+    not a fusion.
+    """
     called = launch.called[:1] if launch.opcode in ("fusion", "async-start") else ()
     return tuple(
         parameter
@@ -100,7 +107,7 @@ def _parameters(launch: Instruction, operand: Instruction) -> tuple[Instruction,
 
 
 def results_of(launch: Instruction) -> tuple[Value, ...]:
-    """The results of a launch."""
+    """Return the results of a launch."""
     shape = launch.shape
     if launch.opcode == "async-start" and len(shape.elements) > 1:
         shape = shape.elements[1]  # operands come first
@@ -118,7 +125,7 @@ def results_of(launch: Instruction) -> tuple[Value, ...]:
 
 
 def operands_of(launch: Instruction) -> tuple[Value, ...]:
-    """The operands of a launch that other launches make, each once."""
+    """Return the operands of a launch that other launches make, each once."""
     found: dict[tuple[Instruction, tuple[int, ...]], Value] = {}
     for operand in launch.operands:
         maker, path = origin(operand)
@@ -128,7 +135,7 @@ def operands_of(launch: Instruction) -> tuple[Value, ...]:
 
 
 def origin(operand: Instruction) -> tuple[Instruction, tuple[int, ...]]:
-    """What makes ``operand``, and which of its results that is."""
+    """Return the producer of ``operand``, and the index of its result."""
     path: list[int] = []
     while operand.operands:
         if operand.opcode == "get-tuple-element":

@@ -15,7 +15,7 @@ from fusionscope.hlo import Instruction
 
 
 class EpilogueStep(StrEnum):
-    """What a call can do to its result before it writes it, in the order in which it does."""
+    """The steps that a call can apply to its result before it writes it, in this order."""
 
     SCALING = "scaling"
     BIAS = "bias"
@@ -24,7 +24,7 @@ class EpilogueStep(StrEnum):
     GELU = "GELU"
 
 
-# A call that has taken in a step takes in none of an earlier kind, and one activation.
+# A call that includes a step includes none of an earlier kind, and one activation.
 _ORDER = {
     EpilogueStep.SCALING: 0,
     EpilogueStep.BIAS: 1,
@@ -42,7 +42,9 @@ _CUDNN = frozenset(
 
 
 class Library(NamedTuple):
-    """Who computes a call, what it computes, in words, and what steps calls of its kind can do."""
+    """The library of a call, what it computes, in words, and the steps that such calls
+    can include.
+    """
 
     name: str
     computes: str
@@ -120,7 +122,9 @@ HEROES = {
 
 
 def library_of(target: str, hero: str, backend: str) -> Library:
-    """The library behind a target or kind of fusion; ``hero`` is the opcode of what it is about."""
+    """Return the library of a target or kind of fusion; ``hero`` is the opcode of its main
+    operation.
+    """
     prefix = max(filter(target.startswith, _BY_TARGET), key=len, default="")
     known = _BY_TARGET.get(prefix)
     if known is None and hero == "custom-call":
@@ -131,7 +135,7 @@ def library_of(target: str, hero: str, backend: str) -> Library:
 
 
 class Taken(NamedTuple):
-    """Something that a call takes in; ``step`` is None for what is no step of its own."""
+    """An operation that a call includes; ``step`` is None if it is not a separate step."""
 
     text: str
     step: EpilogueStep | None = None
@@ -142,7 +146,7 @@ _ACTIVATIONS = {"kRelu": EpilogueStep.RELU}
 
 
 def taken_by(call: Instruction) -> tuple[Taken, ...]:
-    """What the configuration of a custom call says that it does to its result."""
+    """Return the steps that the configuration of a custom call applies to its result."""
     config = call.attribute("backend_config")
     grouped = _message(config, "grouped_gemm_backend_config")
     gemm = _message(grouped or config, "gemm_backend_config")
@@ -192,7 +196,7 @@ def _by_convolution(call: Instruction, config: dict[str, Any]) -> list[Taken]:
 
 
 def _message(config: object, name: str) -> dict[str, Any]:
-    """A part of a configuration; empty where it has none."""
+    """Return a part of a configuration; empty if it has none."""
     part = config.get(name) if isinstance(config, dict) else None
     return part if isinstance(part, dict) else {}
 
@@ -203,11 +207,11 @@ def _number(config: dict[str, Any], name: str, default: float) -> float:
     return float(value) if is_number else default
 
 
-_LARGE = 1e300  # nothing that a compiler writes
+_LARGE = 1e300  # more than any compiler writes
 
 
 def step_of(operation: Instruction, value: Instruction) -> EpilogueStep | None:
-    """Which step ``operation`` is for the ``value`` that it reads, if a call could do it."""
+    """Return the step that ``operation`` is for its operand ``value``, if a call can include it."""
     others = [operand for operand in operation.operands if operand is not value]
     if len(others) != 1 or len(operation.operands) != 2:
         return None
@@ -230,6 +234,6 @@ def step_of(operation: Instruction, value: Instruction) -> EpilogueStep | None:
 
 
 def comes_too_late(step: EpilogueStep, done: Iterable[EpilogueStep]) -> bool:
-    """Whether a call that does the steps in ``done`` can no longer do ``step``."""
+    """Return whether a call that includes the steps in ``done`` can no longer include ``step``."""
     last = max(_ORDER[other] for other in done)
     return _ORDER[step] < last or (step in ACTIVATIONS and _ORDER[step] == last)

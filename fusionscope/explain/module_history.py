@@ -70,10 +70,10 @@ def history_of(
     all_modules: bool = False,
     progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter,
 ) -> History:
-    """The story of the module that costs most, or of all that ``module`` (a glob, or a number)
+    """Return the history of the costliest module, or of all that ``module`` (a glob, or a number)
     names. With ``name``, of those that have this instruction.
 
-    Raises ``UnusableInput`` where there is nothing to show.
+    Raises ``UnusableInput`` if there is nothing to show.
     """
     ranked, problems = rank_modules(dump, module)
     stories: list[ModuleHistory] = []
@@ -113,10 +113,10 @@ def module_history(
     *,
     progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter,
 ) -> ModuleHistory:
-    """How the fusions of a module formed or, with ``name``, the trace of one instruction.
+    """Return how the fusions of a module formed or, with ``name``, the trace of one instruction.
 
-    ``name`` may end in ``@STAGE`` where several stages use it for different things. Raises
-    ``UnusableInput`` where no stage can be read, or none has that name.
+    ``name`` may end in ``@STAGE`` if several stages use it for different instructions. Raises
+    ``UnusableInput`` if no stage can be read, or none has that name.
     """
     lineage = read_lineage(dumped, progress=progress)
     notes = list(lineage.notes)
@@ -155,8 +155,7 @@ def module_history(
 
 
 def _count_fusions(module: Module) -> int:
-    """Those that something reads. Those in fusions do not count: they are a part of the outer
-    one."""
+    """Return the number of live fusions. A fusion in a fusion is part of the outer one."""
     count = 0
     for computation in module.reachable():
         if computation in module.outermost_fusions:

@@ -1,4 +1,4 @@
-"""Which modules of a dump a command is about."""
+"""Selects the modules of a dump that a command is about."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from fusionscope.history.values import Numbering
 
 
 def pick_modules(dump: Dump, wanted: str | None) -> list[DumpedModule]:
-    """The modules that ``wanted`` names (a glob or a number; None: all). Raises ``UnusableInput``
-    where there is none."""
+    """Return the modules that ``wanted`` names (a glob or a number; None: all). Raises
+    ``UnusableInput`` if there is none.
+    """
     modules = [
         module
         for module in dump.modules
@@ -26,7 +27,9 @@ def pick_modules(dump: Dump, wanted: str | None) -> list[DumpedModule]:
 
 
 def pick_module(dump: Dump, wanted: str | None) -> DumpedModule:
-    """The one module that ``wanted`` names. Raises ``UnusableInput`` where that are several."""
+    """Return the one module that ``wanted`` names. Raises ``UnusableInput`` if there
+    are several.
+    """
     picked = pick_modules(dump, wanted)
     if len(picked) > 1:
         names = ", ".join(f"{each.name} ({each.number})" for each in picked[:8])
@@ -35,8 +38,9 @@ def pick_module(dump: Dump, wanted: str | None) -> DumpedModule:
 
 
 def rank_modules(dump: Dump, wanted: str | None) -> tuple[list[DumpedModule], list[str]]:
-    """The modules that ``wanted`` names (a glob or a number; None: all), the costliest first, and
-    one line for each that cannot be read. Raises ``UnusableInput`` where there is none."""
+    """Return the modules that ``wanted`` names (a glob or a number; None: all), the costliest
+    first, and one line for each that cannot be read. Raises ``UnusableInput`` if there is none.
+    """
     costs, problems = costs_of(dump, wanted)
     return [module for _, module in costs], problems
 
@@ -55,7 +59,7 @@ def costs_of(dump: Dump, wanted: str | None) -> tuple[list[tuple[int, DumpedModu
 
 
 def _cost(module: DumpedModule) -> int:
-    """Bytes that the last stage moves: what modules are ranked by."""
+    """Return the bytes that the last stage moves, by which modules are ranked."""
     last = module.final or module.stages[-1]
     numbered = Numbering().number(module.read(last))
     return sum(kernel.bytes_moved for kernel in find_kernels(numbered, module.backend))

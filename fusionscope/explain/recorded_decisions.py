@@ -1,4 +1,4 @@
-"""What the main fusion pass decided of each producer, and what it expected to gain."""
+"""The recorded decisions of the main fusion pass on each producer, and the expected benefit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fusionscope.explain.estimates import Estimate, Estimates
 
 @dataclass(frozen=True, slots=True)
 class FusionStep:
-    """One fusion that a pass made, as the record tells it: ``producer`` went into ``consumer``, and
-    what came out is ``fusion``. ``estimate`` is about the producer with all its consumers, None
-    where the record has none."""
+    """One recorded fusion: ``producer`` went into ``consumer``, and the result is ``fusion``.
+    ``estimate`` is about the producer with all its consumers, or None if the record has none.
+    """
 
     producer: str
     consumer: str
@@ -26,10 +26,10 @@ class FusionStep:
 
 @dataclass(frozen=True, slots=True)
 class ProducerDecision:
-    """What a pass decided of a producer: fused (into ``consumers``) or not, and why not.
+    """The decision on a producer: fused (into ``consumers``) or not, and why not.
 
-    ``estimate`` is None where the record has none. ``turn`` is the number of fusions that the pass
-    had made before it fused this producer for the first time; None where it never did.
+    ``estimate`` is None if the record has none. ``turn`` is the number of fusions that the pass had
+    formed before it fused this producer for the first time, or None if it never did.
     """
 
     is_fused: bool
@@ -41,11 +41,11 @@ class ProducerDecision:
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecisions:
-    """The last word on each subject, by names before the pass.
+    """The last decision on each subject, by names before the pass.
 
-    A subject is a producer where the pass decides about it with all of its consumers at once, and
-    a producer with one consumer where it decides about each. ``pass_name`` are the names that files
-    may use for the pass.
+    A subject is a producer if the pass decides on it with all of its consumers at once, and a
+    producer with one consumer if it decides on each. ``pass_name`` are the names that files may use
+    for the pass.
     """
 
     pass_name: tuple[str, ...]
@@ -53,10 +53,10 @@ class RecordedDecisions:
 
 
 def read_recorded_decisions(module: DumpedModule) -> RecordedDecisions | None:
-    """What the main fusion pass decided; None where nothing was recorded.
+    """Return the decisions of the main fusion pass, or None if nothing was recorded.
 
-    A fusion that the pass makes keeps the name of the consumer that it grew from. Raises
-    ``UnusableInput`` where a record cannot be read.
+    A fusion that the pass forms keeps the name of the consumer that it grew from. Raises
+    ``UnusableInput`` if a record cannot be read.
     """
     recorded = module.priority_fusion
     if recorded is not None:
@@ -80,8 +80,9 @@ def read_recorded_decisions(module: DumpedModule) -> RecordedDecisions | None:
 
 
 def read_fusion_steps(module: DumpedModule) -> dict[str, tuple[FusionStep, ...]]:
-    """The single fusions of each pass in the order in which it made them, by the name of the pass
-    in file names. Raises ``UnusableInput`` where a record cannot be read."""
+    """Return the single fusions of each pass in the order in which it formed them, by the name of
+    the pass in file names. Raises ``UnusableInput`` if a record cannot be read.
+    """
     steps: dict[str, list[FusionStep]] = defaultdict(list)
     for record in module.fusion_explorer:
         for decision, made_of in with_fused(record.decisions):
