@@ -397,7 +397,6 @@ class AsBefore(Expectation):
             reason=pair.reason,
             because=pair.title or pair.message,
             evidence=pair.evidence,
-            advice=pair.advice,
         )
 
 

@@ -90,8 +90,7 @@ def _cut(place: str) -> tuple[str, str]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
     """A deviation. ``what`` describes it; ``about`` names the pair or kernel. ``reason`` is the
-    rule that refused it, ``because`` the rule's text, ``evidence`` its source, as in ``PairFacts``,
-    ``advice`` the possible remedies.
+    rule that refused it, ``because`` the rule's text, ``evidence`` its source, as in ``PairFacts``.
     """
 
     expectation: Expectation
@@ -102,7 +101,6 @@ class Violation:
     reason: str | None = None
     because: str | None = None
     evidence: str | None = None
-    advice: str | None = None
 
     def __str__(self) -> str:
         """Return one line."""
@@ -211,7 +209,6 @@ class _PairExpectation(Expectation):
                     reason=pair.reason,
                     because=pair.title or pair.message,
                     evidence=pair.evidence,
-                    advice=pair.advice,
                 )
 
     @abstractmethod
@@ -342,7 +339,6 @@ class OneKernel(Expectation):
                 reason=pair.reason,
                 because=pair.title or pair.message,
                 evidence=pair.evidence,
-                advice=pair.advice,
             )
         return self.violation(facts, what, about=start.name, source=start.source)
 
@@ -502,7 +498,6 @@ class NotRefused(Expectation):
                     reason=pair.reason,
                     because=pair.title or pair.message,
                     evidence=pair.evidence,
-                    advice=pair.advice,
                 )
 
 

@@ -104,6 +104,5 @@ class Fusions:
             for each in outcome.violations:
                 lines.append(f"  {each.module}: {each}" if each.module else f"  {each}")
                 lines += [f"    at {each.source}"] if each.source else []
-                lines += [f"    try: {each.advice}"] if each.advice else []
         lines.append(f"dump: {self.explanation.path}")
         raise AssertionError("\n".join(lines))

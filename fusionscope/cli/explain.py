@@ -40,7 +40,13 @@ if TYPE_CHECKING:
 @changes_options
 @top_option
 @click.option(
-    "--all", "everything", is_flag=True, help="Show all modules and pairs, and full lists."
+    "--try/--no-try", "tries", default=True, help="Try what could help, and show what does."
+)
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Show all modules and pairs, and full lists; try changes however long it takes.",
 )
 @format_options("text", "json", "markdown")
 def command(
@@ -60,6 +66,7 @@ def command(
     forbid: tuple[str, ...],
     plan: Path | None,
     top: int,
+    tries: bool,
     everything: bool,
     format_name: str,
     output: Path | None,
@@ -85,6 +92,7 @@ def command(
       fusionscope explain dump_dir/ --movements
       fusionscope explain dump_dir/ --format json --output explanation.json
     """
+    from fusionscope.advise.suggest import suggester
     from fusionscope.dump import open_dump
     from fusionscope.explain import Selection, explain
     from fusionscope.report.explanation import print_explanation, to_markdown
@@ -111,7 +119,10 @@ def command(
         device=device,
     )
     explanation = explain(
-        open_dump(dump), selection, progress=lambda modules: show_progress(modules, "Explaining")
+        open_dump(dump),
+        selection,
+        progress=lambda modules: show_progress(modules, "Explaining"),
+        suggest=suggester(selection, is_limited=not everything) if tries else None,
     )
     limit = None if everything else top
     pairs = everything or selection.picks_pairs

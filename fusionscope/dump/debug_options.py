@@ -55,16 +55,29 @@ def _text(value: str | Message) -> str:
 
 
 class FusionFlag(NamedTuple):
-    """A flag that affects fusion. ``default`` is None if it is unknown."""
+    """A flag that affects fusion. ``default`` is None if it is unknown.
+
+    ``others`` are values to try instead of the current one; for a flag that is true or false, the
+    opposite is implied. ``passes`` are all passes that read it, if fusionscope replays all of them.
+    """
 
     name: str
     default: tuple[str, ...] | None
     effect: str
+    others: tuple[tuple[str, ...], ...] = ()
+    passes: frozenset[str] = frozenset()
+
+    @property
+    def backend(self) -> str | None:
+        """The one that it is for, None where it is for all."""
+        return next((each for each in ("cpu", "gpu") if f"_{each}_" in self.name), None)
 
 
-_YNN_DEFAULT = tuple(
-    f"LIBRARY_FUSION_TYPE_{kind}" for kind in ("INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE")
-)
+def _ynn(*kinds: str) -> tuple[str, ...]:
+    return tuple(f"LIBRARY_FUSION_TYPE_{kind}" for kind in kinds)
+
+
+_YNN_DEFAULT = _ynn("INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE")
 
 # Defaults: config.pbtxt of modules compiled by jaxlib 0.12.0.1 with no flag set, or by 0.10.2 if
 # the flag is gone since. Flags in neither are older, or are not listed unless set.
@@ -76,6 +89,14 @@ FUSION_FLAGS = (
         "xla_cpu_experimental_ynn_fusion_type",
         _YNN_DEFAULT,
         "which operations become YNN library fusions before the fusion pass sees them",
+        others=(
+            (),
+            _ynn("INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION"),
+            _ynn("INDIVIDUAL_CONVOLUTION", "REDUCE"),
+            _ynn("DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"),
+            _ynn("DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE", "ELTWISE"),
+        ),
+        passes=frozenset({"dot-library-rewriter"}),
     ),
     FusionFlag(
         "xla_cpu_experimental_onednn_fusion_type",
@@ -104,18 +125,34 @@ FUSION_FLAGS = (
         "xla_gpu_gemm_rewrite_size_threshold",
         ("100",),
         "dots of less work stay plain dots and are fused as such",
+        others=(("0",), ("1000000",)),
     ),
     FusionFlag(
         "xla_gpu_experimental_gemm_fusion_v2",
         ("true",),
         "which of two algorithms fuses around a dot",
     ),
-    FusionFlag("xla_gpu_experimental_force_split_k", ("0",), "splits dots: adds a reduce to each"),
-    FusionFlag("xla_gpu_cudnn_gemm_fusion_level", ("0",), "whether dots become cuDNN fusions"),
+    FusionFlag(
+        "xla_gpu_experimental_force_split_k",
+        ("0",),
+        "splits dots: adds a reduce to each",
+        others=(("1",),),
+    ),
+    FusionFlag(
+        "xla_gpu_cudnn_gemm_fusion_level",
+        ("0",),
+        "whether dots become cuDNN fusions",
+        others=(("2",),),
+    ),
     FusionFlag(
         "xla_gpu_experimental_enable_conv_fusion",
         ("false",),
         "whether convolutions take their epilogue into a cuDNN fusion",
+    ),
+    FusionFlag(
+        "xla_gpu_enable_cudnn_layer_norm",
+        ("false",),
+        "whether normalizations become calls of cuDNN",
     ),
     FusionFlag(
         "xla_gpu_enable_dynamic_slice_fusion",
@@ -136,6 +173,7 @@ FUSION_FLAGS = (
         "xla_gpu_experimental_enable_triton_heroless_priority_fusion",
         ("false",),
         "lets PriorityFusion form Triton fusions of ordinary operations",
+        passes=frozenset({"priority-fusion"}),
     ),
     FusionFlag(
         "xla_gpu_experimental_all_fusions_with_triton",
@@ -161,6 +199,8 @@ FUSION_FLAGS = (
         "xla_gpu_experimental_max_unroll_factor",
         ("32",),
         "limits unrolling, and with it the estimated time of a kernel",
+        others=(("4",),),
+        passes=frozenset({"priority-fusion", "multi_output_fusion"}),
     ),
 )
 

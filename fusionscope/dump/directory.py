@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -167,6 +167,13 @@ class DumpedModule:
     def config(self) -> DebugOptions | None:
         """All compiler flags, including those with default values; GPUs only."""
         return next(iter(self._side(Role.CONFIG, read_debug_options)), None)
+
+    def with_flags(self, changed: Mapping[str, tuple[str, ...]]) -> DumpedModule:
+        """The same stages as if the flags in ``changed`` had these values. Raises
+        ``UnusableInput`` where the flags cannot be read."""
+        own = self.flags or DebugOptions({}, complete=False)
+        flags = DebugOptions({**own.values, **changed}, own.complete)
+        return replace(self, _lazy={**self._lazy, Role.FLAGS: (flags,)})
 
     @property
     def shows_all_passes(self) -> bool:

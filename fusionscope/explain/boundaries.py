@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fusionscope.dump import DumpedModule, Stage
-from fusionscope.dump.debug_options import DebugOptions
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.kernel_values import (
     Value,
@@ -17,7 +16,6 @@ from fusionscope.explain.kernel_values import (
     results_of,
     users_of,
 )
-from fusionscope.explain.levers import Surroundings, levers_for
 from fusionscope.explain.libraries import (
     ACTIVATIONS,
     HEROES,
@@ -47,15 +45,13 @@ _COMPLEX = "a call supports it for real numbers only"
 
 def find_boundaries(
     module: DumpedModule,
-    options: DebugOptions | None,
     kernels: Sequence[tuple[Kernel, KernelFacts]],
     stages: Sequence[Stage],
 ) -> tuple[Boundary, ...]:
     """Return the library calls among the ``kernels`` of the final stage, those first that fusing
     across could save the most bytes; calls that look alike once.
 
-    ``options`` are the flags of the module, if known, ``stages`` those from the one before fusion
-    to the final one.
+    ``stages`` are those from the one before fusion to the final one.
     """
     if module.backend not in ("cpu", "gpu"):
         return ()
@@ -64,10 +60,9 @@ def find_boundaries(
         return ()
     launches = frozenset(kernel.instruction for kernel, _ in calls)
     since = _first_seen(module, stages, {kernel.name for kernel, _ in calls})
-    flags = options.values if options is not None else {}
     alike: dict[Boundary, list[Boundary]] = defaultdict(list)
     for kernel, facts in calls:
-        found = _boundary(kernel, facts, module.backend, launches, flags)
+        found = _boundary(kernel, facts, module.backend, launches)
         stage = since.get(kernel.name)
         if stage is not None:
             made_by = stage.name.after if stage is not stages[0] else None
@@ -136,7 +131,6 @@ def _boundary(
     facts: KernelFacts,
     backend: str,
     launches: frozenset[Instruction],
-    flags: Mapping[str, tuple[str, ...]],
 ) -> Boundary:
     launch = kernel.instruction
     operands, results = operands_of(launch), results_of(launch)
@@ -150,7 +144,7 @@ def _boundary(
     taken_before, taken_after = _around(launch, hero)
     left_out, why = _left_out(results, library, [*own, *taken_after], launches)
     before, after = _before(operands, launches), _after(results, launches)
-    found = Boundary(
+    return Boundary(
         names=(kernel.name,),
         kernel=facts,
         library=library.name,
@@ -170,18 +164,7 @@ def _boundary(
         after=after,
         saved_at_most=(sum(side.bytes_between for side in before) + _crossing(results))
         * kernel.runs,
-        advice=(),
     )
-    readings = [reading for result in results for reading in result.readings]
-    around = Surroundings(
-        hero=hero,
-        makers=frozenset(operand.maker for operand in operands),
-        readers=frozenset(reading.reader for reading in readings),
-        reading=frozenset(user for reading in readings for user, _ in reading.users),
-        is_sole=all(result.is_read_once for result in results),
-        flags=flags,
-    )
-    return replace(found, advice=levers_for(found, around))
 
 
 def _is_scratch(result: Value) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusionscope.explain.evidence import Reason
-from fusionscope.explain.levers import adds_up_parts
 from fusionscope.explain.libraries import HEROES, library_of, taken_by
 from fusionscope.history.kernels import KernelKind, kind_and_emitter, operations_in
 from fusionscope.history.outcomes import is_looked_through
@@ -78,7 +77,7 @@ def cause_at_dot(
 ) -> type[Cause] | None:
     """What there is to say of the two at a fusion of a dot, whatever the rule: ``producer`` and
     ``consumer`` are what the main pass found there, ``pair_consumer`` what was there before it."""
-    if adds_up_parts(pair_consumer):
+    if _adds_up_parts(pair_consumer):
         return SplitSum
     return SecondDot if _holds_dot(producer) and _holds_dot(consumer) else None
 
@@ -161,3 +160,10 @@ def _called(
         if readers > 1:
             numbers.append(("read_by", f"{readers} operations"))
     return LibraryCall, tuple(numbers)
+
+
+def _adds_up_parts(operation: Instruction) -> bool:
+    """Whether it is the reduce that the compiler puts behind a product which it splits; only its
+    name tells (xla/backends/gpu/transforms/splitk_rewriter.cc)."""
+    reducer = operation.attributes.get("to_apply", "").lstrip("%")
+    return reducer.startswith("dot") and "reduce_sub_computation" in reducer

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
@@ -31,6 +32,7 @@ from fusionscope.explain.result import (
     WhatIf,
 )
 from fusionscope.explain.selection import EVERYTHING, Selection, is_selected
+from fusionscope.explain.suggestion import Suggestions
 from fusionscope.explain.summary import (
     group_kernels,
     group_kinds,
@@ -91,12 +93,14 @@ def explain(
     selection: Selection = EVERYTHING,
     *,
     progress: Callable[[Iterable[DumpedModule]], Iterable[DumpedModule]] = iter,
+    suggest: Callable[[DumpedModule, ModuleFacts, float], Suggestions] | None = None,
 ) -> Explanation:
     """Explains the modules of ``dump`` that cost most, or those that ``selection`` names.
 
-    ``progress`` may wrap the modules to show how far the work is. Raises ``UnusableInput`` where
-    nothing can be explained; a file that cannot be read beside others that can is a problem told
-    in the result.
+    ``progress`` may wrap the modules to show how far the work is. ``suggest`` is asked what could
+    help an explained module: it is told how many seconds of processor time the explanation took.
+    Raises ``UnusableInput`` where nothing can be explained; a file that cannot be read beside
+    others that can is a problem told in the result.
     """
     _check_reason(selection.reason)
     costs, problems = costs_of(dump, selection.module)
@@ -105,10 +109,16 @@ def explain(
     shown, folded = costs[:count], costs[count:]
     explained: list[ModuleFacts] = []
     for module in progress([module for _, module in shown]):
+        begin = time.process_time()
         try:
-            explained.append(explain_module(module, selection))
+            facts = explain_module(module, selection)
         except UnusableInput as error:
             problems.append(str(error))
+            continue
+        if suggest is not None:
+            tried = suggest(module, facts, time.process_time() - begin)
+            facts = replace(facts, suggestions=tried)
+        explained.append(facts)
     problems += dump.untold([*problems, *(note for each in explained for note in each.notes)])
     if not explained:
         if count_all == 1:
@@ -162,10 +172,7 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     times_before = _times(followed.first.module, module, known, kernels_before)
     all_kernels = [kernel_facts(kernel, time) for kernel, time in zip(kernels, times, strict=True)]
     boundaries = find_boundaries(
-        module,
-        flags,
-        list(zip(kernels, all_kernels, strict=True)),
-        ends.stages_of(module),
+        module, list(zip(kernels, all_kernels, strict=True)), ends.stages_of(module)
     )
     program = _read(lambda: module.read(module.stages[0]), notes) or module.read(ends.final)
     selected = [

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusionscope.explain.advice import advice_for, text_of
 from fusionscope.explain.evidence import Reason
 from fusionscope.explain.reasons import Reasons, Why
 from fusionscope.explain.result import CostFacts, FusedByLaterPass, PairFacts
 from fusionscope.explain.source_lines import operation_of
+from fusionscope.explain.titles import title_of
 from fusionscope.history.outcomes import Outcome, Pair
-from fusionscope.hlo import Instruction
 from fusionscope.rules.messages import UNKNOWN
 
 
@@ -20,7 +19,6 @@ def pair_facts(
     """``overruling`` are passes that fuse what one before them refused, by stage."""
     if pair.outcome is Outcome.NOT_FUSED:
         why = Why(Reason(UNKNOWN, ""), None) if reasons is None else reasons.find(pair)
-        text = text_of(why.reason.rule)
         return PairFacts(
             producer=operation_of(pair.producer),
             consumer=operation_of(pair.consumer),
@@ -32,12 +30,7 @@ def pair_facts(
             message=why.reason.message or None,
             evidence=why.evidence,
             bytes_saved=pair.bytes_between * runs,
-            title=text.title if text else None,
-            advice=advice_for(
-                why.reason.rule,
-                tuple(map(_boundary, (pair.producer, pair.consumer))),
-                shared=pair.producer.user_count > 1,
-            ),
+            title=title_of(why.reason.rule),
             numbers=why.reason.numbers,
             otherwise=why.otherwise.rule if why.otherwise else None,
             cost=_cost(why.reason, pair),
@@ -64,13 +57,12 @@ def _overruled(pair: Pair, reasons: Reasons | None, by: str | None) -> FusedByLa
     why = reasons.find(pair)
     if why.reason.rule == UNKNOWN:
         return None
-    text = text_of(why.reason.rule)
     return FusedByLaterPass(
         reason=why.reason.rule,
         message=why.reason.message or None,
         evidence=why.evidence,
         by=by,
-        title=text.title if text else None,
+        title=title_of(why.reason.rule),
         numbers=why.reason.numbers,
     )
 
@@ -81,8 +73,3 @@ def _cost(reason: Reason, pair: Pair) -> CostFacts | None:
     from fusionscope.explain.costs import cost_facts  # loads the model of a GPU
 
     return cost_facts(reason.cost, pair.producer.name, pair.consumer.name)
-
-
-def _boundary(instruction: Instruction) -> tuple[str, str]:
-    """Opcode, and what a custom call calls."""
-    return instruction.opcode, instruction.attributes.get("custom_call_target", "").strip('"')

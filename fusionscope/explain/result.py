@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fusionscope.explain.suggestion import Suggestions
 from fusionscope.verify.rules_used import RulesUsed
 
 
@@ -171,7 +172,6 @@ class PairFacts:
     evidence: str | None
     bytes_saved: int
     title: str | None = None
-    advice: str | None = None
     numbers: tuple[tuple[str, int | str], ...] = ()
     otherwise: str | None = None
     cost: CostFacts | None = None
@@ -303,7 +303,6 @@ class Boundary:
     before: tuple[Neighbour, ...]
     after: tuple[Neighbour, ...]
     saved_at_most: int
-    advice: tuple[str, ...]
 
 
 class MovementCause(StrEnum):
@@ -355,7 +354,7 @@ class ModuleFacts:
     None unless they were requested. Lists start with the
     costliest. ``notes`` list what could not be found or read. ``what_if`` is None unless rules were
     changed or another GPU was requested. ``rules`` are those that gave reasons, None if no pass was
-    replayed.
+    replayed. ``suggestions`` is None unless changes were tried.
     """
 
     number: int
@@ -380,6 +379,7 @@ class ModuleFacts:
     movements: tuple[Movement, ...] | None = None
     arguments: tuple[str, ...] = ()
     rules: RulesUsed | None = None
+    suggestions: Suggestions | None = None
 
 
 @dataclass(frozen=True, slots=True)

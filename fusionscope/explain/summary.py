@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fusionscope.explain.result import (
     AlikeKernels,
@@ -77,18 +77,21 @@ def group_reasons(facts: list[PairFacts]) -> tuple[ReasonFacts, ...]:
 def group_refusals(
     facts: list[PairFacts], reason_of: Callable[[PairFacts], str | None]
 ) -> tuple[Refusals, ...]:
+    return tuple(
+        Refusals(own[0], len(own), sum(fact.bytes_saved for fact in own))
+        for own in group_alike(facts, reason_of)
+    )
+
+
+def group_alike(
+    facts: Iterable[PairFacts], reason_of: Callable[[PairFacts], str | None]
+) -> list[list[PairFacts]]:
+    """Pairs that look alike and were refused for the same reason, those that cost most first."""
     alike: dict[tuple[object, ...], list[PairFacts]] = defaultdict(list)
     for fact in facts:
         reason = reason_of(fact)
         if reason is not None:
             ends = [(end.opcode, end.shape, end.source) for end in (fact.producer, fact.consumer)]
             alike[(reason, *ends)].append(fact)
-    refusals = [
-        Refusals(
-            max(own, key=lambda fact: fact.bytes_saved),
-            len(own),
-            sum(fact.bytes_saved for fact in own),
-        )
-        for own in alike.values()
-    ]
-    return tuple(sorted(refusals, key=lambda refusal: -refusal.bytes_saved))
+    groups = [sorted(own, key=lambda fact: -fact.bytes_saved) for own in alike.values()]
+    return sorted(groups, key=lambda own: -sum(fact.bytes_saved for fact in own))

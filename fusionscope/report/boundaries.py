@@ -22,9 +22,9 @@ def to_markdown(boundaries: tuple[Boundary, ...], top: int | None) -> Iterator[s
     yield f"{TITLE}.\n"
     yield (
         "| call | computes | calls | saved at most | takes in | left out | before it | after it "
-        "| rearranged for it | try |"
+        "| rearranged for it |"
     )
-    yield "|---|---|--:|--:|---|---|---|---|---|---|"
+    yield "|---|---|--:|--:|---|---|---|---|---|"
     for boundary in boundaries[:top]:
         columns = (
             f"{code(boundary.names[0])}",
@@ -34,7 +34,6 @@ def to_markdown(boundaries: tuple[Boundary, ...], top: int | None) -> Iterator[s
             cell(_taken(boundary)),
             cell(_left_out(boundary)),
             *(cell(text) for _, text in _neighbours(boundary)),
-            cell("; ".join(boundary.advice)),
         )
         yield f"| {' | '.join(columns)} |"
     yield ""
@@ -74,8 +73,6 @@ def _details(boundary: Boundary, width: int) -> Iterator[tuple[str, str]]:
     for title, neighbours in _neighbours(boundary):
         if neighbours:
             yield f"{title}: {neighbours}", ""
-    for text in boundary.advice:
-        yield f"try: {text}", "cyan"
 
 
 def _what(boundary: Boundary) -> str:

@@ -38,8 +38,6 @@ def print_check(found: Checked, console: Console, top: int) -> None:
             console.print(Text(f"         {where}{safe(str(violation))}"))
             if violation.source:
                 console.print(Text(f"           at {safe(violation.source)}", style="dim"))
-            if violation.advice:
-                console.print(Text(f"           try: {safe(violation.advice)}", style="dim"))
         if len(outcome.violations) > top:
             rest = len(outcome.violations) - top
             console.print(Text(f"         … and {rest} more: --top N", style="dim"))

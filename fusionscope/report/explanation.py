@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report import boundaries, movements, rules_used
+from fusionscope.report import boundaries, movements, rules_used, suggestions
 from fusionscope.report.text import cell, code, counted, duration, plural, safe, shorten, size
 
 if TYPE_CHECKING:
@@ -141,17 +141,19 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
             else [(r.example, r.count, r.bytes_saved) for r in module.refusals]
         )
         for pair, count, saved in rows[:top]:
+            known = suggestions.for_pair(module.suggestions, pair.producer.name, pair.consumer.name)
             yield (
                 f"| {code(pair.producer.name)} {cell(pair.producer.shape)} "
                 f"| {code(pair.consumer.name)} {cell(pair.consumer.shape)} | {count} "
                 f"| {size(saved)} | {cell(_why(pair))} | {cell(_places(pair))} "
-                f"| {cell(pair.advice or '')} |"
+                f"| {known if pair.reason else ''} |"
             )
         yield ""
         yield from boundaries.to_markdown(module.boundaries, top)
         yield from movements.to_markdown(module.movements, top)
         if module.what_if:
             yield from _markdown_what_if(module.what_if, top)
+        yield from suggestions.to_markdown(module.suggestions, top)
     if explanation.folded:
         yield f"{plural(len(explanation.folded), 'small module')} not shown.\n"
     for problem in explanation.problems:
@@ -204,6 +206,7 @@ def print_explanation(
         movements.print_movements(module.movements, console, top=top)
         if module.what_if:
             _print_what_if(module.what_if, console, top)
+        suggestions.print_suggestions(module.suggestions, console, top=top)
         console.print()
     if explanation.folded:
         moved = size(sum(cost for _, cost in explanation.folded))
@@ -303,7 +306,7 @@ def _print_refusals(module: ModuleFacts, console: Console, top: int | None) -> N
         _print_reasons(module, console, top)
     if module.overruled:
         console.print(Text("\n  Refused by one pass, fused by a later one", style="bold"))
-        _print_alike(module.overruled, console, top)
+        _print_alike(module, module.overruled, console, top)
 
 
 def _print_reasons(module: ModuleFacts, console: Console, top: int | None) -> None:
@@ -317,14 +320,17 @@ def _print_reasons(module: ModuleFacts, console: Console, top: int | None) -> No
         )
     _print_indented(table, console)
     console.print(Text("\n  Costliest refusals", style="bold"))
-    _print_alike(module.refusals, console, top)
+    _print_alike(module, module.refusals, console, top)
 
 
-def _print_alike(refusals: Sequence[Refusals], console: Console, top: int | None) -> None:
+def _print_alike(
+    module: ModuleFacts, refusals: Sequence[Refusals], console: Console, top: int | None
+) -> None:
     from rich.text import Text
 
     for rank, refusal in enumerate(refusals[:top], 1):
-        _print_pair(refusal.example, console, f"{rank}.", refusal.bytes_saved, refusal.count)
+        pair, saved, count = refusal.example, refusal.bytes_saved, refusal.count
+        _print_pair(module, pair, console, f"{rank}.", saved, count)
     hidden = len(refusals) - len(refusals[:top])
     if hidden:
         console.print(Text(f"  … and {hidden:,} more kinds of refusals: --top N", style="dim"))
@@ -336,7 +342,7 @@ def _print_pairs(module: ModuleFacts, console: Console, top: int | None) -> None
     found = plural(len(module.pairs), "pair")
     console.print(Text(f"\n  {found} selected", style="bold"))
     for rank, pair in enumerate(module.pairs[:top], 1):
-        _print_pair(pair, console, f"{rank}.", pair.bytes_saved, 1)
+        _print_pair(module, pair, console, f"{rank}.", pair.bytes_saved, 1)
     hidden = len(module.pairs) - len(module.pairs[:top])
     if hidden > 0:
         console.print(Text(f"  … and {hidden:,} more: --top N", style="dim"))
@@ -376,7 +382,9 @@ def _print_what_if(tried: WhatIf, console: Console, top: int | None) -> None:
         console.print(Text(f"  … and {hidden:,} more: --top N", style="dim"))
 
 
-def _print_pair(pair: PairFacts, console: Console, rank: str, saved: int, count: int) -> None:
+def _print_pair(
+    module: ModuleFacts, pair: PairFacts, console: Console, rank: str, saved: int, count: int
+) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
@@ -405,7 +413,8 @@ def _print_pair(pair: PairFacts, console: Console, rank: str, saved: int, count:
         details += [(line, "") for line in _cost_lines(pair.cost)]
     elif refusal.numbers:
         details.append((", ".join(f"{name} {value}" for name, value in refusal.numbers), ""))
-    if pair.advice:
-        details.append((f"try: {pair.advice}", "cyan"))
+    known = suggestions.for_pair(module.suggestions, pair.producer.name, pair.consumer.name)
+    if known and pair.reason:
+        details.append((known, "cyan" if known.startswith("try") else "dim"))
     for text, style in details:
         console.print(Padding(Text(safe(text), style=style), (0, 0, 0, 5)))

@@ -38,7 +38,6 @@ def to_junit(found: Checked) -> str:
         for each in outcome.violations:
             lines.append(safe(f"{each.module}: {each}"))
             lines += [safe(f"  at {each.source}")] if each.source else []
-            lines += [safe(f"  try: {each.advice}")] if each.advice else []
         failure.text = "\n".join(lines)
     ElementTree.indent(suites)
     text = ElementTree.tostring(suites, encoding="unicode", xml_declaration=False)

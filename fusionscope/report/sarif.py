@@ -61,8 +61,7 @@ def _description(kind: type[Expectation]) -> str:
 
 def _message(violation: Violation) -> str:
     module = f"{violation.module}: " if violation.module else ""
-    advice = f". Try: {violation.advice}" if violation.advice else ""
-    return safe(f"{violation.expectation.title}: {module}{violation}{advice}")
+    return safe(f"{violation.expectation.title}: {module}{violation}")
 
 
 def _locations(place: Place | None) -> list[dict[str, Any]]:

@@ -111,7 +111,8 @@ def test_what_is_asked_for(run, options, expected):
 
 def test_all_lists_every_pair(run):
     count = len(json.loads(run(GPU, "--format", "json").out)["modules"][0]["pairs"])
-    assert len(re.findall(r"^  \d+\. ", run(GPU, "--all").out, re.MULTILINE)) == count > 5
+    listed = run(GPU, "--all", "--no-try").out
+    assert len(re.findall(r"^  \d+\. ", listed, re.MULTILINE)) == count > 5
 
 
 def test_module(run):
@@ -177,7 +178,6 @@ def test_library_boundaries(run):
         "before it: cublas-lt-matmul.4 1.05 MB",
         "after it: multiply, negate in loop_multiply_fusion 2.1 MB",
         "rearranged for it: pad in loop_pad_fusion 126 kB",
-        "try: jax.nn.gelu(approximate=True)",
     ):
         assert part in section, part
     assert "Library boundaries" not in run(GPU).out
@@ -192,7 +192,7 @@ def test_library_boundaries_in_markdown(run):
     assert len(rows) == 2 + 5
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
     (row,) = [row for row in rows if "`cublas-lt-matmul.5`" in row]
-    for part in ("cuBLASLt: matrix product", "| 3.15 MB |", "bias after it", "GELU", "jax.nn.gelu"):
+    for part in ("cuBLASLt: matrix product", "| 3.15 MB |", "bias after it", "GELU"):
         assert part in row, part
 
 
@@ -210,7 +210,7 @@ def test_markdown(run):
     done = run(GPU, "--format", "markdown")
     tables = re.split(r"\n\n+", done.out)
     rows = [table.splitlines() for table in tables if table.startswith("|")]
-    assert len(rows) == 2
+    assert len(rows) == 3
     for table in rows:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table}) == 1
     assert done.out.startswith("## jit_program on H100")

@@ -16,7 +16,6 @@ class Violation(Form):
     reason: str | None
     because: str | None
     evidence: str | None
-    advice: str | None
 
 
 class Expectation(Form):

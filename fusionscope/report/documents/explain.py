@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from fusionscope.explain import result
-from fusionscope.explain.result import ChangedPair, CostFacts, KernelFacts, Neighbour, TimeEstimate
+from fusionscope.explain.result import (
+    ChangedPair,
+    CostFacts,
+    KernelFacts,
+    ModuleFacts,
+    Neighbour,
+    TimeEstimate,
+)
+from fusionscope.explain.suggestion import HowTried, SuggestionKind
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
+
+
+def _suggestions(kind: str) -> Callable[[ModuleFacts], Sequence[object]]:
+    """Empty where nothing was tried."""
+    return lambda module: getattr(module.suggestions, kind) if module.suggestions else ()
 
 
 class Stages(Form):
@@ -88,7 +102,6 @@ class Pair(Form):
     otherwise: str | None
     bytes_saved: int
     source: Annotated[PairSource, At()]
-    advice: str | None
     cost: CostFacts | None
     overruled: FusedByLaterPass | None
 
@@ -116,7 +129,6 @@ class Boundary(Form):
     before: list[Neighbour]
     after: list[Neighbour]
     saved_at_most: int
-    advice: list[str]
 
 
 class Movement(Form):
@@ -166,6 +178,31 @@ class WhatIf(Form):
     notes: list[str]
 
 
+class Figures(Form):
+    """Of one run of the final module."""
+
+    launches: int
+    bytes: Annotated[int, At("bytes_moved")]
+    time_us: float | None
+
+
+class FusedPair(Form):
+    producer: Annotated[str, At("0")]
+    consumer: Annotated[str, At("1")]
+
+
+class Suggestion(Form):
+    """A change that was tried, and what came of it."""
+
+    number: int
+    kind: SuggestionKind
+    change: str
+    evidence: HowTried
+    pairs: list[FusedPair]
+    before: Figures
+    after: Figures
+
+
 class Module(Form):
     name: str
     number: int
@@ -181,6 +218,11 @@ class Module(Form):
     movements: list[Movement] | None
     notes: list[str]
     what_if: WhatIf | None
+    suggestions: Annotated[list[Suggestion], At(_suggestions("helpful"))]
+    rejected: Annotated[list[Suggestion], At(_suggestions("rejected"))]
+    untried: Annotated[
+        int, At(lambda module: module.suggestions.untried if module.suggestions else 0)
+    ]
 
 
 class FoldedModule(Form):

@@ -1,0 +1,141 @@
+"""What could be changed: flags of the compiler, and rules of its passes.
+
+Whether any of it helps is not known before it was tried.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusionscope.dump import DumpedModule
+from fusionscope.dump.debug_options import FUSION_FLAGS, FusionFlag
+from fusionscope.dump.fusion_passes import FUSION_PASSES, Purpose
+from fusionscope.explain.result import PairFacts
+from fusionscope.explain.suggestion import SuggestionKind
+from fusionscope.passes.overrides import PairPattern
+from fusionscope.passes.rule import Rule
+from fusionscope.rules.changes import NO_CHANGES, Changes
+from fusionscope.versions.compiler import Compiler
+
+_DISABLING = "xla_disable_hlo_passes"
+_EXTRA = "xla_backend_extra_options"
+# Options of a backend are no flags of their own: what they are called, and which passes read them.
+EXTRA_OPTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
+    "cpu": {"xla_cpu_use_multi_output_fusion": frozenset({"fusion", "cpu_multi_output_fusion"})},
+}
+_OPPOSITE = {"true": ("false",), "false": ("true",)}
+# Passes that only make fusions: without any of them the module still compiles.
+_CAN_BE_LEFT_OUT = (Purpose.LIBRARY, Purpose.MERGES, Purpose.REWRITES)
+_MOST_ALIKE = 8  # pairs that one suggestion allows by name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """``flags`` are the new values of flags, ``changes`` those of rules; one of the two is empty.
+    ``passes`` are all that the change concerns, none where that is not known."""
+
+    kind: SuggestionKind
+    change: str
+    passes: frozenset[str]
+    flags: Mapping[str, tuple[str, ...]]
+    changes: Changes = NO_CHANGES
+
+
+def flag_candidates(module: DumpedModule) -> Iterator[Candidate]:
+    """Each flag that changes what is fused, with each other value that it can sensibly have.
+    Raises ``UnusableInput`` where the flags of the dump cannot be read."""
+    flags = module.flags
+    own = flags.values if flags is not None else {}
+    for flag in FUSION_FLAGS:
+        if flag.backend == module.backend:
+            current = own.get(flag.name, flag.default)
+            for other in _others(flag, current):
+                yield _of_flag(flag.name, other, flag.passes)
+    options = own.get(_EXTRA, ())
+    for name, passes in EXTRA_OPTIONS.get(module.backend or "", {}).items():
+        if name not in {each.partition("=")[0] for each in options}:
+            yield _of_flag(_EXTRA, (*options, name), passes)
+    disabled = own.get(_DISABLING, ())
+    ran = {stage.name.after for stage in module.stages}
+    for each in FUSION_PASSES:
+        if (
+            each.backend == module.backend
+            and each.purpose in _CAN_BE_LEFT_OUT
+            and each.in_files in ran
+            and each.in_files not in disabled
+        ):
+            yield _of_flag(_DISABLING, (*disabled, each.in_files), frozenset({each.name}))
+
+
+def _others(flag: FusionFlag, current: tuple[str, ...] | None) -> Iterator[tuple[str, ...]]:
+    if current is None:  # the flag need not exist in the version that made the dump
+        return
+    if len(current) == 1 and current[0] in _OPPOSITE:
+        yield _OPPOSITE[current[0]]
+    yield from (other for other in flag.others if set(other) != set(current))
+
+
+def _of_flag(name: str, values: tuple[str, ...], passes: frozenset[str]) -> Candidate:
+    return Candidate(
+        kind=SuggestionKind.FLAG,
+        change=f"--{name}={','.join(values)}",
+        passes=passes,
+        flags={name: values},
+    )
+
+
+def rule_candidates(compiler: Compiler, alike: Sequence[PairFacts]) -> Iterator[Candidate]:
+    """What changes the rule that refused pairs which look ``alike``: its threshold, or leaving it
+    out, or an exception for these pairs. Rules that keep results right stay as they are."""
+    reason = alike[0].reason
+    rule = compiler.find_rule(reason) if reason is not None else None
+    if rule is None or rule.is_legality or rule.only_allows:
+        return
+    asking = frozenset(each.name for each in compiler.passes if each.book.find(rule.id) is not None)
+    for name, value in _thresholds(rule, alike):
+        yield _of_rule(Changes(thresholds=((rule.id, name, value),)), asking)
+    if not rule.thresholds:
+        yield _of_rule(Changes(disabled=(rule.id,)), asking)
+    overriding = frozenset(each.name for each in compiler.passes if each.known.takes_overrides)
+    if asking & overriding and len(alike) <= _MOST_ALIKE:
+        patterns = (PairPattern(pair.producer.name, pair.consumer.name) for pair in alike)
+        yield _of_rule(Changes(allowed=tuple(dict.fromkeys(patterns))), overriding)
+
+
+def _thresholds(rule: Rule, alike: Iterable[PairFacts]) -> Iterator[tuple[str, int]]:
+    """Each threshold with the nearest value that lets all these pairs pass: the largest figure that
+    was compared with it. A least value is lowered to none."""
+    for name in rule.thresholds:
+        if name.startswith("min_"):
+            yield name, 0
+            continue
+        figures = [
+            value
+            for pair in alike
+            for figure, value in pair.numbers
+            if isinstance(value, int) and figure not in rule.thresholds
+        ]
+        if figures and max(figures) > rule.thresholds[name]:
+            yield name, max(figures)
+
+
+def _of_rule(changes: Changes, passes: frozenset[str]) -> Candidate:
+    return Candidate(
+        kind=SuggestionKind.RULE,
+        change=" ".join(_options(changes)),
+        passes=passes,
+        flags={},
+        changes=changes,
+    )
+
+
+def _options(changes: Changes) -> Iterator[str]:
+    """As ``explain`` and ``rerun`` take them."""
+    for id, name, value in changes.thresholds:
+        yield f"--set {id}.{name}={value}"
+    for id in changes.disabled:
+        yield f"--disable {id}"
+    for pattern in changes.allowed:
+        yield f"--allow {shlex.quote(str(pattern))}"

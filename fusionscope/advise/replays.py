@@ -1,0 +1,194 @@
+"""Tries changes by replaying the fusion passes of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusionscope.advise.candidates import Candidate
+from fusionscope.dump import DumpedModule, Stage
+from fusionscope.dump.device import Device
+from fusionscope.explain.suggestion import Figures
+from fusionscope.explain.times import estimate
+from fusionscope.graph.comparison import is_same
+from fusionscope.history.kernels import total_kernels
+from fusionscope.history.outcomes import TOGETHER, find_pairs
+from fusionscope.history.values import Numbering
+from fusionscope.hlo import Module
+from fusionscope.passes.context import PassContext
+from fusionscope.passes.plan import PassRun
+from fusionscope.user_order.infer_user_order import UserOrder
+from fusionscope.user_order.user_history import arrange, find_user_order
+from fusionscope.verify.rules_used import with_ages
+from fusionscope.versions.choice import choose_compiler, find_rewriters
+from fusionscope.versions.compiler import Compiler
+from fusionscope.versions.context import read_context
+from fusionscope.versions.runs import find_runs, replay
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """``module`` is what the passes leave behind; ``figures`` are those of the final module."""
+
+    module: Module
+    figures: Figures
+
+
+class Replays:
+    """The fusion passes of one module that run one upon the other, replayed with changes.
+
+    The passes behind them are taken to do the same as without: the figures of the final module
+    change by what the fusion passes change.
+    """
+
+    def __init__(
+        self,
+        module: DumpedModule,
+        final: Module,
+        compiler: Compiler | None = None,
+        device: Device | None = None,
+    ) -> None:
+        """``final`` is the final module; ``compiler`` and ``device`` are those to take, those of
+        the dump where None. Raises ``UnusableInput`` where the dump does not tell what the passes
+        depend on."""
+        self._module = module
+        self._asked = compiler
+        self._device = device
+        self._context = read_context(module, device)
+        self._runs = _chained_runs(module)
+        self._orders: dict[Stage, UserOrder] = {}
+        self._aged: set[PassRun] = set()
+        self._agreeing: dict[tuple[PassRun, ...], bool] = {}
+        self._ends: Figures | None = None
+        self.compiler = choose_compiler(module, compiler).compiler
+        self.final = self._figures(final)
+
+    def can_try(self, candidate: Candidate) -> bool:
+        """Whether all passes that the change concerns are replayed, up to the end of fusion."""
+        if not candidate.passes:
+            return False
+        names = {run.pass_name for run in self._runs}
+        if candidate.flags:
+            changed = self._module.with_flags(candidate.flags)
+            names |= {run.pass_name for run in _chained_runs(changed)}
+        return bool(self._runs) and candidate.passes <= names
+
+    def try_out(self, candidate: Candidate) -> Replayed | None:
+        """What the passes make of the module with a change; None where that is what they make
+        without. Raises ``UnusableInput``."""
+        module, context = self._module, self._context
+        if candidate.flags:
+            module = module.with_flags(candidate.flags)
+            context = read_context(module, self._device)
+        compiler = candidate.changes.apply(choose_compiler(module, self._asked).compiler)
+        runs = self._runs_from(candidate, module)
+        current = self._replay(runs, module, compiler, context, candidate.passes)
+        if current is None:
+            return None
+        was, now, final = self._figures_after_fusion(), self._figures(current), self.final
+        time = None
+        if final.time_us is not None and was.time_us is not None and now.time_us is not None:
+            time = final.time_us + now.time_us - was.time_us
+        return Replayed(
+            current,
+            Figures(
+                final.launches + now.launches - was.launches,
+                final.bytes_moved + now.bytes_moved - was.bytes_moved,
+                time,
+            ),
+        )
+
+    def _runs_from(self, candidate: Candidate, changed: DumpedModule) -> list[PassRun]:
+        """From the first pass on that the change concerns: those before it do the same as in the
+        dump."""
+        runs = list(self._runs)
+        if candidate.flags:
+            names = {run.pass_name for run in runs}
+            runs += [run for run in _chained_runs(changed) if run.pass_name not in names]
+        concerned = [run.pass_name in candidate.passes for run in runs]
+        return runs[concerned.index(True) :] if any(concerned) else []
+
+    def _replay(
+        self,
+        runs: Sequence[PassRun],
+        module: DumpedModule,
+        compiler: Compiler,
+        context: PassContext,
+        concerned: frozenset[str] = frozenset(),
+    ) -> Module | None:
+        """What ``runs`` lead to, each upon the graph that the one before it leaves. None where all
+        passes that are ``concerned`` do what they did in the dump."""
+        made = module.read(runs[0].before)
+        graph = arrange(made, self._orders.get(runs[0].before, {}))
+        left = len([run for run in runs if run.pass_name in concerned])
+        for run in runs:
+            if module.lets_run(compiler.find(run.pass_name).known.in_files):
+                if run in self._aged:
+                    context = with_ages(context, self._module, run)
+                plan = replay(run.pass_name, module.read(run.before), context, compiler, graph)
+                made, graph = plan.module, plan.graph
+            left -= run.pass_name in concerned
+            is_last = run.pass_name in concerned and not left
+            if is_last and is_same(made, module.read(run.after or run.before)):
+                return None
+        return made
+
+    def agrees(self, candidate: Candidate) -> bool | None:
+        """Whether the replay of these passes without the change agrees with the dump. None
+        where it does only with an order of users and instructions that no text shows, and that was
+        not taken so far: then the change has to be tried again. Raises ``UnusableInput``."""
+        known = len(self._aged)
+        runs = tuple(run for run in self._runs_from(candidate, self._module) if run in self._runs)
+        if runs not in self._agreeing:
+            self._agreeing[runs] = self._lead_to_dump(runs)
+            first = runs[0]
+            if not self._agreeing[runs] and first not in self._aged:
+                rewriters = find_rewriters(self._module)
+                self._orders[first.before] = find_user_order(self._module, first.before, rewriters)
+                self._aged.update(runs)
+                self._agreeing[runs] = self._lead_to_dump(runs)
+        return None if self._agreeing[runs] and len(self._aged) > known else self._agreeing[runs]
+
+    def _lead_to_dump(self, runs: Sequence[PassRun]) -> bool:
+        """Whether they make as many launches and bytes of it as the compiler did: passes between
+        them, which only tidy up, are not replayed."""
+        made = self._replay(runs, self._module, self.compiler, self._context)
+        assert made is not None, "no pass is concerned"
+        totals, known = self._figures(made), self._figures_after_fusion()
+        return (totals.launches, totals.bytes_moved) == (known.launches, known.bytes_moved)
+
+    def fused_pairs(self, tried: Replayed) -> frozenset[tuple[str, str]]:
+        """The producers and consumers before fusion, by name, that are in one kernel after it."""
+        start = self._module.pre_fusion or self._runs[0].before
+        stages = self._module.stages
+        between = stages[stages.index(start) + 1 : stages.index(self._runs[0].before) + 1]
+        numbering = Numbering()
+        first = numbering.number(self._module.read(start))
+        for stage in between:
+            numbering.number(self._module.read(stage), contents=False)
+        pairs = find_pairs(first, [("after", numbering.number(tried.module))])
+        return frozenset(
+            (pair.producer.name, pair.consumer.name) for pair in pairs if pair.outcome in TOGETHER
+        )
+
+    def _figures_after_fusion(self) -> Figures:
+        if self._ends is None:
+            last = self._runs[-1]
+            self._ends = self._figures(self._module.read(last.after or last.before))
+        return self._ends
+
+    def _figures(self, module: Module) -> Figures:
+        totals = total_kernels(module, self._module.backend)
+        time = estimate(module, self._module.backend, self._context.gpu)
+        return Figures(
+            totals.launches, totals.bytes_moved, time.microseconds if time is not None else None
+        )
+
+
+def _chained_runs(module: DumpedModule) -> tuple[PassRun, ...]:
+    """The runs of passes that fuse, one upon the other: for GPUs those of the main chain."""
+    runs = find_runs(module)
+    if module.backend != "gpu":
+        return runs
+    chain = choose_compiler(module).compiler.chains[0]
+    return tuple(run for run in runs if run.pass_name in chain)

@@ -1,0 +1,79 @@
+"""A change that may help, with what came of trying it: plain data, which every report renders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class SuggestionKind(StrEnum):
+    FLAG = "flag"
+    RULE = "rule"
+    RECIPE = "recipe"
+
+
+class HowTried(StrEnum):
+    REPLAYED = "replayed"  # the fusion passes, by the compiler's rules
+    COMPILED = "compiled"  # by the compiler itself
+    MEASURED = "measured"  # compiled, and timed beside the program as it is
+    EXAMPLE = "example"  # on the recipe's own example
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one run of the final module. ``time_us`` is in microseconds, None where it is unknown."""
+
+    launches: int
+    bytes_moved: int
+    time_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """``change`` is a flag as XLA_FLAGS takes it, options of ``rerun``, or the id of a recipe.
+
+    ``pairs`` are the producers and consumers that were refused and that it fuses, by name.
+    ``number`` is its place among the suggestions for its module, from 1 on.
+    """
+
+    number: int
+    kind: SuggestionKind
+    change: str
+    evidence: HowTried
+    pairs: tuple[tuple[str, str], ...]
+    before: Figures
+    after: Figures
+
+    @property
+    def saved_us(self) -> float:
+        """Microseconds; 0 where no time is known."""
+        if self.before.time_us is None or self.after.time_us is None:
+            return 0.0
+        return self.before.time_us - self.after.time_us
+
+    @property
+    def saved_bytes(self) -> int:
+        return self.before.bytes_moved - self.after.bytes_moved
+
+    @property
+    def saved_launches(self) -> int:
+        return self.before.launches - self.after.launches
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestions:
+    """What was tried on one module: ``helpful`` changes, those that save most first, and
+    ``rejected`` ones, which fuse none of the pairs or make things worse.
+
+    ``untried`` counts the candidates for which there was no time, ``notes`` say why others could
+    not be tried.
+    """
+
+    helpful: tuple[Suggestion, ...] = ()
+    rejected: tuple[Suggestion, ...] = ()
+    untried: int = 0
+    notes: tuple[str, ...] = ()
+
+    def find(self, producer: str, consumer: str) -> tuple[int, ...]:
+        """The numbers of the helpful suggestions that fuse a pair."""
+        return tuple(each.number for each in self.helpful if (producer, consumer) in each.pairs)

@@ -1,0 +1,129 @@
+"""What to try, as Markdown and on a terminal: a part of an explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fusionscope.report.text import cell, code, plural, print_hidden, safe, size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.explain.suggestion import Suggestion, Suggestions
+
+TITLE = "What to try"
+REJECTED = "Tried, not worth it"
+NOTHING = "nothing known that helps"
+
+
+def for_pair(suggestions: Suggestions | None, producer: str, consumer: str) -> str:
+    """As in *try 1, 3*; empty where nothing was tried, or not everything."""
+    if suggestions is None:
+        return ""
+    numbers = suggestions.find(producer, consumer)
+    if numbers:
+        return f"try {', '.join(map(str, numbers))}"
+    return "" if suggestions.untried or suggestions.notes else NOTHING
+
+
+def to_markdown(suggestions: Suggestions | None, top: int | None) -> Iterator[str]:
+    """Lines of a table, with the rejected ones where ``top`` is None."""
+    if suggestions is None:
+        return
+    yield f"{TITLE}.\n"
+    if suggestions.helpful:
+        yield from _table(suggestions.helpful[:top])
+    else:
+        yield f"{_none(suggestions)}\n"
+    for note in _notes(suggestions):
+        yield f"> {cell(note)}\n"
+    if top is None and suggestions.rejected:
+        yield f"{REJECTED}.\n"
+        yield from _table(suggestions.rejected)
+
+
+def _table(suggestions: tuple[Suggestion, ...]) -> Iterator[str]:
+    yield "| | change | launches | bytes | time | pairs fused | evidence |"
+    yield "|--:|---|--:|--:|--:|--:|---|"
+    for each in suggestions:
+        yield (
+            f"| {each.number} | {code(each.change)} "
+            f"| {each.before.launches:,} → {each.after.launches:,} "
+            f"| {_sizes(each)} | {cell(_times(each))} | {len(each.pairs):,} | {each.evidence} |"
+        )
+    yield ""
+
+
+def print_suggestions(
+    suggestions: Suggestions | None, console: Console, *, top: int | None
+) -> None:
+    """For a terminal; ``top`` limits the list, None shows the rejected ones, too."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if suggestions is None:
+        return
+    console.print(Text(f"\n  {TITLE}", style="bold"))
+    if not suggestions.helpful:
+        console.print(Text(f"  {_none(suggestions)}"))
+    _print_list(suggestions.helpful[:top], console)
+    print_hidden(console, 2, len(suggestions.helpful), top, "suggestion")
+    for note in _notes(suggestions):
+        console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
+    if top is None and suggestions.rejected:
+        console.print(Text(f"\n  {REJECTED}", style="bold"))
+        _print_list(suggestions.rejected, console)
+
+
+def _print_list(suggestions: tuple[Suggestion, ...], console: Console) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(justify="right")
+    table.add_column(overflow="fold")
+    for each in suggestions:
+        table.add_row(f"{each.number}.", Text(safe(each.change), style="cyan"))
+        table.add_row("", Text(_what_came_of_it(each)))
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _what_came_of_it(each: Suggestion) -> str:
+    words = [
+        _times(each),
+        f"launches {each.before.launches:,} → {each.after.launches:,}",
+        f"bytes {_sizes(each)}",
+        f"fuses {plural(len(each.pairs), 'refused pair')}" if each.pairs else "",
+    ]
+    return f"{', '.join(filter(None, words))} ({each.evidence})"
+
+
+def _sizes(each: Suggestion) -> str:
+    return f"{size(each.before.bytes_moved)} → {size(each.after.bytes_moved)}"
+
+
+def _times(each: Suggestion) -> str:
+    """As in *time 120 → 110 us (-8.3%)*."""
+    before, after = each.before.time_us, each.after.time_us
+    if before is None or after is None:
+        return ""
+    share = f" ({100 * (after / before - 1):+.2g}%)" if before else ""
+    return f"time {before:,.4g} → {after:,.4g} us{share}"
+
+
+def _none(suggestions: Suggestions) -> str:
+    tried = len(suggestions.rejected)
+    if suggestions.untried or not tried:
+        return NOTHING if not suggestions.untried else "nothing so far that helps"
+    return f"{NOTHING}: {plural(tried, 'change')} tried (--all shows them)"
+
+
+def _notes(suggestions: Suggestions) -> Iterator[str]:
+    yield from suggestions.notes
+    if suggestions.untried:
+        yield (
+            f"{plural(suggestions.untried, 'more candidate')} would take longer to try than the "
+            "explanation took: --all tries them"
+        )
