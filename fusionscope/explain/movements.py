@@ -283,6 +283,7 @@ def _buffer(instruction: Instruction, users: tuple[Instruction, ...]) -> _Cause 
     if instruction.opcode not in ("copy", "copy-start") or not instruction.operands:
         return None
     rest = _still_needed(instruction)
+    served = users[0] if users else None
     for user in users:
         loop = next((each for each in (user, *_users(user)) if each.opcode == "while"), None)
         if loop is not None:
@@ -304,8 +305,10 @@ def _buffer(instruction: Instruction, users: tuple[Instruction, ...]) -> _Cause 
     for user in users:
         if user.opcode in _UPDATES or instruction in _updated(user):
             return MovementCause.UPDATE, f"{_named(user)} updates it in place{rest}", user
+    if _source(instruction.operands[0]).opcode == "constant":
+        return MovementCause.BUFFER, f"it needs a buffer that can be written{rest}", served
     text = f"it is overwritten before its last read{rest}"
-    return MovementCause.BUFFER, text, users[0] if users else None
+    return MovementCause.BUFFER, text, served
 
 
 def _updated(user: Instruction) -> Iterator[Instruction]:
