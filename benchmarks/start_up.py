@@ -62,7 +62,7 @@ def main() -> None:
         times = sorted(each[name] for each in rounds)
         low, high = times[len(times) // 4], times[-1 - len(times) // 4]
         ratio = f"{median(times) / bare:.1f} ({low / bare:.1f} to {high / bare:.1f})"
-        print(f"| {name} | {median(times) * 1e3:.0f} | {'' if name == BARE else ratio} |")
+        print(f"| {name} | {median(times) * 1e3:.1f} | {'' if name == BARE else ratio} |")
 
 
 if __name__ == "__main__":

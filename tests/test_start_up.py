@@ -94,11 +94,13 @@ def test_a_dump_for_a_gpu_imports_no_older_version():
 
 @pytest.mark.parametrize("target", ["cpu", "h100"])
 def test_explain_imports_nothing_for_what_nobody_asked_for(target):
-    """Changed rules, JSON, graphs, files of the user, and stages that were dumped as protos."""
+    """Changed rules, data movement, JSON, graphs, files of the user, stages dumped as protos."""
     assert not within(
         loaded("explain", f"samples/dumps/{target}/concatenate"),
         "fusionscope.dump.protos",
+        "fusionscope.explain.movements",
         "fusionscope.explain.what_if",
+        "fusionscope.history.matching",
         "fusionscope.report.documents",
         "fusionscope.system.processes",
         "fusionscope.system.user_files",

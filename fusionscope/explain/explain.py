@@ -18,7 +18,6 @@ from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.evidence import Evidence, read_evidence
 from fusionscope.explain.modules import costs_of
-from fusionscope.explain.movements import find_movements
 from fusionscope.explain.pairs import pair_facts
 from fusionscope.explain.reasons import Reasons
 from fusionscope.explain.replayed import Replayed, replay_passes
@@ -42,7 +41,6 @@ from fusionscope.explain.summary import (
 )
 from fusionscope.explain.times import KernelTime, clock_for, sum_up
 from fusionscope.history.kernels import Kernel, find_kernels
-from fusionscope.history.lineage import read_lineage
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
@@ -220,6 +218,9 @@ def _find_movements(
     notes: list[str],
 ) -> tuple[Movement, ...]:
     """The data movement in the final stage. Stages that cannot be read are noted."""
+    from fusionscope.explain.movements import find_movements  # as few ask for it
+    from fusionscope.history.lineage import read_lineage
+
     lineage = read_lineage(module)
     notes += [note for note in lineage.notes if note not in notes]
     if final not in lineage.stages:
