@@ -22,7 +22,9 @@ COMMANDS = (
     "--help",
     "rules cpu-concat",
     "rules pf-negative",
-    "explain samples/dumps/cpu/elementwise",
+    "explain --no-try samples/dumps/cpu/elementwise",
+    "explain --no-try samples/dumps/cpu/concatenate",
+    "explain --no-try samples/dumps/h100/concatenate",
     "explain samples/dumps/cpu/concatenate",
     "explain samples/dumps/h100/concatenate",
 )

@@ -92,7 +92,6 @@ def command(
       fusionscope explain dump_dir/ --movements
       fusionscope explain dump_dir/ --format json --output explanation.json
     """
-    from fusionscope.advise.suggest import suggester
     from fusionscope.dump import open_dump
     from fusionscope.explain import Selection, explain
     from fusionscope.report.explanation import print_explanation, to_markdown
@@ -118,11 +117,16 @@ def command(
         rules=rules,
         device=device,
     )
+    suggest = None
+    if tries:
+        from fusionscope.advise.suggest import suggester
+
+        suggest = suggester(selection, is_limited=not everything)
     explanation = explain(
         open_dump(dump),
         selection,
         progress=lambda modules: show_progress(modules, "Explaining"),
-        suggest=suggester(selection, is_limited=not everything) if tries else None,
+        suggest=suggest,
     )
     limit = None if everything else top
     pairs = everything or selection.picks_pairs
