@@ -116,7 +116,8 @@ class ModuleDifference:
     difference of the module. Nor are ``swapped``, operations that read their two operands the other
     way round and compute the same, by name.
     ``lost`` and ``gained`` are fusions that only one side has, ``changed`` and ``renamed`` count
-    those that both have. ``outcomes``, ``parting`` and ``decision`` are there for whole dumps only.
+    those that both have. ``outcomes``, ``first_divergence`` and ``decision`` are there for whole
+    dumps only.
     ``incidental`` counts edits that go with changes of fusions. ``steps`` counts matched
     instructions by what matched them, ``certain`` is the share (0 to 1) of those of both sides
     that were matched by certain steps.
@@ -135,7 +136,7 @@ class ModuleDifference:
     renamed: int
     edits: tuple[EditFacts, ...]
     incidental: int
-    parting: FirstDivergence | None
+    first_divergence: FirstDivergence | None
     decision: DecisionChange | None
     steps: dict[str, int]
     certain: float
@@ -337,7 +338,7 @@ def _compare(
         renamed=len(found.fusions) - len(told),
         edits=_edit_facts(shown),
         incidental=len(found.edits) - len(shown),
-        parting=reasons.parting,
+        first_divergence=reasons.first_divergence,
         decision=reasons.decision,
         steps=dict(counts),
         certain=certain / max(total, 1),
@@ -352,7 +353,7 @@ class _Reasons:
     fusions: tuple[FusionDifference, ...]
     outcomes: tuple[OutcomeChange, ...] = ()
     rules: tuple[RulesUsed | None, RulesUsed | None] = (None, None)
-    parting: FirstDivergence | None = None
+    first_divergence: FirstDivergence | None = None
     decision: DecisionChange | None = None
     notes: tuple[str, ...] = ()
 
@@ -374,10 +375,10 @@ def _compare_dumps(
         return _Reasons(_without_passes(told, backend), outcomes, rules, notes=tuple(notes))
     lineages = read_lineage(one), read_lineage(other)
     notes += (*lineages[0].notes, *lineages[1].notes)
-    parting = find_first_divergence(lineages, progress)
+    first_divergence = find_first_divergence(lineages, progress)
     fusions = _with_passes(told, lineages, backend, progress)
     decision = first_decision(one, other, notes)
-    return _Reasons(fusions, outcomes, rules, parting, decision, tuple(notes))
+    return _Reasons(fusions, outcomes, rules, first_divergence, decision, tuple(notes))
 
 
 def _without_passes(

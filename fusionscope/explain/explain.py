@@ -83,7 +83,7 @@ _SHARE, _MOST = 0.9, 5
 # The passes whose decisions the records hold, and those after them which fuse a producer and its
 # consumer all the same.
 _RECORDED = (Record.INSTRUCTION_FUSION, Record.PRIORITY_FUSION)
-_OVERRULING = (Record.FUSION_MERGER, Record.MULTI_OUTPUT_FUSION)
+_LATER = (Record.FUSION_MERGER, Record.MULTI_OUTPUT_FUSION)
 
 
 def explain(
@@ -198,9 +198,7 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         outcomes={outcome.value: counted[outcome] for outcome in Outcome},
         reasons=group_reasons(facts),
         refusals=group_refusals(facts, lambda fact: fact.reason),
-        overruled=group_refusals(
-            facts, lambda fact: fact.overruled.reason if fact.overruled else None
-        ),
+        fused_by_later_pass=group_refusals(facts, _reason_before),
         notes=tuple(notes),
         what_if=known.tried,
         boundaries=boundaries,
@@ -208,6 +206,10 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         arguments=tuple(_arguments(program)),
         rules=known.replayed.rules if known.replayed is not None else None,
     )
+
+
+def _reason_before(fact: PairFacts) -> str | None:
+    return fact.fused_by_later_pass.reason if fact.fused_by_later_pass is not None else None
 
 
 def _find_movements(
@@ -338,12 +340,12 @@ def _explain_pairs(
             known.evidence, known.replayed, followed.first, followed.base, module.backend
         )
     runs = {kernel.path: kernel.runs for kernel in kernels_before}
-    names = {name for record in _OVERRULING for name in names_of_record(record)}
-    overruling = {
+    names = {name for record in _LATER for name in names_of_record(record)}
+    later_passes = {
         stage.label: stage.name.after for stage in module.fusion_stages if stage.name.after in names
     }
     return [
-        pair_facts(pair, runs.get(pair.path, 1), reasons, overruling) for pair in followed.pairs
+        pair_facts(pair, runs.get(pair.path, 1), reasons, later_passes) for pair in followed.pairs
     ]
 
 

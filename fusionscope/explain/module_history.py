@@ -37,7 +37,7 @@ class PassFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleHistory:
     """``passes`` changed fusions, in order; ``quiet`` counts the stages of those that did not.
-    Where an instruction was asked for, its ``life`` stands for both."""
+    Where an instruction was asked for, its ``trace`` stands for both."""
 
     number: int
     module: str
@@ -47,7 +47,7 @@ class ModuleHistory:
     fusions: int
     passes: tuple[PassFacts, ...]
     quiet: int | None
-    life: InstructionTrace | None
+    trace: InstructionTrace | None
     notes: tuple[str, ...]
 
 
@@ -132,14 +132,14 @@ def module_history(
             "one stage only, so nothing can be followed: dump with --xla_dump_hlo_pass_re=.*"
         )
     passes: list[PassFacts] = []
-    life: InstructionTrace | None = None
+    trace: InstructionTrace | None = None
     if name is None:
         for index, _ in enumerate(progress(lineage.stages[1:])):
             changes = lineage.changes(index)
             if changes:
                 passes.append(_pass_facts(lineage, index, changes, steps))
     else:
-        life = follow(lineage, name, steps)
+        trace = follow(lineage, name, steps)
     return ModuleHistory(
         number=dumped.number,
         module=dumped.name,
@@ -149,7 +149,7 @@ def module_history(
         fusions=_count_fusions(lineage.modules[-1]),
         passes=tuple(passes),
         quiet=len(lineage.stages) - 1 - len(passes) if name is None else None,
-        life=life,
+        trace=trace,
         notes=tuple(notes),
     )
 

@@ -14,9 +14,9 @@ from fusionscope.rules.messages import UNKNOWN
 
 
 def pair_facts(
-    pair: Pair, runs: int, reasons: Reasons | None, overruling: Mapping[str, str]
+    pair: Pair, runs: int, reasons: Reasons | None, later_passes: Mapping[str, str]
 ) -> PairFacts:
-    """``overruling`` are passes that fuse what one before them refused, by stage."""
+    """``later_passes`` are passes that fuse what one before them refused, by stage."""
     if pair.outcome is Outcome.NOT_FUSED:
         why = Why(Reason(UNKNOWN, ""), None) if reasons is None else reasons.find(pair)
         return PairFacts(
@@ -47,11 +47,13 @@ def pair_facts(
         message=None,
         evidence=None,
         bytes_saved=0 if pair.outcome is Outcome.GONE else pair.bytes_between * runs,
-        overruled=_overruled(pair, reasons, overruling.get(pair.stage or "")),
+        fused_by_later_pass=_fused_by_later_pass(pair, reasons, later_passes.get(pair.stage or "")),
     )
 
 
-def _overruled(pair: Pair, reasons: Reasons | None, by: str | None) -> FusedByLaterPass | None:
+def _fused_by_later_pass(
+    pair: Pair, reasons: Reasons | None, by: str | None
+) -> FusedByLaterPass | None:
     if reasons is None or by is None:
         return None
     why = reasons.find(pair)

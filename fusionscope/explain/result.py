@@ -156,9 +156,9 @@ class PairFacts:
     ``guess`` (a replay of rules that may not be the compiler's).
     ``bytes_saved`` is the number of bytes, over all runs, that need not pass through memory if the
     pair shares a kernel: saved, or for ``not-fused`` not saved.
-    ``cost`` is the cost comparison if the reason is that fusion would take longer. ``overruled`` is
-    the refusal of a pass before the one that fused the pair. ``decided_by`` is the pass whose
-    decision the reason is, None for the main fusion pass.
+    ``cost`` is the cost comparison if the reason is that fusion would take longer.
+    ``fused_by_later_pass`` is the refusal of a pass before the one that fused the pair.
+    ``decided_by`` is the pass whose decision the reason is, None for the main fusion pass.
     """
 
     producer: Operation
@@ -175,7 +175,7 @@ class PairFacts:
     numbers: tuple[tuple[str, int | str], ...] = ()
     otherwise: str | None = None
     cost: CostFacts | None = None
-    overruled: FusedByLaterPass | None = None
+    fused_by_later_pass: FusedByLaterPass | None = None
     decided_by: str | None = None
 
 
@@ -349,12 +349,12 @@ class ModuleFacts:
 
     ``arguments`` are the shapes of the parameters of the program as the compiler received it,
     without layouts, each with its sharding if it has one. ``pairs`` are the selected ones;
-    ``outcomes``, ``reasons``, ``refusals`` and ``overruled`` (refusals that a later pass overruled)
-    cover all pairs. ``boundaries`` are the library calls on CPU and GPU. ``movements`` are
-    None unless they were requested. Lists start with the
-    costliest. ``notes`` list what could not be found or read. ``what_if`` is None unless rules were
-    changed or another GPU was requested. ``rules`` are those that gave reasons, None if no pass was
-    replayed. ``suggestions`` is None unless changes were tried.
+    ``outcomes``, ``reasons``, ``refusals`` and ``fused_by_later_pass`` (refusals before it) cover
+    all pairs. ``boundaries`` are the library calls on CPU and GPU. ``movements`` are None unless
+    they were requested. Lists start with the costliest. ``notes`` list what could not be found or
+    read. ``what_if`` is None unless rules were changed or another GPU was requested. ``rules`` are
+    those that gave reasons, None if no pass was replayed. ``suggestions`` is None unless changes
+    were tried.
     """
 
     number: int
@@ -372,7 +372,7 @@ class ModuleFacts:
     outcomes: dict[str, int]
     reasons: tuple[ReasonFacts, ...]
     refusals: tuple[Refusals, ...]
-    overruled: tuple[Refusals, ...]
+    fused_by_later_pass: tuple[Refusals, ...]
     notes: tuple[str, ...]
     what_if: WhatIf | None = None
     boundaries: tuple[Boundary, ...] = ()

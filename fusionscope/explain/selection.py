@@ -61,7 +61,10 @@ def is_selected(pair: Pair, fact: PairFacts, wanted: Selection) -> bool:
         and (
             wanted.reason is None
             or wanted.reason == fact.reason
-            or (fact.overruled is not None and wanted.reason == fact.overruled.reason)
+            or (
+                fact.fused_by_later_pass is not None
+                and wanted.reason == fact.fused_by_later_pass.reason
+            )
         )
         and (wanted.source is None or any(_comes_from(end, wanted.source) for end in ends))
     )

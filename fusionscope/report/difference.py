@@ -86,9 +86,9 @@ def _pass_of(stage: str) -> str:
     return f"{rest.partition('.before_')[0]} in {pipeline}" if after else stage
 
 
-def _parting_text(parting: FirstDivergence) -> str:
-    same = f"the same up to {_pass_of(parting.last_same)}" if parting.last_same else ""
-    one, other = parting.stage_before, parting.stage_after
+def _divergence_text(found: FirstDivergence) -> str:
+    same = f"the same up to {_pass_of(found.last_same)}" if found.last_same else ""
+    one, other = found.stage_before, found.stage_after
     if one and other and _pass_of(one) == _pass_of(other):
         first = f"{_pass_of(one)} produced different results"
     elif one and other:
@@ -98,7 +98,7 @@ def _parting_text(parting: FirstDivergence) -> str:
         first = f"then {_pass_of(one or other or '')} changed only the {side}"
     else:
         return "the same in every stage, except for annotations for later passes"
-    if not parting.is_exact:
+    if not found.is_exact:
         first += " (not every pass was dumped: it may have been an earlier one)"
     return f"{same}; {first}" if same else f"never the same: {first}"
 
@@ -188,8 +188,8 @@ def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
         yield f"- {cell(_totals(module))}"
         for line in _header_lines(module):
             yield f"- {cell(line)}"
-        if module.parting:
-            yield f"- {cell(_parting_text(module.parting))}"
+        if module.first_divergence:
+            yield f"- {cell(_divergence_text(module.first_divergence))}"
         if module.decision:
             yield f"- {cell(_decision_text(module.decision))}"
         yield ""
@@ -262,8 +262,8 @@ def print_difference(difference: Difference, console: Console, *, top: int | Non
         for note in module.notes:
             console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
         lines = [_totals(module), *_header_lines(module)]
-        if module.parting:
-            lines.append(_parting_text(module.parting))
+        if module.first_divergence:
+            lines.append(_divergence_text(module.first_divergence))
         if module.decision:
             lines.append(_decision_text(module.decision))
         for line in lines:

@@ -82,7 +82,8 @@ def _why(pair: PairFacts) -> str:
     if pair.reason is None:
         kernel = f" in {pair.kernel}" if pair.kernel else ""
         stage = f", since {pair.stage}" if pair.stage else ""
-        before = f"; before it {_overruled(pair.overruled)}" if pair.overruled else ""
+        earlier = pair.fused_by_later_pass
+        before = f"; before it {_earlier_refusal(earlier)}" if earlier else ""
         return f"{pair.outcome}{kernel}{stage}{before}"
     title = f": {pair.title}" if pair.title else ""
     evidence = f" ({pair.evidence})" if pair.evidence else ""
@@ -91,10 +92,10 @@ def _why(pair: PairFacts) -> str:
     return f"{by}{pair.reason}{title}{evidence}{otherwise}"
 
 
-def _overruled(overruled: FusedByLaterPass) -> str:
-    title = f": {overruled.title}" if overruled.title else ""
-    evidence = f" ({overruled.evidence})" if overruled.evidence else ""
-    return f"{overruled.reason}{title}{evidence}"
+def _earlier_refusal(refusal: FusedByLaterPass) -> str:
+    title = f": {refusal.title}" if refusal.title else ""
+    evidence = f" ({refusal.evidence})" if refusal.evidence else ""
+    return f"{refusal.reason}{title}{evidence}"
 
 
 def _places(pair: PairFacts) -> str:
@@ -304,9 +305,9 @@ def _print_refusals(module: ModuleFacts, console: Console, top: int | None) -> N
 
     if module.reasons:
         _print_reasons(module, console, top)
-    if module.overruled:
+    if module.fused_by_later_pass:
         console.print(Text("\n  Refused by one pass, fused by a later one", style="bold"))
-        _print_alike(module, module.overruled, console, top)
+        _print_alike(module, module.fused_by_later_pass, console, top)
 
 
 def _print_reasons(module: ModuleFacts, console: Console, top: int | None) -> None:
@@ -404,7 +405,7 @@ def _print_pair(
         (f"at {_tail(_places(pair), console.width - 8)}", ""),
         (_why(pair), "red" if pair.reason else "green"),
     ]
-    refusal = pair.overruled or pair
+    refusal = pair.fused_by_later_pass or pair
     if refusal.message:
         is_replayed = refusal.evidence in ("re-evaluated", "guess")
         said = "expected message" if is_replayed else "compiler"

@@ -59,8 +59,8 @@ def _markdown(history: History, top: int | None) -> Iterator[str]:
         yield f"## {cell(story.module)}\n"
         for note in story.notes:
             yield f"> {cell(note)}\n"
-        if story.life is not None:
-            yield from _life_markdown(story.life, top)
+        if story.trace is not None:
+            yield from _trace_markdown(story.trace, top)
             continue
         yield f"{_summary(story)}.\n"
         if story.passes:
@@ -86,12 +86,12 @@ def _markdown(history: History, top: int | None) -> Iterator[str]:
         yield f"> {cell(problem)}\n"
 
 
-def _life_markdown(life: InstructionTrace, top: int | None) -> Iterator[str]:
-    origin = life.origin
+def _trace_markdown(trace: InstructionTrace, top: int | None) -> Iterator[str]:
+    origin = trace.origin
     yield f"{code(origin.name)} {cell(origin.opcode)} {cell(origin.shape)}\n"
-    yield f"{cell(life.stack[0]) if life.stack else 'source line unknown'}\n"
+    yield f"{cell(trace.stack[0]) if trace.stack else 'source line unknown'}\n"
     yield "| pass | names | what happened |\n|---|---|---|"
-    for event in life.events:
+    for event in trace.events:
         recorded = "".join(f"<br>{cell(_step_text(step))}" for step in event.steps[:top])
         hidden = len(event.steps) - len(event.steps[:top])
         recorded += f"<br>… and {hidden:,} more" if hidden else ""
@@ -99,9 +99,9 @@ def _life_markdown(life: InstructionTrace, top: int | None) -> Iterator[str]:
         names += " …" if len(event.names) > len(event.names[:top]) else ""
         yield f"| {cell(event.pass_name)} | {names} | {cell(event.text)}{recorded} |"
     yield ""
-    for ending in life.endings:
+    for ending in trace.endings:
         yield f"- {cell(_ending_text(ending))}"
-    if not life.endings:
+    if not trace.endings:
         yield "- not in the final module"
     yield ""
 
@@ -117,8 +117,8 @@ def print_history(history: History, console: Console, *, top: int | None) -> Non
         console.print(Text(f"  {shorten(stages, console.width - 2)}", style="dim"))
         for note in story.notes:
             console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
-        if story.life is not None:
-            _print_life(story.life, console, top)
+        if story.trace is not None:
+            _print_trace(story.trace, console, top)
         else:
             console.print(Padding(Text(_summary(story)), (0, 0, 0, 2)))
             for each in story.passes:
@@ -150,21 +150,21 @@ def _print_pass(each: PassFacts, console: Console, top: int | None) -> None:
         print_hidden(console, 6, len(each.steps), top, "step")
 
 
-def _print_life(life: InstructionTrace, console: Console, top: int | None) -> None:
+def _print_trace(trace: InstructionTrace, console: Console, top: int | None) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    origin = life.origin
+    origin = trace.origin
     line = Text("\n  ")
     line.append(safe(origin.name), style="bold")
     line.append(f" {origin.opcode} {shorten(origin.shape, 60)}")
     console.print(line)
-    console.print(f"  at {safe(life.stack[0]) if life.stack else 'source line unknown'}")
+    console.print(f"  at {safe(trace.stack[0]) if trace.stack else 'source line unknown'}")
     if origin.op_name:
         console.print(Text(f"  {shorten(origin.op_name, console.width - 2)}", style="dim"))
-    if not life.events:
+    if not trace.events:
         console.print("  no pass changed it")
-    for event in life.events:
+    for event in trace.events:
         line = Text("  ")
         line.append(safe(event.pass_name), style="bold")
         line.append(f" in {safe(pipeline_of(event.stage))}", style="dim")
@@ -175,10 +175,10 @@ def _print_life(life: InstructionTrace, console: Console, top: int | None) -> No
             text = safe(f"recorded: {_step_text(step)}")
             console.print(Padding(Text(text, style="dim"), (0, 0, 0, 4)))
         print_hidden(console, 4, len(event.steps), top, "step")
-    for ending in life.endings:
+    for ending in trace.endings:
         line = Text(f"  {safe(_ending_text(ending))}", style="green")
         console.print(line)
         if ending.members:
             console.print(Padding(Text(counted(ending.members), style="dim"), (0, 0, 0, 4)))
-    if not life.endings:
+    if not trace.endings:
         console.print(Text("  not in the final module", style="red"))

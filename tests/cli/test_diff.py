@@ -141,13 +141,13 @@ def test_where_they_part(run, one, other, side, pass_name):
     texts = [plain(text_of(stage(dump, number - 1)).decode()) for dump in (having, lacking)]
     assert texts[0] == texts[1]
     for arguments, its_side in (((one, other), side), ((other, one), OPPOSITE[side])):
-        parting = module_of(run, *arguments)["parting"]
-        assert parting[its_side] == labels(having)[number]
-        assert parting[OPPOSITE[its_side]] is None
+        found = module_of(run, *arguments)["first_divergence"]
+        assert found[its_side] == labels(having)[number]
+        assert found[OPPOSITE[its_side]] is None
         for format_name in ("text", "markdown"):
             assert pass_name in run(*arguments, "--format", format_name).out
     # Between the last stage that is told to be the same and that one nothing changed.
-    last = next(n for n, label in labels(having).items() if label == parting["last_same"])
+    last = next(n for n, label in labels(having).items() if label == found["last_same"])
     assert len({plain(text_of(stage(having, n)).decode()) for n in range(last, number)}) == 1
 
 
@@ -228,7 +228,7 @@ def test_two_stages(run):
     assert module["after"]["launches"] == launches(GPU)
     assert set(module["gained"]) == set(fusions(final(GPU)))
     assert (module["lost"], module["changed"]) == ([], 0)
-    assert (module["parting"], module["decision"], module["outcomes"]) == (None, None, [])
+    assert (module["first_divergence"], module["decision"], module["outcomes"]) == (None, None, [])
     # Two files say the same as the two stages.
     (last,) = GPU.glob("*gpu_after_optimizations*")
     files = module_of(run, stage(GPU, number), last)
@@ -647,7 +647,8 @@ def test_json_is_as_documented(run, tmp_path):
         found |= keys(document)
     assert "problems[]" in found
     sides = (
-        r"(modules\[\]|outcomes\[\]|edits\[\]|passes|parting|decision)\.(?:before|after)\b(?!\[)"
+        r"(modules\[\]|outcomes\[\]|edits\[\]|passes|first_divergence|decision)"
+        r"\.(?:before|after)\b(?!\[)"
     )
     found = {re.sub(sides, r"\1.<side>", path) for path in found}
     found = {re.sub(r"passes\.(?:before|after)", "passes.<side>", path) for path in found}
@@ -791,7 +792,7 @@ def test_a_stage_that_cannot_be_read_does_no_harm(run, tmp_path):
     """What the last stages say does not depend on one between."""
     dump, _ = stage_damaged(tmp_path / "dump", NO_MERGE, 20)
     whole, found = module_of(run, WHOLE, NO_MERGE), module_of(run, WHOLE, dump)
-    for name in ("outcomes", "lost", "gained", "edits", "parting"):
+    for name in ("outcomes", "lost", "gained", "edits", "first_divergence"):
         assert found[name] == whole[name]
     assert run(NO_MERGE, dump, "--exit-code").code == 0
 
@@ -813,7 +814,7 @@ def test_a_damaged_record_is_noted(run, tmp_path, dump, part, content):
     other = WHOLE if dump is NO_MERGE else DUMPS / "cpu/concatenate"
     module, whole = module_of(run, other, damaged_dump), module_of(run, other, dump)
     assert [note for note in module["notes"] if bad in note]
-    for name in ("lost", "gained", "edits", "parting"):
+    for name in ("lost", "gained", "edits", "first_divergence"):
         assert module[name] == whole[name]
     for format_name in ("text", "markdown"):
         done = run(other, damaged_dump, "--format", format_name)

@@ -121,8 +121,8 @@ def story_of(run: Any, *arguments: object) -> dict[str, Any]:
     return module
 
 
-def life_of(run: Any, dump: Path, name: str) -> dict[str, Any]:
-    return story_of(run, dump, name)["life"]
+def trace_of(run: Any, dump: Path, name: str) -> dict[str, Any]:
+    return story_of(run, dump, name)["trace"]
 
 
 @samples
@@ -240,23 +240,23 @@ def test_steps_are_those_of_the_explorer(run, dump, tmp_path):
 def test_one_life_by_each_of_its_names(run, dump, names, opcode):
     told = Told(dump)
     final = told.stages[-1][1]
-    lives = [life_of(run, dump, name) for name in names]
-    for name, life in zip(names, lives, strict=True):
-        assert life["asked"] == name
-        assert life["found_in"] == told.first_with(name)
-        assert life["origin"]["name"] == names[0]
-        assert life["origin"]["opcode"] == opcode
-        (ending,) = life["endings"]
+    traces = [trace_of(run, dump, name) for name in names]
+    for name, trace in zip(names, traces, strict=True):
+        assert trace["asked"] == name
+        assert trace["found_in"] == told.first_with(name)
+        assert trace["origin"]["name"] == names[0]
+        assert trace["origin"]["opcode"] == opcode
+        (ending,) = trace["endings"]
         assert ending["name"] == names[2]
         assert {ending["kernel"]} == kernels_with(final, opcode)
         assert opcode in ending["members"]
-        assert [event["stage"] for event in life["events"]] == [
-            label for label in told.labels if label in {event["stage"] for event in life["events"]}
+        assert [event["stage"] for event in trace["events"]] == [
+            label for label in told.labels if label in {event["stage"] for event in trace["events"]}
         ]
         # Where a name appears first, something happened.
         renamed = {told.first_with(each) for each in names[1:]} - {"before_optimizations"}
-        assert renamed <= {event["stage"] for event in life["events"]}
-    assert lives[0]["events"] == lives[1]["events"] == lives[2]["events"]
+        assert renamed <= {event["stage"] for event in trace["events"]}
+    assert traces[0]["events"] == traces[1]["events"] == traces[2]["events"]
 
 
 def test_the_source_line_is_that_of_the_stack_frame(run):
@@ -267,8 +267,8 @@ def test_the_source_line_is_that_of_the_stack_frame(run):
         0
     ]
     (file_name,) = re.findall(rf'^{file} "(\S+\.py)"$', text, re.MULTILINE)
-    life = life_of(run, GPU, "tanh.1")
-    assert life["origin"]["source"] == life["stack"][0] == f"{file_name}:{line}"
+    trace = trace_of(run, GPU, "tanh.1")
+    assert trace["origin"]["source"] == trace["stack"][0] == f"{file_name}:{line}"
     for format_name in ("text", "markdown"):
         assert f"{file_name}:{line}" in run(GPU, "tanh.1", "--format", format_name).out
 
@@ -286,13 +286,13 @@ def test_the_source_line_is_that_of_the_stack_frame(run):
     ],
 )
 def test_the_life_of_a_fusion_begins_with_the_pass_that_made_it(run, dump, final_name, pass_name):
-    life, told = life_of(run, dump, f"{final_name}@final"), Told(dump)
-    assert life["found_in"] == told.labels[-1]
-    assert life["origin"]["opcode"] == "fusion"
-    made = life["events"][0]
+    trace, told = trace_of(run, dump, f"{final_name}@final"), Told(dump)
+    assert trace["found_in"] == told.labels[-1]
+    assert trace["origin"]["opcode"] == "fusion"
+    made = trace["events"][0]
     assert made["pass"] == pass_name
-    assert made["stage"] == told.first_with(life["origin"]["name"])
-    assert life["endings"][0]["kernel"] == final_name
+    assert made["stage"] == told.first_with(trace["origin"]["name"])
+    assert trace["endings"][0]["kernel"] == final_name
     assert pass_name in run(dump, f"{final_name}@final").out
 
 
@@ -300,22 +300,22 @@ def test_a_name_that_only_middle_stages_have(run):
     told = Told(GPU)
     having = [label for label, text in told.stages if " %fusion.3 = " in text]
     assert told.labels[0] not in having and told.labels[-1] not in having
-    life = life_of(run, GPU, "fusion.3")
-    assert life["found_in"] == having[0]
+    trace = trace_of(run, GPU, "fusion.3")
+    assert trace["found_in"] == having[0]
     renamed = told.labels[told.labels.index(having[-1]) + 1]
-    assert life["events"][-1]["stage"] == renamed
-    assert life["events"][-1]["names"] == ["loop_add_fusion"]
+    assert trace["events"][-1]["stage"] == renamed
+    assert trace["events"][-1]["names"] == ["loop_add_fusion"]
     recorded_, _ = recorded(GPU)
-    told_steps = [(s["producer"], s["consumer"], s["fusion"]) for s in life["events"][0]["steps"]]
+    told_steps = [(s["producer"], s["consumer"], s["fusion"]) for s in trace["events"][0]["steps"]]
     assert told_steps == [step for step in recorded_ if "fusion.3" in step]
 
 
 def test_what_is_computed_in_several_kernels_ends_in_each(run):
-    life = life_of(run, GPU, "concatenate.1")
+    trace = trace_of(run, GPU, "concatenate.1")
     final = Told(GPU).stages[-1][1]
-    assert {e["kernel"] for e in life["endings"]} == kernels_with(final, "concatenate")
-    assert len(life["endings"]) == 3
-    (event,) = (each for each in life["events"] if each["pass"] == "priority-fusion")
+    assert {e["kernel"] for e in trace["endings"]} == kernels_with(final, "concatenate")
+    assert len(trace["endings"]) == 3
+    (event,) = (each for each in trace["events"] if each["pass"] == "priority-fusion")
     now = Told(GPU).text(event["stage"])
     alive = "".join(computations(now).values())
     assert set(event["names"]) == set(re.findall(r"%(\S+) = \S+ concatenate\(", alive))
@@ -325,16 +325,16 @@ def test_what_a_pass_removed(run):
     told = Told(GPU)
     having = [label for label, text in told.stages if " %sub.3 = " in text]
     gone = told.labels[told.labels.index(having[-1]) + 1]
-    life = life_of(run, GPU, "sub.3")
+    trace = trace_of(run, GPU, "sub.3")
     # The simplifier writes x - 3 as x + -3.
     assert "subtract(" in told.before(gone) and "subtract(" not in told.text(gone)
-    assert life["events"][-1]["stage"] == gone
+    assert trace["events"][-1]["stage"] == gone
     for done in (run(GPU, "sub.3"), run(GPU, "sub.3", "--format", "markdown")):
         assert "algsimp" in done.out
 
 
 def test_what_is_launched_by_nothing(run):
-    (ending,) = life_of(run, GPU, "left.1")["endings"]
+    (ending,) = trace_of(run, GPU, "left.1")["endings"]
     assert (ending["kernel"], ending["kind"], ending["members"]) == (None, None, [])
     assert "is not launched" in run(GPU, "left.1").out
 
@@ -345,7 +345,7 @@ def test_dce_merges_nothing(run):
     entry = computations(told.before(dce))["ENTRY"]
     assert entry.count("%constant.7.0") == 1  # stated, and read by nothing
     assert "%constant.7.0" not in told.text(dce)
-    events = life_of(run, GPU, "constant.7")["events"]
+    events = trace_of(run, GPU, "constant.7")["events"]
     assert not [e for e in events if e["stage"] == dce and "merged" in e["text"]]
 
 
@@ -372,9 +372,9 @@ STAGES = {
     ],
 )
 def test_names_that_stages_use_for_different_things(run, tmp_path, asked, opcode):
-    life = life_of(run, write(tmp_path, STAGES), asked)
-    assert life["origin"]["opcode"] == opcode
-    assert life["asked"] == asked
+    trace = trace_of(run, write(tmp_path, STAGES), asked)
+    assert trace["origin"]["opcode"] == opcode
+    assert trace["asked"] == asked
 
 
 def test_every_stage_can_be_named(run):
@@ -384,11 +384,11 @@ def test_every_stage_can_be_named(run):
 
 
 def test_a_number_names_the_stage_of_that_number(run):
-    assert life_of(run, GPU, "tanh.1@2")["found_in"] == Told(GPU).labels[3]
+    assert trace_of(run, GPU, "tanh.1@2")["found_in"] == Told(GPU).labels[3]
 
 
 def test_a_number_as_file_names_write_it(run):
-    assert life_of(run, GPU, "tanh.1.0@0028")["found_in"] == Told(GPU).labels[29]
+    assert trace_of(run, GPU, "tanh.1.0@0028")["found_in"] == Told(GPU).labels[29]
 
 
 @pytest.mark.parametrize(
@@ -434,7 +434,7 @@ def test_top_and_all(run):
 
 
 def test_markdown_tells_what_it_leaves_out(run):
-    (made, _) = life_of(run, GPU, "fusion.3")["events"]
+    (made, _) = trace_of(run, GPU, "fusion.3")["events"]
     assert len(made["steps"]) > 1
     assert "more" in run(GPU, "fusion.3", "--top", "1").out
     assert "more" in run(GPU, "fusion.3", "--top", "1", "--format", "markdown").out
@@ -630,9 +630,9 @@ def test_one_file_has_no_history_and_says_so(run):
     assert done.code == 0
     assert "--xla_dump_hlo_pass_re" in done.out.replace("\n  ", " ")
     assert story_of(run, file)["passes"] == []
-    life = life_of(run, file, "tanh.1")
-    assert life["events"] == []
-    assert [ending["name"] for ending in life["endings"]] == ["tanh.1"]
+    trace = trace_of(run, file, "tanh.1")
+    assert trace["events"] == []
+    assert [ending["name"] for ending in trace["endings"]] == ["tanh.1"]
 
 
 @pytest.mark.parametrize("name", [None, "tanh.1"])
@@ -649,7 +649,7 @@ def test_a_stage_that_cannot_be_read_is_noted(run, tmp_path, name, wrong):
     # The rest is as it was: this pass changed no fusion.
     assert (story["passes"], story["fusions"]) == (whole["passes"], whole["fusions"])
     if name:
-        assert story["life"] == whole["life"]
+        assert story["trace"] == whole["trace"]
     for format_name in ("text", "markdown"):
         done = run(*arguments, "--format", format_name)
         assert (done.code, done.errors) == (0, "")
@@ -755,13 +755,13 @@ def test_what_was_printed_is_as_good_as_a_directory(run, tmp_path):
     found, whole = story_of(run, tmp_path / "log"), story_of(run, CPU)
     for one, other in zip(found["passes"], whole["passes"], strict=True):
         assert {**one, "steps": []} == {**other, "steps": []}
-    assert life_of(run, tmp_path / "log", "exp.1") == life_of(run, CPU, "exp.1")
+    assert trace_of(run, tmp_path / "log", "exp.1") == trace_of(run, CPU, "exp.1")
 
 
 def test_a_directory_with_an_at_in_its_name(run, tmp_path):
     shutil.copytree(CPU, tmp_path / "run@3")
     story = story_of(run, tmp_path / "run@3", "tanh.0@final")
-    assert story["life"]["found_in"] == "cpu_after_optimizations"
+    assert story["trace"]["found_in"] == "cpu_after_optimizations"
 
 
 @pytest.mark.parametrize("name", [None, "tanh.1", "fusion.3"])
@@ -772,8 +772,8 @@ def test_hostile_names_never_reach_the_output_raw(run, tmp_path, format_name, na
     assert (done.code, done.errors) == (0, "")
     assert CONTROL.search(done.out) is None
     if format_name == "json" and name:
-        life = json.loads(done.out)["modules"][0]["life"]
-        assert HOSTILE.rstrip() in life["stack"][0]
+        trace = json.loads(done.out)["modules"][0]["trace"]
+        assert HOSTILE.rstrip() in trace["stack"][0]
     if format_name == "markdown":
         assert "<script" not in done.out and "<b>" not in done.out
         for row in done.out.splitlines():

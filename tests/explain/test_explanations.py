@@ -121,14 +121,14 @@ OVERRULED = [
 @pytest.mark.parametrize("name", OVERRULED)
 def test_what_a_later_pass_overruled_was_apart_before_it(name, tmp_path):
     module = facts(DUMPS / name)
-    overruled = {
-        (pair.producer.name, pair.consumer.name): pair.overruled
+    refused_before = {
+        (pair.producer.name, pair.consumer.name): pair.fused_by_later_pass
         for pair in module.pairs
-        if pair.overruled
+        if pair.fused_by_later_pass
     }
-    assert overruled
-    assert sum(refusals.count for refusals in module.overruled) == len(overruled)
-    for by in {each.by for each in overruled.values()}:
+    assert refused_before
+    assert sum(refusals.count for refusals in module.fused_by_later_pass) == len(refused_before)
+    for by in {each.by for each in refused_before.values()}:
         # The dump of a compiler that died before that pass.
         cut = tmp_path / by
         cut.mkdir()
@@ -139,7 +139,7 @@ def test_what_a_later_pass_overruled_was_apart_before_it(name, tmp_path):
         for file in (DUMPS / name).glob("*.*.gpu_target_config.pbtxt"):
             shutil.copy(file, cut)
         earlier = {(pair.producer.name, pair.consumer.name): pair for pair in facts(cut).pairs}
-        for pair, refusal in overruled.items():
+        for pair, refusal in refused_before.items():
             if refusal.by == by:
                 assert earlier[pair].outcome == "not-fused"
                 assert earlier[pair].reason == refusal.reason

@@ -146,7 +146,7 @@ ENTRY %main (x: f32[8]) -> (f32[8], f32[8], f32[8]) {{
     assert same == {"x", "a", "b", "c", "d"}
 
 
-def parting_of(one: Dump, other: Dump) -> FirstDivergence:
+def divergence_of(one: Dump, other: Dump) -> FirstDivergence:
     lineages = read_lineage(one.modules[0]), read_lineage(other.modules[0])
     return find_first_divergence(lineages, iter)
 
@@ -154,19 +154,19 @@ def parting_of(one: Dump, other: Dump) -> FirstDivergence:
 def test_a_scheduler_that_was_disabled_is_named(tmp_path):
     """It changed nothing but the order of the text. Later passes take another way because of it."""
     scheduled, unscheduled = (open_dump(DATA / name) for name in ("scheduler", "no_scheduler"))
-    found = parting_of(scheduled, unscheduled)
+    found = divergence_of(scheduled, unscheduled)
     scheduler = "latency-hiding-scheduler.after_latency-hiding-scheduler."
     assert found.stage_before.startswith(scheduler)
     assert found.stage_after is None
     assert found.last_same.startswith("latency-hiding-scheduler.after_pipeline-start.")
     assert found.is_exact
-    swapped = parting_of(unscheduled, scheduled)
+    swapped = divergence_of(unscheduled, scheduled)
     assert (swapped.stage_before, swapped.stage_after) == (None, found.stage_before)
     # Without the flags nothing tells which of two passes is the one, and both are named.
     shutil.copytree(DATA / "no_scheduler", tmp_path / "dump")
     (flags,) = (tmp_path / "dump").glob("*debug_options")
     flags.unlink()
-    found = parting_of(scheduled, open_dump(tmp_path / "dump"))
+    found = divergence_of(scheduled, open_dump(tmp_path / "dump"))
     assert found.stage_before.startswith(scheduler)
     assert "async" in found.stage_after
 
@@ -176,6 +176,6 @@ def test_passes_that_left_no_stage_may_be_the_ones(tmp_path):
     (flags,) = (tmp_path / "dump").glob("*debug_options")
     text = flags.read_text()
     assert 'xla_dump_hlo_pass_re: ".*"' in text
-    assert parting_of(open_dump(H100), open_dump(tmp_path / "dump")).is_exact
+    assert divergence_of(open_dump(H100), open_dump(tmp_path / "dump")).is_exact
     flags.write_text(text.replace('pass_re: ".*"', 'pass_re: ".*fusion.*"'))
-    assert not parting_of(open_dump(H100), open_dump(tmp_path / "dump")).is_exact
+    assert not divergence_of(open_dump(H100), open_dump(tmp_path / "dump")).is_exact

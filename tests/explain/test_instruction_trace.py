@@ -1,4 +1,4 @@
-"""The life of an instruction across passes that rewrite all around it, against the dumps' text."""
+"""The trace of an instruction across passes that rewrite all around it, against the dumps' text."""
 
 import gzip
 import re
@@ -37,8 +37,8 @@ def lineages() -> dict[str, Lineage]:
     }
 
 
-def ends_of(life: InstructionTrace) -> set[str]:
-    return {ending.name for ending in life.endings}
+def ends_of(trace: InstructionTrace) -> set[str]:
+    return {ending.name for ending in trace.endings}
 
 
 def test_each_of_the_collectives_that_are_combined_ends_in_the_one_that_sends_them(lineages):
@@ -48,16 +48,16 @@ def test_each_of_the_collectives_that_are_combined_ends_in_the_one_that_sends_th
     (combined,) = (name for name, shape in last.items() if shape.startswith("("))
     assert last[combined].strip("()") == ",".join(first.values())
     before_combiner: set[str] = set()
-    lives = [follow(lineages["gathered"], name, {}) for name in first]
-    for life in lives:
-        assert ends_of(life) == {combined}
-        (event,) = (e for e in life.events if e.pass_name == "gpu-all-gather-combiner")
-        names = [e.names for e in life.events[: life.events.index(event)]][-1]
+    traces = [follow(lineages["gathered"], name, {}) for name in first]
+    for trace in traces:
+        assert ends_of(trace) == {combined}
+        (event,) = (e for e in trace.events if e.pass_name == "gpu-all-gather-combiner")
+        names = [e.names for e in trace.events[: trace.events.index(event)]][-1]
         before_combiner.update(names)
     assert len(before_combiner) == 3
-    for life in lives:
-        (event,) = (e for e in life.events if e.pass_name == "gpu-all-gather-combiner")
-        (own,) = [e.names for e in life.events[: life.events.index(event)]][-1]
+    for trace in traces:
+        (event,) = (e for e in trace.events if e.pass_name == "gpu-all-gather-combiner")
+        (own,) = [e.names for e in trace.events[: trace.events.index(event)]][-1]
         told = re.search(r"sent together with ([^;]*)", event.text)
         assert told is not None
         assert set(told[1].split(", ")) == before_combiner - {own}
@@ -74,17 +74,17 @@ def test_what_is_partitioned_is_the_same_on_each_device(lineages, opcode):
     rows = re.compile(r"\[(\d+)")
     whole, part = (int(rows.search(shape)[1]) for shape in (first[name], last[end]))
     assert (whole, part) == (64, 8)
-    life = follow(lineages["partitioned"], name, {})
-    assert ends_of(life) == {end}
-    assert any(f"shape {first[name]}" in re.sub(r"\{[\d,]*\}", "", e.text) for e in life.events)
+    trace = follow(lineages["partitioned"], name, {})
+    assert ends_of(trace) == {end}
+    assert any(f"shape {first[name]}" in re.sub(r"\{[\d,]*\}", "", e.text) for e in trace.events)
     assert follow(lineages["partitioned"], f"{end}@final", {}).origin.name == name
 
 
 def test_a_parameter_keeps_its_number(lineages):
-    life = follow(lineages["partitioned"], "inputs.1", {})
-    assert life.origin.opcode == "parameter"
-    assert life.origin.shape.startswith("f32[64,256]")
-    (end,) = ends_of(life)
+    trace = follow(lineages["partitioned"], "inputs.1", {})
+    assert trace.origin.opcode == "parameter"
+    assert trace.origin.shape.startswith("f32[64,256]")
+    (end,) = ends_of(trace)
     assert f"%{end} = f32[8,256]{{1,0}} parameter(0)" in text_of("partitioned", "gpu_after_opt")
 
 
@@ -94,9 +94,9 @@ def test_what_reads_a_reshape_that_moved(lineages):
     after = stated(text_of("reshaped", ".after_reshape-mover"), "exponential")
     (name,), (moved,) = before, after
     assert (before[name], after[moved]) == ("f32[64,4,64]", "f32[64,256]")
-    life = follow(lineages["reshaped"], name, {})
-    assert any(moved in e.names for e in life.events if e.pass_name == "reshape-mover")
-    assert ends_of(life) == set(stated(text_of("reshaped", "gpu_after_opt"), "exponential"))
+    trace = follow(lineages["reshaped"], name, {})
+    assert any(moved in e.names for e in trace.events if e.pass_name == "reshape-mover")
+    assert ends_of(trace) == set(stated(text_of("reshaped", "gpu_after_opt"), "exponential"))
 
 
 def test_what_a_reduction_applies_ends_in_its_kernel(lineages):
@@ -118,11 +118,11 @@ def test_nothing_is_gone_without_a_cause(lineages, name):
     for instruction in lineage.modules[0].entry.instructions:
         if instruction.opcode in NOT_FOLLOWED:
             continue
-        life = follow(lineage, instruction.name, {})
-        if not life.endings:
+        trace = follow(lineage, instruction.name, {})
+        if not trace.endings:
             gone += 1
             cause = r"removed( together with \S+)?: .*(instead|any more)( and \d+ more)?$"
-            assert re.match(cause, life.events[-1].text), (instruction.name, life.events[-1].text)
+            assert re.match(cause, trace.events[-1].text), (instruction.name, trace.events[-1].text)
     assert gone > 0
 
 

@@ -208,9 +208,7 @@ def test_the_concatenate_of_the_state_is_refused_and_merged_into_both_users(vers
     assert {each.consumer.opcode for each in state} == {"abs", "select"}
     for pair in state:
         assert pair.outcome == "duplicated"
-        assert pair.overruled is not None and pair.overruled.evidence == "agree"
-        assert (pair.overruled.reason, pair.overruled.by) == (
-            "base-globally-unfusible",
-            "fusion_merger",
-        )
-        assert "operand can not be duplicated" in str(pair.overruled.message)
+        refusal = pair.fused_by_later_pass
+        assert refusal is not None and refusal.evidence == "agree"
+        assert (refusal.reason, refusal.by) == ("base-globally-unfusible", "fusion_merger")
+        assert "operand can not be duplicated" in str(refusal.message)

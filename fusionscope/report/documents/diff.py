@@ -123,7 +123,7 @@ class Module(Form):
     renamed: int
     edits: list[Edit]
     incidental: int
-    parting: FirstDivergence | None
+    first_divergence: FirstDivergence | None
     decision: DecisionChange | None
     matched: Annotated[Matched, At()]
     notes: list[str]

@@ -103,7 +103,7 @@ class Pair(Form):
     bytes_saved: int
     source: Annotated[PairSource, At()]
     cost: CostFacts | None
-    overruled: FusedByLaterPass | None
+    fused_by_later_pass: FusedByLaterPass | None
 
 
 class Boundary(Form):

@@ -60,7 +60,7 @@ class Event(Form):
 
 
 class InstructionTrace(Form):
-    """The life of an instruction."""
+    """The trace of an instruction."""
 
     asked: str
     found_in: str
@@ -77,7 +77,7 @@ class Module(Form):
     stages: Annotated[Stages, At()]
     fusions: int
     passes: list[Pass]
-    life: InstructionTrace | None
+    trace: InstructionTrace | None
     notes: list[str]
 
 
