@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from fusionscope.dump import open_dump
+from fusionscope.hlo import Computation
+from fusionscope.hlo.attributes import called_names
 from fusionscope.passes.gpu.priority_fusion.rules import ReductionBudget
 from fusionscope.passes.rule import Decision
 from fusionscope.verify.verification import verify
@@ -123,3 +125,28 @@ def test_no_record_is_made_that_is_not_compared(
     dump = open_dump(path)
     found = verify(dump, dump.modules)
     assert found.passes and not any(each.decisions for each in found.passes)
+
+
+def test_no_computation_is_looked_for_among_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = 0
+
+    def is_equal(one: Computation, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return one is other
+
+    path = tmp_path / "dump"
+    scale.write_dump(path, "cpu", scale.write_module("fan-out", SIZES[1], is_changed=False))
+    monkeypatch.setattr(Computation, "__eq__", is_equal)
+    scale.run("history", [path])
+    assert compared < SIZES[1]
+
+
+def test_what_a_large_module_calls_is_read_once() -> None:
+    texts = [f", kind=kLoop, calls=%fused.{number}" for number in range(32_000)]
+    called_names.cache_clear()
+    for text in (*texts, *texts):
+        called_names(text)
+    assert called_names.cache_info().misses == len(texts)

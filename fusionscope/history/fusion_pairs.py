@@ -48,9 +48,10 @@ def pair_fusions(a: Side, b: Side) -> dict[Computation, Computation]:
     for is_idle in (False, True):  # live ones first
         left = [{c: h for c, h in side.items() if h.is_idle is is_idle} for side in everything]
         found |= _pair_held(left)
+    paired = set(found.values())
     left = [
         {c: h for c, h in everything[0].items() if c not in found},
-        {c: h for c, h in everything[1].items() if c not in found.values()},
+        {c: h for c, h in everything[1].items() if c not in paired},
     ]
     return found | _pair_held(left)
 

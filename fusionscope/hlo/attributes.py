@@ -154,7 +154,8 @@ def cut_attributes(text: str) -> list[str] | None:
     return [f",{part}" for part in parts]
 
 
-@functools.lru_cache(maxsize=1 << 13)
+# Asked many times of each fusion: it must not be full before the largest modules are.
+@functools.lru_cache(maxsize=1 << 17)
 def called_names(text: str) -> tuple[str, ...]:
     """Return the names of the computations that the attributes in ``text`` call, in the printed
     order.
@@ -208,7 +209,7 @@ def read_metadata(value: str) -> dict[str, str]:
     return read
 
 
-@functools.lru_cache(maxsize=1 << 13)
+@functools.lru_cache(maxsize=1 << 15)
 def _read(text: str) -> _Read:
     if "/*" in text:
         text = strip_comments(text)
