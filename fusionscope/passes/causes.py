@@ -7,22 +7,22 @@ a cause says why they do. A cause is in no book: nobody can leave it out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 from fusionscope.passes.rule import Decision, Number, Rule
 
 if TYPE_CHECKING:
-    from fusionscope.graph.mutable import MutableInstruction
+    from fusionscope.graph.mutable import MutableInstruction, Users
 
 _NAMED = 3  # users that are listed by name
 
 
-def count_users(users: Iterable[MutableInstruction]) -> dict[str, Number]:
-    """Return how many users there are, and who they are."""
-    names = [user.result_name for user in users]
-    more = ", …" if len(names) > _NAMED else ""
-    return {"users": len(names), "read_by": ", ".join(names[:_NAMED]) + more}
+def count_users(users: Users[MutableInstruction]) -> dict[str, Number]:
+    """Return how many users there are, and who the first are: this is asked about each of them."""
+    names = [user.result_name for user in islice(users, _NAMED)]
+    more = ", …" if len(users) > _NAMED else ""
+    return {"users": len(users), "read_by": ", ".join(names) + more}
 
 
 class Cause(Rule):
@@ -177,7 +177,7 @@ class Transfer(Cause):
 class SeveralUsers(Cause):
     """Of a pass that goes on from an operation to its user only where that is the only one."""
 
-    def refuse_for(self, users: Iterable[MutableInstruction]) -> Decision:
+    def refuse_for(self, users: Users[MutableInstruction]) -> Decision:
         return self.refuse(None, **count_users(users))
 
 
