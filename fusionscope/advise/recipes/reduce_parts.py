@@ -66,32 +66,36 @@ def _read_on(
     """What is computed from the concatenation element by element, operands first, and the
     reductions in which that ends; None where it ends in something else."""
     (dimension,) = concatenate.attribute("dimensions")
-    inside, reductions = {concatenate}, []
-    for each in concatenate.computation.post_order():
-        if each in inside or not any(operand in inside for operand in each.operands):
-            continue
-        if each.opcode == "reduce":
-            if (
-                len(each.operands) != 2
-                or combiner(each) is None
-                or not is_neutral(each)
-                or dimension not in each.attribute("dimensions")
-            ):
+    inside: dict[MutableInstruction, None] = {concatenate: None}
+    reductions: dict[MutableInstruction, None] = {}
+    pending = [concatenate]
+    while pending:
+        value = pending.pop()
+        for user in value.users:
+            if user.opcode == "reduce":
+                if not _reduces(user, dimension):
+                    return None
+                reductions[user] = None
+            elif not (is_elementwise(user) and user.shape.is_array and not user.called):
                 return None
-            reductions.append(each)
-        elif (
-            is_elementwise(each)
-            and each.shape.is_array
-            and not each.called
-            and all(operand in inside or scalar(operand) is not None for operand in each.operands)
-        ):
-            inside.add(each)
-        else:
-            return None
-    if not reductions or any(each.is_root for each in inside):
+            elif user not in inside and all(
+                operand in inside or scalar(operand) is not None for operand in user.operands
+            ):
+                inside[user] = None
+                pending.append(user)
+    known = inside.keys() | reductions.keys()
+    if any(each.is_root or any(user not in known for user in each.users) for each in inside):
         return None
-    order = [each for each in concatenate.computation.post_order() if each in inside]
-    return order[1:], reductions
+    return (list(inside)[1:], list(reductions)) if reductions else None
+
+
+def _reduces(reduction: MutableInstruction, dimension: int) -> bool:
+    return (
+        len(reduction.operands) == 2
+        and combiner(reduction) is not None
+        and is_neutral(reduction)
+        and dimension in reduction.attribute("dimensions")
+    )
 
 
 def _of_part(
