@@ -68,7 +68,8 @@ def prepare(program: Module) -> MutableModule:
     graph = MutableModule(program)
     inline_calls(graph)
     for element in list(graph.walk()):
-        if element.opcode == "get-tuple-element" and element.operands[0].opcode == "tuple":
+        is_element = element.opcode == "get-tuple-element" and element.parent is not None
+        if is_element and element.operands[0].opcode == "tuple":
             whole, index = element.operands[0], element.attribute("index")
             replace_and_prune(element, whole.operands[index])
     return graph
