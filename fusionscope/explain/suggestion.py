@@ -33,7 +33,9 @@ class Suggestion:
     """``change`` is a flag as XLA_FLAGS takes it, options of ``rerun``, or the id of a recipe.
 
     ``pairs`` are the producers and consumers that were refused and that it fuses, by name.
-    ``number`` is its place among the suggestions for its module, from 1 on.
+    ``number`` is its place among the suggestions for its module, from 1 on. ``sources`` are the
+    user's lines that a recipe changes. With the evidence ``EXAMPLE`` the figures are those of the
+    recipe's example, and ``pairs`` those of operations that it changes: nothing was tried here.
     """
 
     number: int
@@ -43,6 +45,7 @@ class Suggestion:
     pairs: tuple[tuple[str, str], ...]
     before: Figures
     after: Figures
+    sources: tuple[str, ...] = ()
 
     @property
     def saved_us(self) -> float:

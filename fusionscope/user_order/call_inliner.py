@@ -6,25 +6,35 @@ passes depend on. Source: xla/service/call_inliner.cc.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, remove_dead
 
 
-def inline_calls(graph: MutableModule) -> None:
-    """Inline every call, and remove the dead instructions that this leaves."""
+def inline_calls(
+    graph: MutableModule,
+    name: Callable[[MutableInstruction, MutableInstruction], None] = lambda call, clone: None,
+) -> None:
+    """Inline every call, and remove the dead instructions that this leaves. ``name`` gets each call
+    with each instruction that it leaves behind."""
     for computation in graph.post_order():
         for instruction in computation.post_order():
             if instruction.opcode == "call":
-                _inline(instruction)
+                for clone in _inline(instruction):
+                    name(instruction, clone)
     remove_dead(graph)
 
 
-def _inline(call: MutableInstruction) -> None:
-    """Source: SubcomputationInsertionVisitor."""
+def _inline(call: MutableInstruction) -> list[MutableInstruction]:
+    """Return what was cloned. Source: SubcomputationInsertionVisitor."""
     (called,) = call.called
+    clones: list[MutableInstruction] = []
     inlined = dict(zip(called.parameters, call.operands, strict=True))
     for each in called.post_order():
         if each.opcode != "parameter":
             operands = [inlined[operand] for operand in each.operands]
             inlined[each] = clone_into(each, call.computation, operands)
+            clones.append(inlined[each])
     call.computation.replace(call, inlined[called.root])
+    return clones

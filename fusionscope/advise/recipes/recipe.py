@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,11 @@ from fusionscope.graph.mutable import (
     to_module,
 )
 from fusionscope.hlo import Module
+from fusionscope.hlo.attributes import split_attributes
 from fusionscope.user_order.call_inliner import inline_calls
+
+_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
+_PLACE = re.compile(r"\b(?:stack_frame_id|source_file)=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +71,28 @@ def prepare(program: Module) -> MutableModule:
     """The module in the form that recipes read: no calls, and no tuples but those that a loop, a
     branch or the result needs. Raises ``UnusableInput`` as ``apply_recipe`` does."""
     graph = MutableModule(program)
-    inline_calls(graph)
+    inline_calls(graph, _name_in_full)
     for element in list(graph.walk()):
         is_element = element.opcode == "get-tuple-element" and element.parent is not None
         if is_element and element.operands[0].opcode == "tuple":
             whole, index = element.operands[0], element.attribute("index")
             replace_and_prune(element, whole.operands[index])
     return graph
+
+
+def _name_in_full(call: MutableInstruction, clone: MutableInstruction) -> None:
+    """Gives what is inlined the name that the compiler gives it then, and the line of the call if
+    its own is not known."""
+    outer = split_attributes(call.attributes_text).get("metadata", "{}")
+    own = split_attributes(clone.attributes_text).get("metadata")
+    metadata = outer
+    if own is not None:
+        names = [found[1] for found in map(_NAME.search, (outer, own)) if found is not None]
+        parts = [f'op_name="{"/".join(names)}"'] if names else []
+        parts.append(_NAME.sub("", own if _PLACE.search(own) else outer).strip("{} "))
+        metadata = f"{{{' '.join(filter(None, parts))}}}"
+        clone.attributes_text = clone.attributes_text.replace(f", metadata={own}", "")
+    clone.attributes_text += f", metadata={metadata}"
 
 
 def apply_recipe(recipe: Recipe, program: Module, backend: str) -> Rewritten | None:

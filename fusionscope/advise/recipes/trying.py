@@ -1,0 +1,193 @@
+"""Which recipes fit a module, and what comes of them when the compiler is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fusionscope.advise.recipes.catalogue import RECIPES
+from fusionscope.advise.recipes.proofs import read_proofs
+from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import Program, ProgramKind
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.result import PairFacts
+from fusionscope.explain.source_lines import user_line
+from fusionscope.explain.suggestion import Figures, HowTried, Suggestion, SuggestionKind
+from fusionscope.explain.times import estimate
+from fusionscope.history.kernels import total_kernels
+from fusionscope.hlo import Module, to_text
+from fusionscope.hlo.source import source_stack
+from fusionscope.rerun.injection import Injection
+from fusionscope.rerun.programs import disabling, find_program, find_target, own_flags
+from fusionscope.rerun.racing import Race, Racer, race
+from fusionscope.rerun.running import Numbers, why_not_run
+from fusionscope.system.files import write_file
+from fusionscope.versions.context import read_context
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A recipe that fits a module: at the operations called ``op_names`` by the framework, on the
+    user's lines ``sources``."""
+
+    recipe: Recipe
+    op_names: frozenset[str]
+    sources: tuple[str, ...]
+
+    def concerns(self, pair: PairFacts) -> bool:
+        """Whether one of the two operations is among those that the edit changes."""
+        return any(end.op_name in self.op_names for end in (pair.producer, pair.consumer))
+
+
+def find_offers(module: DumpedModule) -> list[Offer]:
+    """The recipes that fit the program of ``module`` and help on its backend. Raises
+    ``UnusableInput`` if the dump lacks the program."""
+    helping = [recipe for recipe in RECIPES if module.backend in recipe.backends]
+    if module.backend is None or not helping:
+        return []
+    program = find_program(module)
+    graph = prepare(program)
+    offers = []
+    for recipe in helping:
+        sites = [site.at.attribute("metadata") or {} for site in recipe.find(graph, module.backend)]
+        if sites:
+            names = frozenset(each["op_name"] for each in sites if "op_name" in each)
+            lines = (user_line(source_stack(each, program.frames)) for each in sites)
+            sources = dict.fromkeys(str(each) for each in lines if each is not None)
+            offers.append(Offer(recipe, names, tuple(sources)))
+    return offers
+
+
+def by_example(
+    module: DumpedModule, offers: Sequence[Offer], refused: Sequence[PairFacts]
+) -> Iterator[Suggestion]:
+    """Each offer with the figures of the recipe's own example."""
+    proofs = read_proofs()
+    for offer in offers:
+        own = [each for each in proofs[offer.recipe.id] if each.backend == module.backend]
+        if own and own[-1].helps:
+            before, after = (
+                Figures(side.launches, side.bytes_moved, side.time_us)
+                for side in (own[-1].before, own[-1].after)
+            )
+            yield _suggestion(offer, HowTried.EXAMPLE, refused, before, after)
+
+
+def _suggestion(
+    offer: Offer, how: HowTried, refused: Sequence[PairFacts], before: Figures, after: Figures
+) -> Suggestion:
+    pairs = {(p.producer.name, p.consumer.name) for p in refused if offer.concerns(p)}
+    return Suggestion(
+        number=0,
+        kind=SuggestionKind.RECIPE,
+        change=offer.recipe.id,
+        evidence=how,
+        pairs=tuple(sorted(pairs)),
+        before=before,
+        after=after,
+        sources=offer.sources,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """How modules are compiled again: by which Python, for how many seconds at most, and how long
+    each program runs where its device is here."""
+
+    python: str
+    limit_s: float = 600.0
+    seconds: float = 1.0
+
+
+def by_compiler(
+    module: DumpedModule,
+    offers: Sequence[Offer],
+    refused: Sequence[PairFacts],
+    compilation: Compilation,
+) -> tuple[list[Suggestion], list[str]]:
+    """Each offer with what the compiler makes of the module before and after the edit, timed where
+    its device is here, and what could not be compiled or computes something else, in words. Raises
+    ``UnusableInput`` if the program cannot be compiled as it is."""
+    found: list[Suggestion] = []
+    problems: list[str] = []
+    if not offers:
+        return found, problems
+    program = find_program(module)
+    with TemporaryDirectory() as scratch:
+        compiler = _Compiler(module, Path(scratch), compilation)
+        baseline = compiler.compile("baseline", program)
+        for offer in offers:
+            rewritten = apply_recipe(offer.recipe, program, module.backend or "")
+            assert rewritten is not None
+            try:
+                made = compiler.compile(offer.recipe.id, rewritten.module)
+                races = compiler.race(baseline, made)
+            except UnusableInput as error:
+                problems.append(f"{offer.recipe.id}: {error}")
+                continue
+            if races and not _computes_the_same(races[1]):
+                problems.append(f"{offer.recipe.id}: its results differ on random inputs")
+                continue
+            how = HowTried.MEASURED if races else HowTried.COMPILED
+            before, after = (
+                _figures(each, races[number] if races else None)
+                for number, each in enumerate((baseline, made))
+            )
+            found.append(_suggestion(offer, how, refused, before, after))
+    return found, problems
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiler:
+    """Compiles programs as ``module`` was."""
+
+    module: DumpedModule
+    scratch: Path
+    compilation: Compilation
+
+    def compile(self, name: str, program: Module) -> DumpedModule:
+        file = self.scratch / f"{name}.hlo"
+        write_file(file, to_text(program))
+        captured = capture(
+            Program(kind=ProgramKind.HLO, file=file),
+            find_target(self.module),
+            self.scratch / name,
+            flags=[*own_flags(self.module), *disabling(self.module)],
+            python=self.compilation.python,
+            limit_s=self.compilation.limit_s,
+        )
+        if captured.problem:
+            raise UnusableInput(f"cannot be compiled: {captured.problem}")
+        (made,) = open_dump(captured.directory).modules
+        return made
+
+    def race(self, *modules: DumpedModule) -> list[Race]:
+        """Empty where they cannot be run here."""
+        if why_not_run(self.module):
+            return []
+        return race(
+            [Racer(each, Injection()) for each in modules],
+            seconds=self.compilation.seconds,
+            python=self.compilation.python,
+            limit_s=self.compilation.limit_s,
+        )
+
+
+def _computes_the_same(run: Race) -> bool:
+    return bool(run.results) and all(each.verdict is not Numbers.DIFFERENT for each in run.results)
+
+
+def _figures(module: DumpedModule, run: Race | None) -> Figures:
+    """Of the final module; times are measured ones where it was run, else estimates."""
+    assert module.final is not None
+    final = module.read(module.final)
+    totals = total_kernels(final, module.backend)
+    if run is not None:
+        return Figures(totals.launches, totals.bytes_moved, run.median_ns / 1_000)
+    gpu = read_context(module).gpu if module.backend == "gpu" else None
+    time = estimate(final, module.backend, gpu)
+    return Figures(totals.launches, totals.bytes_moved, time.microseconds if time else None)
