@@ -18,6 +18,10 @@ A recipe is an edit of a program that saves launches, bytes or time. Each has a 
 which operations it is for, what becomes of them, and when it makes a program slower.
 `fusionscope recipes` lists them, and `fusionscope recipes ID` prints one page.
 
+`fusionscope explain DUMP` recognises them in the program of a dump, and names the lines of the
+program under *What to try*. With `--compile` the recipe is applied to the program's HLO and
+compiled, for the device of the dump; on a CPU the result is also run beside the program as it is.
+
 """
 MEASURED = """
 ## What was measured

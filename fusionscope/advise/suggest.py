@@ -5,8 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 
 from fusionscope.advise.candidates import Candidate, flag_candidates, rule_candidates
+from fusionscope.advise.recipes.trying import (
+    Compilation,
+    by_compiler,
+    by_example,
+    find_offers,
+)
 from fusionscope.advise.replays import Replays
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
@@ -31,7 +38,7 @@ _DISAGREES = (
 
 
 def suggester(
-    selection: Selection, *, is_limited: bool = True
+    selection: Selection, *, is_limited: bool = True, compilation: Compilation | None = None
 ) -> Callable[[DumpedModule, ModuleFacts, float], Suggestions]:
     """What ``explain`` asks about each module: it tries no longer than the explanation took, unless
     ``is_limited`` is false. Raises ``UnusableInput`` where no rules have the name in
@@ -41,7 +48,14 @@ def suggester(
     def ask(module: DumpedModule, facts: ModuleFacts, seconds: float) -> Suggestions:
         device = selection.device if _lacks_device(module) else None
         limit = seconds if is_limited else None
-        return suggest(module, facts, seconds=limit, compiler=compiler, device=device)
+        return suggest(
+            module,
+            facts,
+            seconds=limit,
+            compiler=compiler,
+            device=device,
+            compilation=compilation,
+        )
 
     return ask
 
@@ -60,15 +74,63 @@ def suggest(
     seconds: float | None,
     compiler: Compiler | None = None,
     device: Device | None = None,
+    compilation: Compilation | None = None,
 ) -> Suggestions:
     """Tries what could help ``module``, of which ``facts`` is the explanation.
 
-    ``seconds`` of processor time are spent at most, at least one; None is no limit. ``compiler``
-    and ``device`` are those to replay, those of the dump where None.
+    ``seconds`` of processor time are spent at most on replays, at least one; None is no limit.
+    ``compiler`` and ``device`` are those to replay, those of the dump where None. With a
+    ``compilation``, recipes are tried by the compiler.
     """
     refused = [pair for pair in facts.pairs if pair.outcome == Outcome.NOT_FUSED]
-    if not refused:
-        return Suggestions()
+    replayed = Suggestions()
+    if refused:
+        replayed = _suggest_by_replay(module, refused, seconds, compiler, device)
+    return _add_recipes(replayed, module, refused, compilation)
+
+
+def _add_recipes(
+    found: Suggestions,
+    module: DumpedModule,
+    refused: Sequence[PairFacts],
+    compilation: Compilation | None,
+) -> Suggestions:
+    """``found``, and the recipes that fit: those that were only tried on their own example are
+    last."""
+    try:
+        offers = find_offers(module)
+        if compilation is None:
+            numbers = count(1 + len(found.helpful))
+            examples = by_example(module, offers, refused)
+            last = [replace(each, number=next(numbers)) for each in examples]
+            rejected = _ranked(found.rejected, next(numbers))
+            return replace(found, helpful=(*found.helpful, *last), rejected=rejected)
+        compiled, problems = by_compiler(module, offers, refused, compilation)
+    except UnusableInput as error:
+        notes = (f"no recipe can be tried: {error}",) if compilation is not None else ()
+        return replace(found, notes=(*found.notes, *notes))
+    helping, others = [*found.helpful], [*found.rejected]
+    for each in compiled:
+        suggestion = each.suggestion
+        helps = each.is_faster
+        if helps is None:
+            helps = _is_better(suggestion.before, suggestion.after)
+        (helping if helps else others).append(suggestion)
+    return replace(
+        found,
+        helpful=_ranked(helping, 1),
+        rejected=_ranked(others, 1 + len(helping)),
+        notes=(*found.notes, *problems),
+    )
+
+
+def _suggest_by_replay(
+    module: DumpedModule,
+    refused: Sequence[PairFacts],
+    seconds: float | None,
+    compiler: Compiler | None,
+    device: Device | None,
+) -> Suggestions:
     try:
         replays = Replays(module, module.read(module.final or module.stages[-1]), compiler, device)
         candidates = [

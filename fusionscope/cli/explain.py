@@ -11,6 +11,7 @@ from fusionscope.cli.output import (
     changes_options,
     device_option,
     format_options,
+    python_option,
     rules_option,
     show_progress,
     top_option,
@@ -43,6 +44,13 @@ if TYPE_CHECKING:
     "--try/--no-try", "tries", default=True, help="Try what could help, and show what does."
 )
 @click.option(
+    "--compile",
+    "compiles",
+    is_flag=True,
+    help="Compile the program with each recipe that fits, and run it if its device is a CPU here.",
+)
+@python_option
+@click.option(
     "--all",
     "everything",
     is_flag=True,
@@ -67,6 +75,8 @@ def command(
     plan: Path | None,
     top: int,
     tries: bool,
+    compiles: bool,
+    python: str,
     everything: bool,
     format_name: str,
     output: Path | None,
@@ -90,6 +100,7 @@ def command(
       fusionscope explain dump_dir/ --allow 'concatenate* -> *' --disable cpu-code-dup
       fusionscope explain dump_dir/ --device b200
       fusionscope explain dump_dir/ --movements
+      fusionscope explain dump_dir/ --compile
       fusionscope explain dump_dir/ --format json --output explanation.json
     """
     from fusionscope.dump import open_dump
@@ -119,9 +130,11 @@ def command(
     )
     suggest = None
     if tries:
+        from fusionscope.advise.recipes.trying import Compilation
         from fusionscope.advise.suggest import suggester
 
-        suggest = suggester(selection, is_limited=not everything)
+        compilation = Compilation(python) if compiles else None
+        suggest = suggester(selection, is_limited=not everything, compilation=compilation)
     explanation = explain(
         open_dump(dump),
         selection,

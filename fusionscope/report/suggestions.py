@@ -48,7 +48,7 @@ def _table(suggestions: tuple[Suggestion, ...]) -> Iterator[str]:
     yield "|--:|---|--:|--:|--:|--:|---|"
     for each in suggestions:
         yield (
-            f"| {each.number} | {code(each.change)} "
+            f"| {each.number} | {code(each.change)}{cell(_places(each))} "
             f"| {each.before.launches:,} → {each.after.launches:,} "
             f"| {_sizes(each)} | {cell(_times(each))} | {len(each.pairs):,} | {each.evidence} |"
         )
@@ -85,12 +85,30 @@ def _print_list(suggestions: tuple[Suggestion, ...], console: Console) -> None:
     table.add_column(justify="right")
     table.add_column(overflow="fold")
     for each in suggestions:
-        table.add_row(f"{each.number}.", Text(safe(each.change), style="cyan"))
+        table.add_row(f"{each.number}.", Text(safe(_change(each)), style="cyan"))
         table.add_row("", Text(_what_came_of_it(each)))
     console.print(Padding(table, (0, 0, 0, 2)))
 
 
+def _change(each: Suggestion) -> str:
+    if each.kind != "recipe":
+        return each.change
+    return f"fusionscope recipes {each.change}{_places(each)}"
+
+
+def _places(each: Suggestion) -> str:
+    """As in *, at step.py:9 and 2 more lines*."""
+    if not each.sources:
+        return ""
+    more = len(each.sources) - 1
+    return f", at {each.sources[0]}" + (f" and {plural(more, 'more line')}" if more else "")
+
+
 def _what_came_of_it(each: Suggestion) -> str:
+    if each.evidence == "example":
+        words = [_times(each), f"launches {each.before.launches:,} → {each.after.launches:,}"]
+        words.append(f"bytes {_sizes(each)}")
+        return f"not tried here (--compile does); its example: {', '.join(filter(None, words))}"
     words = [
         _times(each),
         f"launches {each.before.launches:,} → {each.after.launches:,}",

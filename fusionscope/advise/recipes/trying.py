@@ -94,6 +94,14 @@ def _suggestion(
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """``is_faster`` is whether it is measured to be, None where nothing was measured."""
+
+    suggestion: Suggestion
+    is_faster: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class Compilation:
     """How modules are compiled again: by which Python, for how many seconds at most, and how long
     each program runs where its device is here."""
@@ -108,11 +116,11 @@ def by_compiler(
     offers: Sequence[Offer],
     refused: Sequence[PairFacts],
     compilation: Compilation,
-) -> tuple[list[Suggestion], list[str]]:
+) -> tuple[list[Tried], list[str]]:
     """Each offer with what the compiler makes of the module before and after the edit, timed where
     its device is here, and what could not be compiled or computes something else, in words. Raises
     ``UnusableInput`` if the program cannot be compiled as it is."""
-    found: list[Suggestion] = []
+    found: list[Tried] = []
     problems: list[str] = []
     if not offers:
         return found, problems
@@ -137,7 +145,8 @@ def by_compiler(
                 _figures(each, races[number] if races else None)
                 for number, each in enumerate((baseline, made))
             )
-            found.append(_suggestion(offer, how, refused, before, after))
+            suggestion = _suggestion(offer, how, refused, before, after)
+            found.append(Tried(suggestion, races[1].ratio.high < 1 if races else None))
     return found, problems
 
 

@@ -201,6 +201,7 @@ class Suggestion(Form):
     pairs: list[FusedPair]
     before: Figures
     after: Figures
+    sources: list[str]
 
 
 class Module(Form):
