@@ -115,7 +115,10 @@ def _add_recipes(
         helps = each.is_faster
         if helps is None:
             helps = _is_better(suggestion.before, suggestion.after)
-        (helping if helps else others).append(suggestion)
+        if helps:
+            helping.append(suggestion)
+        else:
+            others.append(replace(suggestion, pairs=()))
     return replace(
         found,
         helpful=_ranked(helping, 1),
