@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fusionscope.explain.result import ModuleFacts, TimeEstimate
 
 _NAME = re.compile(r"\w[\w.-]*")
-_TOP = 5  # length of the explanation's lists
 
 
 @click.command(name="capture")
@@ -141,11 +140,11 @@ def _explain(directory: Path, console: Console) -> tuple[ModuleFacts, TimeEstima
     from fusionscope.dump import open_dump
     from fusionscope.explain import Selection, explain
     from fusionscope.explain.times import estimate_final
-    from fusionscope.report.explanation import print_explanation
+    from fusionscope.report.first_screen import print_screen
 
     dump = open_dump(directory)
     explanation = explain(dump, Selection())
     for problem in explanation.problems:
         show_problem(problem)
-    print_explanation(explanation, console, top=_TOP, pairs=False)
+    print_screen(explanation, console)
     return explanation.modules[0], estimate_final(dump.modules[0])

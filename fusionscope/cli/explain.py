@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,17 @@ from fusionscope.cli.output import (
     python_option,
     rules_option,
     show_progress,
-    top_option,
     write_report,
 )
 from fusionscope.errors import UnusableInput, quoted
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fusionscope.dump.device import Device
+    from fusionscope.explain import Selection
+
+_TOP = 5  # entries of a list, unless somebody says
 
 
 @click.command(name="explain")
@@ -32,6 +37,28 @@ if TYPE_CHECKING:
 @click.option("--source", metavar="FILE[:LINE]", help="Only pairs from this source line.")
 @click.option("--computation", metavar="GLOB", help="Only pairs in these computations.")
 @click.option("--reason", metavar="ID", help="Only pairs refused for this reason.")
+@click.option(
+    "--outcome",
+    type=click.Choice(["fused", "duplicated", "not-fused", "gone"]),
+    help="Only pairs with this outcome.",
+)
+@click.option("--op-name", metavar="GLOB", help="Only what has such a name in the program.")
+@click.option(
+    "--by",
+    type=click.Choice(["scope", "stack", "file", "kind"]),
+    help="Show where launches, bytes and time go: by scope, call stack, source file, or kind.",
+)
+@click.option(
+    "--sort", type=click.Choice(["time", "bytes", "launches"]), help="What to sort that by."
+)
+@click.option(
+    "--depth",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="How deep to show that.",
+)
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
 @click.option(
     "--movements", is_flag=True, help="Also show why copies, transposes and converts are there."
@@ -39,7 +66,6 @@ if TYPE_CHECKING:
 @rules_option
 @device_option
 @changes_options
-@top_option
 @click.option(
     "--try/--no-try", "tries", default=True, help="Try what could help, and show what does."
 )
@@ -51,10 +77,16 @@ if TYPE_CHECKING:
 )
 @python_option
 @click.option(
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Show the whole report, each list with at most N entries.",
+)
+@click.option(
     "--all",
     "everything",
     is_flag=True,
-    help="Show all modules and pairs, and full lists; try changes however long it takes.",
+    help="Show the whole report of all modules, unabridged; try changes however long it takes.",
 )
 @format_options("text", "json", "markdown")
 def command(
@@ -64,6 +96,11 @@ def command(
     source: str | None,
     computation: str | None,
     reason: str | None,
+    outcome: str | None,
+    op_name: str | None,
+    by: str | None,
+    sort: str | None,
+    depth: int,
     module: str | None,
     movements: bool,
     rules: str | None,
@@ -73,14 +110,14 @@ def command(
     allow: tuple[str, ...],
     forbid: tuple[str, ...],
     plan: Path | None,
-    top: int,
+    top: int | None,
     tries: bool,
     compiles: bool,
     python: str,
     everything: bool,
     format_name: str,
     output: Path | None,
-) -> None:
+) -> int:
     """Show which operations were fused into one kernel, and why (not).
 
     DUMP is a directory that XLA wrote with --xla_dump_to, the output that it printed with
@@ -105,7 +142,15 @@ def command(
     """
     from fusionscope.dump import open_dump
     from fusionscope.explain import Selection, explain
-    from fusionscope.report.explanation import print_explanation, to_markdown
+    from fusionscope.explain.result import Grouping, SortedBy
+    from fusionscope.report.explanation import (
+        print_breakdowns,
+        print_explanation,
+        print_selected,
+        print_unmatched,
+        to_markdown,
+    )
+    from fusionscope.report.first_screen import print_screen
     from fusionscope.rules.changes import read_changes
 
     producer, consumer = _ends(pair)
@@ -122,14 +167,22 @@ def command(
         opcode=opcode,
         source=source,
         reason=reason,
+        outcome=outcome,
+        op_name=op_name,
+        by=Grouping(by) if by is not None else None,
+        sorted_by=SortedBy(sort) if sort is not None else None,
         all_modules=everything,
         movements=movements,
         changes=changes,
         rules=rules,
         device=device,
     )
+    is_whole = everything or top is not None or movements
+    is_first = not (is_whole or by is not None or selection.picks_pairs)
+    if is_first and format_name == "text":  # which shows one
+        selection = replace(selection, most_modules=1)
     suggest = None
-    if tries:
+    if tries and by is None:
         from fusionscope.advise.recipes.trying import Compilation
         from fusionscope.advise.suggest import suggester
 
@@ -141,17 +194,52 @@ def command(
         progress=lambda modules: show_progress(modules, "Explaining"),
         suggest=suggest,
     )
-    limit = None if everything else top
+    limit = None if everything else top or _TOP
     pairs = everything or selection.picks_pairs
+    is_unmatched = selection.picks_pairs and not any(
+        each.pairs or (by is not None and each.breakdown and each.breakdown.tree.launches)
+        for each in explanation.modules
+    )
+
+    def show(console: Console) -> None:
+        if is_unmatched:
+            print_unmatched(explanation, _words(selection), console)
+        elif by is not None:
+            print_breakdowns(explanation, console, depth=depth, top=limit)
+        elif selection.picks_pairs:
+            print_selected(explanation, console, top=limit)
+        elif is_first:
+            print_screen(explanation, console)
+        else:
+            print_explanation(explanation, console, top=limit, pairs=pairs)
+
     write_report(
         "explain",
         explanation,
         format_name,
         output,
         explanation.problems,
-        markdown=lambda: to_markdown(explanation, top=limit, pairs=pairs),
-        text=lambda console: print_explanation(explanation, console, top=limit, pairs=pairs),
+        markdown=lambda: to_markdown(
+            explanation, top=limit, pairs=pairs, depth=depth if by is not None else None
+        ),
+        text=show,
     )
+    return 1 if is_unmatched else 0
+
+
+def _words(selection: Selection) -> str:
+    """What was asked for, as options."""
+    ends = (selection.producer, selection.consumer)
+    asked = (
+        ("--pair", " -> ".join(each or "*" for each in ends) if any(ends) else None),
+        ("--op", selection.opcode),
+        ("--source", selection.source),
+        ("--computation", selection.computation),
+        ("--reason", selection.reason),
+        ("--outcome", selection.outcome),
+        ("--op-name", selection.op_name),
+    )
+    return " ".join(f"{option} {quoted(value)}" for option, value in asked if value is not None)
 
 
 def _ends(pair: str | None) -> tuple[str | None, str | None]:

@@ -16,21 +16,26 @@ from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.boundaries import find_boundaries
+from fusionscope.explain.breakdown import break_down
 from fusionscope.explain.evidence import Evidence, read_evidence
-from fusionscope.explain.modules import costs_of
+from fusionscope.explain.modules import rank, weight
+from fusionscope.explain.near import near_matches
 from fusionscope.explain.pairs import pair_facts
 from fusionscope.explain.reasons import Reasons
 from fusionscope.explain.replayed import Replayed, replay_passes
 from fusionscope.explain.result import (
+    Breakdown,
     Explanation,
     KernelFacts,
     ModuleFacts,
+    ModuleRow,
     Movement,
     PairFacts,
     Totals,
     WhatIf,
 )
-from fusionscope.explain.selection import EVERYTHING, Selection, is_selected
+from fusionscope.explain.scopes import origin_of
+from fusionscope.explain.selection import EVERYTHING, Selection, has_op_name, is_selected
 from fusionscope.explain.suggestion import Suggestions
 from fusionscope.explain.summary import (
     group_kernels,
@@ -56,6 +61,7 @@ if TYPE_CHECKING:
     from fusionscope.dump.device import Device
 
 Content = TypeVar("Content")
+Ranked = tuple[int, tuple[ModuleRow, DumpedModule]]
 
 NO_FINAL = "no after_optimizations stage (did the compiler crash?): using {stage} instead"
 
@@ -77,8 +83,8 @@ _NOT_WHOLE = "calls repeat too often to follow all of them: launches and bytes a
 
 _LAYOUT = re.compile(r"\{[^{}]*\}")
 
-# Of many modules those are explained that move this share of all bytes, and at most so many.
-_SHARE, _MOST = 0.9, 5
+# Of many modules those are explained that take this share of all.
+_SHARE = 0.9
 
 # The passes whose decisions the records hold, and those after them which fuse a producer and its
 # consumer all the same.
@@ -90,7 +96,7 @@ def explain(
     dump: Dump,
     selection: Selection = EVERYTHING,
     *,
-    progress: Callable[[Iterable[DumpedModule]], Iterable[DumpedModule]] = iter,
+    progress: Callable[[list[Ranked]], Iterable[Ranked]] = iter,
     suggest: Callable[[DumpedModule, ModuleFacts, float], Suggestions] | None = None,
 ) -> Explanation:
     """Explains the modules of ``dump`` that cost most, or those that ``selection`` names.
@@ -101,12 +107,12 @@ def explain(
     others that can is a problem told in the result.
     """
     _check_reason(selection.reason)
-    costs, problems = costs_of(dump, selection.module)
-    count_all = len(costs) + len(problems)
-    count = len(costs) if selection.all_modules else _count_costliest([cost for cost, _ in costs])
-    shown, folded = costs[:count], costs[count:]
-    explained: list[ModuleFacts] = []
-    for module in progress([module for _, module in shown]):
+    ranked, problems = rank(dump, selection.module)
+    count_all = len(ranked) + len(problems)
+    rows = [row for row, _ in ranked]
+    count = len(ranked) if selection.all_modules else _count_costliest(rows, selection.most_modules)
+    explained: dict[int, ModuleFacts] = {}
+    for place, (_, module) in progress(list(enumerate(ranked[:count]))):
         begin = time.process_time()
         try:
             facts = explain_module(module, selection)
@@ -116,8 +122,9 @@ def explain(
         if suggest is not None:
             tried = suggest(module, facts, time.process_time() - begin)
             facts = replace(facts, suggestions=tried)
-        explained.append(facts)
-    problems += dump.untold([*problems, *(note for each in explained for note in each.notes)])
+        explained[place] = facts
+    told = [note for each in explained.values() for note in each.notes]
+    problems += dump.untold([*problems, *told])
     if not explained:
         if count_all == 1:
             raise UnusableInput(problems[0])
@@ -125,11 +132,26 @@ def explain(
             f"none of {count_all} modules can be read; the first: {problems[0]}",
             file=str(dump.path),
         )
+    for place, facts in explained.items():
+        rows[place] = _with_figures(rows[place], facts)
     return Explanation(
         str(dump.path),
-        tuple(explained),
-        tuple((module.name, cost) for cost, module in folded),
+        tuple(explained.values()),
+        tuple(row for place, row in enumerate(rows) if place not in explained),
         tuple(problems),
+        tuple(rows),
+    )
+
+
+def _with_figures(row: ModuleRow, facts: ModuleFacts) -> ModuleRow:
+    """A row of the table, with what was found out about the module."""
+    totals = facts.totals
+    return replace(
+        row,
+        launches=totals.launches,
+        bytes_moved=totals.bytes_moved,
+        time_us=totals.time.microseconds if totals.time is not None else None,
+        refused_bytes=sum(reason.bytes_saved for reason in facts.reasons),
     )
 
 
@@ -143,10 +165,14 @@ def _check_reason(reason: str | None) -> None:
         )
 
 
-def _count_costliest(costs: Sequence[int]) -> int:
-    """How many modules are explained, of those with these costs, in descending order."""
-    total, moved, count = sum(costs), 0, 0
-    while count < min(len(costs), _MOST) and (count == 0 or moved < _SHARE * total):
+def _count_costliest(rows: Sequence[ModuleRow], most: int) -> int:
+    """How many modules are explained, of those with these figures, in descending order: helpers of
+    JAX only where there is nothing else."""
+    own = [row for row in rows if not row.is_helper] or rows
+    by_time = all(row.time_us is not None for row in own)
+    costs = [weight(row, by_time=by_time) for row in own]
+    total, moved, count = sum(costs), 0.0, 0
+    while count < min(len(costs), most) and (count == 0 or moved < _SHARE * total):
         moved += costs[count]
         count += 1
     return count
@@ -173,11 +199,8 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         module, list(zip(kernels, all_kernels, strict=True)), ends.stages_of(module)
     )
     program = _read(lambda: module.read(module.stages[0]), notes) or module.read(ends.final)
-    selected = [
-        fact
-        for pair, fact in zip(followed.pairs, facts, strict=True)
-        if is_selected(pair, fact, selection)
-    ]
+    told = list(zip(followed.pairs, facts, strict=True))
+    selected = [fact for pair, fact in told if is_selected(pair, fact, selection)]
     counted = Counter(fact.outcome for fact in facts)
     movements = None
     if selection.movements:
@@ -205,6 +228,8 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         movements=movements,
         arguments=tuple(_arguments(program)),
         rules=known.replayed.rules if known.replayed is not None else None,
+        breakdown=_break_down(list(zip(kernels, all_kernels, strict=True)), told, selection),
+        near=near_matches(told, selection) if selection.picks_pairs and not selected else (),
     )
 
 
@@ -228,6 +253,19 @@ def _find_movements(
     if final not in lineage.stages:
         return ()
     return find_movements(lineage, lineage.stages.index(final), kernels, facts)
+
+
+def _break_down(
+    kernels: Sequence[tuple[Kernel, KernelFacts]],
+    pairs: Sequence[tuple[Pair, PairFacts]],
+    selection: Selection,
+) -> Breakdown:
+    """Of the kernels and pairs that have the name that was asked for."""
+    pattern = selection.op_name
+    if pattern is not None:
+        kernels = [each for each in kernels if has_op_name(origin_of(each[0].instruction), pattern)]
+        pairs = [each for each in pairs if has_op_name(each[0].producer, pattern)]
+    return break_down(kernels, pairs, selection.by, selection.sorted_by)
 
 
 @dataclass(frozen=True, slots=True)

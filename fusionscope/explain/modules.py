@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from fusionscope.dump import Dump, DumpedModule
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.history.kernels import find_kernels
+from fusionscope.explain.result import ModuleRow, TimeEstimate
+from fusionscope.explain.times import clock_for, sum_up
+from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.values import Numbering
+from fusionscope.hlo import Module
+from fusionscope.versions.context import read_gpu
+
+_NO_WORD = re.compile(r"\W+")
+_NAMELESS = frozenset({"lambda", "unnamed_function", "unnamed_wrapped_function", "unknown"})
 
 
 def pick_modules(dump: Dump, wanted: str | None) -> list[DumpedModule]:
@@ -41,25 +50,82 @@ def rank_modules(dump: Dump, wanted: str | None) -> tuple[list[DumpedModule], li
     """Return the modules that ``wanted`` names (a glob or a number; None: all), the costliest
     first, and one line for each that cannot be read. Raises ``UnusableInput`` if there is none.
     """
-    costs, problems = costs_of(dump, wanted)
-    return [module for _, module in costs], problems
+    ranked, problems = rank(dump, wanted)
+    return [module for _, module in ranked], problems
 
 
-def costs_of(dump: Dump, wanted: str | None) -> tuple[list[tuple[int, DumpedModule]], list[str]]:
+def rank(dump: Dump, wanted: str | None) -> tuple[list[tuple[ModuleRow, DumpedModule]], list[str]]:
+    """The same with what a run of each module costs, which is not looked at where it is the only
+    one. The user's modules are first, before those that JAX compiled for functions of its own."""
     modules = pick_modules(dump, wanted)
     problems: list[str] = []
-    costs: list[tuple[int, DumpedModule]] = []
+    rows: list[tuple[ModuleRow, DumpedModule]] = []
     for module in modules:
         try:
-            costs.append((_cost(module) if len(modules) > 1 else 0, module))
+            rows.append((_row(module) if len(modules) > 1 else _only(module), module))
         except UnusableInput as error:
             problems.append(str(error))
-    costs.sort(key=lambda cost: -cost[0])
-    return costs, problems
+    are_timed = all(row.time_us is not None for row, _ in rows)
+    rows.sort(key=lambda each: (each[0].is_helper, -weight(each[0], by_time=are_timed)))
+    return rows, problems
 
 
-def _cost(module: DumpedModule) -> int:
-    """Return the bytes that the last stage moves, by which modules are ranked."""
-    last = module.final or module.stages[-1]
-    numbered = Numbering().number(module.read(last))
-    return sum(kernel.bytes_moved for kernel in find_kernels(numbered, module.backend))
+def weight(row: ModuleRow, *, by_time: bool) -> float:
+    """What modules are ranked by."""
+    return row.time_us or 0.0 if by_time else row.bytes_moved
+
+
+def _only(module: DumpedModule) -> ModuleRow:
+    return ModuleRow(
+        name=module.name,
+        number=module.number,
+        launches=0,
+        bytes_moved=0,
+        time_us=None,
+        refused_bytes=None,
+        is_helper=False,
+    )
+
+
+def _row(module: DumpedModule) -> ModuleRow:
+    last = module.read(module.final or module.stages[-1])
+    kernels = find_kernels(Numbering().number(last), module.backend)
+    time = _time(module, last, kernels)
+    return ModuleRow(
+        name=module.name,
+        number=module.number,
+        launches=sum(kernel.runs for kernel in kernels),
+        bytes_moved=sum(kernel.bytes_moved for kernel in kernels),
+        time_us=time.microseconds if time is not None else None,
+        refused_bytes=None,
+        is_helper=_is_helper(module.name, last),
+    )
+
+
+def _time(module: DumpedModule, last: Module, kernels: Sequence[Kernel]) -> TimeEstimate | None:
+    try:
+        clock = clock_for(last, module.backend, read_gpu(module))
+    except UnusableInput:  # told where the module is explained
+        return None
+    return None if clock is None else sum_up(kernels, [clock.time(kernel) for kernel in kernels])
+
+
+def _is_helper(name: str, module: Module) -> bool:
+    """Whether JAX compiled the module for a function of its own, such as that behind
+    ``jax.random.normal``: call stacks leave JAX out, so none of them has a function of that name.
+    Where the dump has no call stacks, or the function no name, it counts as the user's."""
+    function = _plain(name.partition("_")[2])
+    if not function or function in _NAMELESS:
+        return False
+    known = False
+    for instruction in module.walk():
+        for frame in instruction.stack:
+            known = known or frame.function is not None
+            if frame.function and _plain(frame.function.rpartition(".")[2]) == function:
+                return False
+    return known
+
+
+def _plain(name: str) -> str:
+    """The name of a function as that of a module may have it."""
+    return _NO_WORD.sub("_", name).strip("_")

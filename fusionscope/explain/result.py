@@ -37,6 +37,61 @@ class Operation:
     source: str | None
 
 
+class Grouping(StrEnum):
+    """What kernels are broken down by."""
+
+    SCOPE = "scope"
+    STACK = "stack"
+    FILE = "file"
+    KIND = "kind"
+
+
+class SortedBy(StrEnum):
+    TIME = "time"
+    BYTES = "bytes"
+    LAUNCHES = "launches"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Kernels that come from one part of the program: launches, bytes and estimated microseconds of
+    a run, and the bytes of pairs that were refused. ``count`` is how many parts it is, if these
+    differ in numbers alone: the layers of a model. ``time_us`` is 0 where no time is known.
+    """
+
+    name: str
+    count: int
+    launches: int
+    bytes_moved: int
+    time_us: float
+    refused_bytes: int
+    children: tuple[Branch, ...]
+
+    def figure(self, sorted_by: SortedBy) -> float:
+        match sorted_by:
+            case SortedBy.TIME:
+                return self.time_us
+            case SortedBy.BYTES:
+                return self.bytes_moved
+            case SortedBy.LAUNCHES:
+                return self.launches
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Where launches, bytes and time of a module go. ``lines`` are the largest parts of ``tree``,
+    which together are all of it."""
+
+    by: Grouping
+    sorted_by: SortedBy
+    tree: Branch
+    lines: tuple[Branch, ...]
+
+    def figure(self, branch: Branch) -> float:
+        """What branches are sorted by."""
+        return branch.figure(self.sorted_by)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
     """One launch of the final module; bytes of one launch, ``runs`` launches in a run.
@@ -353,8 +408,9 @@ class ModuleFacts:
     all pairs. ``boundaries`` are the library calls on CPU and GPU. ``movements`` are None unless
     they were requested. Lists start with the costliest. ``notes`` list what could not be found or
     read. ``what_if`` is None unless rules were changed or another GPU was requested. ``rules`` are
-    those that gave reasons, None if no pass was replayed. ``suggestions`` is None unless changes
-    were tried.
+    those that gave reasons, None if no pass was replayed. ``breakdown`` covers the
+    kernels and pairs that ``--op-name`` selects; ``near`` are names, or pairs, near to what was
+    asked for, if that selects no pairs. ``suggestions`` is None unless changes were tried.
     """
 
     number: int
@@ -380,14 +436,33 @@ class ModuleFacts:
     arguments: tuple[str, ...] = ()
     rules: RulesUsed | None = None
     suggestions: Suggestions | None = None
+    breakdown: Breakdown | None = None
+    near: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleRow:
+    """What one run of the final module of a dump costs. ``time_us`` is None where nothing is known
+    of the device, ``refused_bytes`` where pairs were not looked at. ``is_helper`` tells that JAX
+    compiled it for a function of its own, such as ``jax.random.normal``, and not for a user's."""
+
+    name: str
+    number: int
+    launches: int
+    bytes_moved: int
+    time_us: float | None
+    refused_bytes: int | None
+    is_helper: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``modules`` are explained, the costliest first; ``folded`` are the names and bytes of those
-    that are too cheap to show, ``problems`` one line for each file that could not be read."""
+    """``modules`` are explained, the user's before helpers of JAX, the costliest first. ``table``
+    are all modules, in the same order, ``folded`` those that were not explained, ``problems`` one
+    line for each file that could not be read."""
 
     path: str
     modules: tuple[ModuleFacts, ...]
-    folded: tuple[tuple[str, int], ...]
+    folded: tuple[ModuleRow, ...]
     problems: tuple[str, ...]
+    table: tuple[ModuleRow, ...] = ()

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from fusionscope.explain.result import PairFacts
+from fusionscope.explain.result import Grouping, PairFacts, SortedBy
 from fusionscope.history.outcomes import Pair
 from fusionscope.hlo import Instruction
 from fusionscope.rules.changes import NO_CHANGES, Changes
@@ -21,9 +21,11 @@ class Selection:
     """The part of a dump to explain; None selects everything. Globs are shell globs.
 
     ``changes`` are changes of the compiler's rules to try, ``rules`` the name of the rules to use,
-    None for those of the version that made the dump. ``device`` is the GPU to assume if the dump
-    does not describe its own, and the GPU to try if it does. ``movements`` asks for data movement
-    too: all stages are read for it.
+    None for those of the version that made the dump. ``most_modules`` limits how many are
+    explained, unless it is ``all_modules``. ``by`` and ``sorted_by`` are how launches are broken
+    down, None for what fits. ``device`` is the GPU to assume if the dump does not describe its own,
+    and the GPU to try if it does. ``movements`` asks for data movement too: all stages are read for
+    it.
     """
 
     module: str | None = None
@@ -33,8 +35,13 @@ class Selection:
     opcode: str | None = None
     source: str | None = None
     reason: str | None = None
+    outcome: str | None = None
+    op_name: str | None = None
     all_modules: bool = False
     movements: bool = False
+    most_modules: int = 5
+    by: Grouping | None = None
+    sorted_by: SortedBy | None = None
     changes: Changes = NO_CHANGES
     rules: str | None = None
     device: Device | None = None
@@ -42,7 +49,8 @@ class Selection:
     @property
     def picks_pairs(self) -> bool:
         wanted = (
-            self.computation, self.producer, self.consumer, self.opcode, self.source, self.reason
+            self.computation, self.producer, self.consumer, self.opcode, self.source, self.reason,
+            self.outcome, self.op_name,
         )  # fmt: skip
         return any(value is not None for value in wanted)
 
@@ -57,6 +65,8 @@ def is_selected(pair: Pair, fact: PairFacts, wanted: Selection) -> bool:
         (wanted.computation is None or fnmatchcase(fact.computation, wanted.computation))
         and (wanted.producer is None or _matches(pair.producer, wanted.producer))
         and (wanted.consumer is None or _matches(pair.consumer, wanted.consumer))
+        and (wanted.outcome is None or wanted.outcome == fact.outcome)
+        and (wanted.op_name is None or any(has_op_name(end, wanted.op_name) for end in ends))
         and (wanted.opcode is None or wanted.opcode in (end.opcode for end in ends))
         and (
             wanted.reason is None
@@ -73,6 +83,10 @@ def is_selected(pair: Pair, fact: PairFacts, wanted: Selection) -> bool:
 def _matches(instruction: Instruction, pattern: str) -> bool:
     pattern = pattern.lstrip("%")
     return fnmatchcase(instruction.name, pattern) or fnmatchcase(instruction.opcode, pattern)
+
+
+def has_op_name(instruction: Instruction, pattern: str) -> bool:
+    return fnmatchcase(instruction.op_name or "", pattern)
 
 
 def _comes_from(instruction: Instruction, source: str) -> bool:

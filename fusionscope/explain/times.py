@@ -45,7 +45,8 @@ class Machine:
     flops_per_transcendental: float
 
 
-NOMINAL_CPU = Machine(launch=1_000.0, bandwidth=20.0, flops=100.0, flops_per_transcendental=20.0)
+# Round figures, of the order that two cores of a server reach.
+NOMINAL_CPU = Machine(launch=200.0, bandwidth=20.0, flops=100.0, flops_per_transcendental=50.0)
 
 
 def estimate(

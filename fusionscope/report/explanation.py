@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report import boundaries, movements, rules_used, suggestions
+from fusionscope.report import boundaries, breakdown, movements, rules_used, suggestions
 from fusionscope.report.text import cell, code, counted, duration, plural, safe, shorten, size
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _outcomes(module: ModuleFacts) -> str:
     return ", ".join(f"{count:,} {outcome}" for outcome, count in module.outcomes.items() if count)
 
 
-def _why(pair: PairFacts) -> str:
+def why(pair: PairFacts) -> str:
     if pair.reason is None:
         kernel = f" in {pair.kernel}" if pair.kernel else ""
         stage = f", since {pair.stage}" if pair.stage else ""
@@ -103,13 +103,18 @@ def _places(pair: PairFacts) -> str:
     return " -> ".join(places) or "source line unknown"
 
 
-def to_markdown(explanation: Explanation, *, top: int | None, pairs: bool) -> str:
+def to_markdown(
+    explanation: Explanation, *, top: int | None, pairs: bool, depth: int | None = None
+) -> str:
     """Headings and tables. ``top`` limits every list (None: no limit); ``pairs`` lists the pairs
-    that were asked for instead of the costliest refusals."""
-    return "\n".join(_markdown(explanation, top, pairs)) + "\n"
+    that were asked for instead of the costliest refusals. Where ``depth`` is given, a tree of that
+    depth shows where launches, bytes and time go."""
+    return "\n".join(_markdown(explanation, top, pairs, depth)) + "\n"
 
 
-def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterator[str]:
+def _markdown(
+    explanation: Explanation, top: int | None, pairs: bool, depth: int | None
+) -> Iterator[str]:
     for module in explanation.modules:
         totals = module.totals
         yield f"## {cell(_heading(module))}\n"
@@ -124,6 +129,8 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
         )
         for note in module.notes:
             yield f"> {cell(note)}\n"
+        if depth is not None and module.breakdown is not None:
+            yield from breakdown.to_markdown(module.breakdown, depth=depth, top=top)
         yield "| kernel | kind | runs | bytes | computes | source |\n|---|---|--:|--:|---|---|"
         for alike in module.heaviest[:top]:
             kernel = alike.example
@@ -146,7 +153,7 @@ def _markdown(explanation: Explanation, top: int | None, pairs: bool) -> Iterato
             yield (
                 f"| {code(pair.producer.name)} {cell(pair.producer.shape)} "
                 f"| {code(pair.consumer.name)} {cell(pair.consumer.shape)} | {count} "
-                f"| {size(saved)} | {cell(_why(pair))} | {cell(_places(pair))} "
+                f"| {size(saved)} | {cell(why(pair))} | {cell(_places(pair))} "
                 f"| {known if pair.reason else ''} |"
             )
         yield ""
@@ -177,27 +184,12 @@ def _markdown_what_if(tried: WhatIf, top: int | None) -> Iterator[str]:
 def print_explanation(
     explanation: Explanation, console: Console, *, top: int | None, pairs: bool
 ) -> None:
-    """For a terminal; parameters as in ``to_markdown``."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    width = console.width
+    """The whole report for a terminal; parameters as in ``to_markdown``."""
     for module in explanation.modules:
-        console.print(Text(_heading(module), style="bold"))
-        if module.pre_fusion:
-            stages = f"{module.pre_fusion} → {module.final}"
-            console.print(Text(f"  {shorten(stages, width - 2)}", style="dim"))
-        if module.rules is not None:
-            rules = Text(
-                safe(rules_used.in_words(module.rules)), style=rules_used.style(module.rules)
-            )
-            console.print(Padding(rules, (0, 0, 0, 2)))
-        if module.flags:
-            flags = f"flags: {' '.join(module.flags)}"
-            console.print(Text(f"  {shorten(flags, width - 2)}", style="dim"))
-        for note in module.notes:
-            console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
-        _print_totals(module, console)
+        print_header(module, console, in_full=True)
+        if module.breakdown is not None:
+            console.print()
+            breakdown.print_lines(module.breakdown, console)
         _print_kernels(module, console, top)
         if pairs:
             _print_pairs(module, console, top)
@@ -206,33 +198,111 @@ def print_explanation(
         boundaries.print_boundaries(module.boundaries, console, top=top)
         movements.print_movements(module.movements, console, top=top)
         if module.what_if:
-            _print_what_if(module.what_if, console, top)
+            print_what_if(module.what_if, console, top)
         suggestions.print_suggestions(module.suggestions, console, top=top)
         console.print()
+    _print_folded(explanation, console)
+
+
+def print_selected(explanation: Explanation, console: Console, *, top: int | None) -> None:
+    """The pairs that were asked for."""
+    for module in explanation.modules:
+        if module.pairs:
+            print_header(module, console)
+            _print_pairs(module, console, top)
+            if module.what_if:
+                print_what_if(module.what_if, console, top)
+            console.print()
+
+
+def print_unmatched(explanation: Explanation, words: str, console: Console) -> None:
+    """That nothing is what was asked for, in ``words``, and what comes near to it."""
+    near = dict.fromkeys(name for module in explanation.modules for name in module.near)
+    like = f"; near: {', '.join(near)}" if near else ""
+    left = explanation.folded
+    more = f"; {plural(len(left), 'module')} not looked at: --all" if left else ""
+    console.print(safe(f"no pair matches {words}{like}{more}"), soft_wrap=True)
+
+
+def print_breakdowns(
+    explanation: Explanation, console: Console, *, depth: int, top: int | None
+) -> None:
+    """Where launches, bytes and time of each module go."""
+    for module in explanation.modules:
+        print_header(module, console)
+        if module.breakdown is not None:
+            console.print()
+            breakdown.print_tree(module.breakdown, console, depth=depth, top=top)
+        console.print()
+    _print_folded(explanation, console)
+
+
+def _print_folded(explanation: Explanation, console: Console) -> None:
     if explanation.folded:
-        moved = size(sum(cost for _, cost in explanation.folded))
+        moved = size(sum(row.bytes_moved for row in explanation.folded))
         console.print(
-            f"{plural(len(explanation.folded), 'cheaper module')} folded ({moved} in total): "
+            f"{plural(len(explanation.folded), 'other module')} folded ({moved} in total): "
             "--all shows all of them, --module NAME shows one"
         )
 
 
+def print_header(module: ModuleFacts, console: Console, *, in_full: bool = False) -> None:
+    """What was compiled, and what it costs. Stages and flags are shown ``in_full`` only, as is how
+    the version of rules that agree was recognised."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    width = console.width
+    rules = module.rules
+    console.print(Text(_heading(module), style="bold"))
+    if in_full and module.pre_fusion:
+        stages = f"{module.pre_fusion} → {module.final}"
+        console.print(Text(f"  {shorten(stages, width - 2)}", style="dim"))
+    if rules is not None:
+        in_words = rules_used.in_words(rules)
+        words = in_words if in_full or rules.guessed else in_words.partition(";")[0]
+        console.print(Padding(Text(safe(words), style=rules_used.style(rules)), (0, 0, 0, 2)))
+    if in_full and module.flags:
+        flags = f"flags: {' '.join(module.flags)}"
+        console.print(Text(f"  {shorten(flags, width - 2)}", style="dim"))
+    for note in module.notes:
+        console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
+    _print_totals(module, console)
+    if in_full and _outcomes(module):
+        console.print(Text(f"  pairs: {_outcomes(module)}"))
+
+
 def _print_totals(module: ModuleFacts, console: Console) -> None:
+    """The final module, and the same if nothing were fused."""
     from rich.text import Text
 
     totals = module.totals
-    line = Text("  launches ")
-    line.append(f"{totals.launches_before:,} → ")
-    line.append(f"{totals.launches:,}", style="bold")
-    line.append("    bytes moved ")
-    line.append(f"{size(totals.bytes_before)} → ")
-    line.append(size(totals.bytes_moved), style="bold")
-    line.append(_times(totals.time_before, totals.time, between="    "))
+    rows = [
+        [
+            word,
+            _time(time) if time is not None else "",
+            plural(launches, "launch", "launches"),
+            f"{size(moved)} moved",
+        ]
+        for word, time, launches, moved in (
+            ("", totals.time, totals.launches, totals.bytes_moved),
+            ("unfused", totals.time_before, totals.launches_before, totals.bytes_before),
+        )
+    ]
+    if not module.pre_fusion:
+        rows.pop()
+    widths = [max(len(row[place]) for row in rows) for place in range(4)]
+    for row in rows:
+        cells = [text.rjust(width) for text, width in zip(row, widths, strict=True) if width]
+        console.print(Text(f"  {'   '.join(cells)}", style="dim" if row[0] else ""))
     if not totals.exact:
-        line.append("    (branches and loops of unknown length count once)", style="dim")
-    console.print(line)
-    if _outcomes(module):
-        console.print(Text(f"  pairs: {_outcomes(module)}"))
+        words = "branches and loops of unknown length count once"
+        console.print(Text(f"  ({words})", style="dim"))
+
+
+def _time(time: TimeEstimate) -> str:
+    """An estimate; that for a library call is the least that it takes."""
+    return f"{'at least' if time.floor_launches else 'about'} {duration(time.microseconds)}"
 
 
 def _table(*columns: tuple[str, bool]) -> Any:
@@ -284,12 +354,12 @@ def _print_kernels(module: ModuleFacts, console: Console, top: int | None) -> No
             f"{kernel.runs:,}" if kernel.runs_known else f"{kernel.runs:,}+",
             size(alike.bytes_moved),
             safe(counted(kernel.members)),
-            _file_and_line(kernel.source),
+            file_and_line(kernel.source),
         )
     _print_indented(table, console)
 
 
-def _file_and_line(source: str | None) -> str:
+def file_and_line(source: str | None) -> str:
     """The last part of a path is what tells in a narrow column."""
     return shorten((source or "").replace("\\", "/").rpartition("/")[2], 24)
 
@@ -363,7 +433,7 @@ def _what_changed(pair: ChangedPair) -> str:
     return f"{pair.before} → {pair.after}{rule}"
 
 
-def _print_what_if(tried: WhatIf, console: Console, top: int | None) -> None:
+def print_what_if(tried: WhatIf, console: Console, top: int | None) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
@@ -403,7 +473,7 @@ def _print_pair(
     details = [
         (shorten(shapes, console.width - 5), "dim"),
         (f"at {_tail(_places(pair), console.width - 8)}", ""),
-        (_why(pair), "red" if pair.reason else "green"),
+        (why(pair), "red" if pair.reason else "green"),
     ]
     refusal = pair.fused_by_later_pass or pair
     if refusal.message:

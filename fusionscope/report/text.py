@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +33,15 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
 
 
+def squeeze(text: str, width: int) -> str:
+    """``text`` made safe and cut to ``width`` characters in its middle."""
+    text = safe(text)
+    if len(text) <= width:
+        return text
+    end = max(width - 1, 0) * 2 // 3
+    return f"{text[: max(width - 1, 0) - end]}…{text[len(text) - end :]}"
+
+
 def size(count: int) -> str:
     """A number of bytes in decimal units, as memory bandwidths are given."""
     figure = float(count)
@@ -52,6 +61,14 @@ def duration(microseconds: float) -> str:
             break
         figure /= 1000
     return f"{figure:,.0f} {unit}" if figure >= 99.5 else f"{figure:.3g} {unit}"
+
+
+Figure = TypeVar("Figure", int, float)
+
+
+def or_dash(figure: Figure | None, written: Callable[[Figure], str]) -> str:
+    """A figure as ``written``; a dash where it is nothing or not known."""
+    return written(figure) if figure else "-"
 
 
 def plural(count: int, noun: str, many: str | None = None) -> str:

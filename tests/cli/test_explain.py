@@ -36,14 +36,14 @@ ROUNDS = int(os.environ.get("FUSIONSCOPE_FUZZ", "300"))
 
 
 def test_what_a_later_pass_overruled_is_told(run):
-    text = run(OVERRULED).out
+    text = run(OVERRULED, "--top", "5").out
     assert "Refused by one pass, fused by a later one" in text
     text = " ".join(run(OVERRULED, "--reason", "pf-negative").out.split())
     assert "since fusion.after_multi_output_fusion.before_cse; before it pf-negative" in text
 
 
 def test_text(run):
-    done = run(GPU)
+    done = run(GPU, "--top", "5")
     assert (done.code, done.errors) == (0, "")
     for part in (
         "jit_program on H100",  # the module and its device
@@ -165,7 +165,7 @@ def test_json_is_as_documented(run, tmp_path):
 
 def test_library_boundaries(run):
     """What stands around a product of cuBLASLt, whose epilogue is BIAS in the final module."""
-    text = run(LIBRARIES).out
+    text = run(LIBRARIES, "--top", "5").out
     section = text.partition("Library boundaries")[2]
     for part in (
         "cublas-lt-matmul.5  3.15 MB at most",
@@ -180,7 +180,7 @@ def test_library_boundaries(run):
         "rearranged for it: pad in loop_pad_fusion 126 kB",
     ):
         assert part in section, part
-    assert "Library boundaries" not in run(GPU).out
+    assert "Library boundaries" not in run(GPU, "--top", "5").out
     one = run(LIBRARIES, "--top", "1").out.partition("Library boundaries")[2]
     assert "1. cublas-lt-matmul.5" in one and "2. cublas" not in one
     assert "… and 4 more library calls: --top N" in one
@@ -198,9 +198,10 @@ def test_library_boundaries_in_markdown(run):
 
 def test_json_says_what_the_text_says(run):
     module = json.loads(run(GPU, "--format", "json").out)["modules"][0]
-    text = run(GPU).out
+    text = run(GPU, "--top", "5").out
     summary = module["summary"]
-    assert f"launches {summary['launches_before']} → {summary['launches']} " in text
+    assert f" {summary['launches']} launches " in text
+    assert f" {summary['launches_before']} launches " in text
     outcomes = [f"{n} {name}" for name, n in summary["outcomes"].items() if n]
     assert f"pairs: {', '.join(outcomes)}" in text
     assert sum(summary["outcomes"].values()) == len(module["pairs"])
@@ -678,3 +679,27 @@ def test_damage_is_told_in_one_line(run, tmp_path):
             (line,) = done.errors.splitlines()
             assert name in line, (seed, name, line)
     assert told > ROUNDS / 20
+
+
+def test_a_filter_that_selects_nothing_prints_only_that(run):
+    done = run(GPU, "--pair", "foo -> concatenate")
+    assert (done.code, done.errors) == (1, "")
+    assert len(done.out.splitlines()) == 1
+    assert "'foo -> concatenate'" in done.out
+    assert run(GPU, "--pair", "tanh -> concatenate").code == 0
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("dump", [GPU, CPU, TPU, DUMPS / "h100/cartpole", LIBRARIES])
+def test_the_first_screen_fits_a_screen(run, dump, width):
+    lines = run(dump, COLUMNS=str(width)).out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= width
+
+
+def test_a_tree_has_a_column_for_each_figure(run):
+    whole = [row.split() for row in run(CPU, "--by", "file", "--depth", "1").out.splitlines()]
+    (head,) = [row for row in whole if row[:2] == ["By", "file"]]
+    assert head[2:] == "share time launches bytes not fused".split()
+    table = run(CPU, "--by", "kind", "--format", "markdown").out
+    assert "| by kind | share | time | launches | bytes |" in table

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 from fusionscope.explain import result
 from fusionscope.explain.result import (
+    Branch,
     ChangedPair,
     CostFacts,
+    Grouping,
     KernelFacts,
     ModuleFacts,
     Neighbour,
@@ -148,6 +150,34 @@ class Movement(Form):
     source: str | None
 
 
+class BranchRow(Form):
+    """A branch of the tree, before the branches below it."""
+
+    path: Annotated[list[str], At("0")]
+    count: Annotated[int, At("1.count")]
+    launches: Annotated[int, At("1.launches")]
+    bytes_moved: Annotated[int, At("1.bytes_moved")]
+    time_us: Annotated[float, At("1.time_us")]
+    refused_bytes: Annotated[int, At("1.refused_bytes")]
+
+
+def _rows(breakdown: result.Breakdown) -> Iterator[tuple[tuple[str, ...], Branch]]:
+    pending: list[tuple[tuple[str, ...], Branch]] = [
+        ((child.name,), child) for child in reversed(breakdown.tree.children)
+    ]
+    while pending:
+        path, branch = pending.pop()
+        yield path, branch
+        pending += (((*path, child.name), child) for child in reversed(branch.children))
+
+
+class Breakdown(Form):
+    """Where launches, bytes and time go."""
+
+    by: Grouping
+    rows: Annotated[list[BranchRow], At(_rows)]
+
+
 class ChangedFigure(Form):
     before: Annotated[int, At("0")]
     after: Annotated[int, At("1")]
@@ -217,6 +247,8 @@ class Module(Form):
     pairs: list[Pair]
     boundaries: list[Boundary]
     movements: list[Movement] | None
+    near: list[str]
+    breakdown: Annotated[Breakdown | None, At("breakdown")]
     notes: list[str]
     what_if: WhatIf | None
     suggestions: Annotated[list[Suggestion], At(_suggestions("helpful"))]
@@ -226,13 +258,20 @@ class Module(Form):
     ]
 
 
-class FoldedModule(Form):
-    name: Annotated[str, At("0")]
-    bytes_moved: Annotated[int, At("1")]
+class ModuleRow(Form):
+    """What one module costs."""
+
+    name: str
+    number: int
+    launches: int
+    bytes_moved: int
+    time_us: float | None
+    refused_bytes: int | None
+    helper: Annotated[bool, At("is_helper")]
 
 
 class Document(Form, tag_field="schema", tag="fusionscope.explain/1"):
     path: str
     modules: list[Module]
-    folded: list[FoldedModule]
+    folded: list[ModuleRow]
     problems: list[str]

@@ -1,0 +1,219 @@
+"""Where launches, bytes and time go: a tree of the kernels of a final module."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+from fusionscope.explain.result import Branch, Breakdown, Grouping, KernelFacts, PairFacts, SortedBy
+from fusionscope.explain.scopes import frame_text, frames_of, origin_of, scope_of, short_file
+from fusionscope.history.kernels import Kernel
+from fusionscope.history.outcomes import Pair
+from fusionscope.hlo import Instruction
+
+_NO_NAME = _NO_LINE = "(put in by the compiler)"
+_NUMBER = re.compile(r"\d+")
+_UNNAMED = re.compile(r"while\b|cond\b|branch_|_|\(|[^/]*[,>]|gradient(/|$)")
+_BETWEEN = {
+    Grouping.SCOPE: "/",
+    Grouping.STACK: " > ",
+    Grouping.FILE: ":",
+    Grouping.KIND: " ",
+}
+_LINES = 5  # of a short list
+_LARGE = 1 / 3  # of the whole: a line of a short list that holds more is shown in parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What one kernel, or one refused pair, adds to each branch on its path."""
+
+    path: tuple[str, ...]
+    launches: int = 0
+    bytes_moved: int = 0
+    time_us: float = 0.0
+    refused_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Node:
+    name: str
+    count: int
+    rows: list[_Row]
+    depth: int
+    children: list[_Node] = field(default_factory=list)
+
+
+def break_down(
+    kernels: Sequence[tuple[Kernel, KernelFacts]],
+    pairs: Sequence[tuple[Pair, PairFacts]],
+    by: Grouping | None,
+    sorted_by: SortedBy | None,
+) -> Breakdown:
+    """The tree, children in the order of ``sorted_by``: by time where that is known, else by bytes,
+    where it is None. ``by`` is the scope where that is None, or the call stack where most is in no
+    scope that somebody named.
+
+    What a refused pair would have saved counts where its producer comes from.
+    """
+    if sorted_by is None:
+        is_timed = any(facts.time_ns is not None for _, facts in kernels)
+        sorted_by = SortedBy.TIME if is_timed else SortedBy.BYTES
+    tree = _tree(_rows(kernels, pairs, by or Grouping.SCOPE), sorted_by, by or Grouping.SCOPE)
+    if by is None and not _has_scopes(tree, sorted_by):
+        stacks = _tree(_rows(kernels, pairs, Grouping.STACK), sorted_by, Grouping.STACK)
+        if len(_summarize(stacks, Grouping.STACK, sorted_by)) > 1:
+            by, tree = Grouping.STACK, stacks
+    by = by or Grouping.SCOPE
+    return Breakdown(by, sorted_by, tree, _summarize(tree, by, sorted_by))
+
+
+def _has_scopes(tree: Branch, sorted_by: SortedBy) -> bool:
+    """Whether half of all is in a scope that somebody named, which loops, the parts of an einsum
+    and private functions of JAX are not."""
+    named = sum(
+        child.figure(sorted_by)
+        for child in tree.children
+        if (child.children or "/" in child.name) and not _UNNAMED.match(child.name)
+    )
+    return 2 * named >= tree.figure(sorted_by)
+
+
+def _rows(
+    kernels: Iterable[tuple[Kernel, KernelFacts]],
+    pairs: Iterable[tuple[Pair, PairFacts]],
+    by: Grouping,
+) -> list[_Row]:
+    rows = [
+        _Row(_path(kernel.instruction, facts, by), facts.runs, facts.bytes_moved, facts.time_us)
+        for kernel, facts in kernels
+    ]
+    if by is not Grouping.KIND:
+        rows += [
+            _Row(_path(pair.producer, None, by), refused_bytes=facts.bytes_saved)
+            for pair, facts in pairs
+            if facts.reason is not None
+        ]
+    return _without_common_frames(rows) if by is Grouping.STACK else rows
+
+
+def _without_common_frames(rows: Sequence[_Row]) -> list[_Row]:
+    """Stacks from the last frame on that all have: what is further out calls the program."""
+    stacks = [row.path for row in rows if row.path != (_NO_LINE,)]
+    if not stacks:
+        return list(rows)
+    first, last = min(stacks), max(stacks)  # what these have in common, all between them have
+    both = zip(first, last, strict=False)
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+    return [
+        replace(row, path=row.path[max(common - 1, 0) :]) if row.path != (_NO_LINE,) else row
+        for row in rows
+    ]
+
+
+def _path(instruction: Instruction, facts: KernelFacts | None, by: Grouping) -> tuple[str, ...]:
+    if by is Grouping.KIND:
+        assert facts is not None
+        return (str(facts.kind), facts.emitter) if facts.emitter else (str(facts.kind),)
+    origin = origin_of(instruction)
+    if by is Grouping.SCOPE:
+        return scope_of(origin.op_name) if origin.op_name else (_NO_NAME,)
+    frames = frames_of(origin)
+    if not frames:
+        return (_NO_LINE,)
+    if by is Grouping.STACK:
+        return tuple(frame_text(frame) for frame in frames)
+    innermost = frames[-1]
+    return short_file(innermost.file), frame_text(innermost).partition(":")[2]
+
+
+def _tree(rows: Sequence[_Row], sorted_by: SortedBy, by: Grouping) -> Branch:
+    root = _Node("", 1, list(rows), 0)
+    nodes = [root]
+    for node in nodes:  # grows
+        node.children = list(_children(node, folds=by is Grouping.SCOPE))
+        nodes += node.children
+    branches: dict[int, Branch] = {}
+    for node in reversed(nodes):
+        children = [branches.pop(id(child)) for child in node.children]
+        children.sort(key=lambda child: _key(child, sorted_by))
+        branch = Branch(
+            name=node.name,
+            count=node.count,
+            launches=sum(row.launches for row in node.rows),
+            bytes_moved=sum(row.bytes_moved for row in node.rows),
+            time_us=sum(row.time_us for row in node.rows),
+            refused_bytes=sum(row.refused_bytes for row in node.rows),
+            children=tuple(children),
+        )
+        ends_here = any(len(row.path) == node.depth for row in node.rows)
+        if len(children) == 1 and not ends_here and node is not root:
+            branch = _with_prefix(children[0], branch, _BETWEEN[by])
+        branches[id(node)] = branch
+    return branches[id(root)]
+
+
+def _children(node: _Node, *, folds: bool) -> Iterator[_Node]:
+    """One for each next part of the paths. Where it ``folds``, parts that differ in numbers alone,
+    such as the layers of a model, are one."""
+    groups: dict[str, dict[str, list[_Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in node.rows:
+        if len(row.path) > node.depth:
+            part = row.path[node.depth]
+            groups[_NUMBER.sub("*", part) if folds else part][part].append(row)
+    for pattern, named in groups.items():
+        name = pattern if len(named) > 1 else next(iter(named))
+        rows = [row for own in named.values() for row in own]
+        yield _Node(name, len(named), rows, node.depth + 1)
+
+
+def _key(branch: Branch, sorted_by: SortedBy) -> tuple[float, ...]:
+    return tuple(-figure for figure in (branch.figure(sorted_by), branch.refused_bytes))
+
+
+def _with_prefix(branch: Branch, above: Branch, between: str) -> Branch:
+    """A branch with the name of the one above it before its own."""
+    name = f"{above.name}{between}{branch.name}"
+    return replace(branch, name=name, count=above.count * branch.count)
+
+
+def _summarize(root: Branch, by: Grouping, sorted_by: SortedBy) -> tuple[Branch, ...]:
+    """At most so many branches that together are the whole: the largest parts, each as deep as it
+    takes that none holds most of it, and one for all others."""
+    total = root.figure(sorted_by) or 1.0
+    lines = list(root.children)
+    while True:
+        large = [
+            line
+            for line in lines
+            if line.figure(sorted_by) > _LARGE * total
+            and line.children
+            and (by is not Grouping.SCOPE or any(child.children for child in line.children))
+        ]
+        if not large:
+            break
+        place = lines.index(large[0])
+        parts = large[0].children
+        if by is not Grouping.STACK:  # where a frame names itself
+            parts = tuple(_with_prefix(part, large[0], _BETWEEN[by]) for part in parts)
+        lines[place : place + 1] = parts
+    lines.sort(key=lambda line: _key(line, sorted_by))
+    if len(lines) <= _LINES:
+        return tuple(lines)
+    rest = lines[_LINES - 1 :]
+    return (*lines[: _LINES - 1], _joined(f"{len(rest):,} others", rest))
+
+
+def _joined(name: str, branches: Sequence[Branch]) -> Branch:
+    return Branch(
+        name=name,
+        count=1,
+        launches=sum(each.launches for each in branches),
+        bytes_moved=sum(each.bytes_moved for each in branches),
+        time_us=sum(each.time_us for each in branches),
+        refused_bytes=sum(each.refused_bytes for each in branches),
+        children=(),
+    )

@@ -1,0 +1,123 @@
+"""Where in the user's program an instruction comes from: its scope, and its call stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from fusionscope.hlo import Instruction, SourceLocation
+
+# Transformations whose result is still the function that they are given; of these nothing is kept.
+_WRAPPERS = frozenset(
+    "checkpoint jit jvp linearize pjit pmap remat shard_map vmap xla_call".split()
+)
+_GRADIENT = "transpose"
+# Parts of a name that say how jax calls something, and nothing of the program.
+_CALLS = frozenset(
+    "body closed_call core_call custom_jvp_call custom_vjp_call eval_jaxpr pjit shard_map".split()
+)
+_CALL = re.compile(r"([\w.]+)\((.*)\)")
+_PACKAGES = ("site-packages/", "dist-packages/")
+_FARTHEST = 8  # steps to an instruction that has a name
+
+
+def scope_of(op_name: str) -> tuple[str, ...]:
+    """The parts of a framework's name of an operation, outermost first, the operation last.
+
+    The function that was compiled is left out, as it is the whole module. ``jit(f)`` is ``f``,
+    ``jvp(layer)`` is ``layer``, and ``transpose(jvp(layer))``, which is what computes its gradient,
+    is ``gradient of layer``.
+    """
+    parts = _split(op_name)
+    while len(parts) > 1 and _CALL.fullmatch(parts[0]) and parts[0].startswith(("jit(", "pjit(")):
+        whole, parts = parts[0], parts[1:]
+        if whole != "jit(main)" and not parts[0].startswith("jit(main)"):
+            break
+    path: list[str] = []
+    for part in parts[:-1]:
+        path += _unwrap(part)
+    return (*path, *parts[-1:])
+
+
+def _unwrap(part: str) -> Iterator[str]:
+    """The scopes that one part of a name stands for: none, one or several."""
+    is_gradient = False
+    while (call := _CALL.fullmatch(part)) and (call[1] in _WRAPPERS or call[1] == _GRADIENT):
+        is_gradient = is_gradient or call[1] == _GRADIENT
+        part = call[2]
+    inner = [each for each in _split(part) if each not in _CALLS]
+    if is_gradient:
+        first, *inner = inner or [""]
+        yield f"gradient of {first}" if first else "gradient"
+    if len(inner) > 1:
+        for each in inner:
+            yield from _unwrap(each)
+    else:
+        yield from inner
+
+
+def _split(name: str) -> list[str]:
+    """At the slashes that are in no parentheses."""
+    parts, depth, start = [], 0, 0
+    for place, character in enumerate(name):
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth -= 1
+        elif character == "/" and depth <= 0:
+            parts.append(name[start:place])
+            start = place + 1
+    parts.append(name[start:])
+    return [part for part in parts if part]
+
+
+def origin_of(launch: Instruction) -> Instruction:
+    """The instruction that has the name and the line of ``launch``: itself, what a fusion computes,
+    or else what made the value that it reads, or reads the value that it makes. ``launch`` where
+    there is none: passes put instructions in that have neither."""
+    if launch.metadata:
+        return launch
+    for called in launch.called if launch.opcode in ("async-start", "call", "fusion") else ():
+        named = [each for each in reversed(called.instructions) if each.op_name]
+        if named:
+            return next((each for each in named if each is called.root), named[0])
+    for follow in (_first_operand, _first_user):
+        found = follow(launch)
+        for _ in range(_FARTHEST):
+            if found is None or found.op_name:
+                break
+            found = follow(found)
+        if found is not None and found.op_name and found.opcode != "parameter":
+            return found
+    return launch
+
+
+def _first_operand(instruction: Instruction) -> Instruction | None:
+    return instruction.operands[0] if instruction.operands else None
+
+
+def _first_user(instruction: Instruction) -> Instruction | None:
+    return next(iter(instruction.users), None)
+
+
+def frames_of(instruction: Instruction) -> tuple[SourceLocation, ...]:
+    """Its call stack, outermost first. Where the compiler inlined a call it puts the stack of the
+    call behind that of what is called, so that frames repeat: each is kept once."""
+    return tuple(reversed(dict.fromkeys(instruction.stack)))
+
+
+def frame_text(frame: SourceLocation) -> str:
+    """Such as ``model.py:42 attention``."""
+    function = (frame.function or "").rpartition("<locals>.")[2]
+    return f"{PurePath(frame.file.replace(chr(92), '/')).name}:{frame.line} {function}".rstrip()
+
+
+def short_file(file: str) -> str:
+    """Inside of an installed package, the path from there on."""
+    file = file.replace("\\", "/")
+    for package in _PACKAGES:
+        _, found, inside = file.rpartition(package)
+        if found:
+            return inside
+    return file

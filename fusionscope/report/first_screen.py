@@ -1,0 +1,129 @@
+"""What ``explain`` shows first: the modules, and of the one that matters, the least there is to
+know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fusionscope.report import suggestions
+from fusionscope.report.breakdown import print_lines, print_rows
+from fusionscope.report.explanation import (
+    file_and_line,
+    print_header,
+    print_what_if,
+    why,
+)
+from fusionscope.report.text import duration, or_dash, plural, size, squeeze
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.explain.result import Explanation, ModuleFacts, ModuleRow, Refusals
+
+_LINES = 3  # of a list
+_MODULES = 8  # of which the table has rows of their own
+
+
+def print_screen(explanation: Explanation, console: Console) -> None:
+    """The table of modules if there are several, then the first of those that were explained."""
+    if len(explanation.table) > 1:
+        _print_modules(explanation.table, console)
+        console.print()
+    module = explanation.modules[0]
+    print_header(module, console)
+    if module.what_if is not None:
+        print_what_if(module.what_if, console, _LINES)
+    if module.breakdown is not None and module.totals.launches > 1:
+        console.print()
+        print_lines(module.breakdown, console)
+    _print_refusals(module, console)
+    suggestions.print_suggestions(module.suggestions, console, top=_LINES)
+    _print_more(explanation, module, console)
+
+
+def _print_modules(table: tuple[ModuleRow, ...], console: Console) -> None:
+    shown = [row for row in table if not row.is_helper][:_MODULES] or list(table[:_MODULES])
+    rows = [
+        (
+            f"{row.name}  ({row.number})",
+            or_dash(row.time_us, duration),
+            f"{row.launches:,}",
+            or_dash(row.bytes_moved, size),
+            or_dash(row.refused_bytes, size),
+        )
+        for row in shown
+    ]
+    rest = [row for row in table if row not in shown]
+    if rest:
+        helpers = sum(row.is_helper for row in rest)
+        words = (
+            plural(helpers, "helper of JAX", "helpers of JAX")
+            if helpers == len(rest)
+            else plural(len(rest), "other")
+        )
+        rows.append(
+            (
+                words,
+                or_dash(sum(row.time_us or 0 for row in rest), duration),
+                f"{sum(row.launches for row in rest):,}",
+                or_dash(sum(row.bytes_moved for row in rest), size),
+                "",
+            )
+        )
+    head = (plural(len(table), "module"), "time", "launches", "bytes", "not fused")
+    print_rows(console, head, rows, indent=0)
+
+
+def _print_refusals(module: ModuleFacts, console: Console) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    refusals = module.refusals[:_LINES]
+    if not refusals:
+        return
+    total = sum(reason.bytes_saved for reason in module.reasons)
+    pairs = sum(reason.count for reason in module.reasons)
+    console.print(
+        Text.assemble(
+            "\n  ",
+            ("Costliest refusals", "bold"),
+            (f" of {plural(pairs, 'pair')}, {size(total)}", "dim"),
+        )
+    )
+    width = max(len(size(each.bytes_saved)) for each in refusals)
+    for each in refusals:
+        line = f"{size(each.bytes_saved):>{width}}  {_pair(each, console.width - width - 4)}"
+        console.print(Text(f"  {line}", no_wrap=True))
+        cost = each.example.cost
+        lost = cost.fused_us - cost.unfused_us if cost is not None else 0
+        loss = f"; {duration(lost)} slower" if lost > 0 else ""
+        words = Text(f"{why(each.example)}{loss}", style="red")
+        if known := suggestions.for_pair(module.suggestions, *_ends(each)):
+            words.append(f"; {known}", style="cyan")
+        console.print(Padding(words, (0, 0, 0, width + 4)))
+
+
+def _ends(refusal: Refusals) -> tuple[str, str]:
+    return refusal.example.producer.name, refusal.example.consumer.name
+
+
+def _pair(refusal: Refusals, width: int) -> str:
+    """The two, how many are alike, and where the producer comes from: names give way."""
+    pair = refusal.example
+    alike = f"  x{refusal.count:,}" if refusal.count > 1 else ""
+    place = file_and_line(pair.producer.source or pair.consumer.source)
+    end = f"{alike}  {place}" if place else alike
+    return f"{squeeze(f'{pair.producer.name} -> {pair.consumer.name}', width - len(end))}{end}"
+
+
+def _print_more(explanation: Explanation, module: ModuleFacts, console: Console) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    options = ["--top 10 for the whole report", "--by scope|stack|file|kind", "--kernel NAME"]
+    if module.refusals:
+        options.append("--pair 'P -> C'")
+    if len(explanation.table) > 1:
+        options.append("--module NAME or number")
+    words = Text(f"More: {', '.join(options)}", style="dim")
+    console.print(Padding(words, (1, 0, 0, 2)))
