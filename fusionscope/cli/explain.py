@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.dump.device import Device
-    from fusionscope.explain import Selection
+    from fusionscope.explain import Explanation, Selection
 
 _TOP = 5  # entries of a list, unless somebody says
 
@@ -43,6 +43,7 @@ _TOP = 5  # entries of a list, unless somebody says
     help="Only pairs with this outcome.",
 )
 @click.option("--op-name", metavar="GLOB", help="Only what has such a name in the program.")
+@click.option("--kernel", metavar="GLOB", help="Show these kernels of the final module.")
 @click.option(
     "--by",
     type=click.Choice(["scope", "stack", "file", "kind"]),
@@ -98,6 +99,7 @@ def command(
     reason: str | None,
     outcome: str | None,
     op_name: str | None,
+    kernel: str | None,
     by: str | None,
     sort: str | None,
     depth: int,
@@ -136,6 +138,9 @@ def command(
       fusionscope explain dump_dir/ --set cpu-max-reductions.limit=12
       fusionscope explain dump_dir/ --allow 'concatenate* -> *' --disable cpu-code-dup
       fusionscope explain dump_dir/ --device b200
+      fusionscope explain dump_dir/ --by scope --depth 3
+      fusionscope explain dump_dir/ --by stack --sort bytes --op-name '*attention*'
+      fusionscope explain dump_dir/ --kernel loop_add_fusion
       fusionscope explain dump_dir/ --movements
       fusionscope explain dump_dir/ --compile
       fusionscope explain dump_dir/ --format json --output explanation.json
@@ -146,6 +151,7 @@ def command(
     from fusionscope.report.explanation import (
         print_breakdowns,
         print_explanation,
+        print_kernels,
         print_selected,
         print_unmatched,
         to_markdown,
@@ -169,6 +175,7 @@ def command(
         reason=reason,
         outcome=outcome,
         op_name=op_name,
+        kernel=kernel,
         by=Grouping(by) if by is not None else None,
         sorted_by=SortedBy(sort) if sort is not None else None,
         all_modules=everything,
@@ -178,7 +185,7 @@ def command(
         device=device,
     )
     is_whole = everything or top is not None or movements
-    is_first = not (is_whole or by is not None or selection.picks_pairs)
+    is_first = not (is_whole or by is not None or selection.picks_pairs or kernel is not None)
     if is_first and format_name == "text":  # which shows one
         selection = replace(selection, most_modules=1)
     suggest = None
@@ -196,14 +203,13 @@ def command(
     )
     limit = None if everything else top or _TOP
     pairs = everything or selection.picks_pairs
-    is_unmatched = selection.picks_pairs and not any(
-        each.pairs or (by is not None and each.breakdown and each.breakdown.tree.launches)
-        for each in explanation.modules
-    )
+    is_unmatched = _is_unmatched(explanation, selection)
 
     def show(console: Console) -> None:
         if is_unmatched:
             print_unmatched(explanation, _words(selection), console)
+        elif kernel is not None:
+            print_kernels(explanation, console, top=limit)
         elif by is not None:
             print_breakdowns(explanation, console, depth=depth, top=limit)
         elif selection.picks_pairs:
@@ -227,6 +233,16 @@ def command(
     return 1 if is_unmatched else 0
 
 
+def _is_unmatched(explanation: Explanation, selection: Selection) -> bool:
+    """Whether nothing is what was asked for."""
+    modules = explanation.modules
+    if selection.kernel is not None:
+        return not any(module.kernel_pages for module in modules)
+    if selection.by is not None and selection.op_name is not None:
+        return not any(each.breakdown and each.breakdown.tree.launches for each in modules)
+    return selection.picks_pairs and not any(module.pairs for module in modules)
+
+
 def _words(selection: Selection) -> str:
     """What was asked for, as options."""
     ends = (selection.producer, selection.consumer)
@@ -238,6 +254,7 @@ def _words(selection: Selection) -> str:
         ("--reason", selection.reason),
         ("--outcome", selection.outcome),
         ("--op-name", selection.op_name),
+        ("--kernel", selection.kernel),
     )
     return " ".join(f"{option} {quoted(value)}" for option, value in asked if value is not None)
 

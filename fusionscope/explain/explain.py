@@ -18,6 +18,7 @@ from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.breakdown import break_down
 from fusionscope.explain.evidence import Evidence, read_evidence
+from fusionscope.explain.kernel_pages import kernel_pages, near_kernels
 from fusionscope.explain.modules import rank, weight
 from fusionscope.explain.near import near_matches
 from fusionscope.explain.pairs import pair_facts
@@ -27,6 +28,7 @@ from fusionscope.explain.result import (
     Breakdown,
     Explanation,
     KernelFacts,
+    KernelPage,
     ModuleFacts,
     ModuleRow,
     Movement,
@@ -201,6 +203,12 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     program = _read(lambda: module.read(module.stages[0]), notes) or module.read(ends.final)
     told = list(zip(followed.pairs, facts, strict=True))
     selected = [fact for pair, fact in told if is_selected(pair, fact, selection)]
+    near = near_matches(told, selection) if selection.picks_pairs and not selected else ()
+    pages: tuple[KernelPage, ...] = ()
+    if selection.kernel is not None:
+        launched = list(zip(kernels, all_kernels, strict=True))
+        pages = kernel_pages(launched, told, selection.kernel)
+        near = near if pages else near_kernels(launched, selection.kernel)
     counted = Counter(fact.outcome for fact in facts)
     movements = None
     if selection.movements:
@@ -229,7 +237,8 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         arguments=tuple(_arguments(program)),
         rules=known.replayed.rules if known.replayed is not None else None,
         breakdown=_break_down(list(zip(kernels, all_kernels, strict=True)), told, selection),
-        near=near_matches(told, selection) if selection.picks_pairs and not selected else (),
+        near=near,
+        kernel_pages=pages,
     )
 
 

@@ -398,6 +398,39 @@ class Movement:
     source: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class KernelInput:
+    """What a kernel reads, and how many bytes of it."""
+
+    name: str
+    opcode: str
+    shape: str
+    bytes_read: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOutput:
+    """An array that a kernel writes, and the names of what reads it."""
+
+    shape: str
+    readers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelPage:
+    """One kernel by itself. ``hlo`` are the lines of what it computes, ``sources`` the lines of the
+    program. ``began`` are the refused pairs whose consumer is in it, ``ended`` those whose producer
+    is, the costliest first."""
+
+    kernel: KernelFacts
+    inputs: tuple[KernelInput, ...]
+    outputs: tuple[KernelOutput, ...]
+    hlo: tuple[str, ...]
+    sources: tuple[str, ...]
+    began: tuple[PairFacts, ...]
+    ended: tuple[PairFacts, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFacts:
     """Everything that ``explain`` knows about one module.
@@ -410,7 +443,8 @@ class ModuleFacts:
     read. ``what_if`` is None unless rules were changed or another GPU was requested. ``rules`` are
     those that gave reasons, None if no pass was replayed. ``breakdown`` covers the
     kernels and pairs that ``--op-name`` selects; ``near`` are names, or pairs, near to what was
-    asked for, if that selects no pairs. ``suggestions`` is None unless changes were tried.
+    asked for, if that selects nothing. ``kernel_pages`` are of the kernels that were asked for.
+    ``suggestions`` is None unless changes were tried.
     """
 
     number: int
@@ -438,6 +472,7 @@ class ModuleFacts:
     suggestions: Suggestions | None = None
     breakdown: Breakdown | None = None
     near: tuple[str, ...] = ()
+    kernel_pages: tuple[KernelPage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

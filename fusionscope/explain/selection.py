@@ -22,10 +22,10 @@ class Selection:
 
     ``changes`` are changes of the compiler's rules to try, ``rules`` the name of the rules to use,
     None for those of the version that made the dump. ``most_modules`` limits how many are
-    explained, unless it is ``all_modules``. ``by`` and ``sorted_by`` are how launches are broken
-    down, None for what fits. ``device`` is the GPU to assume if the dump does not describe its own,
-    and the GPU to try if it does. ``movements`` asks for data movement too: all stages are read for
-    it.
+    explained, unless it is ``all_modules``. ``kernel`` are those to show by themselves. ``by`` and
+    ``sorted_by`` are how launches are broken down, None for what fits. ``device`` is the GPU to
+    assume if the dump does not describe its own, and the GPU to try if it does. ``movements`` asks
+    for data movement too: all stages are read for it.
     """
 
     module: str | None = None
@@ -40,6 +40,7 @@ class Selection:
     all_modules: bool = False
     movements: bool = False
     most_modules: int = 5
+    kernel: str | None = None
     by: Grouping | None = None
     sorted_by: SortedBy | None = None
     changes: Changes = NO_CHANGES

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fusionscope.report import boundaries, breakdown, movements, rules_used, suggestions
+from fusionscope.report import (
+    boundaries,
+    breakdown,
+    kernel_pages,
+    movements,
+    rules_used,
+    suggestions,
+)
 from fusionscope.report.text import cell, code, counted, duration, plural, safe, shorten, size
 
 if TYPE_CHECKING:
@@ -221,7 +228,18 @@ def print_unmatched(explanation: Explanation, words: str, console: Console) -> N
     like = f"; near: {', '.join(near)}" if near else ""
     left = explanation.folded
     more = f"; {plural(len(left), 'module')} not looked at: --all" if left else ""
-    console.print(safe(f"no pair matches {words}{like}{more}"), soft_wrap=True)
+    console.print(safe(f"nothing matches {words}{like}{more}"), soft_wrap=True)
+
+
+def print_kernels(explanation: Explanation, console: Console, *, top: int | None) -> None:
+    """The kernels that were asked for."""
+    for module in explanation.modules:
+        if module.kernel_pages:
+            print_header(module, console)
+            console.print()
+        for page in module.kernel_pages:
+            kernel_pages.print_kernel(page, console, top=top)
+            console.print()
 
 
 def print_breakdowns(

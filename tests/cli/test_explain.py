@@ -703,3 +703,11 @@ def test_a_tree_has_a_column_for_each_figure(run):
     assert head[2:] == "share time launches bytes not fused".split()
     table = run(CPU, "--by", "kind", "--format", "markdown").out
     assert "| by kind | share | time | launches | bytes |" in table
+
+
+def test_one_kernel(run):
+    text = run(GPU, "--kernel", "wrapped_*").out
+    for part in ("wrapped_tanh\n", "Inputs", "Why it ends here", "pf-negative", "tanh(param_0"):
+        assert part in text, part
+    assert "loop_add_fusion\n" not in text
+    assert run(GPU, "--kernel", "nobody").code == 1

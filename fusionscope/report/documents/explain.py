@@ -12,6 +12,8 @@ from fusionscope.explain.result import (
     CostFacts,
     Grouping,
     KernelFacts,
+    KernelInput,
+    KernelOutput,
     ModuleFacts,
     Neighbour,
     TimeEstimate,
@@ -150,6 +152,27 @@ class Movement(Form):
     source: str | None
 
 
+class Border(Form):
+    """A refused pair at the border of a kernel."""
+
+    producer: Annotated[str, At("producer.name")]
+    consumer: Annotated[str, At("consumer.name")]
+    reason: str | None
+    bytes_saved: int
+
+
+class KernelPage(Form):
+    """One kernel by itself."""
+
+    name: Annotated[str, At("kernel.name")]
+    inputs: list[KernelInput]
+    outputs: list[KernelOutput]
+    hlo: list[str]
+    sources: list[str]
+    began: list[Border]
+    ended: list[Border]
+
+
 class BranchRow(Form):
     """A branch of the tree, before the branches below it."""
 
@@ -248,6 +271,7 @@ class Module(Form):
     boundaries: list[Boundary]
     movements: list[Movement] | None
     near: list[str]
+    kernel_pages: list[KernelPage]
     breakdown: Annotated[Breakdown | None, At("breakdown")]
     notes: list[str]
     what_if: WhatIf | None
