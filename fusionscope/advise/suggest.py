@@ -8,21 +8,23 @@ from dataclasses import replace
 from itertools import count
 
 from fusionscope.advise.candidates import Candidate, flag_candidates, rule_candidates
-from fusionscope.advise.recipes.trying import (
-    Compilation,
-    by_compiler,
-    by_example,
-    find_offers,
-)
+from fusionscope.advise.recipes.trying import Compilation, by_compiler, by_example, find_offers
 from fusionscope.advise.replays import Replays
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.result import ModuleFacts, PairFacts
 from fusionscope.explain.selection import Selection
-from fusionscope.explain.suggestion import Figures, HowTried, Suggestion, Suggestions
+from fusionscope.explain.suggestion import (
+    Figures,
+    HowTried,
+    Suggestion,
+    SuggestionKind,
+    Suggestions,
+)
 from fusionscope.explain.summary import group_alike
 from fusionscope.history.outcomes import Outcome
+from fusionscope.rerun.running import Speed
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
 
@@ -31,18 +33,19 @@ _LEAST_GAIN = 0.001  # of the time of a module: less is nothing
 _LEAST_SECONDS = 1.0  # for trying, however short the explanation took
 
 _NOT_REPLAYED = "no change can be tried by replaying the fusion passes: {}"
+_NOT_COMPILED = "no change can be compiled: {}"
 _DISAGREES = (
     "the replay of {} does not make the kernels that are in the dump, so its changes cannot be "
-    "tried by replaying"
+    "tried by replaying: --compile"
 )
 
 
 def suggester(
     selection: Selection, *, is_limited: bool = True, compilation: Compilation | None = None
 ) -> Callable[[DumpedModule, ModuleFacts, float], Suggestions]:
-    """What ``explain`` asks about each module: it tries no longer than the explanation took, unless
-    ``is_limited`` is false. Raises ``UnusableInput`` where no rules have the name in
-    ``selection``."""
+    """Return what ``explain`` asks about each module. It tries no longer than the explanation took,
+    unless ``is_limited`` is false. With a ``compilation``, changes are also compiled, and timed if
+    the device is present. Raises ``UnusableInput`` if no rules have the name in ``selection``."""
     compiler = compiler_named(selection.rules)
 
     def ask(module: DumpedModule, facts: ModuleFacts, seconds: float) -> Suggestions:
@@ -76,72 +79,26 @@ def suggest(
     device: Device | None = None,
     compilation: Compilation | None = None,
 ) -> Suggestions:
-    """Tries what could help ``module``, of which ``facts`` is the explanation.
+    """Try what could help ``module``, of which ``facts`` is the explanation.
 
-    ``seconds`` of processor time are spent at most on replays, at least one; None is no limit.
-    ``compiler`` and ``device`` are those to replay, those of the dump where None. With a
-    ``compilation``, recipes are tried by the compiler.
+    At most ``seconds`` of processor time are spent on replays, at least one; None is no limit.
+    ``compiler`` and ``device`` are those to replay, by default those of the dump. With a
+    ``compilation``, changes are also tried by the compiler.
     """
     refused = [pair for pair in facts.pairs if pair.outcome == Outcome.NOT_FUSED]
-    replayed = Suggestions()
+    trial = _Trial(module, refused, compilation)
     if refused:
-        replayed = _suggest_by_replay(module, refused, seconds, compiler, device)
-    return _add_recipes(replayed, module, refused, compilation)
-
-
-def _add_recipes(
-    found: Suggestions,
-    module: DumpedModule,
-    refused: Sequence[PairFacts],
-    compilation: Compilation | None,
-) -> Suggestions:
-    """``found``, and the recipes that fit: those that were only tried on their own example are
-    last."""
-    try:
-        offers = find_offers(module)
-        if compilation is None:
-            numbers = count(1 + len(found.helpful))
-            examples = by_example(module, offers, refused)
-            last = [replace(each, number=next(numbers)) for each in examples]
-            rejected = _ranked(found.rejected, next(numbers))
-            return replace(found, helpful=(*found.helpful, *last), rejected=rejected)
-        compiled, problems = by_compiler(module, offers, refused, compilation)
-    except UnusableInput as error:
-        notes = (f"no recipe can be tried: {error}",) if compilation is not None else ()
-        return replace(found, notes=(*found.notes, *notes))
-    helping, others = [*found.helpful], [*found.rejected]
-    for each in compiled:
-        suggestion = each.suggestion
-        helps = each.is_faster
-        if helps is None:
-            helps = _is_better(suggestion.before, suggestion.after)
-        if helps:
-            helping.append(suggestion)
+        try:
+            final = module.read(module.final or module.stages[-1])
+            replays = Replays(module, final, compiler, device)
+            candidates = list(_candidates(module, replays.compiler, refused))
+        except UnusableInput as error:
+            trial.note(_NOT_REPLAYED.format(error))
         else:
-            others.append(replace(suggestion, pairs=()))
-    return replace(
-        found,
-        helpful=_ranked(helping, 1),
-        rejected=_ranked(others, 1 + len(helping)),
-        notes=(*found.notes, *problems),
-    )
-
-
-def _suggest_by_replay(
-    module: DumpedModule,
-    refused: Sequence[PairFacts],
-    seconds: float | None,
-    compiler: Compiler | None,
-    device: Device | None,
-) -> Suggestions:
-    try:
-        replays = Replays(module, module.read(module.final or module.stages[-1]), compiler, device)
-        candidates = [
-            each for each in _candidates(module, replays.compiler, refused) if replays.can_try(each)
-        ]
-    except UnusableInput as error:
-        return Suggestions(notes=(_NOT_REPLAYED.format(error),))
-    return _try_all(replays, candidates, refused, seconds)
+            trial.replay(replays, list(filter(replays.can_try, candidates)), seconds)
+            trial.compile([each for each in candidates if not replays.can_try(each)])
+    trial.apply_recipes()
+    return trial.suggestions()
 
 
 def _candidates(
@@ -157,53 +114,153 @@ def _candidates(
             yield each
 
 
-def _try_all(
-    replays: Replays,
-    candidates: Sequence[Candidate],
-    refused: Sequence[PairFacts],
-    seconds: float | None,
-) -> Suggestions:
-    wanted = {(pair.producer.name, pair.consumer.name) for pair in refused}
-    end = None if seconds is None else time.process_time() + max(seconds, _LEAST_SECONDS)
-    helpful: list[Suggestion] = []
-    rejected: list[Suggestion] = []
-    notes: dict[str, None] = {}
-    untried = 0
-    for candidate in candidates:
-        if end is not None and time.process_time() > end:
-            untried += 1
-            continue
-        try:
-            tried = replays.try_out(candidate)
-            if tried is not None and _is_better(replays.final, tried.figures):
-                agrees = replays.agrees(candidate)
-                if agrees is None:
-                    tried = replays.try_out(candidate)
-                elif not agrees:
-                    notes.setdefault(_DISAGREES.format(" and ".join(sorted(candidate.passes))))
-                    continue
-        except UnusableInput as error:
-            notes.setdefault(str(error))
-            continue
-        if tried is None:
-            continue
-        is_better = _is_better(replays.final, tried.figures)
-        pairs = sorted(replays.fused_pairs(tried) & wanted) if is_better else []
-        found = Suggestion(
-            number=0,
-            kind=candidate.kind,
-            change=candidate.change,
-            evidence=HowTried.REPLAYED,
-            pairs=tuple(pairs),
-            before=replays.final,
-            after=tried.figures,
+class _Trial:
+    """What was tried so far on a module, and came of it."""
+
+    def __init__(
+        self,
+        module: DumpedModule,
+        refused: Sequence[PairFacts],
+        compilation: Compilation | None,
+    ) -> None:
+        self._module = module
+        self._refused = refused
+        self._wanted = frozenset((pair.producer.name, pair.consumer.name) for pair in refused)
+        self._compilation = compilation
+        self._promising: list[Candidate] = []
+        self._disagreeing: list[Candidate] = []
+        self._notes: dict[str, None] = {}
+        self._untried = 0
+        self._helpful: list[Suggestion] = []
+        self._by_example: list[Suggestion] = []
+        self._unmeasured: list[Suggestion] = []
+        self._rejected: list[Suggestion] = []
+
+    def note(self, problem: str) -> None:
+        self._notes.setdefault(problem)
+
+    def suggestions(self) -> Suggestions:
+        """Return everything in order. What was only tried on an example of its own comes last."""
+        numbers = count(1)
+        helpful, unmeasured, rejected = (
+            tuple(replace(each, number=next(numbers)) for each in group)
+            for group in (
+                [*_ranked(_merged(self._helpful)), *self._by_example],
+                _ranked(_merged(self._unmeasured)),
+                _ranked(self._rejected),
+            )
         )
-        (helpful if pairs else rejected).append(found)
-    return Suggestions(
-        helpful=_ranked(_merged(helpful), 1),
-        rejected=_ranked(rejected, 1 + len(helpful)),
-        untried=untried,
-        notes=tuple(notes),
+        return Suggestions(helpful, unmeasured, rejected, self._untried, tuple(self._notes))
+
+    def replay(
+        self, replays: Replays, candidates: Sequence[Candidate], seconds: float | None
+    ) -> None:
+        """Replay with each of ``candidates``, as long as there is time."""
+        end = None if seconds is None else time.process_time() + max(seconds, _LEAST_SECONDS)
+        for candidate in candidates:
+            if end is not None and time.process_time() > end:
+                self._untried += 1
+                continue
+            try:
+                self._replay(replays, candidate)
+            except UnusableInput as error:
+                self.note(str(error))
+
+    def _replay(self, replays: Replays, candidate: Candidate) -> None:
+        tried = replays.try_out(candidate)
+        if tried is not None and _is_better(replays.final, tried.figures):
+            agrees = replays.agrees(candidate)
+            if agrees is None:
+                tried = replays.try_out(candidate)
+            elif not agrees:
+                self._disagreeing.append(candidate)
+                self.note(_DISAGREES.format(" and ".join(sorted(candidate.passes))))
+                return
+        if tried is None:
+            return
+        is_better = _is_better(replays.final, tried.figures)
+        pairs = replays.fused_pairs(tried) & self._wanted if is_better else frozenset()
+        found = _suggestion(candidate, HowTried.REPLAYED, pairs, replays.final, tried.figures)
+        if pairs:
+            self._promising.append(candidate)
+        (self._helpful if pairs else self._rejected).append(found)
+
+    def compile(self, others: Sequence[Candidate]) -> None:
+        """Compile with what helps by a replay, and with flags that cannot be replayed: what comes
+        of that counts. Without a compilation, a replay says too little of a CPU."""
+        has_model = self._module.backend != "cpu"
+        found, self._helpful = self._helpful, []
+        if self._compilation is not None:
+            try:
+                self._compile(others, has_model=has_model)
+                return
+            except UnusableInput as error:
+                self.note(_NOT_COMPILED.format(error))
+        (self._helpful if has_model else self._unmeasured).extend(found)
+
+    def _compile(self, others: Sequence[Candidate], *, has_model: bool) -> None:
+        from fusionscope.advise.compilations import compile_each, compile_unchanged
+
+        assert self._compilation is not None
+        flags = [each for each in others if each.kind is SuggestionKind.FLAG]
+        candidates = [*self._promising, *self._disagreeing, *flags]
+        before = compile_unchanged(self._module, self._compilation)
+        compiled = compile_each(self._module, candidates, self._compilation)
+        self._notes.clear()  # on what could not be replayed
+        for each in compiled:
+            if each.figures is None or each.problem:  # such as a flag that this version lacks
+                continue
+            then, now, how = before, each.figures, HowTried.COMPILED
+            is_better = has_model and _is_better(then, now)
+            if each.timing is not None:
+                then = replace(then, time_us=each.timing.baseline_ns / 1_000)
+                now = replace(now, time_us=each.timing.variant_ns / 1_000)
+                how, is_better = HowTried.MEASURED, each.timing.verdict is Speed.FASTER
+            pairs = each.pairs & self._wanted if is_better else frozenset()
+            if then != now:
+                found = _suggestion(each.candidate, how, pairs, then, now)
+                (self._helpful if pairs else self._rejected).append(found)
+
+    def apply_recipes(self) -> None:
+        """Add the recipes that fit, as far as they help."""
+        module, refused, compilation = self._module, self._refused, self._compilation
+        try:
+            offers = find_offers(module)
+            if compilation is None:
+                self._by_example.extend(by_example(module, offers, refused))
+                return
+            compiled, problems = by_compiler(module, offers, refused, compilation)
+        except UnusableInput as error:
+            if compilation is not None:
+                self.note(f"no recipe can be tried: {error}")
+            return
+        for each in compiled:
+            found, helps = each.suggestion, each.is_faster
+            if helps is None:
+                helps = _is_better(found.before, found.after)
+            if helps:
+                self._helpful.append(found)
+            else:
+                self._rejected.append(replace(found, pairs=()))
+        for problem in problems:
+            self.note(problem)
+
+
+def _suggestion(
+    candidate: Candidate,
+    evidence: HowTried,
+    pairs: frozenset[tuple[str, str]],
+    before: Figures,
+    after: Figures,
+) -> Suggestion:
+    return Suggestion(
+        number=0,
+        kind=candidate.kind,
+        change=candidate.change,
+        evidence=evidence,
+        pairs=tuple(sorted(pairs)),
+        before=before,
+        after=after,
     )
 
 
@@ -226,9 +283,6 @@ def _merged(found: Iterable[Suggestion]) -> list[Suggestion]:
     return list(merged.values())
 
 
-def _ranked(found: Iterable[Suggestion], first: int) -> tuple[Suggestion, ...]:
+def _ranked(found: Iterable[Suggestion]) -> list[Suggestion]:
     """Those that save most time first, then most bytes, then most launches."""
-    ranked = sorted(
-        found, key=lambda each: (-each.saved_us, -each.saved_bytes, -each.saved_launches)
-    )
-    return tuple(replace(each, number=first + place) for place, each in enumerate(ranked))
+    return sorted(found, key=lambda each: (-each.saved_us, -each.saved_bytes, -each.saved_launches))

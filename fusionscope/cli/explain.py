@@ -74,7 +74,7 @@ _TOP = 5  # entries of a list, unless somebody says
     "--compile",
     "compiles",
     is_flag=True,
-    help="Compile the program with each recipe that fits, and run it if its device is a CPU here.",
+    help="Compile the program with what could help, and time it if its device is present.",
 )
 @python_option
 @click.option(

@@ -68,11 +68,13 @@ class Suggestions:
     """What was tried on one module: ``helpful`` changes, those that save most first, and
     ``rejected`` ones, which fuse none of the pairs or make things worse.
 
-    ``untried`` counts the candidates for which there was no time, ``notes`` say why others could
-    not be tried.
+    ``unmeasured`` ones make fewer launches or bytes of it for a CPU, by a replay, and were not
+    timed: whether they save time is not known. ``untried`` counts the candidates for which there
+    was no time, ``notes`` say why others could not be tried.
     """
 
     helpful: tuple[Suggestion, ...] = ()
+    unmeasured: tuple[Suggestion, ...] = ()
     rejected: tuple[Suggestion, ...] = ()
     untried: int = 0
     notes: tuple[str, ...] = ()
@@ -80,3 +82,8 @@ class Suggestions:
     def find(self, producer: str, consumer: str) -> tuple[int, ...]:
         """The numbers of the helpful suggestions that fuse a pair."""
         return tuple(each.number for each in self.helpful if (producer, consumer) in each.pairs)
+
+    def is_open(self, producer: str, consumer: str) -> bool:
+        """Whether something that may help a pair was not tried to the end."""
+        is_named = any((producer, consumer) in each.pairs for each in self.unmeasured)
+        return bool(is_named or self.untried or self.notes)

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 TITLE = "What to try"
 REJECTED = "Tried, not worth it"
+UNMEASURED = (
+    "By a replay, these make fewer launches or bytes. On a CPU this says little about time, and "
+    "many such changes are slower: --compile compiles and times them"
+)
 NOTHING = "nothing known that helps"
 
 
@@ -24,7 +28,7 @@ def for_pair(suggestions: Suggestions | None, producer: str, consumer: str) -> s
     numbers = suggestions.find(producer, consumer)
     if numbers:
         return f"try {', '.join(map(str, numbers))}"
-    return "" if suggestions.untried or suggestions.notes else NOTHING
+    return "" if suggestions.is_open(producer, consumer) else NOTHING
 
 
 def to_markdown(suggestions: Suggestions | None, top: int | None) -> Iterator[str]:
@@ -34,8 +38,11 @@ def to_markdown(suggestions: Suggestions | None, top: int | None) -> Iterator[st
     yield f"{TITLE}.\n"
     if suggestions.helpful:
         yield from _table(suggestions.helpful[:top])
-    else:
+    elif not suggestions.unmeasured:
         yield f"{_none(suggestions)}\n"
+    if suggestions.unmeasured:
+        yield f"{UNMEASURED}.\n"
+        yield from _table(suggestions.unmeasured[:top])
     for note in _notes(suggestions):
         yield f"> {cell(note)}\n"
     if top is None and suggestions.rejected:
@@ -65,10 +72,14 @@ def print_suggestions(
     if suggestions is None:
         return
     console.print(Text(f"\n  {TITLE}", style="bold"))
-    if not suggestions.helpful:
+    if not (suggestions.helpful or suggestions.unmeasured):
         console.print(Text(f"  {_none(suggestions)}"))
     _print_list(suggestions.helpful[:top], console)
     print_hidden(console, 2, len(suggestions.helpful), top, "suggestion")
+    if suggestions.unmeasured:
+        console.print(Padding(Text(f"{UNMEASURED}."), (0, 0, 0, 2)))
+        _print_list(suggestions.unmeasured[:top], console)
+        print_hidden(console, 2, len(suggestions.unmeasured), top, "change")
     for note in _notes(suggestions):
         console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
     if top is None and suggestions.rejected:

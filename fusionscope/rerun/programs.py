@@ -59,7 +59,8 @@ def own_flags(module: DumpedModule) -> Iterator[str]:
     flags, wanted = module.flags, _OWN_FLAGS.get(module.backend or "")
     if flags is not None and wanted is not None and not flags.complete:
         for name, values in flags.values.items():
-            if wanted.fullmatch(name) and all(map(_PLAIN.fullmatch, values)):
+            is_unset = any(not value or value.endswith("_UNSET") for value in values)
+            if not is_unset and wanted.fullmatch(name) and all(map(_PLAIN.fullmatch, values)):
                 yield f"--{name}={','.join(values)}"
 
 

@@ -10,8 +10,9 @@ from fusionscope.advise.replays import Replays
 from fusionscope.advise.suggest import suggest, suggester
 from fusionscope.dump import open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
-from fusionscope.explain import Selection, explain
-from fusionscope.explain.suggestion import SuggestionKind
+from fusionscope.explain import ModuleFacts, Selection, explain
+from fusionscope.explain.selection import EVERYTHING
+from fusionscope.explain.suggestion import Suggestions
 from fusionscope.history.kernels import total_kernels
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
@@ -80,51 +81,56 @@ def flag_tried(name: str, flag: str) -> tuple[Replays, Candidate]:
     return Replays(module, module.read(module.final)), candidate
 
 
-def test_what_helps_comes_with_figures_and_pairs():
+def explained(name: str, selection: Selection = EVERYTHING) -> tuple[ModuleFacts, Suggestions]:
+    suggest_all = suggester(selection, is_limited=False)
+    (module,) = explain(open_dump(DUMPS / name), selection, suggest=suggest_all).modules
+    assert module.suggestions is not None
+    return module, module.suggestions
+
+
+def test_on_a_cpu_nothing_is_suggested_that_was_not_timed():
     """The reductions of this program are one kernel each where YNN takes them, and one for all
     where the fusion pass does."""
-    (module,) = explain(open_dump(DUMPS / "cpu/reductions"), suggest=suggester(Selection())).modules
-    found = module.suggestions
-    assert found is not None
-    first = found.helpful[0]
+    _, found = explained("cpu/reductions")
+    assert not found.helpful
+    first = found.unmeasured[0]
     assert first.change == "--xla_cpu_experimental_ynn_fusion_type="
     assert (first.number, first.kind, first.evidence) == (1, "flag", "replayed")
     assert (first.before.launches, first.after.launches) == (7, 5)
-    assert first.before.time_us and first.after.time_us
-    assert first.after.time_us < first.before.time_us
     for producer, consumer in first.pairs:
-        assert 1 in found.find(producer, consumer)
+        assert found.is_open(producer, consumer) and not found.find(producer, consumer)
 
 
 @pytest.mark.parametrize("name", ["cpu/concatenate", "cpu/cartpole", "h100/cartpole"])
 def test_nothing_is_suggested_that_fuses_no_refused_pair_or_costs_time(name):
-    dump = open_dump(DUMPS / name)
-    (module,) = explain(dump, suggest=suggester(Selection(), is_limited=False)).modules
+    module, found = explained(name)
     refused = {
         (pair.producer.name, pair.consumer.name)
         for pair in module.pairs
         if pair.outcome == "not-fused"
     }
-    assert module.suggestions is not None
-    assert module.suggestions.helpful and module.suggestions.rejected
-    for each in module.suggestions.helpful:
+    shown = [*found.helpful, *found.unmeasured]
+    assert shown and found.rejected
+    for each in shown:
         assert each.pairs and refused.issuperset(each.pairs)
         assert each.before.time_us and each.after.time_us
         assert each.after.time_us < each.before.time_us
-    numbers = [each.number for each in module.suggestions.helpful]
+    for each in found.helpful:
+        for producer, consumer in each.pairs:
+            assert each.number in found.find(producer, consumer)
+    numbers = [each.number for each in (*shown, *found.rejected)]
     assert numbers == list(range(1, len(numbers) + 1))
-    saved = [each.saved_us for each in module.suggestions.helpful]
+    saved = [each.saved_us for each in shown]
     assert saved == sorted(saved, reverse=True)
 
 
 def test_a_suggestion_for_some_pairs_is_for_these():
-    dump = open_dump(DUMPS / "cpu/concatenate")
-    selection = Selection(producer="tanh", consumer="concatenate")
-    (module,) = explain(dump, selection, suggest=suggester(selection)).modules
-    assert module.suggestions is not None
-    (found,) = module.suggestions.helpful
-    assert found.kind is SuggestionKind.RULE
-    assert set(found.pairs) == {(p.producer.name, p.consumer.name) for p in module.pairs}
+    selection = Selection(producer="multiply", consumer="concatenate")
+    module, suggestions = explained("h100/concatenate", selection)
+    wanted = {(pair.producer.name, pair.consumer.name) for pair in module.pairs}
+    assert len(wanted) == 1
+    assert suggestions.helpful
+    assert all(set(each.pairs) == wanted for each in suggestions.helpful)
 
 
 def test_a_flag_that_is_set_is_no_candidate():
@@ -155,4 +161,5 @@ def test_no_time_is_no_reason_to_try_nothing():
     (module,) = dump.modules
     (facts,) = explain(dump).modules
     assert facts.suggestions is None
-    assert suggest(module, facts, seconds=0.0).helpful
+    found = suggest(module, facts, seconds=0.0)
+    assert found.unmeasured or found.untried

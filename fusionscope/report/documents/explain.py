@@ -276,6 +276,7 @@ class Module(Form):
     notes: list[str]
     what_if: WhatIf | None
     suggestions: Annotated[list[Suggestion], At(_suggestions("helpful"))]
+    unmeasured: Annotated[list[Suggestion], At(_suggestions("unmeasured"))]
     rejected: Annotated[list[Suggestion], At(_suggestions("rejected"))]
     untried: Annotated[
         int, At(lambda module: module.suggestions.untried if module.suggestions else 0)

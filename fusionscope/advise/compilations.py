@@ -1,0 +1,164 @@
+"""Tries changes with the compiler itself, and times them if the device is present."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fusionscope.advise.candidates import Candidate
+from fusionscope.advise.recipes.trying import Compilation
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.suggestion import Figures
+from fusionscope.explain.times import estimate
+from fusionscope.history.kernels import total_kernels
+from fusionscope.history.outcomes import TOGETHER
+from fusionscope.hlo import Module
+from fusionscope.rerun.injection import Injection, inject
+from fusionscope.rerun.plans import Plan, Rest, own_plan
+from fusionscope.rerun.rerun import Rerun, rerun
+from fusionscope.rerun.running import Measurement, Numbers, Timing, measure, why_not_run
+from fusionscope.rerun.trial import make_variant
+from fusionscope.versions.context import read_context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """What the compiler makes of a module with a change. ``pairs`` are the producers and consumers,
+    by name, that are fused because of it. ``timing`` is None if nothing was timed.
+
+    ``problem`` says why there is no result, or none that is right; it is empty otherwise.
+    """
+
+    candidate: Candidate
+    figures: Figures | None = None
+    pairs: frozenset[tuple[str, str]] = frozenset()
+    timing: Timing | None = None
+    problem: str = ""
+
+
+def compile_unchanged(module: DumpedModule, compilation: Compilation) -> Figures:
+    """Compile the program of ``module`` again as it is, and return the figures of the result.
+    Raises ``UnusableInput`` if that is not possible here, or the result has other figures than the
+    dump."""
+    with TemporaryDirectory() as scratch:
+        again = _rerun(module, None, (), Path(scratch) / "unchanged", compilation)
+        if again.variant is None:
+            raise UnusableInput(f"{module.name}: it does not compile here: {again.problem}")
+        if again.variant != again.baseline:
+            old, new = again.baseline, again.variant
+            raise UnusableInput(
+                f"{module.name}: compiled here it makes {new.launches:,} launches and moves "
+                f"{new.bytes_moved:,} bytes, in the dump {old.launches:,} and {old.bytes_moved:,}"
+            )
+    assert module.final is not None
+    return _figures(module, module.read(module.final))
+
+
+def compile_each(
+    module: DumpedModule,
+    candidates: Sequence[Candidate],
+    compilation: Compilation,
+) -> list[Compiled]:
+    """Compile the program of ``module`` with each of ``candidates``. If its device is present, time
+    each beside the program as it is. Raises ``UnusableInput`` if the program is not in the dump, or
+    the device is not known."""
+    compiled: list[Compiled] = []
+    injections: list[Injection] = []
+    with TemporaryDirectory() as scratch:
+        for number, candidate in enumerate(candidates):
+            directory = Path(scratch) / str(number)
+            try:
+                again = _compile(module, candidate, directory, compilation)
+            except UnusableInput as error:
+                compiled.append(Compiled(candidate=candidate, problem=str(error)))
+                injections.append(Injection(problem=str(error)))
+                continue
+            compiled.append(_result(module, candidate, again))
+            injections.append(again.injection)
+    if not why_not_run(module):
+        compiled = _timed(module, compiled, injections, compilation)
+    return compiled
+
+
+def _compile(
+    module: DumpedModule, candidate: Candidate, directory: Path, compilation: Compilation
+) -> Rerun:
+    if candidate.flags:
+        return _rerun(module, None, (candidate.change,), directory, compilation)
+    variant = make_variant(module, "changed", candidate.changes, Rest.RULES, ())
+    return _rerun(module, variant.plan, variant.flags, directory, compilation)
+
+
+def _rerun(
+    module: DumpedModule,
+    plan: Plan | None,
+    flags: Sequence[str],
+    directory: Path,
+    compilation: Compilation,
+) -> Rerun:
+    python, limit_s = compilation.python, compilation.limit_s
+    return rerun(module, plan, directory, flags=flags, python=python, limit_s=limit_s)
+
+
+def _result(module: DumpedModule, candidate: Candidate, again: Rerun) -> Compiled:
+    if again.variant is None or again.captured is None:
+        problem = again.problem or "the compiler did not finish"
+        return Compiled(candidate=candidate, problem=problem)
+    (made,) = open_dump(again.captured.directory).modules
+    assert made.final is not None
+    return Compiled(
+        candidate=candidate,
+        figures=_figures(module, made.read(made.final)),
+        pairs=frozenset(
+            (pair.producer, pair.consumer) for pair in again.changed if pair.after in TOGETHER
+        ),
+    )
+
+
+def _figures(module: DumpedModule, final: Module) -> Figures:
+    totals = total_kernels(final, module.backend)
+    time = estimate(final, module.backend, read_context(module).gpu)
+    return Figures(
+        totals.launches, totals.bytes_moved, time.microseconds if time is not None else None
+    )
+
+
+def _timed(
+    module: DumpedModule,
+    compiled: Sequence[Compiled],
+    injections: Sequence[Injection],
+    compilation: Compilation,
+) -> list[Compiled]:
+    """Flags beside the program as the compiler makes it, rules beside the compiler's own plan."""
+    python, limit_s = compilation.python, compilation.limit_s
+    measured: dict[str, Measurement] = {}
+    for has_plan in (False, True):
+        own = [
+            (each.candidate.change, injection)
+            for each, injection in zip(compiled, injections, strict=True)
+            if bool(each.candidate.flags) is not has_plan
+        ]
+        if not own:
+            continue
+        baseline = Injection()
+        if has_plan:
+            baseline = inject(module, own_plan(module), python=python, limit_s=limit_s)
+        found = measure(
+            module,
+            baseline,
+            [injection for _, injection in own],
+            seconds=compilation.seconds * len(own),
+            python=python,
+            limit_s=limit_s,
+        )
+        measured |= {change: each for (change, _), each in zip(own, found, strict=True)}
+    timed = []
+    for each in compiled:
+        problem, measurement = each.problem, measured[each.candidate.change]
+        if not problem and measurement.numbers is Numbers.DIFFERENT:
+            problem = "the results differ"
+        timed.append(replace(each, timing=measurement.timing, problem=problem))
+    return timed
