@@ -52,7 +52,7 @@ def flag_candidates(module: DumpedModule) -> Iterator[Candidate]:
         if flag.backend == module.backend:
             current = own.get(flag.name, flag.default)
             for other in _others(flag, current):
-                yield _of_flag(flag.name, other, flag.passes)
+                yield _of_flag(flag.name, other, flag.passes | _turned(flag, current, other))
     options = own.get(_EXTRA, ())
     for name, passes in EXTRA_OPTIONS.get(module.backend or "", {}).items():
         if name not in {each.partition("=")[0] for each in options}:
@@ -75,6 +75,16 @@ def _others(flag: FusionFlag, current: tuple[str, ...] | None) -> Iterator[tuple
     if len(current) == 1 and current[0] in _OPPOSITE:
         yield _OPPOSITE[current[0]]
     yield from (other for other in flag.others if set(other) != set(current))
+
+
+def _turned(
+    flag: FusionFlag, current: tuple[str, ...] | None, other: tuple[str, ...]
+) -> frozenset[str]:
+    """The passes that run with one of two values only."""
+    values = current or ()
+    return frozenset(
+        name for value, name in flag.replaced if (value in values) is not (value in other)
+    )
 
 
 def _of_flag(name: str, values: tuple[str, ...], passes: frozenset[str]) -> Candidate:

@@ -59,6 +59,7 @@ class FusionFlag(NamedTuple):
 
     ``others`` are values to try instead of the current one; for a flag that is true or false, the
     opposite is implied. ``passes`` are all passes that read it, if fusionscope replays all of them.
+    ``replaced`` are values, each with the pass that runs if the flag does not have it.
     """
 
     name: str
@@ -66,6 +67,7 @@ class FusionFlag(NamedTuple):
     effect: str
     others: tuple[tuple[str, ...], ...] = ()
     passes: frozenset[str] = frozenset()
+    replaced: tuple[tuple[str, str], ...] = ()
 
     @property
     def backend(self) -> str | None:
@@ -97,6 +99,7 @@ FUSION_FLAGS = (
             _ynn("DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE", "ELTWISE"),
         ),
         passes=frozenset({"dot-library-rewriter"}),
+        replaced=(("LIBRARY_FUSION_TYPE_REDUCE", "tree_reduction_rewriter"),),
     ),
     FusionFlag(
         "xla_cpu_experimental_onednn_fusion_type",

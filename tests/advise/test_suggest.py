@@ -12,7 +12,7 @@ from fusionscope.dump import open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.explain.selection import EVERYTHING
-from fusionscope.explain.suggestion import Suggestions
+from fusionscope.explain.suggestion import SuggestionKind, Suggestions
 from fusionscope.history.kernels import total_kernels
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
@@ -89,16 +89,22 @@ def explained(name: str, selection: Selection = EVERYTHING) -> tuple[ModuleFacts
 
 
 def test_on_a_cpu_nothing_is_suggested_that_was_not_timed():
-    """The reductions of this program are one kernel each where YNN takes them, and one for all
-    where the fusion pass does."""
-    _, found = explained("cpu/reductions")
-    assert not found.helpful
+    _, found = explained("cpu/concatenate")
+    assert not [each for each in found.helpful if each.kind is not SuggestionKind.RECIPE]
     first = found.unmeasured[0]
-    assert first.change == "--xla_cpu_experimental_ynn_fusion_type="
-    assert (first.number, first.kind, first.evidence) == (1, "flag", "replayed")
-    assert (first.before.launches, first.after.launches) == (7, 5)
+    assert first.change == "--allow 'tanh.1 -> concatenate.1'"
+    assert (first.kind, first.evidence) == ("rule", "replayed")
+    assert first.after.launches < first.before.launches
     for producer, consumer in first.pairs:
-        assert found.is_open(producer, consumer) and not found.find(producer, consumer)
+        assert found.is_open(producer, consumer)
+
+
+def test_a_value_that_starts_another_pass_is_not_replayed():
+    """Without reductions in YNN the compiler runs a tree_reduction_rewriter, as a module that was
+    compiled so shows (jaxlib 0.12)."""
+    replays, candidate = flag_tried("cpu/reductions", "--xla_cpu_experimental_ynn_fusion_type=")
+    assert "tree_reduction_rewriter" in candidate.passes
+    assert not replays.can_try(candidate)
 
 
 @pytest.mark.parametrize("name", ["cpu/concatenate", "cpu/cartpole", "h100/cartpole"])
@@ -109,7 +115,8 @@ def test_nothing_is_suggested_that_fuses_no_refused_pair_or_costs_time(name):
         for pair in module.pairs
         if pair.outcome == "not-fused"
     }
-    shown = [*found.helpful, *found.unmeasured]
+    replayed = [each for each in found.helpful if each.kind is not SuggestionKind.RECIPE]
+    shown = [*replayed, *found.unmeasured]
     assert shown and found.rejected
     for each in shown:
         assert each.pairs and refused.issuperset(each.pairs)
@@ -118,7 +125,7 @@ def test_nothing_is_suggested_that_fuses_no_refused_pair_or_costs_time(name):
     for each in found.helpful:
         for producer, consumer in each.pairs:
             assert each.number in found.find(producer, consumer)
-    numbers = [each.number for each in (*shown, *found.rejected)]
+    numbers = [each.number for each in (*found.helpful, *found.unmeasured, *found.rejected)]
     assert numbers == list(range(1, len(numbers) + 1))
     saved = [each.saved_us for each in shown]
     assert saved == sorted(saved, reverse=True)
