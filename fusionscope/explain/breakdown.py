@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import takewhile
 
 from fusionscope.explain.result import Branch, Breakdown, Grouping, KernelFacts, PairFacts, SortedBy
@@ -92,8 +93,9 @@ def _rows(
         for kernel, facts in kernels
     ]
     if by is not Grouping.KIND:
+        path_of = cache(partial(_path, facts=None, by=by))  # many pairs may have one producer
         rows += [
-            _Row(_path(pair.producer, None, by), refused_bytes=facts.bytes_saved)
+            _Row(path_of(pair.producer), refused_bytes=facts.bytes_saved)
             for pair, facts in pairs
             if facts.reason is not None
         ]

@@ -94,11 +94,13 @@ def origin_of(launch: Instruction) -> Instruction:
 
 
 def _first_operand(instruction: Instruction) -> Instruction | None:
-    return instruction.operands[0] if instruction.operands else None
+    operands = instruction.computation.graph.operands[instruction.index]
+    return instruction.computation.instructions[operands[0]] if operands else None
 
 
 def _first_user(instruction: Instruction) -> Instruction | None:
-    return next(iter(instruction.users), None)
+    users = instruction.computation.users[instruction.index]
+    return instruction.computation.instructions[users[0]] if users else None
 
 
 def frames_of(instruction: Instruction) -> tuple[SourceLocation, ...]:
