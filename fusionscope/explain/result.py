@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fusionscope.explain.suggestion import Suggestions
+from fusionscope.explain.suggestion import Figures, Suggestions
 from fusionscope.verify.rules_used import RulesUsed
 
 
@@ -282,7 +282,9 @@ class Totals:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedPair:
     """A pair that changed rules fuse or keep apart, and the rule that refuses it in the one of the
-    two cases (None where that is not known). ``bytes_between`` is as in ``history.Pair``."""
+    two cases (None where that is not known). ``bytes_between`` is as in ``history.Pair``.
+    ``follows`` is the pair that was asked for and brought this one with it, None where this one was
+    asked for itself, or nothing shows why."""
 
     producer: str
     consumer: str
@@ -290,25 +292,38 @@ class ChangedPair:
     after: str
     rule: str | None
     bytes_between: int
+    follows: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKernel:
+    """A kernel that only one of two modules has: launches, bytes and estimated microseconds of a
+    run, None where no time is known."""
+
+    name: str
+    launches: int
+    bytes_moved: int
+    time_us: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """What ``changes`` of the rules, or another GPU, change: launches, bytes and estimated time of
-    a run of the module right after the fusion passes, as it is and as changed, both replayed.
-    ``is_guess`` tells that the unchanged rules need not be those of the compiler that made the
-    dump."""
+    """What ``changes`` of the rules, or another GPU, change. ``before`` and ``after`` are a run of
+    the module right after the fusion passes, as it is and as changed, both replayed; ``final`` is
+    the final module, and what it would be if the passes behind do the same as they did (None for
+    another GPU, or where it was not dumped). ``gone`` are the kernels that only the first has,
+    ``made`` those that only the second has. ``is_guess`` tells that the unchanged rules need not be
+    those of the compiler that made the dump."""
 
     changes: str
-    launches: int
-    bytes_moved: int
-    launches_after: int
-    bytes_moved_after: int
+    before: Figures
+    after: Figures
+    final: tuple[Figures, Figures] | None
+    gone: tuple[ChangedKernel, ...]
+    made: tuple[ChangedKernel, ...]
     pairs: tuple[ChangedPair, ...]
     notes: tuple[str, ...]
     is_guess: bool = False
-    time: TimeEstimate | None = None
-    time_after: TimeEstimate | None = None
 
 
 @dataclass(frozen=True, slots=True)

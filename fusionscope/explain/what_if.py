@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from itertools import chain
+from typing import NamedTuple
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device, describe
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.replayed import Replayed
-from fusionscope.explain.result import ChangedPair, WhatIf
-from fusionscope.explain.times import estimate
+from fusionscope.explain.result import ChangedKernel, ChangedPair, WhatIf
+from fusionscope.explain.suggestion import Figures
+from fusionscope.explain.times import KernelTime, clock_for, sum_up
 from fusionscope.graph.comparison import find_divergence, is_same
 from fusionscope.graph.mutable import MutableModule
-from fusionscope.history.kernels import total_kernels
+from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.outcomes import TOGETHER, Pair, pairs_after
+from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
+from fusionscope.passes.context import PassContext
 from fusionscope.passes.overrides import unmatched_patterns
 from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.rules.changes import Changes
@@ -38,6 +44,17 @@ _PASSES_BETWEEN = (
     "the changed rules changed the first of two fusion passes: what other passes do between the "
     "two is not replayed"
 )
+
+
+class _Changed(NamedTuple):
+    """A pair before and after the change, and the rule that refuses it in one of the two."""
+
+    was: Pair
+    now: Pair
+    rule: str | None
+
+
+_Cost = tuple[Kernel, KernelTime | None]
 
 
 def what_if(
@@ -93,35 +110,124 @@ def what_if(
         Replayed({name: (plan,) for name, plan in plans.items()}, runs[-1].pass_name)
         for plans in (old, new)
     ]
-    as_is_total, changed_total = (
-        total_kernels(each.module, module.backend) for each in (as_is, plan)
-    )
+    costs = _costs(as_is.module, module, context), _costs(plan.module, module, changed_settings)
+    changed_pairs = [
+        _Changed(was, now, _refusal(refused[now.outcome not in TOGETHER], was, compiler))
+        for was, now in zip(*pairs, strict=True)
+        if (was.outcome in TOGETHER) != (now.outcome in TOGETHER)
+    ]
     words = [str(changes)] if changes else []
     if other is not None:
         words.append(f"for {describe(other)}")
     return WhatIf(
         changes=", ".join(words),
-        launches=as_is_total.launches,
-        bytes_moved=as_is_total.bytes_moved,
-        launches_after=changed_total.launches,
-        bytes_moved_after=changed_total.bytes_moved,
-        pairs=tuple(
-            ChangedPair(
-                producer=old_pair.producer.name,
-                consumer=old_pair.consumer.name,
-                before=old_pair.outcome,
-                after=new_pair.outcome,
-                rule=_refusal(refused[new_pair.outcome not in TOGETHER], old_pair, compiler),
-                bytes_between=old_pair.bytes_between,
-            )
-            for old_pair, new_pair in zip(*pairs, strict=True)
-            if (old_pair.outcome in TOGETHER) != (new_pair.outcome in TOGETHER)
-        ),
+        before=_figures(costs[0]),
+        after=_figures(costs[1]),
+        final=_final(module, context, costs) if other is None else None,
+        gone=_difference(costs[0], costs[1]),
+        made=_difference(costs[1], costs[0]),
+        pairs=_changed_pairs(changes, changed_pairs),
         notes=tuple(dict.fromkeys(notes)),
         is_guess=is_guess,
-        time=estimate(as_is.module, module.backend, context.gpu),
-        time_after=estimate(plan.module, module.backend, changed_settings.gpu),
     )
+
+
+def _costs(stage: Module, module: DumpedModule, context: PassContext) -> list[_Cost]:
+    """The kernels of one stage, with their times."""
+    clock = clock_for(stage, module.backend, context.gpu)
+    kernels = find_kernels(Numbering().number(stage), module.backend)
+    return [(kernel, clock.time(kernel) if clock is not None else None) for kernel in kernels]
+
+
+def _figures(costs: Sequence[_Cost]) -> Figures:
+    kernels = [kernel for kernel, _ in costs]
+    time = sum_up(kernels, [time for _, time in costs])
+    return Figures(
+        sum(kernel.runs for kernel in kernels),
+        sum(kernel.bytes_moved for kernel in kernels),
+        time.microseconds if time is not None else None,
+    )
+
+
+def _final(
+    module: DumpedModule, context: PassContext, costs: tuple[list[_Cost], list[_Cost]]
+) -> tuple[Figures, Figures] | None:
+    """Those of the final module, and what they would be if the passes behind did the same as they
+    did; None where it was not dumped."""
+    if module.final is None:
+        return None
+    final = _figures(_costs(module.read(module.final), module, context))
+    was, now = map(_figures, costs)
+    time = None
+    if final.time_us is not None and was.time_us is not None and now.time_us is not None:
+        time = final.time_us + now.time_us - was.time_us
+    return final, Figures(
+        final.launches + now.launches - was.launches,
+        final.bytes_moved + now.bytes_moved - was.bytes_moved,
+        time,
+    )
+
+
+def _difference(ours: Sequence[_Cost], theirs: Sequence[_Cost]) -> tuple[ChangedKernel, ...]:
+    """The kernels that are not among ``theirs``, whatever they are called, the longest first."""
+    left = Counter(map(_form, theirs))
+    found: list[ChangedKernel] = []
+    for cost in ours:
+        form = _form(cost)
+        if left[form]:
+            left[form] -= 1
+            continue
+        kernel, time = cost
+        took = time.nanoseconds * kernel.runs / 1_000 if time is not None else None
+        found.append(ChangedKernel(kernel.name, kernel.runs, kernel.bytes_moved, took))
+    return tuple(sorted(found, key=lambda each: (-(each.time_us or 0.0), -each.bytes_moved)))
+
+
+def _form(cost: _Cost) -> Hashable:
+    kernel, time = cost
+    operations = tuple(sorted(kernel.operations))
+    return kernel.kind, operations, kernel.bytes_read, kernel.bytes_written, kernel.runs, time
+
+
+def _changed_pairs(changes: Changes, changed: Sequence[_Changed]) -> tuple[ChangedPair, ...]:
+    asked = [each for each in changed if _is_asked(each, changes)]
+    return tuple(
+        ChangedPair(
+            producer=each.was.producer.name,
+            consumer=each.was.consumer.name,
+            before=each.was.outcome,
+            after=each.now.outcome,
+            rule=each.rule,
+            bytes_between=each.was.bytes_between,
+            follows=None if each in asked else _followed(each, asked),
+        )
+        for each in changed
+    )
+
+
+def _is_asked(changed: _Changed, changes: Changes) -> bool:
+    """Whether the changes are about the pair itself, or about the rule that refuses it."""
+    ends = changed.was.producer, changed.was.consumer
+    patterns = (*changes.allowed, *changes.forbidden)
+    rules = {*(id for id, _, _ in changes.thresholds), *changes.disabled}
+    return changed.rule in rules or any(
+        all(
+            fnmatchcase(end.name, pattern) or fnmatchcase(end.opcode, pattern)
+            for end, pattern in zip(ends, each, strict=True)
+        )
+        for each in patterns
+    )
+
+
+def _followed(changed: _Changed, asked: Sequence[_Changed]) -> str | None:
+    """The pair that was asked for and that is, or was, in one kernel with this one, or shares an
+    operation with it; None where there is none."""
+    for each in asked:
+        kernels = {each.was.kernel, each.now.kernel} & {changed.was.kernel, changed.now.kernel}
+        ends = {each.was.producer, each.was.consumer}
+        if kernels - {None} or ends & {changed.was.producer, changed.was.consumer}:
+            return f"{each.was.producer.name} -> {each.was.consumer.name}"
+    return None
 
 
 def _runs(

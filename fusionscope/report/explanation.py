@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.explain.result import (
+        ChangedKernel,
         ChangedPair,
         CostFacts,
         Explanation,
@@ -29,9 +30,13 @@ if TYPE_CHECKING:
         TimeEstimate,
         WhatIf,
     )
+    from fusionscope.explain.suggestion import Figures
 
 
 _SHOWN_SHARE = 0.01  # of a loss
+
+
+_NAMED = 3  # kernels of a list on one line
 
 
 def _cost_lines(cost: CostFacts) -> Iterator[str]:
@@ -176,7 +181,10 @@ def _markdown(
 
 
 def _markdown_what_if(tried: WhatIf, top: int | None) -> Iterator[str]:
-    yield f"Tried {cell(tried.changes)}: right after fusion, {_what_if_totals(tried)}.\n"
+    yield f"Tried {cell(tried.changes)}.\n"
+    for words in _what_if_lines(tried):
+        yield f"- {cell(words)}"
+    yield ""
     for note in tried.notes:
         yield f"> {cell(note)}\n"
     yield "| producer | consumer | bytes | change |\n|---|---|--:|---|"
@@ -437,35 +445,64 @@ def _print_pairs(module: ModuleFacts, console: Console, top: int | None) -> None
         console.print(Text(f"  … and {hidden:,} more: --top N", style="dim"))
 
 
-def _what_if_totals(tried: WhatIf) -> str:
-    return (
-        f"launches {tried.launches:,} → {tried.launches_after:,}, bytes moved "
-        f"{size(tried.bytes_moved)} → {size(tried.bytes_moved_after)}"
-        f"{_times(tried.time, tried.time_after)}"
-    )
+def _what_if_totals(before: Figures, after: Figures) -> str:
+    words = [
+        f"launches {before.launches:,} → {after.launches:,}",
+        f"bytes moved {size(before.bytes_moved)} → {size(after.bytes_moved)}",
+    ]
+    if before.time_us and after.time_us is not None:
+        share = 100 * (after.time_us / before.time_us - 1)
+        times = f"{duration(before.time_us)} → {duration(after.time_us)}"
+        words.insert(0, f"time {times} ({share:+.3g}%)")
+    return ", ".join(words)
+
+
+def _what_if_lines(tried: WhatIf) -> Iterator[str]:
+    """Totals, what is gained and what is lost."""
+    replayed = _what_if_totals(tried.before, tried.after)
+    final = _what_if_totals(*tried.final) if tried.final is not None else None
+    if final != replayed:
+        yield f"right after fusion: {replayed}"
+    if final is not None:
+        yield f"final module: {final}"
+    for word, kernels in (("gone", tried.gone), ("new", tried.made)):
+        if kernels:
+            yield f"{word}: {_kernels(kernels)}"
+
+
+def _kernels(kernels: Sequence[ChangedKernel]) -> str:
+    count = plural(len(kernels), "kernel")
+    if any(each.time_us is None for each in kernels):
+        return f"{count}, {size(sum(each.bytes_moved for each in kernels))}"
+    named = [f"{each.name} {duration(each.time_us or 0)}" for each in kernels[:_NAMED]]
+    more = ", …" if len(kernels) > _NAMED else ""
+    total = duration(sum(each.time_us or 0 for each in kernels))
+    return f"{count}, {total}: {', '.join(named)}{more}"
 
 
 def _what_changed(pair: ChangedPair) -> str:
     together = pair.after in ("fused", "duplicated")
     rule = f" ({'was' if together else 'now'} {pair.rule})" if pair.rule else ""
-    return f"{pair.before} → {pair.after}{rule}"
+    follows = f", with {pair.follows}" if pair.follows else ""
+    return f"{pair.before} → {pair.after}{rule}{follows}"
 
 
 def print_what_if(tried: WhatIf, console: Console, top: int | None) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    console.print(Text(f"\n  Tried {safe(tried.changes)}: right after fusion", style="bold"))
-    console.print(Text(f"  {_what_if_totals(tried)}; {plural(len(tried.pairs), 'pair')} changed"))
+    pairs = plural(len(tried.pairs), "pair")
+    console.print(Text(f"\n  Tried {safe(tried.changes)}: {pairs} changed", style="bold"))
+    for words in _what_if_lines(tried):
+        console.print(Padding(Text(safe(words)), (0, 0, 0, 2)))
     for note in tried.notes:
         console.print(Padding(Text(f"note: {safe(note)}", style="yellow"), (0, 0, 0, 2)))
     for pair in tried.pairs[:top]:
-        line = Text("  ")
-        line.append(safe(pair.producer), style="bold")
+        line = Text(safe(pair.producer), style="bold")
         line.append(" -> ")
-        line.append(safe(pair.consumer), style="bold")
-        line.append(f"  {size(pair.bytes_between)}: {_what_changed(pair)}")
-        console.print(line)
+        line.append(safe(pair.consumer))
+        what = f"  {size(pair.bytes_between)}: {safe(_what_changed(pair))}"
+        console.print(Padding(Text.assemble(line, (what, "not bold")), (0, 0, 0, 2)))
     hidden = len(tried.pairs) - len(tried.pairs[:top])
     if hidden > 0:
         console.print(Text(f"  … and {hidden:,} more: --top N", style="dim"))

@@ -147,7 +147,17 @@ def test_a_change_that_makes_kernels_slower_says_so() -> None:
     selection = Selection(changes=read_changes((), (), ("tanh -> concatenate",), ()))
     (module,) = explain(open_dump(DUMPS / "h100" / "concatenate"), selection).modules
     tried = module.what_if
-    assert tried is not None and tried.time is not None and tried.time_after is not None
-    assert tried.launches_after < tried.launches
-    assert tried.bytes_moved_after < tried.bytes_moved
-    assert tried.time_after.microseconds > tried.time.microseconds + 15
+    assert tried is not None and tried.final is not None
+    for before, after in ((tried.before, tried.after), tried.final):
+        assert before.time_us is not None and after.time_us is not None
+        assert after.launches < before.launches
+        assert after.bytes_moved < before.bytes_moved
+        assert after.time_us > before.time_us + 15
+    # What is gained and what is lost add up to the difference.
+    lost, gained = (
+        sum(kernel.time_us or 0 for kernel in kernels) for kernels in (tried.gone, tried.made)
+    )
+    assert gained - lost == pytest.approx((tried.after.time_us or 0) - (tried.before.time_us or 0))
+    follows = {(pair.producer, pair.consumer): pair.follows for pair in tried.pairs}
+    assert follows.pop(("tanh.1.0", "concatenate.1.0")) is None
+    assert set(follows.values()) == {"tanh.1.0 -> concatenate.1.0"}

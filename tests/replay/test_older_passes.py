@@ -143,8 +143,8 @@ def test_without_multi_output_fusion_its_module_stays_as_the_compiler_had_it(pro
         for stage in module.stages
         if "multi_output_fusion" in (stage.name.before, stage.name.after)
     )
-    assert (found.launches, found.launches_after) == (after, before)
-    assert found.launches_after > found.launches
+    assert (found.before.launches, found.after.launches) == (after, before)
+    assert found.after.launches > found.before.launches
     assert all(pair.before in TOGETHER for pair in found.pairs)
 
 
@@ -153,7 +153,7 @@ def test_wishes_and_thresholds_reach_instruction_fusion() -> None:
     module = opened(dump)
     changes = Changes(thresholds=(("leg-code-dup", "limit", 1),))
     found = what_if(module, changes)
-    assert found.launches_after > found.launches
+    assert found.after.launches > found.before.launches
     assert "leg-code-dup" in {pair.rule for pair in found.pairs}
     assert not any("asks leg-code-dup" in note for note in found.notes)
     found = what_if(module, Changes(allowed=(PairPattern("or*", "*"),)))

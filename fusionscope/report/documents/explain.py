@@ -8,6 +8,7 @@ from typing import Annotated
 from fusionscope.explain import result
 from fusionscope.explain.result import (
     Branch,
+    ChangedKernel,
     ChangedPair,
     CostFacts,
     Grouping,
@@ -206,37 +207,46 @@ class ChangedFigure(Form):
     after: Annotated[int, At("1")]
 
 
-class ChangedTime(Form):
-    before: Annotated[float, At("0")]
-    after: Annotated[float, At("1")]
-
-
-def _changed_time(tried: result.WhatIf) -> tuple[float, float] | None:
-    if tried.time is None or tried.time_after is None:
-        return None
-    return tried.time.microseconds, tried.time_after.microseconds
-
-
-class WhatIf(Form):
-    """What changed rules, or another GPU, would fuse."""
-
-    changes: str
-    launches: Annotated[ChangedFigure, At(lambda tried: (tried.launches, tried.launches_after))]
-    bytes_moved: Annotated[
-        ChangedFigure, At(lambda tried: (tried.bytes_moved, tried.bytes_moved_after))
-    ]
-    time_us: Annotated[ChangedTime | None, At(_changed_time)]
-    pairs: list[ChangedPair]
-    guess: Annotated[bool, At("is_guess")]
-    notes: list[str]
-
-
 class Figures(Form):
     """Of one run of the final module."""
 
     launches: int
     bytes: Annotated[int, At("bytes_moved")]
     time_us: float | None
+
+
+class ChangedTime(Form):
+    before: Annotated[float, At("0")]
+    after: Annotated[float, At("1")]
+
+
+def _changed_time(tried: result.WhatIf) -> tuple[float, float] | None:
+    times = tried.before.time_us, tried.after.time_us
+    return None if times[0] is None or times[1] is None else (times[0], times[1])
+
+
+class ChangedFigures(Form):
+    before: Annotated[Figures, At("0")]
+    after: Annotated[Figures, At("1")]
+
+
+class WhatIf(Form):
+    """What changed rules, or another GPU, would fuse."""
+
+    changes: str
+    launches: Annotated[
+        ChangedFigure, At(lambda tried: (tried.before.launches, tried.after.launches))
+    ]
+    bytes_moved: Annotated[
+        ChangedFigure, At(lambda tried: (tried.before.bytes_moved, tried.after.bytes_moved))
+    ]
+    time_us: Annotated[ChangedTime | None, At(_changed_time)]
+    final: ChangedFigures | None
+    gone: list[ChangedKernel]
+    made: list[ChangedKernel]
+    pairs: list[ChangedPair]
+    guess: Annotated[bool, At("is_guess")]
+    notes: list[str]
 
 
 class FusedPair(Form):
