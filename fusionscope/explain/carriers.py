@@ -6,7 +6,7 @@ Between the stage before all fusion and that one, instructions were renamed and 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from fusionscope.history.values import Execution, NumberedModule
 from fusionscope.hlo import Instruction
 
 _Indices = tuple[int, ...]
+_Readers = Sequence[Mapping[Instruction, None]]
 _State = tuple[Instruction, Instruction, Instruction, _Indices]
 
 
@@ -56,6 +57,7 @@ class Carriers:
         for execution in base.executions:
             self._add(execution)
         self._uses: dict[tuple[Hashable, int], Uses] = {}
+        self._converted: dict[Instruction, Uses] = {}
         self._slots: dict[Instruction, dict[int, list[int]]] = {}
         self._readers: dict[Instruction, tuple[dict[int, list[Instruction]], list[Instruction]]]
         self._readers = {}
@@ -78,27 +80,36 @@ class Carriers:
 
     def find(self, pair: Pair) -> tuple[Uses, list[UseStep]]:
         """The uses of the value that a pair is about, and those of its steps that end in the
-        consumer. A bitcast or tuple in between is asked about on its own."""
+        consumer. A bitcast or tuple in between is asked about on its own, and so is a conversion
+        that a pass put there for an operation that the backend lacks in that type."""
         keys = ((pair.path, number) for number in pair.chain)
         key = next((key for key in keys if key in self._makers), None)
         if key is None:
             return _NO_USES, []
         uses = self._uses.get(key)
         if uses is None:
-            uses = self._uses[key] = self._follow(key)
-        steps: list[UseStep] = []
-        found = [
+            uses = self._uses[key] = self._follow(self._makers[key])
+        readers = [
             self._computing.get((pair.path, number), {})
             for number in with_parts(pair.readers, self._parts)
         ]
-        if sum(map(len, found)) < len(uses.reads):
-            for reader in {reader: None for each in found for reader in each}:
-                steps += uses.reads.get(reader, ())
-        else:
-            for reader, own in uses.reads.items():
-                if any(reader in each for each in found):
-                    steps += own
+        steps = _ending_in(uses, readers)
+        if not steps:
+            steps = self._through_conversions(uses, readers)
         return uses, sorted(steps)
+
+    def _through_conversions(self, uses: Uses, readers: _Readers) -> list[UseStep]:
+        steps: list[UseStep] = []
+        for conversion, own in uses.reads.items():
+            if conversion.opcode == "convert":
+                behind = self._converted.get(conversion)
+                if behind is None:
+                    behind = self._converted[conversion] = self._follow([(conversion, ())])
+                ending = _ending_in(behind, readers)
+                if ending:
+                    steps += own
+                    steps += (step._replace(place=uses.count + step.place) for step in ending)
+        return steps
 
     def ends(self, pair: Pair) -> tuple[Instruction | None, Instruction | None]:
         """What makes the value that a pair is about and what computes with it; None where there is
@@ -117,10 +128,10 @@ class Carriers:
                     return maker, reader
         return maker, None
 
-    def _follow(self, key: tuple[Hashable, int]) -> Uses:
+    def _follow(self, makers: Iterable[tuple[Instruction, _Indices]]) -> Uses:
         """Breadth first, from each instruction that makes the value."""
         uses = Uses()
-        for maker, path in self._makers[key]:
+        for maker, path in makers:
             # What holds the value, what it was last seen in, who reads that, where in the tuple the
             # value is, and the steps into tuples on the way.
             start: list[_State] = [(maker, maker, user, path) for user in self._users(maker, path)]
@@ -185,6 +196,19 @@ class Carriers:
 
 
 _NO_USES = Uses()
+
+
+def _ending_in(uses: Uses, readers: _Readers) -> list[UseStep]:
+    """The steps that end in one of ``readers``."""
+    steps: list[UseStep] = []
+    if sum(map(len, readers)) < len(uses.reads):
+        for reader in {reader: None for each in readers for reader in each}:
+            steps += uses.reads.get(reader, ())
+    else:
+        for reader, own in uses.reads.items():
+            if any(reader in each for each in readers):
+                steps += own
+    return steps
 
 
 def _places(value: Value) -> list[tuple[int, _Indices]]:

@@ -79,6 +79,9 @@ class Reasons:
         why = _weigh(recorded, replayed, also)
         if why.reason.rule in _ALL_CONSUMERS:
             return replace(why, reason=self._with_obstacle(why.reason))
+        if why.evidence is None:
+            earlier = self._earlier(pair, None)
+            return why if earlier is None else _by_replay(earlier)
         if why.reason.rule not in CAUSELESS:
             return why
         return self._with_cause(pair, why, is_recorded=recorded is not None)
@@ -138,13 +141,16 @@ class Reasons:
         producer, consumer = self._carriers.ends(pair)
         return {CONSUMER: consumer or pair.consumer, PRODUCER: producer or pair.producer}
 
-    def _earlier(self, pair: Pair, at_fault: str) -> Reason | None:
+    def _earlier(self, pair: Pair, at_fault: str | None) -> Reason | None:
+        """What an earlier pass decided of the pair or, where it says nothing of it, of the end that
+        is ``at_fault``."""
         if self._replayed is None:
             return None
         uses, steps = self._first_carriers.find(pair)
         direct = UseStep(0, pair.producer.name, pair.consumer.name)
-        own = pair.producer if at_fault == PRODUCER else pair.consumer
-        return self._replayed.earlier_reason((direct, *steps, *uses.passed_on), own.name)
+        ends = {PRODUCER: pair.producer.name, CONSUMER: pair.consumer.name}
+        own = ends[at_fault] if at_fault is not None else None
+        return self._replayed.earlier_reason((direct, *steps, *uses.passed_on), own)
 
     @cached_property
     def _first_carriers(self) -> Carriers:

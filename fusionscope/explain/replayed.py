@@ -58,16 +58,16 @@ class Replayed:
         reason = evidence.reason(producer, consumer) if evidence is not None else None
         return self._marked(pass_name, reason)
 
-    def earlier_reason(self, steps: Iterable[UseStep], end: str) -> Reason | None:
+    def earlier_reason(self, steps: Iterable[UseStep], end: str | None) -> Reason | None:
         """Why a pass before the main one did not fuse one of ``steps``, names before that pass;
-        ``end`` is the one of the two that such a pass gave a kernel."""
+        ``end`` is the one of the two that such a pass gave a kernel, None where it is neither."""
         steps = tuple(steps)
         for name in self._evidence:
             if name == self.main_pass:
                 continue
             found = (self.reason(name, step.producer, step.consumer) for step in steps)
             reason = next(filter(None, found), None)
-            if reason is None and name == _AROUND_DOTS:
+            if reason is None and end is not None and name == _AROUND_DOTS:
                 reason = self.reason(name, end, end)
             if reason is not None:
                 return replace(reason, pass_name=name)

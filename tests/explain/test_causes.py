@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 SAMPLES = sorted(DUMPS.glob("*/*"))
+GATED = Path(__file__).parent / "data" / "gated"
 
 
 def refused(dump: str | Path) -> list[PairFacts]:
@@ -178,3 +179,24 @@ def test_who_shares_a_value_that_must_not_be_duplicated_is_named():
     numbers = dict(shared.numbers)
     assert numbers["users"] == len(readers) == 2
     assert set(numbers["read_by"].split(", ")) == readers
+
+
+def test_a_fusion_of_a_dot_ends_behind_a_view_that_several_read():
+    # x @ w + b is reshaped, and then read by tanh and by a product.
+    pairs = [pair for pair in refused(GATED) if pair.reason == "gf-one-user"]
+    assert {pair.producer.opcode for pair in pairs} == {"add"}
+    assert {pair.consumer.opcode for pair in pairs} == {"tanh", "multiply"}
+    for pair in pairs:
+        assert set(dict(pair.numbers)["read_by"].split(", ")) == {p.consumer.name for p in pairs}
+
+
+def test_a_conversion_between_the_two_hides_no_reason():
+    # A GPU has no tanh of bf16: it is computed in f32, and another instruction makes it bf16 again.
+    (module,) = explain(open_dump(GATED)).modules
+    gated = [
+        pair for pair in module.pairs if pair.producer.opcode == "tanh" and pair.fused_by_later_pass
+    ]
+    assert {pair.consumer.opcode for pair in gated} == {"multiply", "subtract"}
+    assert {pair.fused_by_later_pass.reason for pair in gated} == {"pf-negative"}
+    assert {pair.fused_by_later_pass.evidence for pair in gated} == {"agree"}
+    assert "unknown" not in {pair.reason for pair in module.pairs}

@@ -29,6 +29,12 @@ def reshaped(inputs, scale):
     return (jnp.exp(wide) * scale.reshape(1, 4, 64)).reshape(64, 256)
 
 
+def gated(inputs, weights, bias, out):
+    wide = (inputs @ weights + bias).reshape(8, 128, 512)
+    gate = jnp.tanh(wide)
+    return (wide * gate * (1 - gate)).reshape(1024, 512) @ out, gate.astype(jnp.float32).sum(0)
+
+
 programs = {
     "gathered": (
         gathered,
@@ -36,5 +42,9 @@ programs = {
         LINE,
     ),
     "partitioned": (partitioned, (("f32", (64, 256), ("x",)), ("f32", (256,), ())), LINE),
+    "gated": (
+        gated,
+        tuple(("bf16", shape) for shape in ((1024, 256), (256, 512), (512,), (512, 256))),
+    ),
     "reshaped": (reshaped, (("f32", (64, 256)), ("f32", (256,)))),
 }

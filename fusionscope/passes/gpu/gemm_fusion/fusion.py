@@ -17,7 +17,7 @@ from fusionscope.graph.mutable import (
 )
 from fusionscope.hlo.shape import Shape
 from fusionscope.passes.causes import DotSeveralUsers
-from fusionscope.passes.gpu.gemm_fusion.rules import DotRule, GemmState
+from fusionscope.passes.gpu.gemm_fusion.rules import VIEWS, DotRule, GemmState
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
@@ -136,7 +136,10 @@ class GemmFusion(ABC):
 
 
 def _left_to_others(output: MutableInstruction) -> list[Asked]:
-    """What reads the result of a fusion that several operations read: none of them was asked."""
+    """What reads the result of a fusion, or a view of it, that several operations read: none of
+    them was asked."""
+    while len(output.users) == 1 and (user := next(iter(output.users))).opcode in VIEWS:
+        output = user
     if len(output.users) < 2:
         return []
     decision = DotSeveralUsers().refuse_for(output.users)

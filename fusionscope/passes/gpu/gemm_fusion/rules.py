@@ -25,6 +25,7 @@ PASS_NAME = "triton-gemm-rewriter"
 SOURCE = "xla/backends/gpu/transforms/gemm_fusion.cc"
 PROFIT_SOURCE = "xla/service/gpu/triton_tiling_propagation.cc"
 
+VIEWS = frozenset({"bitcast", "reshape"})
 _LOOP_TYPES = frozenset({"f16", "f32", "bf16"})
 _LOOP_ALGORITHMS = frozenset({None, "dot_bf16_bf16_f32", "dot_f32_f32_f32"})
 

@@ -21,6 +21,7 @@ from fusionscope.hlo.shape import Shape
 from fusionscope.passes.gpu.gemm_fusion.rules import (
     PASS_NAME,
     SOURCE,
+    VIEWS,
     AroundRule,
     Candidate,
     GemmInputWorth,
@@ -38,7 +39,6 @@ from fusionscope.passes.gpu.gemm_fusion.shape_tracker import ShapeTracker
 from fusionscope.passes.gpu.gemm_fusion.tiling import TiledDot, blocks_of
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
-_VIEWS = frozenset({"bitcast", "reshape"})
 _TRANSPOSE_LEVER = "transpose it in a separate step, or keep the dot's dimensions in order"
 
 
@@ -295,7 +295,7 @@ class GemmTransposeBefore(AroundRule[TileCandidate]):
         ):
             return None
         producer = candidate.original.operands[0]
-        while producer.opcode in _VIEWS and len(producer.users) == 1:
+        while producer.opcode in VIEWS and len(producer.users) == 1:
             producer = producer.operands[0]
         if (
             is_elementwise(producer)
@@ -353,7 +353,7 @@ def _fits_behind(transpose: MutableInstruction) -> bool:
     reader = transpose
     while len(reader.users) == 1:
         reader = next(iter(reader.users))
-        if reader.opcode not in _VIEWS:
+        if reader.opcode not in VIEWS:
             return reader.opcode == "concatenate" or is_elementwise(reader)
     return False
 

@@ -34,12 +34,10 @@ from fusionscope.passes.gpu.gemm_fusion.fusion import (
     add_gemm_fusion,
     copy_with,
 )
-from fusionscope.passes.gpu.gemm_fusion.rules import GemmState, Neighbour, find_refusal
+from fusionscope.passes.gpu.gemm_fusion.rules import VIEWS, GemmState, Neighbour, find_refusal
 from fusionscope.passes.gpu.gemm_fusion.rules_v2 import SpaceRule, TileCandidate, Tracked
 from fusionscope.passes.gpu.gemm_fusion.shape_tracker import ShapeTracker
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
-
-_VIEWS = frozenset({"bitcast", "reshape"})
 
 
 class GemmFusionV2(GemmFusion):
@@ -130,7 +128,7 @@ class _SearchSpace:
         while not self._fusion.is_root:
             user: MutableInstruction | None = next(iter(self._fusion.users))
             assert user is not None
-            if user.opcode in _VIEWS:
+            if user.opcode in VIEWS:
                 user = self._sink(user)
                 if user is None:
                     continue
@@ -160,7 +158,7 @@ class _SearchSpace:
             operand, before = pending.popleft()
             if self._fusion not in operand.users:
                 continue
-            if operand.opcode in _VIEWS:
+            if operand.opcode in VIEWS:
                 operand = self._hoist(operand)
             original = self._originals.get(operand, operand)
             candidate = TileCandidate(
@@ -175,12 +173,22 @@ class _SearchSpace:
             if operand in self._originals:
                 self.asked.append(Asked(original.name, decision, is_operand=True))
             if not decision.allow:
+                self._tell_behind(operand, decision)
                 continue
             operands = list(operand.operands)
             clone = fuse_instruction(self._fusion, operand)
             pending.extend(
                 (each, None if before is None else before.through(clone, each)) for each in operands
             )
+
+    def _tell_behind(self, view: MutableInstruction, refusal: Decision) -> None:
+        """What is behind a view stays outside with it."""
+        source = view
+        while source.opcode in VIEWS:
+            source = source.operands[0]
+        if source is not view and source in self._originals:
+            name = self._originals[source].name
+            self.asked.append(Asked(name, refusal, is_operand=True))
 
     def _fuse_user(self, user: MutableInstruction) -> None:
         """Source: FuseUserAndOperands."""
@@ -200,10 +208,10 @@ class _SearchSpace:
             changed = True
             while changed:
                 changed = any(
-                    user.opcode in _VIEWS and self._hoist(user) is not user
+                    user.opcode in VIEWS and self._hoist(user) is not user
                     for user in list(parameter.users)
                 )
-        while fused.root.opcode in _VIEWS:
+        while fused.root.opcode in VIEWS:
             root = fused.root
             if self._sink(root) is root:
                 break
@@ -245,7 +253,7 @@ class _SearchSpace:
         """
         for user in parameter.users:
             if (
-                user.opcode not in _VIEWS
+                user.opcode not in VIEWS
                 or user.shape != bitcast.shape
                 or (
                     user.opcode == "reshape" and not reshape_is_bitcast(parameter.shape, user.shape)
