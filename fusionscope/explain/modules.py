@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from fusionscope.dump import Dump, DumpedModule
@@ -65,6 +66,12 @@ def rank(dump: Dump, wanted: str | None) -> tuple[list[tuple[ModuleRow, DumpedMo
             rows.append((_row(module) if len(modules) > 1 else _only(module), module))
         except UnusableInput as error:
             problems.append(str(error))
+    if any(_has_stacks(module) for _, module in rows) and len(rows) > 1:
+        # A module without any call stack was then compiled for no line of the user's.
+        rows = [
+            (replace(row, is_helper=row.is_helper or not _has_stacks(module)), module)
+            for row, module in rows
+        ]
     are_timed = all(row.time_us is not None for row, _ in rows)
     rows.sort(key=lambda each: (each[0].is_helper, -weight(each[0], by_time=are_timed)))
     return rows, problems
@@ -117,13 +124,20 @@ def _is_helper(name: str, module: Module) -> bool:
     function = _plain(name.partition("_")[2])
     if not function or function in _NAMELESS:
         return False
-    known = False
+    functions = {_plain(each.rpartition(".")[2]) for each in _functions(module)}
+    return bool(functions) and function not in functions
+
+
+def _has_stacks(module: DumpedModule) -> bool:
+    return any(True for _ in _functions(module.read(module.final or module.stages[-1])))
+
+
+def _functions(module: Module) -> Iterator[str]:
+    """The functions in the call stacks of a module."""
     for instruction in module.walk():
         for frame in instruction.stack:
-            known = known or frame.function is not None
-            if frame.function and _plain(frame.function.rpartition(".")[2]) == function:
-                return False
-    return known
+            if frame.function:
+                yield frame.function
 
 
 def _plain(name: str) -> str:

@@ -465,7 +465,12 @@ CHECK_FORMATS = (*FORMATS, "junit", "sarif", "github")
 
 def case_explain(case: Case, random: Random) -> None:
     damaged_dump(case, random)
-    more = random.choice(([], [], ["--boundaries"], ["--disable", "fusion"], ["--top", "99"]))
+    more = random.choice(
+        (
+            [], [], ["--movements"], ["--disable", "fusion"], ["--top", "99"], ["--by", "scope"],
+            ["--by", "stack"], ["--kernel", "*"], ["--op-name", "*a*"],
+        )
+    )  # fmt: skip
     case.arguments = ["explain", "dump", *more, *format_of(random, *FORMATS)]
 
 

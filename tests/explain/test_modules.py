@@ -1,0 +1,66 @@
+"""Dumps of several modules: which are the user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fusionscope.dump import open_dump
+from fusionscope.explain import Explanation, explain
+from fusionscope.explain.selection import Selection
+
+FRAMES = """
+FileNames
+1 "train.py"
+
+FunctionNames
+1 "main"
+2 "trained.<locals>.step"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=9 end_line=9 column=1 end_column=2}
+2 {file_name_id=1 function_name_id=2 line=3 end_line=3 column=1 end_column=2}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+2 {file_location_id=2 parent_frame_id=2}
+
+"""
+
+
+def write(directory: Path, number: int, name: str, size: int, frame: int | None) -> None:
+    metadata = f', metadata={{op_name="{name}/tanh" stack_frame_id={frame}}}' if frame else ""
+    text = (
+        f"HloModule {name}\n{FRAMES if frame else ''}\nENTRY main {{\n"
+        f"  x = f32[{size}]{{0}} parameter(0)\n"
+        f"  ROOT y = f32[{size}]{{0}} tanh(x){metadata}\n}}\n"
+    )
+    (directory / f"module_{number:04}.{name}.cpu_after_optimizations.txt").write_text(text)
+
+
+def table(found: Explanation) -> list[tuple[str, bool]]:
+    return [(row.name, row.is_helper) for row in found.table]
+
+
+def test_what_jax_compiled_for_itself_comes_last(tmp_path: Path) -> None:
+    write(tmp_path, 0, "jit__normal", 1 << 20, frame=1)  # called in main, and not main
+    write(tmp_path, 1, "jit_convert_element_type", 1 << 21, frame=None)
+    write(tmp_path, 2, "jit_step", 1 << 10, frame=2)
+    write(tmp_path, 3, "jit__lambda_", 1 << 9, frame=1)
+    found = explain(open_dump(tmp_path))
+    assert table(found) == [
+        ("jit_step", False),
+        ("jit__lambda_", False),
+        ("jit_convert_element_type", True),
+        ("jit__normal", True),
+    ]
+    assert [module.name for module in found.modules] == ["jit_step", "jit__lambda_"]
+    one = explain(open_dump(tmp_path), Selection(most_modules=1))
+    assert [module.name for module in one.modules] == ["jit_step"]
+    assert len(one.folded) == 3
+
+
+def test_without_call_stacks_all_are_the_users(tmp_path: Path) -> None:
+    write(tmp_path, 0, "jit__normal", 1 << 20, frame=None)
+    write(tmp_path, 1, "jit_step", 1 << 10, frame=None)
+    found = explain(open_dump(tmp_path))
+    assert table(found) == [("jit__normal", False), ("jit_step", False)]
