@@ -217,9 +217,11 @@ class _Trial:
                 now = replace(now, time_us=each.timing.variant_ns / 1_000)
                 how, is_better = HowTried.MEASURED, each.timing.verdict is Speed.FASTER
             pairs = each.pairs & self._wanted if is_better else frozenset()
+            # What a flag changes before fusion leaves no pairs to compare.
+            helps = is_better and (pairs or _is_less(then, now))
             if then != now:
                 found = _suggestion(each.candidate, how, pairs, then, now)
-                (self._helpful if pairs else self._rejected).append(found)
+                (self._helpful if helps else self._rejected).append(found)
 
     def apply_recipes(self) -> None:
         """Add the recipes that fit, as far as they help."""
@@ -267,12 +269,17 @@ def _suggestion(
 def _is_better(before: Figures, after: Figures) -> bool:
     """Whether less time is estimated, noticeably, and not for more launches that move more bytes;
     where no time is known, whether there are fewer of one and no more of the other."""
+    if before.time_us is None or after.time_us is None:
+        return _is_less(before, after)
+    is_faster = after.time_us < before.time_us * (1 - _LEAST_GAIN)
+    return is_faster and not _is_less(after, before)
+
+
+def _is_less(before: Figures, after: Figures) -> bool:
+    """Whether there are fewer launches or bytes, and no more of the other."""
     one = (before.launches, before.bytes_moved)
     other = (after.launches, after.bytes_moved)
-    if before.time_us is None or after.time_us is None:
-        return one != other and all(new <= old for old, new in zip(one, other, strict=True))
-    is_more = one != other and all(new >= old for old, new in zip(one, other, strict=True))
-    return not is_more and after.time_us < before.time_us * (1 - _LEAST_GAIN)
+    return one != other and all(new <= old for old, new in zip(one, other, strict=True))
 
 
 def _merged(found: Iterable[Suggestion]) -> list[Suggestion]:

@@ -1,13 +1,19 @@
 """What is suggested, held against what the compiler does with it, as other samples show it."""
 
+import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from fusionscope.advise.candidates import EXTRA_OPTIONS, Candidate, flag_candidates
+from fusionscope.advise.candidates import EXTRA_OPTIONS, Candidate, flag_candidates, rule_candidates
+from fusionscope.advise.compilations import compile_each, compile_unchanged
+from fusionscope.advise.recipes.trying import Compilation
 from fusionscope.advise.replays import Replays
 from fusionscope.advise.suggest import suggest, suggester
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.explain import ModuleFacts, Selection, explain
@@ -15,8 +21,10 @@ from fusionscope.explain.selection import EVERYTHING
 from fusionscope.explain.suggestion import SuggestionKind, Suggestions
 from fusionscope.history.kernels import total_kernels
 
+PROGRAMS = Path(__file__).resolve().parents[2] / "samples" / "programs"
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 PACKAGE = Path(__file__).resolve().parents[2] / "fusionscope"
+with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
 
 
 def totals(name: str) -> tuple[int, int]:
@@ -170,3 +178,31 @@ def test_no_time_is_no_reason_to_try_nothing():
     assert facts.suggestions is None
     found = suggest(module, facts, seconds=0.0)
     assert found.unmeasured or found.untried
+
+
+@with_jax
+def test_the_compiler_makes_what_a_replay_predicts(tmp_path):
+    """A change of rules for a program that is compiled here; what the compiler makes of it counts
+    as a suggestion only if it is faster."""
+    shapes = ("f32[1024,128]", "f32[1024,128]", "f32[1024,64]")
+    program = read_program(f"{PROGRAMS / 'concatenate.py'}:program", shapes)
+    captured = capture(program, read_target("cpu"), tmp_path / "dump")
+    (module,) = open_dump(captured.directory).modules
+    assert module.final is not None
+    replays = Replays(module, module.read(module.final))
+    (facts,) = explain(open_dump(captured.directory)).modules
+    alike = [pair for pair in facts.pairs if pair.reason == "cpu-concat"]
+    candidates = [
+        each for each in rule_candidates(replays.compiler, alike[:1]) if replays.try_out(each)
+    ]
+    assert candidates
+    compilation = Compilation(sys.executable, seconds=0.1)
+    assert compile_unchanged(module, compilation) == replays.final
+    for candidate, compiled in zip(
+        candidates, compile_each(module, candidates, compilation), strict=True
+    ):
+        predicted = replays.try_out(candidate)
+        assert predicted is not None and compiled.figures is not None and not compiled.problem
+        assert compiled.figures.launches == predicted.figures.launches
+        assert compiled.figures.bytes_moved == predicted.figures.bytes_moved
+        assert compiled.timing is not None
