@@ -40,8 +40,11 @@ none, for sorts and library calls, at least the time to move their bytes.
 TRIED = """
 ## Tried, does not help
 
-These edits are often advised, or look as if they should help. They were measured in the same way,
-and none is offered.
+These edits are often advised, or look as if they should help, and were measured in the same way.
+None is a recipe: it saves nothing, it saves time on one of the two and costs it on the other, or,
+as random numbers by other means, it computes something else. A kernel of cuDNN for attention could
+not be compiled without that library. A recurrence as `associative_scan` saves launches on a GPU,
+but nothing recognises such recurrences so far.
 
 """
 

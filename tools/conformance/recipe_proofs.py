@@ -56,10 +56,10 @@ class Prover:
             target = read_target(name)
             made: list[DumpedModule] = []
             for side, text in (("before", example.before), ("after", example.after)):
-                file = self.scratch / f"{id}-{side}.py"
+                file = self.scratch / f"{side}.py"
                 file.write_text(example.module_of(text), encoding="utf-8")
                 program = f"{file}:program"
-                module = self._compile(program, target, f"{id}-{name}-{side}", example)
+                module = self._compile(program, target, f"{name}-{side}", example)
                 made.append(module)
                 if name == "cpu" and recipe is not None:
                     self.programs[f"{id}-{side}.hlo"] = _plain(find_program(module))
@@ -67,9 +67,9 @@ class Prover:
                 rewritten = apply_recipe(recipe, find_program(made[0]), _BACKENDS[name])
                 if rewritten is None:
                     raise SystemExit(f"{id}: the recipe does not fit its own example")
-                file = self.scratch / f"{id}-{name}.hlo"
+                file = self.scratch / f"{name}.hlo"
                 file.write_text(to_text(rewritten.module), encoding="utf-8")
-                made.append(self._compile(str(file), target, f"{id}-{name}-rewritten", None))
+                made.append(self._compile(str(file), target, f"{name}-rewritten", None))
             races = self._race(made) if name == "cpu" else []
             sides = [
                 _side(module, races[number] if races else None)
@@ -157,8 +157,10 @@ def find_problems(recipe: Recipe, proof: Proof) -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("ids", nargs="*")
-    parser.add_argument("--python", action="append", help="one that has jax; may be repeated")
+    parser.add_argument("ids", nargs="*", help="of recipes; `rejected` is all that are none")
+    parser.add_argument(
+        "--python", action="append", help="one that has jax; may be repeated, the newest first"
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="that each program runs")
     parser.add_argument("--update", action="store_true", help="write the figures")
     options = parser.parse_args()
@@ -166,10 +168,12 @@ def main() -> int:
     rejected = read_proofs(REJECTED_PROOFS)
     proofs = read_proofs(PROOFS)
     programs: dict[str, str] = {}
-    for python in options.python or [sys.executable]:
+    pythons = options.python or [sys.executable]
+    for python in pythons:
+        kept_programs = programs if python == pythons[0] else {}
         for id, example, recipe in _chosen(options.ids):
             with TemporaryDirectory() as scratch:
-                prover = Prover(python, Path(scratch), options.seconds, programs)
+                prover = Prover(python, Path(scratch), options.seconds, kept_programs)
                 made = list(prover.prove(id, example, recipe))
             for proof in made:
                 problems = [] if recipe is None else list(find_problems(recipe, proof))
@@ -191,7 +195,7 @@ def _chosen(ids: list[str]) -> Iterator[tuple[str, Example, Recipe | None]]:
     every = [(each.id, each.example, each) for each in RECIPES]
     every += [(id, example, None) for id, example in REJECTED.items()]
     for id, example, recipe in every:
-        if not ids or id in ids:
+        if not ids or id in ids or (recipe is None and "rejected" in ids):
             yield id, example, recipe
 
 

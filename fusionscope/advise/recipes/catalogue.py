@@ -21,6 +21,7 @@ from fusionscope.advise.recipes.shift_depthwise import ShiftDepthwise
 from fusionscope.advise.recipes.top_of_sort import TopOfSort
 from fusionscope.advise.recipes.total_of_rows import TotalOfRows
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop
+from fusionscope.advise.recipes.update_in_place import UpdateInPlace
 from fusionscope.errors import UnusableInput, quoted
 
 RECIPES: tuple[Recipe, ...] = (
@@ -36,6 +37,7 @@ RECIPES: tuple[Recipe, ...] = (
     TopOfSort(),
     GatherPayload(),
     DonateUpdate(),
+    UpdateInPlace(),
     UnrollLoop(),
     RemoveBarrier(),
 )
