@@ -172,7 +172,7 @@ benchmarks: ## each benchmark once, to see that it runs
 
 # Longer than CI has time for.
 
-.PHONY: fuzz-long mutants-gpu probes probes-gpu ci clean
+.PHONY: fuzz-long mutants-gpu probes probes-gpu proofs ci clean
 fuzz-long: ## 20,000 damaged inputs
 	python $(TOOLS)/fuzz.py --count 20000
 mutants-gpu: ## rules and cost model of the GPU passes made wrong in turn
@@ -186,6 +186,8 @@ probes-gpu: ## GPU passes against the compiler: examples, records, random module
 	python $(TOOLS)/gpu_records.py --python "0.12=$$(command -v python)" --check
 	python $(TOOLS)/gpu_pass_records.py --python "$$(command -v python)" --check
 	python $(TOOLS)/gpu_pass_probe.py --python "$$(command -v python)"
+proofs: ## the examples of all recipes, compiled, run and compared
+	python $(TOOLS)/recipe_proofs.py
 ci: ## everything that has to hold before a change is taken, in fresh environments
 	bash .ci/run
 clean: ## remove what was built

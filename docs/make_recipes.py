@@ -21,6 +21,8 @@ which operations it is for, what becomes of them, and when it makes a program sl
 `fusionscope explain DUMP` recognises them in the program of a dump, and names the lines of the
 program under *What to try*. With `--compile` the recipe is applied to the program's HLO and
 compiled, for the device of the dump; on a CPU the result is also run beside the program as it is.
+[Recipes on whole programs](recipes-on-programs.md) shows what came of that, and of the same edits
+by hand.
 
 """
 MEASURED = """
@@ -42,9 +44,13 @@ TRIED = """
 
 These edits are often advised, or look as if they should help, and were measured in the same way.
 None is a recipe: it saves nothing, it saves time on one of the two and costs it on the other, or,
-as random numbers by other means, it computes something else. A kernel of cuDNN for attention could
-not be compiled without that library. A recurrence as `associative_scan` saves launches on a GPU,
-but nothing recognises such recurrences so far.
+as random numbers by other means, it computes something else. A recurrence as `associative_scan`
+saves launches on a GPU, but nothing recognises such recurrences so far.
+
+Attention by `jax.nn.dot_product_attention(..., implementation="cudnn")` is no recipe either, as its
+results cannot be compared without a GPU. With `nvidia-cudnn-cu13` 9.28 installed, jaxlib 0.12.0.1
+compiled attention over `bf16[2,512,8,64]` for an H100 into one launch that moves 4.19 MB, where the
+same written as two products and a `softmax` has 7 launches and moves 46.14 MB.
 
 """
 

@@ -3,7 +3,10 @@ in the one after it; what it makes of the first computes the same."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 
 from fusionscope.advise.recipes.catalogue import RECIPES, all_pages
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe
+from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, parse, to_text
 
 PROGRAMS = Path(__file__).parent / "recipes"
@@ -69,3 +73,76 @@ def test_what_it_makes_computes_the_same(recipe: Recipe, backend: str) -> None:
     expected, found = (runner.Executable(text, device, inputs).run() for text in texts)
     for result in runner._compare(expected, found, None):
         assert result["is_equal"] or result["difference"] <= recipe.tolerance
+
+
+@pytest.mark.parametrize(
+    ("id", "backend", "old", "new"),
+    [
+        # The mean of another number of elements is none of these.
+        (
+            "one-pass-variance",
+            "cpu",
+            "constant.8 = f32[] constant(2048)",
+            "constant.8 = f32[] constant(2047)",
+        ),
+        # Two parts would start from one each.
+        ("reduce-parts", "cpu", "constant.1 = f32[] constant(0)", "constant.1 = f32[] constant(1)"),
+        # A scatter that adds to what is there already.
+        (
+            "select-for-scatter",
+            "gpu",
+            "constant.22 = f32[] constant(0)",
+            "constant.22 = f32[] constant(1)",
+        ),
+        # Neither end of the sort.
+        ("top-of-sort", "cpu", "[4088:4096]", "[2040:2048]"),
+        # Steps would be left over, or none run together.
+        ("unroll-loop", "gpu", "constant(64)", "constant(62)"),
+        ("unroll-loop", "gpu", "constant(64)", "constant(4)"),
+        ("unroll-loop", "gpu", "constant.3 = s32[] constant(1)", "constant.3 = s32[] constant(2)"),
+        # A product does not keep the order, nor does a quotient by what may be negative.
+        ("argmax-of-logits", "cpu", "divide(%exp.1, %div.6)", "multiply(%exp.1, %div.6)"),
+        ("argmax-of-logits", "cpu", "reduce(%exp.1,", "reduce(%sub.7,"),
+        # The largest element is not the sum of sums.
+        (
+            "total-of-rows",
+            "cpu",
+            "ROOT %reduce_sum.5 = f32[] add(",
+            "ROOT %reduce_sum.5 = f32[] maximum(",
+        ),
+        # A comparator that looks at more than the keys.
+        (
+            "gather-payload",
+            "cpu",
+            "compare(%select_n.5, %select_n.7)",
+            "compare(%select_n.5, %select_n.5)",
+        ),
+        # The old values are the caller's.
+        ("update-in-place", "cpu", "input_output_alias={ {}: (0, {}, may-alias) }, ", ""),
+        # Larger matrices are for the library.
+        ("multiply-small-dots", "gpu", "4,4]", "8,8]"),
+        # What `jax.checkpoint` put there.
+        (
+            "remove-barrier",
+            "cpu",
+            "opt-barrier(%mul.3)",
+            'opt-barrier(%mul.3), metadata={op_name="checkpoint"}',
+        ),
+    ],
+)
+def test_it_does_not_fit_what_only_looks_alike(id: str, backend: str, old: str, new: str) -> None:
+    text = (PROGRAMS / f"{id}-before.hlo").read_text()
+    assert old in text
+    recipe = next(each for each in RECIPES if each.id == id)
+    assert apply_recipe(recipe, parse(text), backend) is not None
+    assert apply_recipe(recipe, parse(text.replace(old, new)), backend) is None
+
+
+@each_recipe
+def test_a_program_that_lacks_an_attribute_is_no_fault(recipe: Recipe, backend: str) -> None:
+    text = (PROGRAMS / f"{recipe.id}-before.hlo").read_text()
+    # Each attribute left out.
+    left_out = re.finditer(r", \w+=(?:\{(?:[^{}]|\{[^{}]*\})*\}|[^,{}\s]+)", text)
+    for each in left_out:
+        with contextlib.suppress(UnusableInput):
+            apply_recipe(recipe, parse(text[: each.start()] + text[each.end() :]), backend)

@@ -61,7 +61,7 @@ class Prover:
                 program = f"{file}:program"
                 module = self._compile(program, target, f"{name}-{side}", example)
                 made.append(module)
-                if name == "cpu" and recipe is not None:
+                if name == "cpu" and recipe is not None and self._is_newest():
                     self.programs[f"{id}-{side}.hlo"] = _plain(find_program(module))
             if recipe is not None:
                 rewritten = apply_recipe(recipe, find_program(made[0]), _BACKENDS[name])
@@ -82,6 +82,11 @@ class Prover:
                 after=sides[1],
                 rewritten=sides[2] if recipe is not None else None,
             )
+
+    def _is_newest(self) -> bool:
+        """Whether no proof is by a newer version, so that the HLO is for the tests."""
+        known = [each.jaxlib for proofs in read_proofs().values() for each in proofs]
+        return max(map(_numbers, known), default=[]) <= _numbers(self._jaxlib)
 
     def _compile(
         self, program: str, target: Target, name: str, example: Example | None
@@ -158,37 +163,46 @@ def find_problems(recipe: Recipe, proof: Proof) -> Iterator[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("ids", nargs="*", help="of recipes; `rejected` is all that are none")
-    parser.add_argument(
-        "--python", action="append", help="one that has jax; may be repeated, the newest first"
-    )
+    parser.add_argument("--python", default=sys.executable, help="one that has jax")
     parser.add_argument("--seconds", type=float, default=1.0, help="that each program runs")
     parser.add_argument("--update", action="store_true", help="write the figures")
     options = parser.parse_args()
     failed = False
-    rejected = read_proofs(REJECTED_PROOFS)
-    proofs = read_proofs(PROOFS)
     programs: dict[str, str] = {}
-    pythons = options.python or [sys.executable]
-    for python in pythons:
-        kept_programs = programs if python == pythons[0] else {}
-        for id, example, recipe in _chosen(options.ids):
-            with TemporaryDirectory() as scratch:
-                prover = Prover(python, Path(scratch), options.seconds, kept_programs)
-                made = list(prover.prove(id, example, recipe))
-            for proof in made:
-                problems = [] if recipe is None else list(find_problems(recipe, proof))
-                failed = failed or bool(problems)
-                print(f"{id} {_line(proof)}", *problems, sep="\n    ", flush=True)
-            kept = rejected if recipe is None else proofs
-            versions = {proof.jaxlib for proof in made}
-            old = [each for each in kept.get(id, ()) if each.jaxlib not in versions]
-            kept[id] = (*old, *made)
+    found: dict[Path, dict[str, list[Proof]]] = {PROOFS: {}, REJECTED_PROOFS: {}}
+    for id, example, recipe in _chosen(options.ids):
+        with TemporaryDirectory() as scratch:
+            prover = Prover(options.python, Path(scratch), options.seconds, programs)
+            made = list(prover.prove(id, example, recipe))
+        for proof in made:
+            problems = [] if recipe is None else list(find_problems(recipe, proof))
+            failed = failed or bool(problems)
+            print(f"{id} {_line(proof)}", *problems, sep="\n    ", flush=True)
+        found[REJECTED_PROOFS if recipe is None else PROOFS][id] = made
     if options.update:
-        write_proofs(PROOFS, proofs)
-        write_proofs(REJECTED_PROOFS, rejected)
-        for name, text in programs.items():
-            (PROGRAMS / name).write_text(text, encoding="utf-8")
+        for file, proofs in found.items():
+            _merge(file, proofs)
+        _write_programs(programs)
     return 1 if failed else 0
+
+
+def _merge(file: Path, found: dict[str, list[Proof]]) -> None:
+    """Puts the proofs in the place of those by the same version."""
+    kept = read_proofs(file)
+    for id, made in found.items():
+        others = [each for each in kept.get(id, ()) if each.jaxlib != made[0].jaxlib]
+        kept[id] = tuple(sorted([*others, *made], key=lambda each: _numbers(each.jaxlib)))
+    write_proofs(file, kept)
+
+
+def _write_programs(programs: dict[str, str]) -> None:
+    """Those of the newest version are what the tests read."""
+    for name, text in programs.items():
+        (PROGRAMS / name).write_text(text, encoding="utf-8")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 def _chosen(ids: list[str]) -> Iterator[tuple[str, Example, Recipe | None]]:

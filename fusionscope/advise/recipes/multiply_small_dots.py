@@ -62,7 +62,7 @@ def program(some, others):
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
         most = self.most_on_cpu if backend == "cpu" else self.most_on_gpu
         for each in list(graph.walk()):
-            if each.opcode == "dot" and _is_small(each, most):
+            if each.opcode == "dot" and len(each.operands) == 2 and _is_small(each, most):
                 yield Site(each, partial(_rewrite, each))
 
 
@@ -71,6 +71,10 @@ def _is_small(dot: MutableInstruction, most: int) -> bool:
     if not left.element_type == right.element_type == dot.shape.element_type or left.bits < 32:
         return False  # sums of narrow types are wider than these
     found = dot_dimensions(dot)
+    if len(found.left_batch) != len(found.right_batch):
+        return False
+    if len(found.left_contracting) != len(found.right_contracting):
+        return False
     rows, columns, shared = (
         _product(left.dimensions, found.left_free),
         _product(right.dimensions, found.right_free),

@@ -50,7 +50,7 @@ def program(angles, weights):
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
         for each in list(graph.walk()):
-            if each.opcode == "dot" and self._fits(each):
+            if each.opcode == "dot" and len(each.operands) == 2 and self._fits(each):
                 yield Site(each, partial(_rewrite, each))
 
     def _fits(self, dot: MutableInstruction) -> bool:

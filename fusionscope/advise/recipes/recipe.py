@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fusionscope.advise.recipes.example import Example
+from fusionscope.errors import UnusableInput
 from fusionscope.graph.mutable import (
     MutableInstruction,
     MutableModule,
@@ -71,6 +72,13 @@ def prepare(program: Module) -> MutableModule:
     """The module in the form that recipes read: no calls, and no tuples but those that a loop, a
     branch or the result needs. Raises ``UnusableInput`` as ``apply_recipe`` does."""
     graph = MutableModule(program)
+    for call in graph.walk():
+        if call.opcode == "call" and len(call.operands) != len(call.called[0].parameters):
+            raise UnusableInput(
+                f"call {call.name} has {len(call.operands)} operands, expected as many as "
+                f"{call.called[0].name} has parameters, {len(call.called[0].parameters)}",
+                file=program.file,
+            )
     inline_calls(graph, _name_in_full)
     for element in list(graph.walk()):
         is_element = element.opcode == "get-tuple-element" and element.parent is not None

@@ -58,7 +58,7 @@ def program(values, kernel):
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
         for each in list(graph.walk()):
-            if each.opcode == "convolution":
+            if each.opcode == "convolution" and "dim_labels" in each.attributes:
                 window = _depthwise_window(each)
                 if window is not None and math.prod(each.size for each in window) <= self.most:
                     yield Site(each, partial(_rewrite, each, window))
