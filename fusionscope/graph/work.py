@@ -89,10 +89,11 @@ def _products_of_filter(shape: Shape, labels: str) -> int:
 
 def _library_flops(call: MutableInstruction) -> float:
     """Of a matrix multiplication or convolution that a library computes; 0 for other calls."""
-    if len(call.operands) < 2:
+    results = leaves(call.shape)
+    if len(call.operands) < 2 or not results:
         return 0.0
     left, right = (operand.shape for operand in call.operands[:2])
-    result = leaves(call.shape)[0]
+    result = results[0]
     labels = call.attributes.get("dim_labels")
     if labels is not None:
         target = call.attributes.get("custom_call_target", "")

@@ -12,6 +12,8 @@ from fusionscope.dump.device import find_device
 from fusionscope.explain import Selection, explain
 from fusionscope.explain.result import TimeSource
 from fusionscope.explain.times import NOMINAL_CPU, clock_for, estimate, estimate_final
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.graph.work import Work, count_work
 from fusionscope.history.kernels import find_kernels
 from fusionscope.history.values import Numbering
 from fusionscope.passes.context import GpuTarget
@@ -161,3 +163,18 @@ def test_a_change_that_makes_kernels_slower_says_so() -> None:
     follows = {(pair.producer, pair.consumer): pair.follows for pair in tried.pairs}
     assert follows.pop(("tanh.1.0", "concatenate.1.0")) is None
     assert set(follows.values()) == {"tanh.1.0 -> concatenate.1.0"}
+
+
+def test_an_ordered_callback_has_only_a_token_and_no_work() -> None:
+    text = """HloModule ordered
+
+ENTRY main {
+  given = f32[8] parameter(0)
+  before = token[] after-all()
+  ROOT called = token[] custom-call(before, given), custom_call_target="xla_ffi_python_cpu_callback"
+}
+"""
+    (called,) = (
+        each for each in MutableModule(parse(text)).entry.instructions if each.name == "called"
+    )
+    assert count_work(called) == Work(0.0, 0.0)
