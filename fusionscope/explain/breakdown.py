@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -197,16 +197,37 @@ def _summarize(root: Branch, by: Grouping, sorted_by: SortedBy) -> tuple[Branch,
         ]
         if not large:
             break
-        place = lines.index(large[0])
-        parts = large[0].children
-        if by is not Grouping.STACK:  # where a frame names itself
-            parts = tuple(_with_prefix(part, large[0], _BETWEEN[by]) for part in parts)
-        lines[place : place + 1] = parts
+        (whole, *_) = large
+        parts = whole.children
+        names = Counter(line.name for line in (*lines, *parts))
+        parts = tuple(
+            part
+            if by is Grouping.STACK and names[part.name] == 1  # a frame names itself
+            else _with_prefix(part, whole, _BETWEEN[by])
+            for part in parts
+        )
+        place = lines.index(whole)
+        lines[place : place + 1] = [*parts, *_own(whole)]
     lines.sort(key=lambda line: _key(line, sorted_by))
     if len(lines) <= _LINES:
         return tuple(lines)
     rest = lines[_LINES - 1 :]
     return (*lines[: _LINES - 1], _joined(f"{len(rest):,} others", rest))
+
+
+def _own(branch: Branch) -> Iterator[Branch]:
+    """Yield what is in a branch and in none of its children, if anything is."""
+    parts = _joined("", branch.children)
+    own = replace(
+        branch,
+        launches=branch.launches - parts.launches,
+        bytes_moved=branch.bytes_moved - parts.bytes_moved,
+        time_us=max(branch.time_us - parts.time_us, 0.0),
+        refused_bytes=branch.refused_bytes - parts.refused_bytes,
+        children=(),
+    )
+    if own.launches or own.refused_bytes:
+        yield own
 
 
 def _joined(name: str, branches: Sequence[Branch]) -> Branch:

@@ -18,6 +18,7 @@ _CALLS = frozenset(
     "body closed_call core_call custom_jvp_call custom_vjp_call eval_jaxpr pjit shard_map".split()
 )
 _CALL = re.compile(r"([\w.]+)\((.*)\)")
+_CAPTURE = "fusionscope/capture/child.py"
 _PACKAGES = ("site-packages/", "dist-packages/")
 _FARTHEST = 8  # steps to an instruction that has a name
 
@@ -105,8 +106,10 @@ def _first_user(instruction: Instruction) -> Instruction | None:
 
 def frames_of(instruction: Instruction) -> tuple[SourceLocation, ...]:
     """Its call stack, outermost first. Where the compiler inlined a call it puts the stack of the
-    call behind that of what is called, so that frames repeat: each is kept once."""
-    return tuple(reversed(dict.fromkeys(instruction.stack)))
+    call behind that of what is called, so that frames repeat: each is kept once. The frame of
+    ``fusionscope capture``, which called the program, is left out."""
+    frames = reversed(dict.fromkeys(instruction.stack))
+    return tuple(frame for frame in frames if not frame.file.endswith(_CAPTURE))
 
 
 def frame_text(frame: SourceLocation) -> str:

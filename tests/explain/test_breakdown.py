@@ -56,6 +56,11 @@ def test_a_tree_holds_every_launch_once(dump: str, by: Grouping) -> None:
     assert tree.bytes_moved == module.totals.bytes_moved
     if module.totals.time is not None:
         assert tree.time_us == pytest.approx(module.totals.time.microseconds)
+    lines = module.breakdown.lines
+    assert sum(line.launches for line in lines) == tree.launches
+    assert sum(line.bytes_moved for line in lines) == tree.bytes_moved
+    assert sum(line.refused_bytes for line in lines) == tree.refused_bytes
+    assert sum(line.time_us for line in lines) == pytest.approx(tree.time_us)
     if by is not Grouping.KIND:
         assert tree.refused_bytes == sum(reason.bytes_saved for reason in module.reasons)
     for branch in walk(tree):
