@@ -33,6 +33,7 @@ from fusionscope.explain.result import (
     ModuleRow,
     Movement,
     PairFacts,
+    Recomputation,
     Totals,
     WhatIf,
 )
@@ -87,6 +88,8 @@ _LAYOUT = re.compile(r"\{[^{}]*\}")
 
 # Of many modules those are explained that take this share of all.
 _SHARE = 0.9
+
+_MOST_PRICED = 100  # values that several kernels compute
 
 # The passes whose decisions the records hold, and those after them which fuse a producer and its
 # consumer all the same.
@@ -213,6 +216,13 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     movements = None
     if selection.movements:
         movements = _find_movements(module, ends.final, kernels, all_kernels, notes)
+    recomputed = None
+    if counted[Outcome.DUPLICATED]:
+        most = None if selection.all_modules else _MOST_PRICED
+        priced = list(zip(kernels, all_kernels, strict=True))
+        recomputed = _read(
+            lambda: _find_recomputed(followed, priced, module.backend, known.gpu, most), notes
+        )
     return ModuleFacts(
         number=module.number,
         name=module.name,
@@ -234,6 +244,7 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         what_if=known.tried,
         boundaries=boundaries,
         movements=movements,
+        recomputed=recomputed,
         arguments=tuple(_arguments(program)),
         rules=known.replayed.rules if known.replayed is not None else None,
         breakdown=_break_down(list(zip(kernels, all_kernels, strict=True)), told, selection),
@@ -275,6 +286,18 @@ def _break_down(
         kernels = [each for each in kernels if has_op_name(origin_of(each[0].instruction), pattern)]
         pairs = [each for each in pairs if has_op_name(each[0].producer, pattern)]
     return break_down(kernels, pairs, selection.by, selection.sorted_by)
+
+
+def _find_recomputed(
+    followed: _Followed,
+    kernels: Sequence[tuple[Kernel, KernelFacts]],
+    backend: str | None,
+    gpu: GpuTarget | None,
+    most: int | None,
+) -> Recomputation:
+    from fusionscope.explain.recomputed import find_recomputed  # few modules need it
+
+    return find_recomputed(followed.first, followed.last, kernels, backend, gpu, most=most)
 
 
 @dataclass(frozen=True, slots=True)

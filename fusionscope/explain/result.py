@@ -8,6 +8,8 @@ from enum import StrEnum
 from fusionscope.explain.suggestion import Figures, Suggestions
 from fusionscope.verify.rules_used import RulesUsed
 
+_NOTICEABLE = 0.01  # of a time: less is within the error of an estimate
+
 
 class TimeSource(StrEnum):
     """What the time of a kernel comes from: ``explain/times.py``."""
@@ -446,6 +448,63 @@ class KernelPage:
     ended: tuple[PairFacts, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RunCosts:
+    """Of some kernels in one run of a module. ``time_ns`` is None where it is not known."""
+
+    launches: int
+    bytes_moved: int
+    time_ns: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputedValue:
+    """A value that several kernels of the final module compute, at ``launches`` in a run.
+
+    ``value`` is the instruction of the stage before fusion, where ``instructions`` compute it (0:
+    a later pass inserted it). ``operations`` are the opcodes that each kernel computes for it.
+    ``flops_again`` and ``bytes_again`` (read from memory) are those of computing it more often than
+    once, ``time_again_ns`` is what the kernels take longer than if they read it.
+    ``before`` are the costs of these kernels, and ``after`` those with the value kept: read from
+    memory, where the kernel ``written_by`` writes it, or a launch of its own if that is None.
+    ``is_written`` says that this kernel writes it already.
+    """
+
+    value: Operation
+    operations: tuple[str, ...]
+    kernels: tuple[str, ...]
+    launches: int
+    instructions: int
+    flops_again: int
+    bytes_again: int
+    time_again_ns: float | None
+    written_by: str | None
+    is_written: bool
+    before: RunCosts
+    after: RunCosts
+
+    @property
+    def saved_ns(self) -> float | None:
+        """The time that keeping the value saves; 0 if that is less than 1% of what these kernels
+        take, None if not known."""
+        if self.before.time_ns is None or self.after.time_ns is None:
+            return None
+        saved = self.before.time_ns - self.after.time_ns
+        return saved if saved >= _NOTICEABLE * self.before.time_ns else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recomputation:
+    """Values that several kernels compute, those first of which keeping them saves most. Each is
+    the last of a chain that the same kernels compute. ``free`` counts further values that take no
+    more to compute than to read: broadcasts, constants, scalars. ``unpriced`` counts those that
+    were not looked at: they take little work, or their kernels cannot be taken apart."""
+
+    values: tuple[RecomputedValue, ...]
+    free: int
+    unpriced: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFacts:
     """Everything that ``explain`` knows about one module.
@@ -454,12 +513,12 @@ class ModuleFacts:
     without layouts, each with its sharding if it has one. ``pairs`` are the selected ones;
     ``outcomes``, ``reasons``, ``refusals`` and ``fused_by_later_pass`` (refusals before it) cover
     all pairs. ``boundaries`` are the library calls on CPU and GPU. ``movements`` are None unless
-    they were requested. Lists start with the costliest. ``notes`` list what could not be found or
-    read. ``what_if`` is None unless rules were changed or another GPU was requested. ``rules`` are
-    those that gave reasons, None if no pass was replayed. ``breakdown`` covers the
-    kernels and pairs that ``--op-name`` selects; ``near`` are names, or pairs, near to what was
-    asked for, if that selects nothing. ``kernel_pages`` are of the kernels that were asked for.
-    ``suggestions`` is None unless changes were tried.
+    they were requested. ``recomputed`` is None if no pair is duplicated. Lists start with the
+    costliest. ``notes`` list what could not be found or read. ``what_if`` is None unless rules were
+    changed or another GPU was requested. ``rules`` are those that gave reasons, None if no pass was
+    replayed. ``breakdown`` covers the kernels and pairs that ``--op-name`` selects; ``near`` are
+    names, or pairs, near to what was asked for, if that selects nothing. ``kernel_pages`` are of
+    the kernels that were asked for. ``suggestions`` is None unless changes were tried.
     """
 
     number: int
@@ -482,6 +541,7 @@ class ModuleFacts:
     what_if: WhatIf | None = None
     boundaries: tuple[Boundary, ...] = ()
     movements: tuple[Movement, ...] | None = None
+    recomputed: Recomputation | None = None
     arguments: tuple[str, ...] = ()
     rules: RulesUsed | None = None
     suggestions: Suggestions | None = None

@@ -10,6 +10,7 @@ from fusionscope.report import (
     breakdown,
     kernel_pages,
     movements,
+    recomputed,
     rules_used,
     suggestions,
 )
@@ -171,6 +172,7 @@ def _markdown(
         yield ""
         yield from boundaries.to_markdown(module.boundaries, top)
         yield from movements.to_markdown(module.movements, top)
+        yield from recomputed.to_markdown(module, top)
         if module.what_if:
             yield from _markdown_what_if(module.what_if, top)
         yield from suggestions.to_markdown(module.suggestions, top)
@@ -212,6 +214,7 @@ def print_explanation(
             _print_refusals(module, console, top)
         boundaries.print_boundaries(module.boundaries, console, top=top)
         movements.print_movements(module.movements, console, top=top)
+        recomputed.print_recomputed(module, console, top=top)
         if module.what_if:
             print_what_if(module.what_if, console, top)
         suggestions.print_suggestions(module.suggestions, console, top=top)

@@ -75,7 +75,7 @@ def print_movements(
             (_why(example), ""),
         ):
             console.print(Padding(Text(safe(text), style=style), (0, 0, 0, 5)))
-    print_hidden(console, 2, len(groups), top, "of these")
+    print_hidden(console, 2, len(groups), top, "movement")
 
 
 def _summary(movements: Sequence[Movement]) -> str:

@@ -202,6 +202,30 @@ class Breakdown(Form):
     rows: Annotated[list[BranchRow], At(_rows)]
 
 
+class RecomputedValue(Form):
+    """A value that several kernels of the final module compute."""
+
+    value: PairEnd
+    source: Annotated[str | None, At("value.source")]
+    operations: list[str]
+    kernels: list[str]
+    launches: int
+    instructions: int
+    flops_again: int
+    bytes_again: int
+    time_again_ns: float | None
+    written_by: str | None
+    written: Annotated[bool, At("is_written")]
+    before: result.RunCosts
+    after: result.RunCosts
+
+
+class Recomputation(Form):
+    values: list[RecomputedValue]
+    free: int
+    unpriced: int
+
+
 class ChangedFigure(Form):
     before: Annotated[int, At("0")]
     after: Annotated[int, At("1")]
@@ -283,6 +307,7 @@ class Module(Form):
     near: list[str]
     kernel_pages: list[KernelPage]
     breakdown: Annotated[Breakdown | None, At("breakdown")]
+    recomputed: Recomputation | None
     notes: list[str]
     what_if: WhatIf | None
     suggestions: Annotated[list[Suggestion], At(_suggestions("helpful"))]

@@ -1,0 +1,143 @@
+"""Launches that do not exist, written down to be measured.
+
+If several fusions compute one value, it could be computed once and kept in memory instead: one
+launch would write it, the others would read it. ``Drafts`` writes such launches as fusions of a
+module, whose bytes and times are then estimated like those of any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from fusionscope.history.operations import is_free_reshape
+from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.hlo.model import Body, Statement
+from fusionscope.hlo.shape import ShapeTable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """The part of ``fusion`` that computes ``results``, instructions inside it.
+
+    ``given`` are instructions inside it that are not computed but read from memory. The value
+    there is ``kept``, an instruction inside some fusion.
+    """
+
+    fusion: Instruction
+    results: Sequence[Instruction]
+    given: frozenset[Instruction] = frozenset()
+    kept: Instruction | None = None
+
+
+def needed_for(
+    results: Sequence[Instruction], given: frozenset[Instruction] = frozenset()
+) -> list[Instruction]:
+    """Return ``results`` and all of their computation that they need, without what only ``given``
+    need, in the order of the text."""
+    needed: set[Instruction] = set()
+    pending = list(results)
+    while pending:
+        each = pending.pop()
+        if each not in needed:
+            needed.add(each)
+            pending += () if each in given else each.operands
+    return sorted(needed, key=lambda each: each.index)
+
+
+@dataclass(slots=True, eq=False)
+class Drafts:
+    """A module of drafts; their operands are its parameters."""
+
+    _shapes: ShapeTable = field(default_factory=ShapeTable)
+    _called: dict[str, Body] = field(default_factory=dict)
+    _bodies: list[Body] = field(default_factory=list)
+    _entry: list[Statement] = field(default_factory=list)
+    _names: dict[Instruction, str] = field(default_factory=dict)
+    _parameters: int = 0
+
+    def add(self, draft: Draft, attributes: Mapping[str, str]) -> str:
+        """Add the launch of a draft, a fusion with these ``attributes``, and return its name."""
+        operands: list[str] = []
+        statements: list[Statement] = []
+        single = draft.results[0] if len(draft.results) == 1 else None
+        instructions = needed_for(draft.results, draft.given)
+        for each in instructions:
+            statement = each.statement._replace(root="")
+            if each in draft.given or each.opcode == "parameter":
+                source = draft.kept
+                if each not in draft.given or source is None:
+                    source = draft.fusion.operands[each.parameter_number or 0]
+                inside = str(len(operands))
+                operands.append(self.operand(source))
+                statement = statement._replace(opcode="parameter", inside=inside, attributes="")
+            else:
+                self._call(each.called)
+            statements.append(statement._replace(root="ROOT" if each is single else ""))
+        if single is None:
+            shape = f"({', '.join(each.statement.shape for each in draft.results)})"
+            inside = ", ".join(f"%{each.name}" for each in draft.results)
+            taken = {each.name for each in instructions}
+            name = next(name for n in count() if (name := f"results.{n}") not in taken)
+            statements.append(Statement("ROOT", name, shape, "tuple", inside, ""))
+        else:
+            shape = single.statement.shape
+        number = len(self._bodies)
+        body = Body(f"draft.{number}", "", tuple(statements), self._shapes)
+        self._bodies.append(body)
+        text = "".join(f", {key}={value}" for key, value in attributes.items())
+        inside = ", ".join(f"%{operand}" for operand in operands)
+        launch = f"launch.{number}"
+        self._entry.append(
+            Statement("", launch, shape, "fusion", inside, f"{text}, calls=%{body.name}")
+        )
+        return launch
+
+    def module(self) -> Module:
+        """Return the module. The drafts are instructions of its entry."""
+        entry = [*self._entry, Statement("ROOT", "nothing", "()", "tuple", "", "")]
+        main = Body("draft.entry", "", tuple(entry), self._shapes)
+        bodies = (*self._called.values(), *self._bodies, main)
+        lines = [3]
+        for body in bodies[:-1]:
+            lines.append(lines[-1] + len(body.written) + 3)
+        return Module("drafts", "", None, bodies, tuple(lines), len(bodies) - 1)
+
+    def operand(self, instruction: Instruction) -> str:
+        """Return the name of a value in the entry. Views stay views: they are the same memory."""
+        views: list[Instruction] = []
+        while instruction not in self._names and _is_view(instruction):
+            views.append(instruction)
+            instruction = instruction.operands[0]
+        if instruction not in self._names:
+            is_constant = instruction.opcode == "constant"
+            inside = instruction.statement.inside if is_constant else ""
+            self._name(instruction, "constant" if is_constant else "parameter", inside)
+        for view in reversed(views):
+            self._name(view, view.opcode, f"%{self._names[view.operands[0]]}")
+            instruction = view
+        return self._names[instruction]
+
+    def _name(self, instruction: Instruction, opcode: str, inside: str) -> None:
+        name = self._names[instruction] = f"operand.{len(self._names)}"
+        if opcode == "parameter":
+            inside = str(self._parameters)
+            self._parameters += 1
+        shape = instruction.statement.shape
+        self._entry.append(Statement("", name, shape, opcode, inside, ""))
+
+    def _call(self, called: tuple[Computation, ...]) -> None:
+        """Add the computations that an instruction calls, callees first."""
+        pending = [(each, False) for each in called]
+        while pending:
+            computation, is_done = pending.pop()
+            if is_done:
+                self._called.setdefault(computation.name, computation.body)
+            elif computation.name not in self._called:
+                pending.append((computation, True))
+                pending += [(each, False) for each in computation.calls]
+
+
+def _is_view(instruction: Instruction) -> bool:
+    return instruction.opcode == "bitcast" or is_free_reshape(instruction)

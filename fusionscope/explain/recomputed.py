@@ -1,0 +1,432 @@
+"""Values that several kernels compute, what that costs, and what keeping them would.
+
+A fusion that duplicates its producer computes the value again instead of reading it. That is often
+right: it saves a launch and the bytes of the value. So each value is priced both ways: the kernels
+as they are, and as they would be if one of them, or a launch of its own, wrote the value and the
+others read it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fusionscope.explain.materialized import Draft, Drafts, needed_for
+from fusionscope.explain.result import (
+    KernelFacts,
+    Recomputation,
+    RecomputedValue,
+    RunCosts,
+)
+from fusionscope.explain.source_lines import operation_of
+from fusionscope.explain.times import clock_for
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.graph.work import count_work
+from fusionscope.history.kernels import Kernel, find_kernels
+from fusionscope.history.operations import TRANSPARENT, flatten
+from fusionscope.history.traffic import traffic
+from fusionscope.history.values import Execution, NumberedModule, Numbering
+from fusionscope.hlo import Instruction
+from fusionscope.passes.context import GpuTarget
+
+# They only move elements, or write them in another way.
+_MOVES = frozenset(
+    """bitcast bitcast-convert broadcast constant convert copy iota reshape reverse
+    transpose""".split()
+)
+_NO_VALUE = TRANSPARENT | {"get-tuple-element", "parameter", "tuple"}
+_REDUCTIONS = frozenset({"reduce", "reduce-window"})
+_ATTRIBUTES = ("kind", "backend_config")  # of a fusion, those that say how it is emitted
+
+_Holders = dict[Instruction, list[Instruction]]  # kernels, and what computes a value in each
+
+
+def find_recomputed(
+    first: NumberedModule,
+    last: NumberedModule,
+    kernels: Sequence[tuple[Kernel, KernelFacts]],
+    backend: str | None,
+    gpu: GpuTarget | None,
+    *,
+    most: int | None,
+) -> Recomputation:
+    """Return the values that several of ``kernels``, those of the final stage ``last``, compute.
+
+    ``first`` is the stage before fusion, ``gpu`` the device if it is known. Only the ``most`` that
+    take most work are priced (None: all). Raises ``UnusableInput`` where ``last`` contradicts
+    itself.
+    """
+    facts = {(kernel.path, kernel.instruction): facts for kernel, facts in kernels}
+    before = {execution.path: _holders(execution) for execution in first.executions}
+    found = [_Duplicates(execution, facts) for execution in last.executions]
+    last_values = [(each, number) for each in found for number in each.last_of_chains()]
+    last_values.sort(key=lambda value: -value[0].work(value[1]))
+    drafts = Drafts()
+    candidates: list[_Candidate] = []
+    for duplicates, number in last_values:
+        if most is not None and len(candidates) >= most:
+            break
+        own = before.get(duplicates.execution.path, {}).get(number, {})
+        sources = tuple(each for computing in own.values() for each in computing)
+        candidate = _candidate(duplicates, number, drafts, backend, sources)
+        candidates += [] if candidate is None else [candidate]
+    measured = _Measured(drafts, backend, gpu)
+    values = [_price(candidate, measured) for candidate in candidates]
+    worse = [value for value in values if value is not None]
+    return Recomputation(
+        values=tuple(sorted(worse, key=_rank)),
+        free=sum(each.free for each in found) + len(values) - len(worse),
+        unpriced=len(last_values) - len(candidates),
+    )
+
+
+def _rank(value: RecomputedValue) -> tuple[float, float, int]:
+    """Those first of which keeping them saves most, then those that cost most."""
+    return -(value.saved_ns or 0.0), -(value.time_again_ns or 0.0), -value.bytes_again
+
+
+def _holders(execution: Execution) -> dict[int, _Holders]:
+    """Return each value that is computed, with the kernels that do."""
+    found: dict[int, _Holders] = defaultdict(dict)
+    for block in execution.blocks:
+        edges = block.computation.graph.operands
+        for instruction, operands, value in zip(
+            block.computation.instructions, edges, block.values, strict=True
+        ):
+            if instruction.opcode in _NO_VALUE or not isinstance(value, int):
+                continue
+            if any(value in flatten(block.values[operand]) for operand in operands):
+                continue  # it passes the value on
+            found[value].setdefault(block.inside or instruction, []).append(instruction)
+    return found
+
+
+class _Duplicates:
+    """The values of one computation that several kernels compute."""
+
+    def __init__(
+        self, execution: Execution, facts: Mapping[tuple[object, Instruction], KernelFacts]
+    ) -> None:
+        self.execution = execution
+        self.facts = facts
+        self.free = 0
+        self._numbers: dict[tuple[Instruction, Instruction], int] = {}
+        self.holders: dict[int, _Holders] = {}
+        for number, holders in _holders(execution).items():
+            computation = next(iter(holders)).computation  # others call it, or are called
+            launched = {
+                kernel: found
+                for kernel, found in holders.items()
+                if (execution.path, kernel) in facts and kernel.computation is computation
+            }
+            if len(launched) > 1:
+                self.holders[number] = launched
+                self._numbers.update(
+                    ((kernel, each), number) for kernel, found in launched.items() for each in found
+                )
+
+    def last_of_chains(self) -> Iterator[int]:
+        """Yield the values that are worth a look: no constants, broadcasts or scalars, and of
+        several that the same kernels compute one from the other the last."""
+        for number, holders in self.holders.items():
+            if self._is_free(number):
+                self.free += 1
+            elif any(self._leaves(kernel, each) for kernel in holders for each in holders[kernel]):
+                yield number
+
+    def work(self, number: int) -> int:
+        """Return how many elements are computed for a value, over all kernels, at most."""
+        holders = self.holders[number]
+        own = next(iter(holders.values()))[:1]
+        return len(holders) * sum(each.shape.element_count for each in needed_for(own))
+
+    def _is_free(self, number: int) -> bool:
+        """Return whether computing a value takes no more than reading it."""
+        instruction = next(iter(self.holders[number].values()))[0]
+        operands = [operand.shape.byte_size for operand in instruction.operands]
+        return instruction.shape.element_count <= 1 or (
+            instruction.opcode in _MOVES and instruction.shape.byte_size >= max(operands, default=0)
+        )
+
+    def _leaves(self, kernel: Instruction, instruction: Instruction) -> bool:
+        """Return whether ``kernel`` uses a value for anything but values that all the same kernels
+        compute."""
+        holders = self.holders[self._numbers[kernel, instruction]].keys()
+        pending, seen = [instruction], {instruction}
+        while pending:
+            each = pending.pop()
+            if each is kernel or each.is_root:
+                return True
+            for user in each.users:
+                number = self._numbers.get((kernel, user))
+                if number is None or self.holders[number].keys() != holders:
+                    return True
+                if user not in seen and self._is_free(number):
+                    seen.add(user)
+                    pending.append(user)
+        return False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Option:
+    """A way to keep a value: ``added`` are the drafts beside those of the readers, and ``replaced``
+    the kernels that these stand for. ``written_by`` is the kernel that writes the value."""
+
+    written_by: Instruction | None
+    added: tuple[str, ...] = ()
+    replaced: tuple[Instruction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidate:
+    """A value, what it would be to keep it, and the draft ``computing`` that computes it alone.
+
+    ``readers`` are the kernels that would read it, each with its draft, None if nothing would be
+    left of it. ``operand`` is the name of the value there.
+    """
+
+    number: int
+    instruction: Instruction
+    kernels: dict[Instruction, KernelFacts]
+    is_written: bool
+    computing: str
+    readers: dict[Instruction, str | None]
+    operand: str
+    options: tuple[_Option, ...]
+    before_fusion: tuple[Instruction, ...]
+
+
+def _candidate(
+    duplicates: _Duplicates,
+    number: int,
+    drafts: Drafts,
+    backend: str | None,
+    before_fusion: tuple[Instruction, ...],
+) -> _Candidate | None:
+    """Draft the launches that there would be with a value in memory; None if the kernels cannot be
+    taken apart."""
+    holders, execution = duplicates.holders[number], duplicates.execution
+    kernels = sorted(holders, key=lambda kernel: kernel.index)
+    fusions = [each for each in kernels if _is_flat(each, holders[each])]
+    if not fusions:
+        return None
+    first = fusions[0]
+    writing = [each for each in kernels if set(holders[each]) & set(_results(each))]
+    writer = next((each for each in writing if not _depends(each, kernels)), None)
+    kept = holders[first][0] if writer is None else holders[writer][0]
+    computing = drafts.add(Draft(first, holders[first][:1]), _emission(holders[first][0], backend))
+    readers: dict[Instruction, str | None] = {}
+    for kernel in kernels:
+        results = [each for each in _results(kernel) if each not in holders[kernel]]
+        if kernel is writer or not _has_type(holders[kernel][0], kept):
+            continue
+        if not results or kernel.opcode != "fusion":
+            readers[kernel] = None
+        elif kernel in fusions:
+            given = frozenset(holders[kernel])
+            readers[kernel] = drafts.add(Draft(kernel, results, given, kept), _attributes(kernel))
+    if len(readers) + (writer is not None) < 2:
+        return None
+    options = [_Option(writer) if writer is not None else _Option(None, (computing,))]
+    if writer is None and backend == "gpu" and _can_write(first, kept):
+        written = drafts.add(Draft(first, [*_results(first), kept]), _attributes(first))
+        options.append(_Option(first, (written,), (first,)))
+    return _Candidate(
+        number=number,
+        instruction=kept,
+        kernels={kernel: duplicates.facts[execution.path, kernel] for kernel in kernels},
+        is_written=writer is not None,
+        computing=computing,
+        readers=readers,
+        operand=drafts.operand(kept),
+        options=tuple(options),
+        before_fusion=before_fusion,
+    )
+
+
+def _is_flat(kernel: Instruction, computing: Sequence[Instruction]) -> bool:
+    """Return whether a kernel is a fusion, and computes a value in no fusion inside it."""
+    return kernel.opcode == "fusion" and all(
+        each.computation is kernel.called[0] for each in computing
+    )
+
+
+def _is_custom(kernel: Instruction) -> bool:
+    return kernel.attributes.get("kind") == "kCustom"
+
+
+def _results(kernel: Instruction) -> list[Instruction]:
+    """Return the instructions that a launch writes."""
+    if kernel.opcode != "fusion":
+        return [kernel]
+    root = kernel.called[0].root
+    return list(root.operands) if root.opcode == "tuple" else [root]
+
+
+def _depends(kernel: Instruction, others: Sequence[Instruction]) -> bool:
+    """Return whether ``kernel`` needs a result of one of ``others``."""
+    least = min(each.index for each in others)
+    pending, seen = [kernel], {kernel}
+    while pending:
+        for operand in pending.pop().operands:
+            if operand in others:
+                return True
+            if operand.index > least and operand not in seen:
+                seen.add(operand)
+                pending.append(operand)
+    return False
+
+
+def _has_type(one: Instruction, other: Instruction) -> bool:
+    return (one.shape.element_type, one.shape.dimensions) == (
+        other.shape.element_type,
+        other.shape.dimensions,
+    )
+
+
+def _can_write(fusion: Instruction, value: Instruction) -> bool:
+    """Return whether a fusion can have a value as one more result: all have the same elements."""
+    count = value.shape.element_count
+    return not _is_custom(fusion) and all(
+        each.shape.element_count == count for each in _results(fusion)
+    )
+
+
+def _attributes(fusion: Instruction) -> dict[str, str]:
+    found = fusion.attributes
+    return {key: found[key] for key in _ATTRIBUTES if key in found}
+
+
+def _emission(value: Instruction, backend: str | None) -> dict[str, str]:
+    """Return the attributes of a fusion that ends in ``value``."""
+    is_input = backend == "gpu" and value.opcode in _REDUCTIONS
+    return {"kind": "kInput" if is_input else "kLoop"}
+
+
+class _Measured:
+    """The bytes, times and flops of drafts."""
+
+    def __init__(self, drafts: Drafts, backend: str | None, gpu: GpuTarget | None) -> None:
+        module = drafts.module()
+        clock = clock_for(module, backend, gpu)
+        self._kernels = {
+            each.name: each for each in find_kernels(Numbering().number(module), backend)
+        }
+        self._times = {
+            name: clock.time(kernel) if clock is not None else None
+            for name, kernel in self._kernels.items()
+        }
+        self._instructions = (
+            clock.instructions
+            if clock is not None
+            else {each.name: each for each in MutableModule(module).walk()}
+        )
+
+    def kernel(self, draft: str) -> Kernel:
+        return self._kernels[draft]
+
+    def flops(self, draft: str) -> int:
+        return round(sum(count_work(self._instructions[draft])))
+
+    def read(self, draft: str, operand: str) -> int:
+        """Return the bytes that a draft reads of one operand."""
+        found = traffic(self._kernels[draft].instruction).operands
+        return sum(size for each, size in found.items() if each.name == operand)
+
+    def cost(self, draft: str, runs: int) -> RunCosts:
+        own, time = self._kernels[draft], self._times[draft]
+        return RunCosts(
+            runs,
+            runs * (own.bytes_read + own.bytes_written),
+            runs * time.nanoseconds if time is not None else None,
+        )
+
+    def cost_instead(self, draft: str | None, kernel: Instruction, facts: KernelFacts) -> RunCosts:
+        """Return the cost of a draft in the place of ``kernel``; None if nothing is left of it."""
+        if draft is None:
+            return RunCosts(0, 0, 0.0)
+        cost, time = self.cost(draft, facts.runs), self._times[draft]
+        # The tiles of a custom fusion would be others, and a floor is no estimate.
+        if time is None or (time.source is facts.time_source and not _is_custom(kernel)):
+            return cost
+        return replace(cost, time_ns=None)
+
+
+def _price(candidate: _Candidate, measured: _Measured) -> RecomputedValue | None:
+    """Return what a value costs; None if computing it again takes no more than reading it."""
+    kernels, readers = candidate.kernels, candidate.readers
+    as_is = _sum(_cost(kernels[kernel]) for kernel in readers)
+    reading = _sum(
+        measured.cost_instead(draft, each, kernels[each]) for each, draft in readers.items()
+    )
+    time_again = None
+    if as_is.time_ns is not None and reading.time_ns is not None:
+        time_again = as_is.time_ns - reading.time_ns
+    flops = measured.flops(candidate.computing)
+    costs_time = flops > 0 and (time_again is None or time_again > 0)
+    if as_is.bytes_moved <= reading.bytes_moved and not costs_time:
+        return None
+    runs = max(facts.runs for facts in kernels.values())
+    times = sum(kernels[kernel].runs for kernel in readers)
+    bytes_read = sum(kernels[kernel].runs * kernels[kernel].bytes_read for kernel in readers)
+    for kernel, draft in readers.items():
+        if draft is not None:
+            other = measured.kernel(draft).bytes_read - measured.read(draft, candidate.operand)
+            bytes_read -= kernels[kernel].runs * other
+    computing = measured.kernel(candidate.computing)
+    if not candidate.is_written:  # once is needed
+        bytes_read -= runs * computing.bytes_read
+        times -= runs
+    choices: list[tuple[_Option, RunCosts, RunCosts]] = []
+    for option in candidate.options:
+        rest = {kernel: draft for kernel, draft in readers.items() if kernel not in option.replaced}
+        concerned = dict.fromkeys((*rest, *option.replaced))
+        before = _sum(_cost(kernels[kernel]) for kernel in concerned)
+        after = _sum(
+            [
+                *(
+                    measured.cost_instead(draft, each, kernels[each])
+                    for each, draft in rest.items()
+                ),
+                *(measured.cost(draft, runs) for draft in option.added),
+            ]
+        )
+        choices.append((option, before, after))
+    option, before, after = min(choices, key=lambda choice: _change(*choice[1:]))
+    source = candidate.before_fusion or (candidate.instruction,)
+    return RecomputedValue(
+        value=operation_of(source[0]),
+        operations=computing.operations,
+        kernels=tuple(facts.name for facts in kernels.values()),
+        launches=sum(facts.runs for facts in kernels.values()),
+        instructions=len(candidate.before_fusion),
+        flops_again=times * flops,
+        bytes_again=max(bytes_read, 0),
+        time_again_ns=time_again,
+        written_by=option.written_by.name if option.written_by is not None else None,
+        is_written=candidate.is_written,
+        before=before,
+        after=after,
+    )
+
+
+def _change(before: RunCosts, after: RunCosts) -> tuple[float, int]:
+    known = before.time_ns is not None and after.time_ns is not None
+    time = (after.time_ns or 0.0) - (before.time_ns or 0.0) if known else 0.0
+    return time, after.bytes_moved - before.bytes_moved
+
+
+def _cost(facts: KernelFacts) -> RunCosts:
+    time = facts.runs * facts.time_ns if facts.time_ns is not None else None
+    return RunCosts(facts.runs, facts.bytes_moved, time)
+
+
+def _sum(costs: Iterable[RunCosts]) -> RunCosts:
+    found = list(costs)
+    times = [each.time_ns for each in found if each.time_ns is not None]
+    return RunCosts(
+        sum(each.launches for each in found),
+        sum(each.bytes_moved for each in found),
+        sum(times) if len(times) == len(found) else None,
+    )

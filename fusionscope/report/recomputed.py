@@ -1,0 +1,141 @@
+"""Values that several kernels compute, as Markdown and on a terminal: a part of an explanation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fusionscope.report.text import cell, code, duration, plural, print_hidden, safe, size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.explain.result import ModuleFacts, RecomputedValue
+
+_TITLE = "Computed more than once"
+_LEAST_SHARE = 0.01  # of a module's bytes or time, below which it is not worth a reader's time
+
+
+def to_markdown(module: ModuleFacts, top: int | None) -> Iterator[str]:
+    """Yield the lines of a table. ``top`` limits it; without, it is never left out."""
+    groups = _groups(module, top)
+    if not groups:
+        return
+    yield f"{_TITLE}: {_summary(module)}.\n"
+    yield "| value | kernels | again | if kept | source |"
+    yield "|---|--:|---|---|---|"
+    for group in groups[:top]:
+        value = group[0]
+        columns = (
+            f"{code(value.value.name)} {cell(value.value.shape)}{_alike(group)}",
+            f"{len(value.kernels):,}",
+            cell(_again(value)),
+            cell(f"{_change(value)}: {_writer(value)}"),
+            cell(value.value.source or ""),
+        )
+        yield f"| {' | '.join(columns)} |"
+    yield ""
+
+
+def print_recomputed(module: ModuleFacts, console: Console, *, top: int | None) -> None:
+    """Print them to a terminal; ``top`` as in ``to_markdown``."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    groups = _groups(module, top)
+    if not groups:
+        return
+    console.print(Padding(Text(f"{_TITLE}: {_summary(module)}", style="bold"), (1, 0, 0, 2)))
+    for rank, group in enumerate(groups[:top], 1):
+        value = group[0]
+        line = Text(f"  {rank}. ")
+        line.append(safe(value.value.name), style="bold")
+        line.append(f"  in {len(value.kernels):,} kernels{_alike(group)}")
+        console.print(line)
+        place = f" at {value.value.source}" if value.value.source else ""
+        for text, style in (
+            (f"{value.value.opcode} {value.value.shape}{place}", "dim"),
+            (f"again: {_again(value)}", ""),
+            (f"kept:  {_change(value)}, {_writer(value)}", "green" if value.saved_ns else ""),
+        ):
+            console.print(Padding(Text(safe(text), style=style), (0, 0, 0, 5)))
+    print_hidden(console, 2, len(groups), top, "value")
+
+
+def _groups(module: ModuleFacts, top: int | None) -> list[list[RecomputedValue]]:
+    """Return values that look alike (the layers of a model); none if ``top`` limits lists and all
+    of them cost too little."""
+    if module.recomputed is None or (top is not None and max(_shares(module)) < _LEAST_SHARE):
+        return []
+    alike: dict[tuple[object, ...], list[RecomputedValue]] = defaultdict(list)
+    for each in module.recomputed.values:
+        value = each.value
+        key = value.opcode, value.shape, value.source, len(each.kernels), each.operations
+        alike[key].append(each)
+    return list(alike.values())
+
+
+def _alike(group: list[RecomputedValue]) -> str:
+    return f", x{len(group):,} alike" if len(group) > 1 else ""
+
+
+def _shares(module: ModuleFacts) -> tuple[float, float]:
+    """Return the shares of a module's bytes and time."""
+    if module.recomputed is None:
+        return 0.0, 0.0
+    values, totals = module.recomputed.values, module.totals
+    time = 1_000 * totals.time.microseconds if totals.time is not None else 0.0
+    return (
+        sum(each.bytes_again for each in values) / (totals.bytes_moved or 1),
+        sum(each.time_again_ns or 0.0 for each in values) / (time or 1.0),
+    )
+
+
+def _summary(module: ModuleFacts) -> str:
+    assert module.recomputed is not None
+    values = module.recomputed.values
+    of_bytes, of_time = _shares(module)
+    moved = sum(each.bytes_again for each in values)
+    text = f"{plural(len(values), 'value')}, {size(moved)} read again ({of_bytes:.0%})"
+    time = sum(each.time_again_ns or 0.0 for each in values)
+    if module.totals.time is not None:
+        text += f", {duration(time / 1_000)} longer ({of_time:.0%})"
+    saving = [each for each in values if each.saved_ns]
+    saved = sum(each.saved_ns or 0.0 for each in saving)
+    if saving:
+        text += f"; keeping {len(saving):,} of them would save {duration(saved / 1_000)}"
+    free = module.recomputed.free
+    return f"{text}; {free:,} more cost nothing" if free else text
+
+
+def _again(value: RecomputedValue) -> str:
+    text = f"{value.flops_again:,} flops, {size(value.bytes_again)} read"
+    if value.time_again_ns is not None:
+        text += f", {duration(value.time_again_ns / 1_000)} longer than reading it"
+    program = f"; the program computes it {value.instructions:,} times"
+    return f"{text}{program if value.instructions > 1 else ''}"
+
+
+def _change(value: RecomputedValue) -> str:
+    before, after = value.before, value.after
+    changes: list[str] = []
+    if before.time_ns is not None and after.time_ns is not None:
+        time = after.time_ns - before.time_ns
+        changes.append(f"{_sign(time)}{duration(abs(time) / 1_000)}")
+    moved = after.bytes_moved - before.bytes_moved
+    changes.append(f"{_sign(moved)}{size(abs(moved))}")
+    launches = after.launches - before.launches
+    if launches:
+        changes.append(f"{_sign(launches)}{plural(abs(launches), 'launch', 'launches')}")
+    return ", ".join(changes)
+
+
+def _sign(change: float) -> str:
+    return "-" if change < 0 else "+"
+
+
+def _writer(value: RecomputedValue) -> str:
+    if value.written_by is None:
+        return "written by a launch of its own"
+    return f"{value.written_by} {'writes it already' if value.is_written else 'writes it too'}"

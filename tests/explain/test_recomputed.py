@@ -1,0 +1,98 @@
+"""Values that several kernels compute: counts are made in the text of the final modules, and prices
+compared with a replay of the passes that keeps the value."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump import open_dump
+from fusionscope.explain import Selection, explain
+from fusionscope.explain.result import ModuleFacts, RecomputedValue
+from fusionscope.rules.changes import read_changes
+
+DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
+SAMPLES = sorted(DUMPS.glob("*/*"))
+
+
+def module_of(dump: str, **selection: object) -> ModuleFacts:
+    (module,) = explain(open_dump(DUMPS / dump), Selection(**selection)).modules  # type: ignore[arg-type]
+    return module
+
+
+def values(dump: str) -> dict[str, RecomputedValue]:
+    recomputed = module_of(dump).recomputed
+    assert recomputed is not None
+    return {each.value.name: each for each in recomputed.values}
+
+
+def test_a_concatenate_that_three_fusions_compute():
+    # The final module computes tanh and product into arrays of their own. fused_reduce,
+    # fused_concatenate and fused_add read both and right.1, add 1 to that, and concatenate the
+    # three. fused_add goes on with every second column.
+    (found,) = values("h100/concatenate").values()
+    kernels = {"input_reduce_fusion", "input_concatenate_fusion", "loop_add_fusion"}
+    value = 4 * 1024 * 320  # as many bytes as its operands
+    assert set(found.kernels) == kernels and found.instructions == 1
+    assert found.operations == ("broadcast", "add", "concatenate")
+    assert found.flops_again == 2 * 1024 * 64
+    assert found.bytes_again == value + value // 2
+    # Writing it takes a read of the operands and a write; all others read as much as before.
+    assert (found.written_by, found.is_written) == (None, False)
+    assert found.after.bytes_moved - found.before.bytes_moved == 2 * value
+    assert (found.before.launches, found.after.launches) == (3, 4)
+
+
+def test_the_values_of_a_chain_are_one():
+    # Both fusions of the final module compute wrap_sub, mul and add from the same slices.
+    module = module_of("cpu/cartpole")
+    assert module.recomputed is not None
+    names = {each.value.name for each in module.recomputed.values}
+    assert "add.48" in names
+    producers = {p.producer.name for p in module.pairs if p.consumer.name == "add.48"}
+    assert producers and not producers & names
+
+
+def test_nothing_is_computed_again_without_fusion():
+    assert module_of("cpu-without-fusion/elementwise").recomputed is None
+
+
+@pytest.mark.parametrize(
+    ("dump", "name"),
+    [("cpu/cartpole", "add.48"), ("cpu/cartpole", "add.72"), ("h100/cartpole", "add.120.0")],
+)
+def test_a_replay_that_keeps_the_value_moves_as_many_bytes(dump: str, name: str):
+    module = module_of(dump, changes=read_changes((), (), (), (f"{name} -> *",)))
+    assert module.recomputed is not None and module.what_if is not None
+    (found,) = (each for each in module.recomputed.values if each.value.name == name)
+    kept = module.what_if
+    assert found.after.launches - found.before.launches == kept.launches_after - kept.launches
+    moved = kept.bytes_moved_after - kept.bytes_moved
+    assert found.after.bytes_moved - found.before.bytes_moved == moved != 0
+
+
+def computed_in(text: str, kernel: str) -> Iterator[tuple[str, str]]:
+    """Yield shape and opcode of what a kernel of a module computes."""
+    (calls,) = re.findall(rf"^ *(?:ROOT )?%?{re.escape(kernel)} = .*calls=%?([\w.-]+)", text, re.M)
+    body = re.search(rf"^%?{re.escape(calls)} .*?^}}", text, re.M | re.S)
+    assert body is not None
+    yield from re.findall(r"= (\w+\[[\d,]*\])\S* ([\w-]+)\(", body[0])
+
+
+@pytest.mark.parametrize("dump", SAMPLES, ids=lambda dump: f"{dump.parent.name}/{dump.name}")
+def test_each_kernel_holds_the_operation(dump: Path):
+    opened = open_dump(dump)
+    modules = {module.number: module for module in opened.modules}
+    for facts in explain(opened, Selection(all_modules=True)).modules:
+        if facts.recomputed is None:
+            continue
+        final = modules[facts.number].final
+        assert final is not None and final.text is not None
+        text = final.text.read().decode()
+        for each in facts.recomputed.values:
+            assert len(set(each.kernels)) == len(each.kernels) > 1
+            shape = each.value.shape.partition("{")[0]
+            for kernel in each.kernels:
+                assert (shape, each.value.opcode) in set(computed_in(text, kernel))
+            assert each.bytes_again > 0 or (each.time_again_ns or 0) > 0 or each.flops_again > 0
