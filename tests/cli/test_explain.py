@@ -112,7 +112,7 @@ def test_what_is_asked_for(run, options, expected):
 def test_all_lists_every_pair(run):
     count = len(json.loads(run(GPU, "--format", "json").out)["modules"][0]["pairs"])
     listed = run(GPU, "--all", "--no-try").out
-    assert len(re.findall(r"^  \d+\. ", listed, re.MULTILINE)) == count > 5
+    assert len(re.findall(r"^  \d+\. .* -> ", listed, re.MULTILINE)) == count > 5
 
 
 def test_module(run):
