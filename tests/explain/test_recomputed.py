@@ -66,9 +66,9 @@ def test_a_replay_that_keeps_the_value_moves_as_many_bytes(dump: str, name: str)
     module = module_of(dump, changes=read_changes((), (), (), (f"{name} -> *",)))
     assert module.recomputed is not None and module.what_if is not None
     (found,) = (each for each in module.recomputed.values if each.value.name == name)
-    kept = module.what_if
-    assert found.after.launches - found.before.launches == kept.launches_after - kept.launches
-    moved = kept.bytes_moved_after - kept.bytes_moved
+    before, after = module.what_if.before, module.what_if.after
+    assert found.after.launches - found.before.launches == after.launches - before.launches
+    moved = after.bytes_moved - before.bytes_moved
     assert found.after.bytes_moved - found.before.bytes_moved == moved != 0
 
 
