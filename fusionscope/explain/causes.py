@@ -53,6 +53,12 @@ _ANYWHERE = (Collective, ControlFlow, SideEffect, Sort, Transfer)
 _WITHIN_TUPLES = ThroughTuple.opcodes
 
 
+# What the pass for dots says of any operation that it takes in nowhere, such as another dot.
+_OF_OPERATIONS = frozenset(
+    {"gf-fusible", "gf-opcode", "gf-operation", "Unimplemented instruction.", "Unsupported opcode."}
+)
+
+
 def end_at_fault(reason: Reason) -> str | None:
     """Which end a rule of ``CAUSELESS`` is about, None where that is not said."""
     known = CAUSELESS[reason.rule]
@@ -73,10 +79,13 @@ def is_outside_anywhere(instruction: Instruction) -> bool:
 
 
 def cause_at_dot(
-    producer: Instruction, consumer: Instruction, pair_consumer: Instruction
+    decided: Reason, producer: Instruction, consumer: Instruction, pair_consumer: Instruction
 ) -> type[Cause] | None:
-    """What there is to say of the two at a fusion of a dot, whatever the rule: ``producer`` and
-    ``consumer`` are what the main pass found there, ``pair_consumer`` what was there before it."""
+    """What there is to say of the two at a fusion of a dot where the rule of ``decided`` is about
+    the operation alone, or None: ``producer`` and ``consumer`` are what the main pass found there,
+    ``pair_consumer`` what was there before it."""
+    if decided.rule not in _OF_OPERATIONS and decided.message not in _OF_OPERATIONS:
+        return None
     if _adds_up_parts(pair_consumer):
         return SplitSum
     return SecondDot if _holds_dot(producer) and _holds_dot(consumer) else None

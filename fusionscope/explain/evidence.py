@@ -68,6 +68,12 @@ class Evidence:
                 return max(found, key=lambda each: each[0])[1]
         return self._by_producer.get(producer)
 
+    def direct_reason(self, producer: str, consumer: str) -> Reason | None:
+        """Why ``producer`` was not fused into ``consumer`` itself, whatever that became a part of
+        later; None unknown."""
+        said = self._by_pair.get(producer, {}).get(consumer)
+        return said[1] if said is not None else None
+
     def rules_of(self, producer: str) -> frozenset[str]:
         """The rules by which ``producer`` was kept out of any of its consumers."""
         return frozenset(self._rules.get(producer, ()))

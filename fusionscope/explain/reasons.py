@@ -103,7 +103,7 @@ class Reasons:
                 earlier = self._earlier(pair, at_fault)
                 trusted = earlier is not None and not (is_recorded and earlier.is_guess)
                 if earlier is not None and trusted and why.otherwise is None:
-                    at_dot = cause_at_dot(ends[PRODUCER], ends[CONSUMER], pair.consumer)
+                    at_dot = cause_at_dot(earlier, ends[PRODUCER], ends[CONSUMER], pair.consumer)
                     if at_dot is not None:
                         earlier = replace(earlier, rule=at_dot.id)
                     return _by_replay(self._with_rule(earlier, reason.rule))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -62,11 +63,16 @@ class Replayed:
         """Why a pass before the main one did not fuse one of ``steps``, names before that pass;
         ``end`` is the one of the two that such a pass gave a kernel, None where it is neither."""
         steps = tuple(steps)
-        for name in self._evidence:
+        for name, evidence in self._evidence.items():
             if name == self.main_pass:
                 continue
-            found = (self.reason(name, step.producer, step.consumer) for step in steps)
-            reason = next(filter(None, found), None)
+            # Where it asked about the consumer itself, and about a fusion that took that in, the
+            # first says more.
+            found = itertools.chain(
+                (evidence.direct_reason(step.producer, step.consumer) for step in steps),
+                (evidence.reason(step.producer, step.consumer) for step in steps),
+            )
+            reason = self._marked(name, next(filter(None, found), None))
             if reason is None and end is not None and name == _AROUND_DOTS:
                 reason = self.reason(name, end, end)
             if reason is not None:
