@@ -17,6 +17,7 @@ from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_reco
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.breakdown import break_down
+from fusionscope.explain.clock import KernelTime
 from fusionscope.explain.evidence import Evidence, read_evidence
 from fusionscope.explain.kernel_pages import kernel_pages, near_kernels
 from fusionscope.explain.modules import rank, weight
@@ -47,7 +48,7 @@ from fusionscope.explain.summary import (
     group_refusals,
     kernel_facts,
 )
-from fusionscope.explain.times import KernelTime, clock_for, sum_up
+from fusionscope.explain.times import clock_for, sum_up
 from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering

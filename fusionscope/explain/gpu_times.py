@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import isfinite
 
+from fusionscope.explain.clock import Clock, KernelTime, Machine
 from fusionscope.explain.result import TimeSource
-from fusionscope.explain.times import Clock, KernelTime, Machine
 from fusionscope.gpu.cost.duration import TICKS_PER_NANOSECOND
 from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
 from fusionscope.gpu.emitters import is_generic_triton

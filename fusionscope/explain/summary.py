@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
+from fusionscope.explain.clock import KernelTime
 from fusionscope.explain.result import (
     AlikeKernels,
     KernelFacts,
@@ -14,7 +15,6 @@ from fusionscope.explain.result import (
     Refusals,
 )
 from fusionscope.explain.source_lines import user_line
-from fusionscope.explain.times import KernelTime
 from fusionscope.history.kernels import Kernel
 
 

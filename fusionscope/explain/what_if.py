@@ -11,10 +11,11 @@ from typing import NamedTuple
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device, describe
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.clock import KernelTime
 from fusionscope.explain.replayed import Replayed
 from fusionscope.explain.result import ChangedKernel, ChangedPair, WhatIf
 from fusionscope.explain.suggestion import Figures
-from fusionscope.explain.times import KernelTime, clock_for, sum_up
+from fusionscope.explain.times import clock_for, sum_up
 from fusionscope.graph.comparison import find_divergence, is_same
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.history.kernels import Kernel, find_kernels

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fusionscope.dump.device import Device
     from fusionscope.gpu.model import GpuModel
     from fusionscope.gpu.state import GpuState
-    from fusionscope.passes.gpu.priority_fusion.run import RecordedOrder
+    from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

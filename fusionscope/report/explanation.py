@@ -14,6 +14,7 @@ from fusionscope.report import (
     rules_used,
     suggestions,
 )
+from fusionscope.report.refusals import why
 from fusionscope.report.text import cell, code, counted, duration, plural, safe, shorten, size
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         ChangedPair,
         CostFacts,
         Explanation,
-        FusedByLaterPass,
         ModuleFacts,
         PairFacts,
         Refusals,
@@ -89,26 +89,6 @@ def _times(
 
 def _outcomes(module: ModuleFacts) -> str:
     return ", ".join(f"{count:,} {outcome}" for outcome, count in module.outcomes.items() if count)
-
-
-def why(pair: PairFacts) -> str:
-    if pair.reason is None:
-        kernel = f" in {pair.kernel}" if pair.kernel else ""
-        stage = f", since {pair.stage}" if pair.stage else ""
-        earlier = pair.fused_by_later_pass
-        before = f"; before it {_earlier_refusal(earlier)}" if earlier else ""
-        return f"{pair.outcome}{kernel}{stage}{before}"
-    title = f": {pair.title}" if pair.title else ""
-    evidence = f" ({pair.evidence})" if pair.evidence else ""
-    otherwise = f", the replay says {pair.otherwise}" if pair.otherwise else ""
-    by = f"{pair.decided_by} stopped here: " if pair.decided_by else ""
-    return f"{by}{pair.reason}{title}{evidence}{otherwise}"
-
-
-def _earlier_refusal(refusal: FusedByLaterPass) -> str:
-    title = f": {refusal.title}" if refusal.title else ""
-    evidence = f" ({refusal.evidence})" if refusal.evidence else ""
-    return f"{refusal.reason}{title}{evidence}"
 
 
 def _places(pair: PairFacts) -> str:

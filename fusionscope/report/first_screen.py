@@ -11,8 +11,8 @@ from fusionscope.report.explanation import (
     file_and_line,
     print_header,
     print_what_if,
-    why,
 )
+from fusionscope.report.refusals import why
 from fusionscope.report.text import duration, or_dash, plural, size, squeeze
 
 if TYPE_CHECKING:

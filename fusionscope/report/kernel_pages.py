@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fusionscope.report.refusals import why
 from fusionscope.report.text import counted, duration, plural, safe, size, squeeze
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ def print_kernel(page: KernelPage, console: Console, *, top: int | None) -> None
 def _print_borders(
     title: str, pairs: Sequence[PairFacts], console: Console, top: int | None
 ) -> None:
-    from fusionscope.report.explanation import why
 
     _title(console, title)
     if not pairs:

@@ -13,7 +13,8 @@ from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, Priori
 from fusionscope.gpu.cost.duration import microseconds
 from fusionscope.gpu.cost.numbers import f32
 from fusionscope.hlo import Module
-from fusionscope.passes.gpu.priority_fusion.run import RecordedOrder, grown
+from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder
+from fusionscope.passes.gpu.priority_fusion.run import grown
 from fusionscope.passes.plan import Event, Merged, Refused
 
 

@@ -26,6 +26,7 @@ from fusionscope.graph.mutable import (
 )
 from fusionscope.graph.properties import is_fusible
 from fusionscope.passes.context import PassContext
+from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder
 from fusionscope.passes.gpu.priority_fusion.rules import (
     AllUsers,
     GpuPairRule,
@@ -56,21 +57,6 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
         recorded=target.recorded,
         tells_events=target.has_record,
     ).run()
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedOrder:
-    """The orders that only a record shows, by the names that instructions grew from. ``producers``
-    and ``pairs`` of producer and consumer map to the positions of their fusions in the record,
-    ``scored`` to that of the first, second, ... time a producer was scored.
-
-    The compiler scores several producers concurrently, and reuses the tiling of one pair for every
-    pair that it considers the same.
-    """
-
-    producers: Mapping[str, int]
-    pairs: Mapping[tuple[str, str], int]
-    scored: Mapping[tuple[str, int], int]
 
 
 def grown(consumer: str) -> str:
