@@ -40,9 +40,10 @@ class OnePassVariance(Recipe):
         "If the mean is large and the variance small, the difference cancels: in 32 bits, where "
         "the mean was a thousand standard deviations, the variance was 6 % off. Over the last "
         "dimension on a GPU, a normalization as it is becomes one kernel, which this would break "
-        "up; the recipe leaves it alone there."
+        "up; the recipe leaves it alone there. On a CPU the example is faster, but of four whole "
+        "programs none was, and one took a third longer."
     )
-    backends: ClassVar = frozenset({"cpu", "gpu"})
+    backends: ClassVar = frozenset({"gpu"})
     tolerance: ClassVar = 1e-5
     example: ClassVar = Example(
         ("f32[2048,1024]",),
@@ -65,8 +66,7 @@ def program(values):
             values = _squared_distances(each)
             if values is None:
                 continue
-            has_last = values.shape.rank - 1 in each.attribute("dimensions")
-            if backend == "cpu" or not has_last:
+            if values.shape.rank - 1 not in each.attribute("dimensions"):
                 yield Site(each, partial(_rewrite, each, values))
 
 
