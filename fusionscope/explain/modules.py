@@ -67,9 +67,9 @@ def rank(dump: Dump, wanted: str | None) -> tuple[list[tuple[ModuleRow, DumpedMo
         except UnusableInput as error:
             problems.append(str(error))
     if any(_has_stacks(module) for _, module in rows) and len(rows) > 1:
-        # A module without any call stack was then compiled for no line of the user's.
+        # One with names and no call stack was then compiled for no line of the user's.
         rows = [
-            (replace(row, is_helper=row.is_helper or not _has_stacks(module)), module)
+            (replace(row, is_helper=row.is_helper or _is_named_only(module)), module)
             for row, module in rows
         ]
     are_timed = all(row.time_us is not None for row, _ in rows)
@@ -130,6 +130,11 @@ def _is_helper(name: str, module: Module) -> bool:
 
 def _has_stacks(module: DumpedModule) -> bool:
     return any(True for _ in _functions(module.read(module.final or module.stages[-1])))
+
+
+def _is_named_only(module: DumpedModule) -> bool:
+    last = module.read(module.final or module.stages[-1])
+    return not _has_stacks(module) and any(each.op_name for each in last.walk())
 
 
 def _functions(module: Module) -> Iterator[str]:

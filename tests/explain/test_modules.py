@@ -28,7 +28,8 @@ StackFrames
 
 
 def write(directory: Path, number: int, name: str, size: int, frame: int | None) -> None:
-    metadata = f', metadata={{op_name="{name}/tanh" stack_frame_id={frame}}}' if frame else ""
+    place = f" stack_frame_id={frame}" if frame else ""
+    metadata = f', metadata={{op_name="{name}/tanh"{place}}}'
     text = (
         f"HloModule {name}\n{FRAMES if frame else ''}\nENTRY main {{\n"
         f"  x = f32[{size}]{{0}} parameter(0)\n"
