@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fusionscope.report import suggestions
+from fusionscope.report import recomputed, suggestions
 from fusionscope.report.breakdown import print_lines, print_rows
 from fusionscope.report.explanation import (
     file_and_line,
@@ -37,6 +37,7 @@ def print_screen(explanation: Explanation, console: Console) -> None:
         console.print()
         print_lines(module.breakdown, console)
     _print_refusals(module, console)
+    recomputed.print_summary(module, console)
     suggestions.print_suggestions(module.suggestions, console, top=_LINES)
     _print_more(explanation, module, console)
 

@@ -63,6 +63,23 @@ def print_recomputed(module: ModuleFacts, console: Console, *, top: int | None) 
     print_hidden(console, 2, len(groups), top, "value")
 
 
+def print_summary(module: ModuleFacts, console: Console) -> None:
+    """Print what computing values again costs, unless that is too little, and the value of which
+    keeping it saves most."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    groups = _groups(module, 1)
+    if not groups:
+        return
+    words = Text.assemble((_TITLE, "bold"), f": {_summary(module)}")
+    value = groups[0][0]
+    if value.saved_ns:
+        words.append(f"; most by {safe(value.value.name)} in {len(value.kernels):,} kernels")
+        words.append(f"{_alike(groups[0])}: {_change(value)}", style="green")
+    console.print(Padding(words, (1, 0, 0, 2)))
+
+
 def _groups(module: ModuleFacts, top: int | None) -> list[list[RecomputedValue]]:
     """Return values that look alike (the layers of a model); none if ``top`` limits lists and all
     of them cost too little."""
