@@ -64,19 +64,18 @@ def print_recomputed(module: ModuleFacts, console: Console, *, top: int | None) 
 
 
 def print_summary(module: ModuleFacts, console: Console) -> None:
-    """Print what computing values again costs, unless that is too little, and the value of which
-    keeping it saves most."""
+    """Print what computing values again costs, if keeping one of them saves time, and which saves
+    most."""
     from rich.padding import Padding
     from rich.text import Text
 
     groups = _groups(module, 1)
-    if not groups:
+    if not groups or not groups[0][0].saved_ns:
         return
-    words = Text.assemble((_TITLE, "bold"), f": {_summary(module)}")
     value = groups[0][0]
-    if value.saved_ns:
-        words.append(f"; most by {safe(value.value.name)} in {len(value.kernels):,} kernels")
-        words.append(f"{_alike(groups[0])}: {_change(value)}", style="green")
+    words = Text.assemble((_TITLE, "bold"), f": {_summary(module)}; most by ")
+    words.append(f"{safe(value.value.name)} in {len(value.kernels):,} kernels{_alike(groups[0])}: ")
+    words.append(_change(value), style="green")
     console.print(Padding(words, (1, 0, 0, 2)))
 
 
