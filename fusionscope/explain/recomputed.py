@@ -74,10 +74,11 @@ def find_recomputed(
     measured = _Measured(drafts, backend, gpu)
     values = [_price(candidate, measured) for candidate in candidates]
     worse = [value for value in values if value is not None]
+    known = [each for each in worse if each.time_again_ns is not None or each.bytes_again > 0]
     return Recomputation(
-        values=tuple(sorted(worse, key=_rank)),
+        values=tuple(sorted(known, key=_rank)),
         free=sum(each.free for each in found) + len(values) - len(worse),
-        unpriced=len(last_values) - len(candidates),
+        unpriced=len(last_values) - len(candidates) + len(worse) - len(known),
     )
 
 

@@ -498,7 +498,8 @@ class Recomputation:
     """Values that several kernels compute, those first of which keeping them saves most. Each is
     the last of a chain that the same kernels compute. ``free`` counts further values that take no
     more to compute than to read: broadcasts, constants, scalars. ``unpriced`` counts those that
-    were not looked at: they take little work, or their kernels cannot be taken apart."""
+    were not looked at, as they take little work, and those of which neither bytes nor a time are
+    known: their kernels cannot be taken apart."""
 
     values: tuple[RecomputedValue, ...]
     free: int
