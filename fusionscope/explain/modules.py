@@ -66,7 +66,7 @@ def rank(dump: Dump, wanted: str | None) -> tuple[list[tuple[ModuleRow, DumpedMo
             rows.append((_row(module) if len(modules) > 1 else _only(module), module))
         except UnusableInput as error:
             problems.append(str(error))
-    if any(_has_stacks(module) for _, module in rows) and len(rows) > 1:
+    if len(rows) > 1 and any(_has_stacks(module) for _, module in rows):
         # One with names and no call stack was then compiled for no line of the user's.
         rows = [
             (replace(row, is_helper=row.is_helper or _is_named_only(module)), module)

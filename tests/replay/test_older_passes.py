@@ -189,8 +189,8 @@ def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
         (each.producer.opcode, each.consumer.opcode): each for each in facts.pairs if each.reason
     }
     call = refused["broadcast", "custom-call"]
-    assert (call.reason, call.evidence) == ("leg-pc-consumer", "agree")
-    assert refused["custom-call", "concatenate"].reason == "leg-pc-producer"
+    assert (call.reason, call.evidence) == ("never-library", "agree")
+    assert refused["custom-call", "concatenate"].reason == "never-library"
     key = refused["concatenate", "slice"]
     assert (key.reason, key.evidence) == ("leg-code-dup", "agree")
     assert key.message is not None and "overly large code duplication" in key.message
