@@ -1,4 +1,4 @@
-"""Everything becomes an explanation: outcomes, reasons, bytes and source lines."""
+"""Explanations: outcomes, reasons, bytes and source lines."""
 
 from fusionscope.explain.explain import explain
 from fusionscope.explain.result import Explanation, ModuleFacts, PairFacts

@@ -48,8 +48,8 @@ def find_boundaries(
     kernels: Sequence[tuple[Kernel, KernelFacts]],
     stages: Sequence[Stage],
 ) -> tuple[Boundary, ...]:
-    """Return the library calls among the ``kernels`` of the final stage, those first that fusing
-    across could save the most bytes; calls that look alike once.
+    """Return the library calls among the ``kernels`` of the final stage, sorted by the bytes that
+    fusion across them could save, the most first. Calls that look alike are listed once.
 
     ``stages`` are those from the one before fusion to the final one.
     """
@@ -106,7 +106,7 @@ def _likeness(boundary: Boundary) -> Boundary:
 def _first_seen(module: DumpedModule, stages: Sequence[Stage], names: set[str]) -> dict[str, Stage]:
     """The first of ``stages`` that has an instruction of each name.
 
-    Before fusion many are given a name that ends in ``.0``
+    Before fusion, many instructions get a name that ends in ``.0``
     (xla/backends/gpu/transforms/add_tracking_suffix_to_instruction_names.cc).
     """
     found: dict[str, Stage] = {}
@@ -168,7 +168,7 @@ def _boundary(
 
 
 def _is_scratch(result: Value) -> bool:
-    """Return whether it is the workspace of a call: bytes that no one reads."""
+    """Return whether it is the workspace of a call, whose bytes nothing reads."""
     is_bytes = result.shape.element_type in ("s8", "u8") and result.shape.rank == 1
     return is_bytes and not result.readings and not result.is_kept
 

@@ -1,4 +1,4 @@
-"""Where launches, bytes and time go: a tree of the kernels of a final module."""
+"""Breaks launches, bytes and time down into a tree of the kernels of a final module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusionscope.history.kernels import Kernel
 from fusionscope.history.outcomes import Pair
 from fusionscope.hlo import Instruction
 
-_NO_NAME = _NO_LINE = "(put in by the compiler)"
+_NO_NAME = _NO_LINE = "(inserted by the compiler)"
 _NUMBER = re.compile(r"\d+")
 _UNNAMED = re.compile(r"while\b|cond\b|branch_|_|\(|[^/]*[,>]|gradient(/|$)")
 _BETWEEN = {
@@ -24,13 +24,13 @@ _BETWEEN = {
     Grouping.FILE: ":",
     Grouping.KIND: " ",
 }
-_LINES = 5  # of a short list
-_LARGE = 1 / 3  # of the whole: a line of a short list that holds more is shown in parts
+_LINES = 5  # in a short list
+_LARGE = 1 / 3  # of the whole: a short list splits a line that holds more
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What one kernel, or one refused pair, adds to each branch on its path."""
+    """The contribution of one kernel, or one refused pair, to each branch on its path."""
 
     path: tuple[str, ...]
     launches: int = 0
@@ -54,11 +54,11 @@ def break_down(
     by: Grouping | None,
     sorted_by: SortedBy | None,
 ) -> Breakdown:
-    """The tree, children in the order of ``sorted_by``: by time where that is known, else by bytes,
-    where it is None. ``by`` is the scope where that is None, or the call stack where most is in no
+    """Return the tree, with children in the order of ``sorted_by``; None sorts by time if it is
+    known, and by bytes otherwise. ``by`` None selects the scope, or the call stack if most is in no
     scope that somebody named.
 
-    What a refused pair would have saved counts where its producer comes from.
+    The bytes of a refused pair count where its producer comes from.
     """
     if sorted_by is None:
         is_timed = any(facts.time_ns is not None for _, facts in kernels)
@@ -73,8 +73,9 @@ def break_down(
 
 
 def _has_scopes(tree: Branch, sorted_by: SortedBy) -> bool:
-    """Whether half of all is in a scope that somebody named, which loops, the parts of an einsum
-    and private functions of JAX are not."""
+    """Return whether half of all is in a scope that somebody named. Loops, the parts of an einsum
+    and private functions of JAX are no such scopes.
+    """
     named = sum(
         child.figure(sorted_by)
         for child in tree.children
@@ -103,11 +104,11 @@ def _rows(
 
 
 def _without_common_frames(rows: Sequence[_Row]) -> list[_Row]:
-    """Stacks from the last frame on that all have: what is further out calls the program."""
+    """Return the stacks without the outer frames that all share, which only call the program."""
     stacks = [row.path for row in rows if row.path != (_NO_LINE,)]
     if not stacks:
         return list(rows)
-    first, last = min(stacks), max(stacks)  # what these have in common, all between them have
+    first, last = min(stacks), max(stacks)  # every other stack shares what these two share
     both = zip(first, last, strict=False)
     common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
     return [
@@ -135,7 +136,7 @@ def _path(instruction: Instruction, facts: KernelFacts | None, by: Grouping) -> 
 def _tree(rows: Sequence[_Row], sorted_by: SortedBy, by: Grouping) -> Branch:
     root = _Node("", 1, list(rows), 0)
     nodes = [root]
-    for node in nodes:  # grows
+    for node in nodes:  # grows on the way
         node.children = list(_children(node, folds=by is Grouping.SCOPE))
         nodes += node.children
     branches: dict[int, Branch] = {}
@@ -159,8 +160,9 @@ def _tree(rows: Sequence[_Row], sorted_by: SortedBy, by: Grouping) -> Branch:
 
 
 def _children(node: _Node, *, folds: bool) -> Iterator[_Node]:
-    """One for each next part of the paths. Where it ``folds``, parts that differ in numbers alone,
-    such as the layers of a model, are one."""
+    """Yield a branch for each next part of the paths. With ``folds``, parts that differ only in
+    numbers, such as the layers of a model, share a branch.
+    """
     groups: dict[str, dict[str, list[_Row]]] = defaultdict(lambda: defaultdict(list))
     for row in node.rows:
         if len(row.path) > node.depth:
@@ -177,14 +179,15 @@ def _key(branch: Branch, sorted_by: SortedBy) -> tuple[float, ...]:
 
 
 def _with_prefix(branch: Branch, above: Branch, between: str) -> Branch:
-    """A branch with the name of the one above it before its own."""
+    """Return a branch with the name of its parent in front of its own."""
     name = f"{above.name}{between}{branch.name}"
     return replace(branch, name=name, count=above.count * branch.count)
 
 
 def _summarize(root: Branch, by: Grouping, sorted_by: SortedBy) -> tuple[Branch, ...]:
-    """At most so many branches that together are the whole: the largest parts, each as deep as it
-    takes that none holds most of it, and one for all others."""
+    """Return a limited number of branches that together are the whole: the largest parts, each
+    split until none holds most of it, and one for all others.
+    """
     total = root.figure(sorted_by) or 1.0
     lines = list(root.children)
     while True:
@@ -216,7 +219,7 @@ def _summarize(root: Branch, by: Grouping, sorted_by: SortedBy) -> tuple[Branch,
 
 
 def _own(branch: Branch) -> Iterator[Branch]:
-    """Yield what is in a branch and in none of its children, if anything is."""
+    """Yield the part of a branch that is in none of its children, if there is any."""
     parts = _joined("", branch.children)
     own = replace(
         branch,

@@ -1,4 +1,4 @@
-"""Which instructions of the stage that the recorded pass worked on stand for a pair.
+"""Finds the instructions that represent a pair in the stage that the recorded pass worked on.
 
 Between the stage before all fusion and that one, instructions were renamed and some fused.
 """
@@ -21,7 +21,7 @@ _State = tuple[Instruction, Instruction, Instruction, _Indices]
 
 
 class UseStep(NamedTuple):
-    """Names of an instruction and of one that reads it. ``place`` orders the steps of a value."""
+    """The names of an instruction and of a user of it. ``place`` orders the steps of a value."""
 
     place: int
     producer: str
@@ -30,27 +30,29 @@ class UseStep(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Uses:
-    """How a value reaches what reads it: ``passed_on`` are the steps into bitcasts, ``reads`` those
-    into each instruction that computes something of it, with those into tuples and other
-    instructions on the way that only pass it on."""
+    """The way of a value to its readers. ``passed_on`` are the steps into bitcasts, ``reads`` those
+    into each instruction that computes something from it. The latter include the steps into tuples
+    and other instructions on the way that only pass it on.
+    """
 
     passed_on: list[UseStep] = field(default_factory=list)
     reads: dict[Instruction, list[UseStep]] = field(default_factory=dict)
     count: int = 0
 
     def step(self, producer: Instruction, consumer: Instruction) -> UseStep:
-        """The next one."""
+        """Return the next place."""
         self.count += 1
         return UseStep(self.count, producer.name, consumer.name)
 
 
 class Carriers:
     """Finds the steps from producers to consumers. ``base`` is the stage that the recorded pass
-    worked on."""
+    worked on.
+    """
 
     def __init__(self, base: NumberedModule) -> None:
         self._parts = base.parts
-        # Who makes a value, with the indices that lead to it in a tuple; who computes it inside.
+        # The instruction that makes a value, with its indices in a tuple; the one that computes it.
         self._makers: dict[tuple[Hashable, int], list[tuple[Instruction, _Indices]]]
         self._makers = defaultdict(list)
         self._computing: dict[tuple[Hashable, int], dict[Instruction, None]] = defaultdict(dict)
@@ -75,13 +77,15 @@ class Carriers:
             elif instruction.opcode == "get-tuple-element":
                 for number in flatten(value):
                     elements.setdefault(number, instruction)
-        for number, element in elements.items():  # of what has results that are no numbers
+        for number, element in elements.items():  # of results that are not numbers
             self._makers[path, number].append((element, ()))
 
     def find(self, pair: Pair) -> tuple[Uses, list[UseStep]]:
-        """The uses of the value that a pair is about, and those of its steps that end in the
-        consumer. A bitcast or tuple in between is asked about on its own, and so is a conversion
-        that a pass put there for an operation that the backend lacks in that type."""
+        """Return the uses of the producer's value, and those of its steps that end in the consumer.
+
+        A bitcast or tuple in between is a step of its own, and so is a conversion that a pass
+        inserted for an operation that the backend lacks in that type.
+        """
         keys = ((pair.path, number) for number in pair.chain)
         key = next((key for key in keys if key in self._makers), None)
         if key is None:
@@ -112,8 +116,9 @@ class Carriers:
         return steps
 
     def ends(self, pair: Pair) -> tuple[Instruction | None, Instruction | None]:
-        """What makes the value that a pair is about and what computes with it; None where there is
-        no such thing."""
+        """Return the instruction that makes the producer's value and those that compute with it;
+        None if there are none.
+        """
         keys = ((pair.path, number) for number in pair.chain)
         makers = next((self._makers[key] for key in keys if key in self._makers), [])
         maker = makers[0][0] if makers else None
@@ -129,11 +134,11 @@ class Carriers:
         return maker, None
 
     def _follow(self, makers: Iterable[tuple[Instruction, _Indices]]) -> Uses:
-        """Breadth first, from each instruction that makes the value."""
+        """Search breadth first from each instruction that makes the value."""
         uses = Uses()
         for maker, path in makers:
-            # What holds the value, what it was last seen in, who reads that, where in the tuple the
-            # value is, and the steps into tuples on the way.
+            # The instruction that holds the value, the last one that showed it, its users, the
+            # position of the value in a tuple, and the steps into tuples on the way.
             start: list[_State] = [(maker, maker, user, path) for user in self._users(maker, path)]
             pending: deque[tuple[_State, tuple[UseStep, ...]]]
             pending = deque((state, ()) for state in start)
@@ -166,7 +171,7 @@ class Carriers:
         return uses
 
     def _slots_of(self, user: Instruction, operand: Instruction) -> list[int]:
-        """The slots in which a tuple has an operand."""
+        """Return the operand numbers at which a tuple has an operand."""
         slots = self._slots.get(user)
         if slots is None:
             slots = self._slots[user] = defaultdict(list)
@@ -175,7 +180,7 @@ class Carriers:
         return slots[operand.index]
 
     def _users(self, instruction: Instruction, indices: _Indices) -> list[Instruction]:
-        """What reads the part of ``instruction`` that ``indices`` lead to, or all of it."""
+        """Return the readers of the part of ``instruction`` at ``indices``, or of all of it."""
         known = self._readers.get(instruction)
         if known is None:
             of_element: dict[int, list[Instruction]] = defaultdict(list)
@@ -199,7 +204,7 @@ _NO_USES = Uses()
 
 
 def _ending_in(uses: Uses, readers: _Readers) -> list[UseStep]:
-    """The steps that end in one of ``readers``."""
+    """Return the steps that end in one of ``readers``."""
     steps: list[UseStep] = []
     if sum(map(len, readers)) < len(uses.reads):
         for reader in {reader: None for each in readers for reader in each}:
@@ -212,7 +217,7 @@ def _ending_in(uses: Uses, readers: _Readers) -> list[UseStep]:
 
 
 def _places(value: Value) -> list[tuple[int, _Indices]]:
-    """The numbers in a value, each with the indices that lead to it."""
+    """Yield the numbers in a value, each with its indices."""
     if isinstance(value, int):
         return [(value, ())]
     places: list[tuple[int, _Indices]] = []

@@ -1,7 +1,7 @@
-"""Which operation it is that can never be in a fusion, where a rule says no more than that.
+"""Names the operation that can never be in a fusion, if the rule itself does not.
 
-The compiler names one of the two ends of a pair. Where an earlier pass gave that end a kernel, its
-decision says more (``reasons.py``).
+The compiler blames one of the two ends of a pair. If an earlier pass gave that end a kernel, the
+decision of that pass says more (``reasons.py``).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from fusionscope.passes.rule import Number
 
 PRODUCER, CONSUMER = "producer", "consumer"
 
-# Rules that say no more than that one end can never be fused, and the end; None where their message
-# says which, or nothing does.
+# Rules that only say that one end can never be fused, and the end; None if it is in their message,
+# or nothing says which.
 CAUSELESS: dict[str, str | None] = {
     "base-eligible": None,
     "cpu-loop-fusible-producer": PRODUCER,
@@ -48,19 +48,19 @@ CAUSELESS: dict[str, str | None] = {
     "pf-is-fusible": None,
 }
 
-# These stay outside whatever the other end is; the others may be in a fusion of some pass.
+# These stay outside whatever the other end is. A pass may fuse the others.
 _ANYWHERE = (Collective, ControlFlow, SideEffect, Sort, Transfer)
 _WITHIN_TUPLES = ThroughTuple.opcodes
 
 
-# What the pass for dots says of any operation that it takes in nowhere, such as another dot.
+# What the pass for dots says of any operation that it never fuses, such as another dot.
 _OF_OPERATIONS = frozenset(
     {"gf-fusible", "gf-opcode", "gf-operation", "Unimplemented instruction.", "Unsupported opcode."}
 )
 
 
 def end_at_fault(reason: Reason) -> str | None:
-    """Which end a rule of ``CAUSELESS`` is about, None where that is not said."""
+    """Return the end that a rule of ``CAUSELESS`` is about, or None if that is unknown."""
     known = CAUSELESS[reason.rule]
     if known is not None:
         return known
@@ -68,12 +68,12 @@ def end_at_fault(reason: Reason) -> str | None:
 
 
 def has_cause(instruction: Instruction) -> bool:
-    """Whether there is something to say of an operation of this kind."""
+    """Return whether a cause is known for operations of this kind."""
     return instruction.opcode in BY_OPCODE or instruction.opcode == "fusion"
 
 
 def is_outside_anywhere(instruction: Instruction) -> bool:
-    """Whether no pass of any backend fuses an operation of this kind."""
+    """Return whether no pass of any backend fuses an operation of this kind."""
     cause = BY_OPCODE.get(instruction.opcode)
     return cause is not None and issubclass(cause, _ANYWHERE)
 
@@ -81,9 +81,10 @@ def is_outside_anywhere(instruction: Instruction) -> bool:
 def cause_at_dot(
     decided: Reason, producer: Instruction, consumer: Instruction, pair_consumer: Instruction
 ) -> type[Cause] | None:
-    """What there is to say of the two at a fusion of a dot where the rule of ``decided`` is about
-    the operation alone, or None: ``producer`` and ``consumer`` are what the main pass found there,
-    ``pair_consumer`` what was there before it."""
+    """Return the cause for a pair at a fusion of a dot if the rule of ``decided`` is about the
+    operation alone, else None. ``producer`` and ``consumer`` are what the main pass found there,
+    ``pair_consumer`` is the consumer before that pass.
+    """
     if decided.rule not in _OF_OPERATIONS and decided.message not in _OF_OPERATIONS:
         return None
     if _adds_up_parts(pair_consumer):
@@ -96,7 +97,7 @@ def _holds_dot(instruction: Instruction) -> bool:
 
 
 def passes_barrier(consumer: Instruction) -> bool:
-    """Whether a barrier stands between the consumer of a pair and what it reads."""
+    """Return whether a barrier is between the consumer of a pair and its operand."""
     pending = list(consumer.operands)
     seen = set(pending)
     while pending:
@@ -111,7 +112,7 @@ def passes_barrier(consumer: Instruction) -> bool:
 
 
 def unfusible_opcode(reason: Reason) -> str | None:
-    """The opcode that a replay found unfusible, if it said so."""
+    """Return the opcode that a replay found unfusible, if it reports one."""
     numbers = dict(reason.numbers)
     names = ("unfusible", "opcode", PRODUCER, CONSUMER)
     return next((str(numbers[name]) for name in names if name in numbers), None)
@@ -120,9 +121,10 @@ def unfusible_opcode(reason: Reason) -> str | None:
 def cause_of(
     instruction: Instruction, end: str, opcode: str | None, backend: str | None
 ) -> tuple[type[Cause], tuple[tuple[str, Number], ...]]:
-    """Why ``instruction``, which is the ``end`` of a pair, is in no fusion with the other, and what
-    there is to say of it. ``opcode`` is that of what the compiler met there, where that is known: a
-    barrier or a tuple may stand between the two."""
+    """Return the cause that keeps ``instruction``, the ``end`` of a pair, out of a fusion with the
+    other end, and its numbers. ``opcode`` is that of the instruction that the compiler met there,
+    if known: a barrier or a tuple may be between the two.
+    """
     kind, emitter = kind_and_emitter(instruction, backend)
     inside = operations_in(instruction)
     found = next((BY_OPCODE[each] for each in inside if each in BY_OPCODE), None)
@@ -140,7 +142,7 @@ def cause_of(
 
 
 def _readers(call: Instruction) -> Iterator[Instruction]:
-    """What reads the first result of a call, which may have others."""
+    """Return the readers of the first result of a call, which may have other results."""
     for user in call.users:
         if user.opcode != "get-tuple-element":
             yield user
@@ -172,7 +174,8 @@ def _called(
 
 
 def _adds_up_parts(operation: Instruction) -> bool:
-    """Whether it is the reduce that the compiler puts behind a product which it splits; only its
-    name tells (xla/backends/gpu/transforms/splitk_rewriter.cc)."""
+    """Return whether it is the reduce that the compiler adds behind a product that it splits. Only
+    its name shows it (xla/backends/gpu/transforms/splitk_rewriter.cc).
+    """
     reducer = operation.attributes.get("to_apply", "").lstrip("%")
     return reducer.startswith("dot") and "reduce_sub_computation" in reducer

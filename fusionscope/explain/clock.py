@@ -1,4 +1,4 @@
-"""How long one kernel takes at least."""
+"""Computes lower bounds of the time of one kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusionscope.hlo import Module
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """Of one launch, in nanoseconds, with what it takes to launch it."""
+    """The time of one launch in nanoseconds, including what it takes to launch it."""
 
     nanoseconds: float
     source: TimeSource
@@ -21,8 +21,9 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a floor is computed with: nanoseconds for a launch, bytes and flops per nanosecond, and
-    how many flops a transcendental function takes."""
+    """The constants of a floor: nanoseconds for a launch, bytes and flops per nanosecond, and flops
+    per transcendental function.
+    """
 
     launch: float
     bandwidth: float
@@ -54,5 +55,5 @@ class Clock:
         return KernelTime(machine.launch + max(moving, computing), self.source)
 
     def rate(self, instruction: MutableInstruction) -> float:
-        """Flops per nanosecond."""
+        """Return the flops per nanosecond."""
         return self.machine.flops

@@ -1,4 +1,4 @@
-"""The times that speak against a fusion, and what they are made of."""
+"""The times that argue against a fusion, and their parts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fusionscope.gpu.cost.duration import TICKS_PER_MICROSECOND, Duration
 from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
 from fusionscope.gpu.cost.model import ConsumerShare, Estimate, PairCost, RunTime
 
-_NEAR = 0.05  # of the time as it is: a difference below this is a near tie
+_NEAR = 0.05  # of the unfused time: a smaller difference is a near tie
 
 
 def cost_facts(cost: PairCost, producer: str, consumer: str) -> CostFacts:
-    """``producer`` and ``consumer`` are what to call the two."""
+    """Return the cost comparison. ``producer`` and ``consumer`` are the names to show."""
     costs = cost.all
     worst = costs.costliest[0]
     return CostFacts(
@@ -34,7 +34,7 @@ def cost_facts(cost: PairCost, producer: str, consumer: str) -> CostFacts:
 
 
 def _shares(cost: PairCost, consumer: str) -> Iterator[ConsumerCost]:
-    """The costliest consumers, that of the pair, and the rest together."""
+    """Return the costliest consumers, that of the pair, and the others together."""
     costs, own = cost.all, cost.share
     unfused = costs.estimate.unfused - costs.producer.total - KERNEL_LAUNCH
     loss = costs.estimate.fused - unfused

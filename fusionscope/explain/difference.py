@@ -72,7 +72,7 @@ class SideFacts:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeChange:
-    """A pair whose outcome changed, and how many look just like it.
+    """A pair whose outcome changed, and the number of pairs that look alike.
 
     ``before`` and ``after`` are the pair on each side, with outcome, reason and message.
     """
@@ -97,7 +97,7 @@ class FusionDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditFacts:
-    """A plain edit, and how many look just like it. ``fields`` are names with both texts."""
+    """A plain edit, and how many edits look alike. ``fields`` are names and both texts."""
 
     kind: str
     before: Operation | None
@@ -109,18 +109,16 @@ class EditFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleDifference:
-    """What differs between two modules.
+    """The differences between two modules.
 
-    ``header`` are attributes of the module, with both texts: aliases, numbers of devices.
-    ``flags`` are those of the compiler that differ, with both texts (empty: not set); they are no
-    difference of the module. Nor are ``swapped``, operations that read their two operands the other
-    way round and compute the same, by name.
-    ``lost`` and ``gained`` are fusions that only one side has, ``changed`` and ``renamed`` count
-    those that both have. ``outcomes``, ``first_divergence`` and ``decision`` are there for whole
-    dumps only.
-    ``incidental`` counts edits that go with changes of fusions. ``steps`` counts matched
-    instructions by what matched them, ``certain`` is the share (0 to 1) of those of both sides
-    that were matched by certain steps.
+    ``header`` are attributes of the module, with both texts: aliases, numbers of devices. ``flags``
+    are compiler flags that differ, with both texts (empty: not set). ``swapped`` are the names of
+    operations that read their two operands in the other order and compute the same. Neither flags
+    nor swapped operands count as differences of the module. ``lost`` and ``gained`` are fusions
+    that only one side has, ``changed`` and ``renamed`` count those that both have. Only whole dumps
+    have ``outcomes``, ``first_divergence`` and ``decision``. ``incidental`` counts edits that go
+    with changes of fusions. ``steps`` counts matched instructions by what matched them, ``certain``
+    is the share (0 to 1) of those of both sides that were matched by certain steps.
     """
 
     before: SideFacts
@@ -144,7 +142,7 @@ class ModuleDifference:
 
     @property
     def weight(self) -> tuple[int, int, int, int]:
-        """A sort key, the worst first: bytes that move again, fusions, edits."""
+        """Return a sort key, the worst first: bytes that move again, fusions, edits."""
         lost = sum(change.before.bytes_saved for change in self.outcomes if change.is_lost)
         moved = abs(self.after.bytes_moved - self.before.bytes_moved)
         return lost, moved, len(self.fusions), len(self.edits)
@@ -152,9 +150,9 @@ class ModuleDifference:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """A module in which nothing changed but names, metadata, notation, the order of the text, and
-    the order of operands that may be swapped. ``flags`` and ``swapped`` as in
-    ``ModuleDifference``."""
+    """A module with no differences but names, metadata, notation, the order of the text, and the
+    order of operands that may be swapped. ``flags`` and ``swapped`` are as in ``ModuleDifference``.
+    """
 
     module: str
     flags: tuple[tuple[str, str, str], ...]
@@ -164,9 +162,11 @@ class Unchanged:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """``modules`` differ, the worst first; ``same`` do not.
-    ``only_before`` and ``only_after`` have no counterpart; ``problems`` are one line for each
-    module that could not be read completely, ``notes`` one for each other unreadable file, and on
-    operations that no rule covers."""
+
+    ``only_before`` and ``only_after`` have no counterpart. ``problems`` are one line for each
+    module that could not be read completely, ``notes`` one for each other unreadable file and for
+    operations that no rule covers.
+    """
 
     before: str
     after: str
@@ -243,7 +243,7 @@ def compare(
 
 
 def _open(target: str | Path) -> _Side:
-    """``PATH`` or ``PATH@STAGE``."""
+    """Parse ``PATH`` or ``PATH@STAGE``."""
     text = str(target)
     path, at, stage = text.rpartition("@")
     if at and not is_there(Path(text)):
@@ -282,7 +282,7 @@ def _pair_modules(
     )
 
 
-# Modules of different names are the same if this share of them is.
+# Modules of different names are paired from this similarity on.
 _ALIKE = 0.8
 
 
@@ -348,7 +348,7 @@ def _compare(
 
 @dataclass(frozen=True, slots=True)
 class _Reasons:
-    """What tells why two modules differ: of whole dumps only, but for the fusions."""
+    """The causes of differences between two modules; only whole dumps have more than fusions."""
 
     fusions: tuple[FusionDifference, ...]
     outcomes: tuple[OutcomeChange, ...] = ()
@@ -365,7 +365,7 @@ def _compare_dumps(
     is_edited: bool,
     progress: Callable[[Iterable[Stage]], Iterable[Stage]],
 ) -> _Reasons:
-    """``told`` are the changes of fusions, and ``is_edited`` tells whether there are others."""
+    """``told`` are the changes of fusions; ``is_edited`` is whether there are other changes."""
     backend = one.backend or other.backend
     facts = explain_module(one, Selection()), explain_module(other, Selection())
     rules = facts[0].rules, facts[1].rules
@@ -473,12 +473,12 @@ _WORST_FIRST = (
     ChangeKind.MERGED, ChangeKind.FORMED, ChangeKind.GROWN, ChangeKind.MULTI_OUTPUT,
     ChangeKind.WRAPPED,
 )  # fmt: skip
-# What an edit is worth, the worst first.
+# The ranks of edits, the worst first.
 _RANKS = {"opcode": 0, "literal": 1, "shape": 1, "operands": 2}
 
 
 def _edit_facts(edits: Iterable[Edit]) -> tuple[EditFacts, ...]:
-    """Return edits as plain data, those that look alike once."""
+    """Return edits as plain data; edits that look alike are listed once."""
     groups: dict[Hashable, list[Edit]] = defaultdict(list)
     for edit in edits:
         ends = tuple(

@@ -1,4 +1,4 @@
-"""What the GPU compiler expects to gain by a fusion, as its record tells it bit by bit."""
+"""The expected gain of a fusion, assembled from the records of the GPU compiler."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fusionscope.dump.priority_fusion import Priority
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the compiler expects of fusing a producer into all its consumers, microseconds.
+    """The expected times of fusing a producer into all its consumers, in microseconds.
 
-    ``fused_us`` and ``unfused_us`` are its last complete figures; ``benefit_us`` is what they came
-    to with the updates that it made since, which it records as differences.
+    ``fused_us`` and ``unfused_us`` are the last complete figures of the compiler. ``benefit_us``
+    also includes its later updates, which it records as differences.
     """
 
     fused_us: float
@@ -22,7 +22,7 @@ class Estimate:
 
     @property
     def is_near_tie(self) -> bool:
-        """Whether it gains or loses less than 5%."""
+        """Return whether it gains or loses less than 5%."""
         return abs(self.benefit_us) <= _NEAR * max(self.fused_us, self.unfused_us)
 
 
@@ -30,7 +30,7 @@ _NEAR = 0.05
 
 
 class Estimates:
-    """The estimates of producers, as a record goes on.
+    """The estimates of producers at one point of a record.
 
     While a producer waits to be fused, the compiler records only how its figures change
     (xla/backends/gpu/transforms/priority_fusion.cc, UpdatePriorities).
@@ -43,11 +43,11 @@ class Estimates:
         return self._by_producer.get(producer)
 
     def forget(self, fusion: str) -> None:
-        """What has grown is estimated anew."""
+        """Drop an estimate: the compiler makes a new one for a fusion that has grown."""
         self._by_producer.pop(fusion, None)
 
     def add(self, step: Priority) -> Estimate | None:
-        """The estimate after one more step; None where its figures are none."""
+        """Return the estimate after one more step, or None if the step has no valid figures."""
         gain = step.unfused_us - step.fused_us
         known = self._by_producer.pop(step.producer, None)
         if not isfinite(gain):

@@ -1,4 +1,4 @@
-"""What the compiler's own records, or a replay of its rules, say of a pair."""
+"""The reasons for pairs in the compiler's own records, or in a replay of its rules."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from fusionscope.gpu.cost.model import PairCost
 
 _NEGATIVE = "pf-negative"
-_ANY = "*"  # no name of an instruction
+_ANY = "*"  # not the name of an instruction
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a pair was not fused: a rule id, the compiler's message with its numbers, and the numbers
-    that a replay looked at, with their names; ``cost`` where times were weighed. ``is_guess`` tells
-    a reason of rules that need not be those of the compiler that made the dump. ``pass_name`` is
-    the pass that decided, if it was one before the main fusion pass."""
+    """Why a pair was not fused: a rule id and the compiler's message.
+
+    ``numbers`` are those that a replay examined, with their names. ``cost`` is set if times were
+    compared. ``is_guess`` is whether the reason comes from rules that may not be those of the
+    compiler that made the dump. ``pass_name`` is the pass that decided, if it ran before the main
+    fusion pass.
+    """
 
     rule: str
     message: str
@@ -37,27 +40,28 @@ class Reason:
 
 
 class Evidence:
-    """The reasons that records or a replay give, by the names on which the fusion pass started.
+    """The reasons that records or a replay give, by the names before the fusion pass.
 
-    A fusion that the pass makes keeps the place of the consumer that it grew from, so what is said
-    of it as a producer is said of that consumer; and whatever went into it is a part of it, so what
-    is said of it as a consumer is said of every part.
+    A fusion that the pass forms inherits the place of the consumer that it grew from, so a decision
+    on it as a producer applies to that consumer. Everything fused into it becomes a part of it, so
+    a decision on it as a consumer applies to every part.
     """
 
     def __init__(self) -> None:
         self._origin: dict[str, str] = {}
         self._went_into: dict[str, list[str]] = defaultdict(list)
-        # The last word on each pair, with its place among all that was said.
+        # The last decision on each pair, with its place in the order of all decisions.
         self._by_pair: dict[str, dict[str, tuple[int, Reason]]] = defaultdict(dict)
         self._rules: dict[str, set[str]] = defaultdict(set)
         self._count = 0
         self._by_producer: dict[str, Reason] = {}
 
     def reason(self, producer: str, consumer: str) -> Reason | None:
-        """Why ``producer`` was not fused into ``consumer``, names before the pass; None unknown.
+        """Return why ``producer`` was not fused into ``consumer``, names before the pass; None if
+        unknown.
 
-        What was said last of the pair counts, or else what was said last of the producer together
-        with all its consumers: PriorityFusion fuses a producer into all of them or none.
+        The last decision on the pair counts, or else the last one on the producer with all its
+        consumers: PriorityFusion fuses a producer into all of them or none.
         """
         said = self._by_pair.get(producer)
         if said:
@@ -69,17 +73,18 @@ class Evidence:
         return self._by_producer.get(producer)
 
     def direct_reason(self, producer: str, consumer: str) -> Reason | None:
-        """Why ``producer`` was not fused into ``consumer`` itself, whatever that became a part of
-        later; None unknown."""
+        """Return why ``producer`` was not fused into ``consumer`` itself, regardless of what that
+        became a part of later; None if unknown.
+        """
         said = self._by_pair.get(producer, {}).get(consumer)
         return said[1] if said is not None else None
 
     def rules_of(self, producer: str) -> frozenset[str]:
-        """The rules by which ``producer`` was kept out of any of its consumers."""
+        """Return the rules that kept the producer out of any of its consumers."""
         return frozenset(self._rules.get(producer, ()))
 
     def _wholes(self, name: str) -> set[str]:
-        """``name`` and every fusion that it became a part of."""
+        """Return ``name`` and every fusion that it became a part of."""
         # networkx.descendants, without the import: `explain` would take 0.1 s longer to start.
         wholes = {name}
         pending = [name]
@@ -108,7 +113,7 @@ class Evidence:
             self._rules[origin].add(reason.rule)
 
     def add_decisions(self, decisions: Iterable[RecordedDecision]) -> None:
-        """A Fusion Explorer record."""
+        """Read a Fusion Explorer record."""
         for decision, fused in with_fused(decisions):
             producer, consumer = decision.producer, decision.consumer
             if fused is not None and consumer is not None:
@@ -124,7 +129,7 @@ class Evidence:
                 self._refused(producer, consumer, Reason(rule, decision.reason))
 
     def add_steps(self, record: PriorityFusionRecord) -> None:
-        """A priority-fusion record, which only dumps for GPUs have."""
+        """Read a priority-fusion record, which only dumps for GPUs have."""
         from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority
         from fusionscope.explain.estimates import Estimates
 
@@ -149,7 +154,7 @@ class Evidence:
                     self._by_producer.pop(origin, None)
 
     def add_plan(self, plan: FusionPlan) -> None:
-        """What a replay decided."""
+        """Collect the decisions of a replay."""
         for each in plan.decisions:
             if each.fusion is not None:
                 self._fused(each.producer, each.consumer, each.fusion)
@@ -160,9 +165,9 @@ class Evidence:
 
 
 def read_evidence(module: DumpedModule) -> Evidence | None:
-    """What the records of ``module`` say, the Fusion Explorer's where there is one.
+    """Return the evidence in the records of ``module``, the Fusion Explorer's if there is one.
 
-    None where there is none. Raises ``UnusableInput`` where a record cannot be read.
+    None if there is no record. Raises ``UnusableInput`` if a record cannot be read.
     """
     explorer = module.fusion_explorer
     steps = module.priority_fusion
@@ -176,7 +181,7 @@ def read_evidence(module: DumpedModule) -> Evidence | None:
         for record in explorer
         for d in record.decisions
     ):
-        # Older Explorer records tell only what was fused.
+        # Older Explorer records list only what was fused.
         evidence = Evidence()
         evidence.add_steps(steps)
     return evidence

@@ -1,4 +1,4 @@
-"""From a dump to an explanation."""
+"""Turns a dump into an explanation."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ _NOT_WHOLE = "calls repeat too often to follow all of them: launches and bytes a
 
 _LAYOUT = re.compile(r"\{[^{}]*\}")
 
-# Of many modules those are explained that take this share of all.
+# Of many modules, those are explained that make up this share of the total.
 _SHARE = 0.9
 
 _MOST_PRICED = 100  # values that several kernels compute
 
-# The passes whose decisions the records hold, and those after them which fuse a producer and its
-# consumer all the same.
+# The passes whose decisions the records hold, and the later passes that may still fuse a producer
+# and its consumer.
 _RECORDED = (Record.INSTRUCTION_FUSION, Record.PRIORITY_FUSION)
 _LATER = (Record.FUSION_MERGER, Record.MULTI_OUTPUT_FUSION)
 
@@ -105,12 +105,12 @@ def explain(
     progress: Callable[[list[Ranked]], Iterable[Ranked]] = iter,
     suggest: Callable[[DumpedModule, ModuleFacts, float], Suggestions] | None = None,
 ) -> Explanation:
-    """Explains the modules of ``dump`` that cost most, or those that ``selection`` names.
+    """Explain the costliest modules of ``dump``, or those that ``selection`` names.
 
-    ``progress`` may wrap the modules to show how far the work is. ``suggest`` is asked what could
-    help an explained module: it is told how many seconds of processor time the explanation took.
-    Raises ``UnusableInput`` where nothing can be explained; a file that cannot be read beside
-    others that can is a problem told in the result.
+    ``progress`` may wrap the modules to show progress. ``suggest`` is called with an explained
+    module to find what could help, and with the processor time of the explanation in seconds.
+    Raises ``UnusableInput`` if nothing can be explained. An unreadable file beside readable ones is
+    a problem in the result.
     """
     _check_reason(selection.reason)
     ranked, problems = rank(dump, selection.module)
@@ -150,7 +150,7 @@ def explain(
 
 
 def _with_figures(row: ModuleRow, facts: ModuleFacts) -> ModuleRow:
-    """A row of the table, with what was found out about the module."""
+    """A row of the table, with the findings about the module."""
     totals = facts.totals
     return replace(
         row,
@@ -162,18 +162,19 @@ def _with_figures(row: ModuleRow, facts: ModuleFacts) -> ModuleRow:
 
 
 def _check_reason(reason: str | None) -> None:
-    """Raises ``UnusableInput`` where ``reason`` is not the id of a rule."""
+    """Raise ``UnusableInput`` if ``reason`` is not the id of a rule."""
     if reason is not None and reason not in rule_ids():
         close = get_close_matches(reason, rule_ids(), 3, 0.4)
         raise UnusableInput(
-            f"no reason is called {quoted(reason)}, expected a rule id such as "
+            f"there is no reason {quoted(reason)}, expected a rule id such as "
             f"{', '.join(close or sorted(rule_ids())[:3])}"
         )
 
 
 def _count_costliest(rows: Sequence[ModuleRow], most: int) -> int:
-    """How many modules are explained, of those with these figures, in descending order: helpers of
-    JAX only where there is nothing else."""
+    """Return how many modules to explain, given their figures in descending order. Helpers of JAX
+    count only if there is nothing else.
+    """
     own = [row for row in rows if not row.is_helper] or rows
     by_time = all(row.time_us is not None for row in own)
     costs = [weight(row, by_time=by_time) for row in own]
@@ -185,7 +186,7 @@ def _count_costliest(rows: Sequence[ModuleRow], most: int) -> int:
 
 
 def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
-    """Explains one module. Raises ``UnusableInput`` where its final stage cannot be read."""
+    """Explain one module. Raises ``UnusableInput`` if its final stage cannot be read."""
     notes: list[str] = []
     ends = _find_ends(module, notes)
     known = _gather(module, selection, notes)
@@ -265,8 +266,8 @@ def _find_movements(
     facts: Sequence[KernelFacts],
     notes: list[str],
 ) -> tuple[Movement, ...]:
-    """The data movement in the final stage. Stages that cannot be read are noted."""
-    from fusionscope.explain.movements import find_movements  # as few ask for it
+    """Return the data movement in the final stage. Unreadable stages are noted."""
+    from fusionscope.explain.movements import find_movements  # rarely requested
     from fusionscope.history.lineage import read_lineage
 
     lineage = read_lineage(module)
@@ -281,7 +282,7 @@ def _break_down(
     pairs: Sequence[tuple[Pair, PairFacts]],
     selection: Selection,
 ) -> Breakdown:
-    """Of the kernels and pairs that have the name that was asked for."""
+    """Break down the kernels and pairs with the requested operation name."""
     pattern = selection.op_name
     if pattern is not None:
         kernels = [each for each in kernels if has_op_name(origin_of(each[0].instruction), pattern)]
@@ -296,26 +297,26 @@ def _find_recomputed(
     gpu: GpuTarget | None,
     most: int | None,
 ) -> Recomputation:
-    from fusionscope.explain.recomputed import find_recomputed  # few modules need it
+    from fusionscope.explain.recomputed import find_recomputed  # only some modules need it
 
     return find_recomputed(followed.first, followed.last, kernels, backend, gpu, most=most)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """The stage right before fusion, None where there is one stage only, and the final one."""
+    """The stage right before fusion, None if there is only one stage, and the final one."""
 
     before: Stage | None
     final: Stage
 
     def stages_of(self, module: DumpedModule) -> Sequence[Stage]:
-        """The stages of ``module`` from the first of the two to the last."""
+        """Return the stages of ``module`` from the first of the two to the last."""
         first = module.stages.index(self.before or self.final)
         return module.stages[first : module.stages.index(self.final) + 1]
 
 
 def _find_ends(module: DumpedModule, notes: list[str]) -> _Ends:
-    """Another stage stands for one of the two that was not dumped, which is noted."""
+    """Select the two stages. If one was not dumped, another one takes its place, with a note."""
     final = module.final
     if final is None:
         final = module.stages[-1]
@@ -333,9 +334,9 @@ def _find_ends(module: DumpedModule, notes: list[str]) -> _Ends:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What tells why pairs were fused or not, each None where there is no such thing.
+    """The sources of reasons, each None if it does not exist.
 
-    ``tried`` is what the changes of rules that were asked for, or another GPU, would do.
+    ``tried`` is the effect of the requested changes of rules, or of another GPU.
     """
 
     device: Device | None
@@ -346,7 +347,7 @@ class _Known:
 
 
 def _gather(module: DumpedModule, selection: Selection, notes: list[str]) -> _Known:
-    """Raises ``UnusableInput`` where the changes that were asked for cannot be tried."""
+    """Raises ``UnusableInput`` if the requested changes cannot be tried."""
     evidence = _read(lambda: read_evidence(module), notes)
     compiler = compiler_named(selection.rules)
     asked = selection.device if module.backend == "gpu" else None
@@ -370,8 +371,9 @@ def _try_changes(
     other: Device | None,
     notes: list[str],
 ) -> WhatIf | None:
-    """Raises ``UnusableInput`` where changes of rules cannot be tried; that ``other``, another GPU,
-    cannot be tried is noted."""
+    """Try the requested changes. Raises ``UnusableInput`` if changes of rules cannot be tried; if
+    ``other``, another GPU, cannot be tried, that is noted.
+    """
     if not selection.changes and other is None:
         return None
     from fusionscope.explain.what_if import what_if
@@ -383,8 +385,9 @@ def _try_changes(
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """Pairs, from the first stage to the last. ``base`` is the stage that the recorded pass worked
-    on, None where there is one stage only."""
+    """Return the pairs between the first stage and the last. ``base`` is the stage that the
+    recorded pass worked on, None if there is only one stage.
+    """
 
     first: NumberedModule
     last: NumberedModule
@@ -423,7 +426,9 @@ def _explain_pairs(
 def _times(
     stage: Module, module: DumpedModule, known: _Known, kernels: Sequence[Kernel]
 ) -> list[KernelTime | None]:
-    """Of the kernels of one stage, in their order; None for each where the device is not known."""
+    """Return the times of the kernels of one stage, in their order; None for each if the device is
+    unknown.
+    """
     clock = clock_for(stage, module.backend, known.gpu)
     return [clock.time(kernel) if clock is not None else None for kernel in kernels]
 
@@ -454,13 +459,13 @@ def _arguments(program: Module) -> Iterator[str]:
 
 
 def _describe(device: Device) -> str:
-    from fusionscope.dump.device import describe  # CPUs do without the table of cards
+    from fusionscope.dump.device import describe  # CPUs do not need the table of cards
 
     return describe(device)
 
 
 def _device_notes(module: DumpedModule, asked: Device | None, own: Device | None) -> Iterator[str]:
-    """What becomes of the GPU that was asked for; ``own`` is the one that the dump tells."""
+    """Yield notes on the use of the requested GPU; ``own`` is the one that the dump describes."""
     if asked is None or asked == own:
         return
     if module.backend != "gpu":
@@ -475,14 +480,14 @@ def _device_notes(module: DumpedModule, asked: Device | None, own: Device | None
 
 
 def flag_texts(flags: DebugOptions | None) -> tuple[str, ...]:
-    """``name=value`` for each flag that changes fusion and is not at its default."""
+    """Return ``name=value`` for each flag that changes fusion and is not at its default."""
     if flags is None:
         return ()
     return tuple(f"{flag.name}={','.join(values)}" for flag, values in flags_that_matter(flags))
 
 
 def _read(read: Callable[[], Content | None], notes: list[str]) -> Content | None:
-    """A side file, or a note that it cannot be read."""
+    """Return the content of a side file, or note that it cannot be read."""
     try:
         return read()
     except UnusableInput as error:
@@ -499,10 +504,10 @@ def _follow(
     first: NumberedModule,
     notes: list[str],
 ) -> tuple[list[tuple[str, NumberedModule]], NumberedModule]:
-    """Numbers the stages from ``before`` to ``final``.
+    """Number the stages from ``before`` to ``final``.
 
-    Returns those after fusion passes, the final one last, and the one that the recorded pass worked
-    on. A stage that cannot be read is left out and noted, unless it is the final one.
+    Returns the stages after fusion passes, the final one last, and the one that the recorded pass
+    worked on. Except for the final stage, a stage that cannot be read is omitted and noted.
     """
     passes = set(module.fusion_stages) | {final}
     following = module.stages[module.stages.index(before) + 1 :]
@@ -533,7 +538,7 @@ def _follow(
 
 
 def _recorded_on(module: DumpedModule, before: Stage, following: Sequence[Stage]) -> Stage:
-    """The stage that the recorded pass worked on, ``before`` where none shows it."""
+    """Return the stage that the recorded pass worked on, or ``before`` if none shows it."""
     named = {name for record in _RECORDED for name in names_of_record(record)}
     recorded = named & names_in_files(module.backend)
     for run in _read(lambda: find_runs(module), []) or ():

@@ -1,4 +1,6 @@
-"""Where two compilations of one program part: the pass, the decision, who made each fusion."""
+"""The point where two compilations of one program diverge: the pass, the decision, and the passes
+that made each fusion.
+"""
 
 from __future__ import annotations
 

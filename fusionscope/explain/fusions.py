@@ -1,4 +1,4 @@
-"""Changes of fusions as plain data, and in words."""
+"""Changes of fusions as plain data and as text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fusionscope.history.kernels import kind_and_emitter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionFacts:
-    """One change of fusions and how many look just like it.
+    """One change of fusions, and the number of changes that look alike.
 
     ``kind`` is one of ``history.changes.ChangeKind``. ``before`` are the fusions and operations
-    that it was, ``after`` those that it became, ``gained`` and ``lost`` what joined or left the
-    fusion. ``emitters`` say who made its code before and after, where that is what changed.
+    before the change, ``after`` those after it, ``gained`` and ``lost`` the operations that joined
+    or left the fusion. ``emitters`` are the emitters of its code before and after, if they changed.
     """
 
     kind: str
@@ -30,12 +30,12 @@ class FusionFacts:
 
     @property
     def text(self) -> str:
-        """The change in a few words."""
+        """Return the change in a few words."""
         return _describe(self)
 
 
 def fusion_facts(changes: Iterable[FusionChange], backend: str | None) -> tuple[FusionFacts, ...]:
-    """Changes as plain data, those that look alike once."""
+    """Return changes as plain data; changes that look alike are listed once."""
     return tuple(
         FusionFacts(
             kind=change.kind,
@@ -68,7 +68,7 @@ def _names(operations: Sequence[Operation], most: int | None = 6) -> str:
 
 def _describe(change: FusionFacts) -> str:
     before, after, gained, lost = change.before, change.after, change.gained, change.lost
-    # One fusion that may have another name now.
+    # A fusion may have another name afterwards.
     names = [side[0].name for side in (before, after) if side]
     fusion = " → ".join(dict.fromkeys(names))
     match change.kind:

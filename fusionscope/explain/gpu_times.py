@@ -1,4 +1,4 @@
-"""How long the kernels of a GPU take, by the compiler's own model as far as it goes."""
+"""Times of the kernels of a GPU: the compiler's own model where it applies, else floors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fusionscope.passes.context import GpuTarget
 
 
 class GpuClock(Clock):
-    """The compiler's estimates where it has them, else floors."""
+    """Returns the compiler's estimates where it has them, else floors."""
 
     def __init__(self, module: Module, target: GpuTarget) -> None:
         device = target.device
@@ -29,7 +29,7 @@ class GpuClock(Clock):
         )
         super().__init__(module, machine, TimeSource.FLOOR)
         self._model = GpuState(device, target.gpu_model).model
-        # Of units for matrices, two flops for each multiply-add.
+        # Matrix units count two flops for each multiply-add.
         self._matrix_rates = {
             unit.element_type: 2
             * device.core_count
@@ -56,7 +56,7 @@ class GpuClock(Clock):
 
 
 def _is_modelled(kernel: Kernel, instruction: MutableInstruction) -> bool:
-    """Whether XLA emits the kernel, so that its model is for it."""
+    """Return whether XLA emits the kernel, so that its model applies."""
     if instruction.is_custom_fusion:
         return is_generic_triton(instruction)
     if kernel.kind is KernelKind.OPERATION:

@@ -1,4 +1,4 @@
-"""The trace of one instruction: from the first stage that has it to its kernel, or its end."""
+"""The trace of one instruction, from the first stage that has it to its kernel or its removal."""
 
 from __future__ import annotations
 

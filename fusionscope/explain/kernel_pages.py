@@ -1,4 +1,4 @@
-"""One kernel by itself: what it computes, from what, for whom, and what kept it from growing."""
+"""One kernel by itself: its code, its inputs and readers, and what kept it from growing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusionscope.hlo import Instruction
 from fusionscope.hlo.attributes import split_attributes
 
 _NEAR = 4
-# They say nothing about what is computed.
+# They do not affect what is computed.
 _NOT_SHOWN = frozenset({"backend_config", "frontend_attributes", "metadata", "sharding"})
 
 
@@ -30,7 +30,7 @@ def kernel_pages(
     pairs: Sequence[tuple[Pair, PairFacts]],
     name: str,
 ) -> tuple[KernelPage, ...]:
-    """Those whose name matches ``name``, a shell glob."""
+    """Return the kernels whose name matches ``name``, a shell glob."""
     refused = [each for each in pairs if each[0].outcome is Outcome.NOT_FUSED]
     return tuple(
         _page(kernel, facts, refused)
@@ -40,7 +40,7 @@ def kernel_pages(
 
 
 def near_kernels(kernels: Sequence[tuple[Kernel, KernelFacts]], name: str) -> tuple[str, ...]:
-    """The names nearest to ``name``."""
+    """Return the names nearest to ``name``."""
     names = [kernel.name for kernel, _ in kernels]
     return tuple(get_close_matches(name.strip("*%"), names, _NEAR, 0.4) or names[:_NEAR])
 
@@ -75,7 +75,7 @@ def _costliest(facts: Iterator[PairFacts]) -> tuple[PairFacts, ...]:
 
 
 def _outputs(launch: Instruction) -> Iterator[KernelOutput]:
-    """Each array of the result, and what reads it."""
+    """Yield each array of the result, with its readers."""
     if not launch.shape.is_tuple:
         yield KernelOutput(str(launch.shape), tuple(_readers(launch)))
         return
@@ -89,7 +89,7 @@ def _outputs(launch: Instruction) -> Iterator[KernelOutput]:
 
 
 def _readers(instruction: Instruction) -> Iterator[str]:
-    """What reads a value, views aside; a result of the program is read by the caller."""
+    """Yield the readers of a value, without views; the caller reads a result of the program."""
     pending = [instruction]
     seen = {instruction}
     while pending:
@@ -107,7 +107,7 @@ def _readers(instruction: Instruction) -> Iterator[str]:
 
 
 def _lines(launch: Instruction) -> Iterator[str]:
-    """The launch, and what is in a fusion: one line each, with the line of the program."""
+    """Yield the launch and the content of a fusion: one line each, with the line of the program."""
     yield _line(launch)
     for called in launch.called:
         yield ""

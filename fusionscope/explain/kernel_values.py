@@ -13,7 +13,7 @@ from fusionscope.history.traffic import traffic
 from fusionscope.hlo import Instruction, Shape
 
 _WAITS = frozenset({"async-done", "async-update", "copy-done"})
-# Inside a kernel these change the representation of a value, and not the value.
+# Inside a kernel these change the representation of a value, but not the value.
 _NOTATIONS = frozenset({"bitcast", "convert"})
 
 
@@ -26,7 +26,7 @@ class ValueUse:
 
     @property
     def byte_size(self) -> int:
-        """The bytes that the reader reads of it."""
+        """Return the bytes of the value that the reader reads."""
         return traffic(self.reader).operands[self.operand]
 
     @property
@@ -62,7 +62,7 @@ class Value:
 
     @property
     def made_by(self) -> Instruction:
-        """The operation that computes it: for a fusion, the one inside."""
+        """Return the operation that computes it: for a fusion, the one inside."""
         inner = self.maker
         path = self.path
         while inner.opcode in ("fusion", "async-start", "tuple", "bitcast"):

@@ -1,8 +1,8 @@
-"""Libraries that XLA calls on CPU and GPU: what a call computes, what it takes in beside that.
+"""Libraries that XLA calls on CPU and GPU: what each call computes, and the steps it can include.
 
 Targets of calls: xla/service/gpu/cublas_cudnn.h, xla/service/gpu/ir_emission_utils.h, and the
-handlers that JAX registers. What a call takes in: xla/backends/gpu/transforms/gemm_rewriter.cc and
-cudnn_fused_conv_rewriter.cc, each step held against programs compiled by jaxlib 0.12.
+handlers that JAX registers. Steps of a call: xla/backends/gpu/transforms/gemm_rewriter.cc and
+cudnn_fused_conv_rewriter.cc; each was checked against programs compiled by jaxlib 0.12.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class EpilogueStep(StrEnum):
     GELU = "GELU"
 
 
-# A call that includes a step includes none of an earlier kind, and one activation.
+# A call that includes a step cannot include a step of an earlier kind, and only one activation.
 _ORDER = {
     EpilogueStep.SCALING: 0,
     EpilogueStep.BIAS: 1,
@@ -52,8 +52,8 @@ class Library(NamedTuple):
 
 
 _PRODUCT = "matrix product"
-# By how the target of a custom call or the kind of a fusion begins; the longest counts. What a
-# fusion computes is told by what is in it.
+# By the first characters of the target of a custom call, or of the kind of a fusion; the longest
+# match counts. The computation of a fusion is read from its operations.
 _BY_TARGET = {
     "__cublas$gemm": Library("cuBLAS", _PRODUCT, _CUBLAS),
     "__cublas$lt$matmul": Library("cuBLASLt", _PRODUCT, _CUBLASLT),
@@ -106,8 +106,8 @@ _BY_TARGET = {
     "TopK": Library("XLA", "top-k"),
 }
 
-# What a fusion is about that a library or an emitter of its own computes, and operations that are
-# launched as they are.
+# Main operations of fusions that a library or an emitter of its own computes, and operations that
+# are launched unfused.
 HEROES = {
     "dot": _PRODUCT,
     "scaled-dot": f"{_PRODUCT} of block-scaled numbers",
@@ -180,7 +180,7 @@ def _by_convolution(call: Instruction, config: dict[str, Any]) -> list[Taken]:
         taken.append(Taken(f"scaling by {scale:g}", EpilogueStep.SCALING))
     if "convBias" in call.attributes.get("custom_call_target", "") and len(call.operands) > 2:
         bias = call.operands[2]
-        # Without operands it is zeros: the call that knows ReLU has to have a bias.
+        # Without operands it is zeros: the call that knows ReLU requires a bias.
         if bias.opcode == "parameter" or bias.operands:
             taken.append(Taken(EpilogueStep.BIAS, EpilogueStep.BIAS))
     other = _number(config, "side_input_scale", 0.0)

@@ -22,9 +22,10 @@ from fusionscope.hlo import Instruction, Module
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassFacts:
-    """What one pass did to fusions. ``fusions`` counts those that there are after it, ``kinds``
+    """The effect of one pass on fusions. ``fusions`` counts those that exist after it, ``kinds``
     the changes of each kind; ``steps`` are the single fusions in the order of the compiler's
-    record, where there is one."""
+    record, if there is one.
+    """
 
     stage: str
     pass_name: str
@@ -36,8 +37,9 @@ class PassFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleHistory:
-    """``passes`` changed fusions, in order; ``quiet`` counts the stages of those that did not.
-    Where an instruction was asked for, its ``trace`` stands for both."""
+    """``passes`` changed fusions, in order; ``quiet`` counts the stages of those that did not. If
+    an instruction was requested, its ``trace`` replaces both.
+    """
 
     number: int
     module: str

@@ -56,8 +56,11 @@ def rank_modules(dump: Dump, wanted: str | None) -> tuple[list[DumpedModule], li
 
 
 def rank(dump: Dump, wanted: str | None) -> tuple[list[tuple[ModuleRow, DumpedModule]], list[str]]:
-    """The same with what a run of each module costs, which is not looked at where it is the only
-    one. The user's modules are first, before those that JAX compiled for functions of its own."""
+    """Return the same with the cost of a run of each module.
+
+    If there is only one module, its cost is not examined. The user's modules come before those that
+    JAX compiled for functions of its own.
+    """
     modules = pick_modules(dump, wanted)
     problems: list[str] = []
     rows: list[tuple[ModuleRow, DumpedModule]] = []
@@ -78,7 +81,7 @@ def rank(dump: Dump, wanted: str | None) -> tuple[list[tuple[ModuleRow, DumpedMo
 
 
 def weight(row: ModuleRow, *, by_time: bool) -> float:
-    """What modules are ranked by."""
+    """Return the sort key of modules."""
     return row.time_us or 0.0 if by_time else row.bytes_moved
 
 
@@ -112,15 +115,18 @@ def _row(module: DumpedModule) -> ModuleRow:
 def _time(module: DumpedModule, last: Module, kernels: Sequence[Kernel]) -> TimeEstimate | None:
     try:
         clock = clock_for(last, module.backend, read_gpu(module))
-    except UnusableInput:  # told where the module is explained
+    except UnusableInput:  # reported where the module is explained
         return None
     return None if clock is None else sum_up(kernels, [clock.time(kernel) for kernel in kernels])
 
 
 def _is_helper(name: str, module: Module) -> bool:
-    """Whether JAX compiled the module for a function of its own, such as that behind
-    ``jax.random.normal``: call stacks leave JAX out, so none of them has a function of that name.
-    Where the dump has no call stacks, or the function no name, it counts as the user's."""
+    """Return whether JAX compiled the module for a function of its own, such as that behind
+    ``jax.random.normal``.
+
+    Call stacks omit JAX, so none of them contains a function of that name. If the dump has no call
+    stacks, or the function has no name, the module counts as the user's.
+    """
     function = _plain(name.partition("_")[2])
     if not function or function in _NAMELESS:
         return False
@@ -138,7 +144,7 @@ def _is_named_only(module: DumpedModule) -> bool:
 
 
 def _functions(module: Module) -> Iterator[str]:
-    """The functions in the call stacks of a module."""
+    """Return the functions in the call stacks of a module."""
     for instruction in module.walk():
         for frame in instruction.stack:
             if frame.function:
@@ -146,5 +152,5 @@ def _functions(module: Module) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    """The name of a function as that of a module may have it."""
+    """Return the name of a function in the notation of module names."""
     return _NO_WORD.sub("_", name).strip("_")

@@ -1,9 +1,9 @@
-"""The ledger of copies: where the data movement in the final module comes from, and for whom.
+"""The ledger of copies: the origin and the purpose of the data movement in the final module.
 
 A copy, transpose, convert or reshape computes nothing. It is in the final module because the
 program has it, or because a pass needed a value in another layout, another type or another buffer.
-The instruction is followed back through the stages to the one that first has it; the pass before
-that stage put it there, and its users in that stage say for whom.
+The instruction is followed back through the stages to the first one that has it: the pass before
+that stage inserted it, and its users in that stage are its purpose.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def _origins(
     lineage: Lineage, final: int, instructions: Iterable[Instruction]
 ) -> dict[Instruction, _Origin]:
     """Follow instructions of stage ``final`` back, all by one step at a time: each step needs the
-    matching of two stages, which are too large to keep."""
+    matching of two stages, which take too much memory to keep.
+    """
     found: dict[Instruction, _Origin] = {}
     current = {each: each for each in instructions}
     for index in range(final - 1, -1, -1):
@@ -177,7 +178,7 @@ def _rewritten(lineage: Lineage, index: int, instruction: Instruction) -> Instru
         if before is not None and slot < len(before.operands):
             by_user |= gone([_viewed(before.operands[slot])])
     both = {each: None for each in by_user if each in by_operand}
-    # Of several that read the same or serve the same, each has the same cause.
+    # Of several with the same operand or the same user, each has the same cause.
     return next(iter(both or by_user or by_operand), None)
 
 
@@ -195,7 +196,7 @@ def _served(instruction: Instruction) -> Instruction | None:
 
 
 def _is_alike(one: Instruction, other: Instruction) -> bool:
-    """Return whether one can stand for the other: a change of type for no change of order."""
+    """Return whether both change the order of elements, or both change the type."""
     opcodes = {one.opcode, other.opcode}
     return opcodes <= _REARRANGES or opcodes == {"convert"}
 
@@ -278,8 +279,9 @@ def _type(instruction: Instruction, users: tuple[Instruction, ...]) -> _Cause | 
 
 
 def _buffer(instruction: Instruction, users: tuple[Instruction, ...]) -> _Cause | None:
-    """The reason for a copy that copy insertion made (xla/hlo/transforms/…/copy_insertion.cc): two
-    values would share a buffer."""
+    """Return the reason for a copy that copy insertion made: two values would share a buffer.
+    Source: xla/hlo/transforms/…/copy_insertion.cc.
+    """
     if instruction.opcode not in ("copy", "copy-start") or not instruction.operands:
         return None
     rest = _still_needed(instruction)
@@ -317,7 +319,7 @@ def _updated(user: Instruction) -> Iterator[Instruction]:
 
 
 def _source(instruction: Instruction) -> Instruction:
-    """Return what ``instruction`` is a view of."""
+    """Return the instruction that ``instruction`` is a view of."""
     while instruction.opcode in _VIEWS and instruction.operands:
         instruction = instruction.operands[0]
     return instruction
@@ -325,7 +327,8 @@ def _source(instruction: Instruction) -> Instruction:
 
 def _element(instruction: Instruction) -> tuple[Instruction, str] | None:
     """Return the parameter of a computation and the index of its element that ``instruction`` is a
-    view of; None if it is no such view."""
+    view of; None if it is not such a view.
+    """
     while instruction.opcode in _VIEWS and instruction.opcode != "get-tuple-element":
         instruction = instruction.operands[0]
     if instruction.opcode != "get-tuple-element":
@@ -335,8 +338,7 @@ def _element(instruction: Instruction) -> tuple[Instruction, str] | None:
 
 
 def _still_needed(copy: Instruction) -> str:
-    """Return why the buffer of what ``copy`` copies cannot be used, after a colon; "" if nothing
-    shows it."""
+    """Return why the copied buffer cannot be used, after a colon; "" if nothing shows it."""
     operand = copy.operands[0]
     element, source = _element(operand), _source(operand)
     if element is not None:
@@ -389,7 +391,7 @@ class _Replaced:
                 self._by_op_name.setdefault(each.op_name, each)
 
     def find(self, instruction: Instruction) -> Instruction | None:
-        """Return the one that has the metadata of ``instruction``, or else that had its place."""
+        """Return the one that has the metadata of ``instruction``, or else its place."""
         if instruction.op_name in self._by_op_name:
             return self._by_op_name[instruction.op_name]
         for user, slot in _uses(instruction):
@@ -406,7 +408,7 @@ def _updates(
     kernels: Iterable[Kernel],
     launches: dict[str, list[KernelFacts]],
 ) -> Iterator[Movement]:
-    """Yield the updates that write a whole array for the sake of a part of it."""
+    """Yield the updates that write a whole array in order to change a part of it."""
     for kernel in kernels:
         updates = [each for each in _computed(kernel.instruction) if each.opcode in _UPDATES]
         if not updates or traffic(kernel.instruction).updated:

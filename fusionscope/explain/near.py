@@ -1,4 +1,4 @@
-"""What somebody may have meant who asked for pairs that are not there."""
+"""Suggestions for a selection that matches no pairs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusionscope.explain.selection import EVERYTHING, Selection, is_selected
 from fusionscope.history.outcomes import Pair
 
 _MOST = 4
-_LIKE = 0.4  # how close a name has to be, of 1
+_LIKE = 0.4  # the least similarity of two names, from 0 to 1
 _FILTERS = (
     "producer",
     "consumer",
@@ -25,8 +25,9 @@ _FILTERS = (
 
 
 def near_matches(pairs: Sequence[tuple[Pair, PairFacts]], selection: Selection) -> tuple[str, ...]:
-    """The names nearest to the first part of ``selection`` that selects nothing by itself; where
-    each does, pairs of the producer, or of the consumer, that was asked for."""
+    """Return the names nearest to the first part of ``selection`` that selects nothing by itself.
+    If each part selects something, return pairs of the requested producer or consumer.
+    """
     for name in _FILTERS:
         asked = getattr(selection, name)
         alone = replace(EVERYTHING, **{name: asked})

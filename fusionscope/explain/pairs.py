@@ -16,7 +16,7 @@ from fusionscope.rules.messages import UNKNOWN
 def pair_facts(
     pair: Pair, runs: int, reasons: Reasons | None, later_passes: Mapping[str, str]
 ) -> PairFacts:
-    """``later_passes`` are passes that fuse what one before them refused, by stage."""
+    """``later_passes`` are passes that may fuse what an earlier pass refused, by stage."""
     if pair.outcome is Outcome.NOT_FUSED:
         why = Why(Reason(UNKNOWN, ""), None) if reasons is None else reasons.find(pair)
         return PairFacts(

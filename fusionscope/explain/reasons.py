@@ -1,4 +1,4 @@
-"""Why pairs were not fused: what the compiler recorded, and what a replay of its rules says."""
+"""Reasons for pairs that were not fused, from the compiler's records and a replay of its rules."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from fusionscope.hlo import Instruction
 from fusionscope.passes.causes import LibraryCall
 from fusionscope.rules.messages import UNKNOWN, rule_of
 
-# What is recorded and what is replayed, and all rules that kept a producer out of consumers.
+# The recorded and the replayed reason, and all rules that kept a producer out of consumers.
 _Answer: TypeAlias = "tuple[Reason | None, Reason | None, frozenset[str]]"
 
-# The rule that finds no consumer that the producer could be fused into, and its like.
+# The rule for a producer that could be fused into no consumer, and similar rules.
 _ALL_USERS = "pf-all-users"
 _ALL_CONSUMERS = frozenset({_ALL_USERS, "leg-fm-all-users"})
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The reason of a pair, who gives it, and what the replay says where that is another one."""
+    """The reason of a pair, its evidence, and the replay's reason if it differs."""
 
     reason: Reason
     evidence: str | None
@@ -47,7 +47,7 @@ class Why:
 
 
 class Reasons:
-    """Why pairs were not fused, by the compiler's record and by a replay of its rules.
+    """Gives the reasons of pairs, by the compiler's record and by a replay of its rules.
 
     ``first`` is the stage before the first fusion pass, ``base`` the one that the recorded pass
     worked on.
@@ -67,10 +67,10 @@ class Reasons:
         self._first = first
         self._base = base
         self._carriers = Carriers(base)
-        # What is said of the steps of a value that all its readers share.
+        # The reasons of the steps of a value that all its readers share.
         self._said: dict[Uses, _Said] = {}
         self._asked: dict[Hashable, _Answer] = {}
-        # A fusion, or a tuple, may be the end of very many pairs.
+        # Very many pairs may end in one fusion or tuple.
         self._cause_of = cache(cause_of)
         self._passes_barrier = cache(passes_barrier)
 
@@ -87,8 +87,11 @@ class Reasons:
         return self._with_cause(pair, why, is_recorded=recorded is not None)
 
     def _with_cause(self, pair: Pair, why: Why, *, is_recorded: bool) -> Why:
-        """Replaces a reason that one of the two can never be fused by the kind of operation that it
-        is, or by the decision of an earlier pass that gave it a kernel and left the other out."""
+        """Replace a reason that says only that one end can never be fused.
+
+        The new reason is the kind of that operation, or the decision of an earlier pass that gave
+        it a kernel and left the other end out.
+        """
         reason = why.reason
         ends = self._ends(pair)
         at_fault = end_at_fault(reason)
@@ -117,7 +120,7 @@ class Reasons:
         return replace(why, reason=self._with_rule(found, reason.rule))
 
     def _with_obstacle(self, reason: Reason) -> Reason:
-        """Says what the consumer is that refuses the producer, where its rule does not."""
+        """Name the kind of consumer that refuses the producer, if its rule does not."""
         numbers = dict(reason.numbers)
         name, _, rule = str(numbers.get("because", "")).rpartition(", ")
         obstacle = self._in_base.get(name)
@@ -142,8 +145,9 @@ class Reasons:
         return {CONSUMER: consumer or pair.consumer, PRODUCER: producer or pair.producer}
 
     def _earlier(self, pair: Pair, at_fault: str | None) -> Reason | None:
-        """What an earlier pass decided of the pair or, where it says nothing of it, of the end that
-        is ``at_fault``."""
+        """Return the decision of an earlier pass on the pair or, if there is none, on the end that
+        is ``at_fault``.
+        """
         if self._replayed is None:
             return None
         uses, steps = self._first_carriers.find(pair)
@@ -157,12 +161,12 @@ class Reasons:
         return Carriers(self._first)
 
     def _with_rule(self, reason: Reason, rule: str) -> Reason:
-        """With the rule by which the main pass refused the pair."""
+        """Return it with the rule by which the main pass refused the pair."""
         main = self._replayed.main_pass if self._replayed is not None else "rule"
         return replace(reason, numbers=(*reason.numbers, (main, rule)))
 
     def _ask(self, pair: Pair) -> _Answer:
-        key = pair.path, pair.chain, pair.readers  # those of one value often have the same readers
+        key = pair.path, pair.chain, pair.readers  # pairs of one value often share readers
         known = self._asked.get(key)
         if known is not None:
             return known
@@ -186,7 +190,7 @@ class Reasons:
 
 
 def _first_of(shared: _Said, own: _Said) -> _Answer:
-    """What is said first, of the steps that all readers share and of a pair's own."""
+    """Return the first decisions, among the steps that all readers share and a pair's own."""
     both = (shared, own)
     recorded = min((s.recorded for s in both if s.recorded), key=_place, default=None)
     replayed = min((s.decided for s in both if s.decided), key=_place, default=None)
@@ -198,15 +202,15 @@ def _first_of(shared: _Said, own: _Said) -> _Answer:
 
 
 def _weigh(recorded: Reason | None, replayed: Reason | None, also: frozenset[str]) -> Why:
-    """``also`` are the rules by which the producer was kept out of consumers."""
+    """``also`` are the rules that kept the producer out of consumers."""
     if replayed is None:
         return Why(Reason(UNKNOWN, ""), None) if recorded is None else Why(recorded, "recorded")
     if recorded is None:
         return _by_replay(replayed)
-    # Two rules can have one message: the replay knows which of them it was.
+    # Two rules can have the same message: the replay knows which one applied.
     if recorded.rule in (replayed.rule, rule_of(replayed.message)):
         return Why(replace(replayed, message=recorded.message), "agree")
-    # What is recorded is why another consumer was refused, as far as the replay can tell.
+    # The recorded reason is that of another consumer, as far as the replay can tell.
     if recorded.rule in also and not replayed.is_guess:
         return _by_replay(replayed)
     return Why(recorded, "disagree", replayed)
@@ -217,10 +221,10 @@ def _by_replay(reason: Reason) -> Why:
 
 
 class _Said:
-    """What record and replay say of some steps, in their order.
+    """The recorded and replayed reasons of some steps, in their order.
 
-    Of the recorded reasons the first one counts. Of the replayed ones the first one does that says
-    more than that bitcasts stand between, or else the last one.
+    Of the recorded reasons the first one counts. Of the replayed ones, the first counts that says
+    more than that only bitcasts are in between, or else the last one.
     """
 
     __slots__ = ("decided", "recorded", "rules", "undecided")
@@ -229,7 +233,7 @@ class _Said:
         self.recorded: tuple[int, Reason] | None = None
         self.decided: tuple[int, Reason] | None = None
         self.undecided: tuple[int, Reason] | None = None
-        # The rules by which the producers of all steps up to one were kept out of consumers.
+        # The rules that kept the producers of all steps up to one out of consumers.
         self.rules: list[tuple[int, frozenset[str]]] = []
 
     def add(self, step: UseStep, recorded: Evidence | None, replayed: Replayed | None) -> None:
@@ -257,7 +261,7 @@ def _place(found: tuple[int, Reason]) -> int:
 
 
 def _is_of_bitcasts(reason: Reason) -> bool:
-    """Whether it says no more than that bitcasts stand between: what is behind them says more."""
+    """Return whether it says only that bitcasts are in between: later steps say more."""
     if reason.rule != _ALL_USERS:
         return False
     from fusionscope.passes.gpu.priority_fusion.rules import AllUsers  # loads the model of a GPU

@@ -1,9 +1,9 @@
-"""Values that several kernels compute, what that costs, and what keeping them would.
+"""Values that several kernels compute, the cost of that, and the cost of keeping them instead.
 
 A fusion that duplicates its producer computes the value again instead of reading it. That is often
-right: it saves a launch and the bytes of the value. So each value is priced both ways: the kernels
-as they are, and as they would be if one of them, or a launch of its own, wrote the value and the
-others read it.
+right: it saves a launch and the bytes of the value. So each value is priced both ways: with the
+kernels as they are, and with one of them, or a launch of its own, writing the value and the others
+reading it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from fusionscope.history.values import Execution, NumberedModule, Numbering
 from fusionscope.hlo import Instruction
 from fusionscope.passes.context import GpuTarget
 
-# They only move elements, or write them in another way.
+# They only move elements, or change their representation.
 _MOVES = frozenset(
     """bitcast bitcast-convert broadcast constant convert copy iota reshape reverse
     transpose""".split()
 )
 _NO_VALUE = TRANSPARENT | {"get-tuple-element", "parameter", "tuple"}
 _REDUCTIONS = frozenset({"reduce", "reduce-window"})
-_ATTRIBUTES = ("kind", "backend_config")  # of a fusion, those that say how it is emitted
+_ATTRIBUTES = ("kind", "backend_config")  # attributes of a fusion that affect its emitter
 
-_Holders = dict[Instruction, list[Instruction]]  # kernels, and what computes a value in each
+_Holders = dict[
+    Instruction, list[Instruction]
+]  # kernels, and the instructions that compute a value in each
 
 
 def find_recomputed(
@@ -53,9 +55,9 @@ def find_recomputed(
 ) -> Recomputation:
     """Return the values that several of ``kernels``, those of the final stage ``last``, compute.
 
-    ``first`` is the stage before fusion, ``gpu`` the device if it is known. Only the ``most`` that
-    take most work are priced (None: all). Raises ``UnusableInput`` where ``last`` contradicts
-    itself.
+    ``first`` is the stage before fusion, ``gpu`` the device if it is known. Only the ``most``
+    values that take most work are priced (None: all). Raises ``UnusableInput`` if ``last``
+    contradicts itself.
     """
     facts = {(kernel.path, kernel.instruction): facts for kernel, facts in kernels}
     before = {execution.path: _holders(execution) for execution in first.executions}
@@ -83,7 +85,7 @@ def find_recomputed(
 
 
 def _rank(value: RecomputedValue) -> tuple[float, float, int]:
-    """Those first of which keeping them saves most, then those that cost most."""
+    """Return a sort key: the most saved by keeping the value first, then the highest cost."""
     return -(value.saved_ns or 0.0), -(value.time_again_ns or 0.0), -value.bytes_again
 
 
@@ -98,7 +100,7 @@ def _holders(execution: Execution) -> dict[int, _Holders]:
             if instruction.opcode in _NO_VALUE or not isinstance(value, int):
                 continue
             if any(value in flatten(block.values[operand]) for operand in operands):
-                continue  # it passes the value on
+                continue  # an instruction that only passes the value on
             found[value].setdefault(block.inside or instruction, []).append(instruction)
     return found
 
@@ -115,7 +117,7 @@ class _Duplicates:
         self._numbers: dict[tuple[Instruction, Instruction], int] = {}
         self.holders: dict[int, _Holders] = {}
         for number, holders in _holders(execution).items():
-            computation = next(iter(holders)).computation  # others call it, or are called
+            computation = next(iter(holders)).computation  # the others call it, or it calls them
             launched = {
                 kernel: found
                 for kernel, found in holders.items()
@@ -128,8 +130,11 @@ class _Duplicates:
                 )
 
     def last_of_chains(self) -> Iterator[int]:
-        """Yield the values that are worth a look: no constants, broadcasts or scalars, and of
-        several that the same kernels compute one from the other the last."""
+        """Yield the values that are worth a look.
+
+        Constants, broadcasts and scalars are not. If the same kernels compute several values one
+        from the other, only the last of them is.
+        """
         for number, holders in self.holders.items():
             if self._is_free(number):
                 self.free += 1
@@ -151,8 +156,9 @@ class _Duplicates:
         )
 
     def _leaves(self, kernel: Instruction, instruction: Instruction) -> bool:
-        """Return whether ``kernel`` uses a value for anything but values that all the same kernels
-        compute."""
+        """Return whether ``kernel`` uses a value other than for values that all the same kernels
+        compute.
+        """
         holders = self.holders[self._numbers[kernel, instruction]].keys()
         pending, seen = [instruction], {instruction}
         while pending:
@@ -171,8 +177,11 @@ class _Duplicates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Option:
-    """A way to keep a value: ``added`` are the drafts beside those of the readers, and ``replaced``
-    the kernels that these stand for. ``written_by`` is the kernel that writes the value."""
+    """A way to keep a value.
+
+    ``added`` are the drafts besides those of the readers, ``replaced`` the kernels that the drafts
+    replace. ``written_by`` is the kernel that writes the value.
+    """
 
     written_by: Instruction | None
     added: tuple[str, ...] = ()
@@ -181,10 +190,10 @@ class _Option:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Candidate:
-    """A value, what it would be to keep it, and the draft ``computing`` that computes it alone.
+    """A value, the way to keep it, and the draft ``computing`` that computes it alone.
 
-    ``readers`` are the kernels that would read it, each with its draft, None if nothing would be
-    left of it. ``operand`` is the name of the value there.
+    ``readers`` are the kernels that would read it, each with its draft, None if it would compute
+    nothing more. ``operand`` is the name of the value there.
     """
 
     number: int
@@ -205,8 +214,7 @@ def _candidate(
     backend: str | None,
     before_fusion: tuple[Instruction, ...],
 ) -> _Candidate | None:
-    """Draft the launches that there would be with a value in memory; None if the kernels cannot be
-    taken apart."""
+    """Draft the launches for a value in memory; None if the kernels cannot be split."""
     holders, execution = duplicates.holders[number], duplicates.execution
     kernels = sorted(holders, key=lambda kernel: kernel.index)
     fusions = [each for each in kernels if _is_flat(each, holders[each])]
@@ -247,7 +255,7 @@ def _candidate(
 
 
 def _is_flat(kernel: Instruction, computing: Sequence[Instruction]) -> bool:
-    """Return whether a kernel is a fusion, and computes a value in no fusion inside it."""
+    """Return whether a kernel is a fusion, and computes a value outside of its inner fusions."""
     return kernel.opcode == "fusion" and all(
         each.computation is kernel.called[0] for each in computing
     )
@@ -344,18 +352,20 @@ class _Measured:
         )
 
     def cost_instead(self, draft: str | None, kernel: Instruction, facts: KernelFacts) -> RunCosts:
-        """Return the cost of a draft in the place of ``kernel``; None if nothing is left of it."""
+        """Return the cost of ``draft`` in the place of ``kernel``. ``draft`` is None if nothing is
+        left to compute.
+        """
         if draft is None:
             return RunCosts(0, 0, 0.0)
         cost, time = self.cost(draft, facts.runs), self._times[draft]
-        # The tiles of a custom fusion would be others, and a floor is no estimate.
+        # A custom fusion would have other tiles, and a floor is not an estimate.
         if time is None or (time.source is facts.time_source and not _is_custom(kernel)):
             return cost
         return replace(cost, time_ns=None)
 
 
 def _price(candidate: _Candidate, measured: _Measured) -> RecomputedValue | None:
-    """Return what a value costs; None if computing it again takes no more than reading it."""
+    """Return what a value costs; None if computing it again takes no longer than reading it."""
     kernels, readers = candidate.kernels, candidate.readers
     as_is = _sum(_cost(kernels[kernel]) for kernel in readers)
     reading = _sum(
@@ -376,7 +386,7 @@ def _price(candidate: _Candidate, measured: _Measured) -> RecomputedValue | None
             other = measured.kernel(draft).bytes_read - measured.read(draft, candidate.operand)
             bytes_read -= kernels[kernel].runs * other
     computing = measured.kernel(candidate.computing)
-    if not candidate.is_written:  # once is needed
+    if not candidate.is_written:  # it is needed once
         bytes_read -= runs * computing.bytes_read
         times -= runs
     choices: list[tuple[_Option, RunCosts, RunCosts]] = []

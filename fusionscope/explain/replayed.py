@@ -1,4 +1,4 @@
-"""What the compiler's rules, evaluated again, say of a pair."""
+"""The reasons for a pair from a replay of the compiler's rules."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from fusionscope.versions.runs import find_runs
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
 
-# What it does not form a fusion around stays without the neighbours that would have gone in.
+# If this pass forms no fusion around a dot, the neighbours that it would have fused stay out.
 _AROUND_DOTS = "triton-gemm-rewriter"
 
 
 class Replayed:
     """The reasons of replayed passes, by the names that instructions had before each.
 
-    ``main_pass`` is the one that decides about most pairs. Plans of passes that go on with the
-    graph of the one before count as one. ``rules`` are those that were taken, None where no pass
-    ran.
+    ``main_pass`` is the one that decides about most pairs. A plan of a pass that continues with the
+    graph of the pass before is a part of the same plan. ``rules`` are those that were replayed,
+    None if no pass ran.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Replayed:
             evidence = self._evidence[name] = Evidence()
             for plan in chain:
                 evidence.add_plan(plan)
-        # Of plans that count as one, all are guesses where one is.
+        # If several plans count as one, one guess makes all of them guesses.
         self._guessed = {
             name
             for name, chain in plans.items()
@@ -60,14 +60,17 @@ class Replayed:
         return self._marked(pass_name, reason)
 
     def earlier_reason(self, steps: Iterable[UseStep], end: str | None) -> Reason | None:
-        """Why a pass before the main one did not fuse one of ``steps``, names before that pass;
-        ``end`` is the one of the two that such a pass gave a kernel, None where it is neither."""
+        """Return why a pass before the main one did not fuse one of ``steps``, names before that
+        pass.
+
+        ``end`` is the end of the pair that such a pass gave a kernel, None if it is neither.
+        """
         steps = tuple(steps)
         for name, evidence in self._evidence.items():
             if name == self.main_pass:
                 continue
-            # Where it asked about the consumer itself, and about a fusion that took that in, the
-            # first says more.
+            # If the pass considered the consumer itself and a fusion that contains it, the first
+            # decision says more.
             found = itertools.chain(
                 (evidence.direct_reason(step.producer, step.consumer) for step in steps),
                 (evidence.reason(step.producer, step.consumer) for step in steps),
@@ -80,7 +83,9 @@ class Replayed:
         return None
 
     def refusals_of(self, name: str) -> tuple[tuple[str, str], ...]:
-        """The passes before the main one that formed no fusion around ``name``, with the rules."""
+        """Return the passes before the main one that formed no fusion around ``name``, with the
+        rules.
+        """
         found = (
             (each, self.reason(each, name, name))
             for each in self._evidence
@@ -89,7 +94,7 @@ class Replayed:
         return tuple((each, reason.rule) for each, reason in found if reason is not None)
 
     def rules_of(self, producer: str) -> frozenset[str]:
-        """The rules by which the main pass refused any of the producer's consumers."""
+        """Return the rules by which the main pass refused any of the producer's consumers."""
         evidence = self._evidence.get(self.main_pass)
         return evidence.rules_of(producer) if evidence is not None else frozenset()
 
@@ -100,7 +105,7 @@ class Replayed:
 
 
 class SwitchedOff(Replayed):
-    """The reason of all pairs where a flag keeps the main pass from running."""
+    """Return the reason of all pairs if a flag keeps the main pass from running."""
 
     def __init__(self, main_pass: str) -> None:
         super().__init__({}, main_pass)
@@ -110,8 +115,10 @@ class SwitchedOff(Replayed):
 
 
 def find_rules(module: DumpedModule) -> RulesUsed | None:
-    """Those that a replay of ``module`` takes, and how far they agree with it; None where nothing
-    is replayed. Raises ``UnusableInput``."""
+    """Return the rules that a replay of ``module`` uses, and how far they agree with it.
+
+    None if nothing is replayed. Raises ``UnusableInput``.
+    """
     replayed = replay_passes(module)
     return replayed.rules if replayed is not None else None
 
@@ -119,15 +126,17 @@ def find_rules(module: DumpedModule) -> RulesUsed | None:
 def replay_passes(
     module: DumpedModule, compiler: Compiler | None = None, device: Device | None = None
 ) -> Replayed | None:
-    """Replays the passes that decide about pairs; None where they cannot be. ``device`` is the GPU
-    to take, the dump's own where None. Raises ``UnusableInput``."""
+    """Replay the passes that decide about pairs; None if they cannot be replayed.
+
+    ``device`` is the GPU to assume, None for the dump's own. Raises ``UnusableInput``.
+    """
     if module.backend not in ("cpu", "gpu"):
         return None
     chosen = choose_compiler(module, compiler)
     context = read_context(module, device)
     own = choose_compiler(module).compiler
     main = own.main_pass
-    # One upon the other, the pass that looked at a pair last is heard last.
+    # In the order of a stack: the last pass that looked at a pair comes last.
     chain = next((each for each in own.chains if main in each), (main,))
     in_chain = [name for name in own.deciding if name in chain]
     if len(in_chain) == 1 and not module.lets_run(main):

@@ -1,4 +1,4 @@
-"""What ``explain`` finds: plain data, which every report renders."""
+"""The result of ``explain``: plain data, which every report renders."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import StrEnum
 from fusionscope.explain.suggestion import Figures, Suggestions
 from fusionscope.verify.rules_used import RulesUsed
 
-_NOTICEABLE = 0.01  # of a time: less is within the error of an estimate
+_NOTICEABLE = 0.01  # of a time: a smaller difference is within the error of an estimate
 
 
 class TimeSource(StrEnum):
-    """What the time of a kernel comes from: ``explain/times.py``."""
+    """The source of the time of a kernel: see ``explain/times.py``."""
 
     MODEL = "model"  # the GPU compiler's own estimate
     FLOOR = "floor"  # a GPU needs at least as long
@@ -21,8 +21,9 @@ class TimeSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    """Microseconds of all kernels in one run of a module, and how many of its launches have no
-    more than a floor. A loop whose length the compiler does not know counts once."""
+    """Microseconds of all kernels in one run of a module, and the number of its launches for which
+    only a floor is known. A loop whose length the compiler does not know counts once.
+    """
 
     microseconds: float
     floor_launches: int
@@ -40,7 +41,7 @@ class Operation:
 
 
 class Grouping(StrEnum):
-    """What kernels are broken down by."""
+    """The kinds of groups that kernels are broken down by."""
 
     SCOPE = "scope"
     STACK = "stack"
@@ -57,8 +58,10 @@ class SortedBy(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
     """Kernels that come from one part of the program: launches, bytes and estimated microseconds of
-    a run, and the bytes of pairs that were refused. ``count`` is how many parts it is, if these
-    differ in numbers alone: the layers of a model. ``time_us`` is 0 where no time is known.
+    a run, and the bytes of refused pairs.
+
+    ``count`` is the number of parts if it combines several that differ only in numbers, such as the
+    layers of a model. ``time_us`` is 0 if no time is known.
     """
 
     name: str
@@ -81,8 +84,9 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Where launches, bytes and time of a module go. ``lines`` are the largest parts of ``tree``,
-    which together are all of it."""
+    """The launches, bytes and time of a module by part. ``lines`` are the largest parts of
+    ``tree``; together they are the whole.
+    """
 
     by: Grouping
     sorted_by: SortedBy
@@ -90,7 +94,7 @@ class Breakdown:
     lines: tuple[Branch, ...]
 
     def figure(self, branch: Branch) -> float:
-        """What branches are sorted by."""
+        """The sort keys of branches."""
         return branch.figure(self.sorted_by)
 
 
@@ -98,11 +102,11 @@ class Breakdown:
 class KernelFacts:
     """One launch of the final module; bytes of one launch, ``runs`` launches in a run.
 
-    ``time_ns`` are nanoseconds of one launch, None where nothing is known of the device, and
-    ``time_source`` what they come from: ``model`` (the GPU compiler's own), ``floor`` (the least
-    that a GPU needs) or ``nominal`` (those of a nominal CPU). ``runs_known`` is false inside a loop
-    whose trip count the compiler does not know, and inside a branch: these count once. ``members``
-    are the opcodes that it computes.
+    ``time_ns`` are nanoseconds of one launch, None if nothing is known of the device.
+    ``time_source`` is their source: ``model`` (the GPU compiler's own), ``floor`` (the least that a
+    GPU needs) or ``nominal`` (those of a nominal CPU). ``runs_known`` is false inside a loop whose
+    trip count the compiler does not know, and inside a branch: these count once. ``members`` are
+    the opcodes that it computes.
     """
 
     name: str
@@ -125,7 +129,7 @@ class KernelFacts:
 
     @property
     def time_us(self) -> float:
-        """Over all runs; 0 where nothing is known of the device."""
+        """Return the time over all runs; 0 if nothing is known of the device."""
         return (self.time_ns or 0.0) * self.runs / 1_000
 
 
@@ -141,7 +145,9 @@ class AlikeKernels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedByLaterPass:
-    """Why one pass refused a pair that a later one, ``by``, fused. The rest as in ``PairFacts``."""
+    """The refusal of one pass for a pair that a later one, ``by``, fused. The other fields are as
+    in ``PairFacts``.
+    """
 
     reason: str
     message: str | None
@@ -153,8 +159,9 @@ class FusedByLaterPass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCost:
-    """One kernel by the compiler's estimate: times, bytes, and how it is launched. ``total_us`` is
-    less than the sum of its parts, as computing and memory access overlap."""
+    """One kernel in the compiler's estimate: times, bytes, and launch dimensions. ``total_us`` is
+    less than the sum of its parts, as computing and memory access overlap.
+    """
 
     name: str
     total_us: float
@@ -169,9 +176,11 @@ class KernelCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerCost:
-    """What a consumer takes without the producer in it and with it, its launch included; ``share``
-    is its part, from 0 to 1, of what all consumers take longer with it, below 0 if it is faster.
-    Without a ``name`` it stands for ``consumers`` together."""
+    """The time of a consumer without the producer in it and with it, including its launch.
+
+    ``share`` is its part, from 0 to 1, of the time that fusion adds to all consumers, below 0 if it
+    gets faster. Without a ``name`` it represents ``consumers`` together.
+    """
 
     name: str | None
     consumers: int
@@ -182,12 +191,12 @@ class ConsumerCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFacts:
-    """What a producer and all its ``consumers`` take unfused and fused.
+    """The times of a producer and all its ``consumers``, unfused and fused.
 
-    Times are those of all kernels with ``launch_us`` for each: ``unfused_us`` is ``producer_us``
-    and those of ``shares``, which begin with the consumer that costs most. ``benefit_us`` is what
-    the compiler expected of the fusion: it may be older than the times. ``kernels`` are the
-    producer, the consumer that costs most, and both in one kernel, without launches.
+    Times are those of all kernels with ``launch_us`` for each: ``unfused_us`` is the sum of
+    ``producer_us`` and those of ``shares``, which begin with the costliest consumer. ``benefit_us``
+    is what the compiler expected of the fusion: it may be older than the times. ``kernels`` are the
+    producer, the costliest consumer, and both in one kernel, without launches.
     """
 
     consumers: int
@@ -239,8 +248,10 @@ class PairFacts:
 @dataclass(frozen=True, slots=True)
 class Refusals:
     """Pairs that look alike (the layers of a model) and that a pass refused: same opcodes and
-    shapes, same lines, same reason. ``example`` is the costliest, ``bytes_saved`` the sum over all
-    ``count``."""
+    shapes, same lines, same reason.
+
+    ``example`` is the costliest, ``bytes_saved`` the sum over all ``count``.
+    """
 
     example: PairFacts
     count: int
@@ -249,7 +260,7 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class ReasonFacts:
-    """How many pairs one rule refused, and the bytes that they could have saved."""
+    """The number of pairs that one rule refused, and the bytes that fusing them could save."""
 
     reason: str
     title: str
@@ -259,7 +270,7 @@ class ReasonFacts:
 
 @dataclass(frozen=True, slots=True)
 class KindFacts:
-    """Kernels of one kind: how many there are, launches in a run, bytes over all runs."""
+    """Kernels of one kind: their number, launches in a run, bytes over all runs."""
 
     kind: str
     count: int
@@ -270,7 +281,8 @@ class KindFacts:
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Launches, bytes and estimated time of a whole run, before fusion and in the final module.
-    Times are None where nothing is known of the device."""
+    Times are None if nothing is known of the device.
+    """
 
     launches_before: int
     launches: int
@@ -283,10 +295,12 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedPair:
-    """A pair that changed rules fuse or keep apart, and the rule that refuses it in the one of the
-    two cases (None where that is not known). ``bytes_between`` is as in ``history.Pair``.
-    ``follows`` is the pair that was asked for and brought this one with it, None where this one was
-    asked for itself, or nothing shows why."""
+    """A pair that changed rules fuse or keep apart, and the rule that refuses it in the case in
+    which it is not fused (None if unknown).
+
+    ``bytes_between`` is as in ``history.Pair``. ``follows`` is the requested pair that caused this
+    change, None if this pair was requested itself, or nothing shows the cause.
+    """
 
     producer: str
     consumer: str
@@ -300,7 +314,8 @@ class ChangedPair:
 @dataclass(frozen=True, slots=True)
 class ChangedKernel:
     """A kernel that only one of two modules has: launches, bytes and estimated microseconds of a
-    run, None where no time is known."""
+    run, None if no time is known.
+    """
 
     name: str
     launches: int
@@ -310,12 +325,14 @@ class ChangedKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """What ``changes`` of the rules, or another GPU, change. ``before`` and ``after`` are a run of
-    the module right after the fusion passes, as it is and as changed, both replayed; ``final`` is
-    the final module, and what it would be if the passes behind do the same as they did (None for
-    another GPU, or where it was not dumped). ``gone`` are the kernels that only the first has,
-    ``made`` those that only the second has. ``is_guess`` tells that the unchanged rules need not be
-    those of the compiler that made the dump."""
+    """The effect of ``changes`` of the rules, or of another GPU.
+
+    ``before`` and ``after`` are a run of the module right after the fusion passes, without and with
+    the changes, both replayed. ``final`` is the final module, and the result if the later passes do
+    the same as they did (None for another GPU, or if it was not dumped). ``gone`` are the kernels
+    that only the first has, ``made`` those that only the second has. ``is_guess`` is whether the
+    unchanged rules may not be those of the compiler that made the dump.
+    """
 
     changes: str
     before: Figures
@@ -330,11 +347,11 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A kernel that makes what a library call reads, or reads what it makes.
+    """A kernel that makes an operand of a library call, or reads its result.
 
     ``operations`` are the opcodes that make or read it, ``members`` all that the kernel computes.
-    ``bytes_between`` is as in ``history.Pair``, for one run. ``serves`` says that the kernel
-    computes nothing and is there for library calls alone: a transpose, a pad, a copy.
+    ``bytes_between`` is as in ``history.Pair``, for one run. ``serves`` is whether the kernel
+    computes nothing and exists only for library calls: a transpose, a pad, a copy.
     """
 
     name: str
@@ -351,10 +368,11 @@ class Boundary:
     ``names`` are those of all calls that look alike; ``kernel`` is the first of them. Bytes are
     those of one launch, ``scratch`` the memory that a call works in. ``since`` is the label of the
     first stage, from the one before fusion on, that has it, ``made_by`` the pass before that stage,
-    None where it was there before fusion. ``taken_before`` and ``taken_after`` are what it computes
-    beside ``computes``, ``left_out`` what stands right behind it and calls of its kind can take in,
-    ``why`` they do not here, where that is known. ``saved_at_most`` are the bytes, of all runs of
-    all alike, that need not pass through memory if every neighbour were part of the call.
+    None if it existed before fusion. ``taken_before`` and ``taken_after`` are what it computes
+    besides ``computes``. ``left_out`` is what comes right after it and calls of its kind can
+    include, ``why`` the reason that they do not here, if known. ``saved_at_most`` are the bytes, of
+    all runs of all alike, that need not pass through memory if every neighbour were part of the
+    call.
     """
 
     names: tuple[str, ...]
@@ -393,12 +411,12 @@ class MovementCause(StrEnum):
 class Movement:
     """A copy, transpose, convert, reshape or update that moves data in the final module.
 
-    ``made_by`` is the pass that inserted it, None where the program has it, and ``stage`` the label
-    of the first stage that has it. ``text`` states the cause in a sentence; ``served`` is the
+    ``made_by`` is the pass that inserted it, None if the program has it, and ``stage`` the label of
+    the first stage that has it. ``text`` states the cause in a sentence; ``served`` is the
     operation that it is for. ``source`` is the user's ``file:line``, of the nearest operation that
-    has one. ``kernel`` computes it in the final module; ``is_alone`` says that
-    this kernel only moves data. ``bytes_moved`` and ``time_ns`` are then its part of the kernel,
-    over all runs. Otherwise it adds no launch, and both are 0; ``time_ns`` is None where unknown.
+    has one. ``kernel`` computes it in the final module; ``is_alone`` is whether this kernel only
+    moves data. If so, ``bytes_moved`` and ``time_ns`` are its part of the kernel, over all runs.
+    Otherwise it adds no launch, and both are 0. ``time_ns`` is None if unknown.
     """
 
     operation: Operation
@@ -417,7 +435,7 @@ class Movement:
 
 @dataclass(frozen=True, slots=True)
 class KernelInput:
-    """What a kernel reads, and how many bytes of it."""
+    """An operand of a kernel, and the number of its bytes that the kernel reads."""
 
     name: str
     opcode: str
@@ -427,7 +445,7 @@ class KernelInput:
 
 @dataclass(frozen=True, slots=True)
 class KernelOutput:
-    """An array that a kernel writes, and the names of what reads it."""
+    """An array that a kernel writes, and the names of its readers."""
 
     shape: str
     readers: tuple[str, ...]
@@ -435,9 +453,12 @@ class KernelOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPage:
-    """One kernel by itself. ``hlo`` are the lines of what it computes, ``sources`` the lines of the
-    program. ``began`` are the refused pairs whose consumer is in it, ``ended`` those whose producer
-    is, the costliest first."""
+    """One kernel by itself.
+
+    ``hlo`` are the lines of what it computes, ``sources`` the lines of the program. ``began`` are
+    the refused pairs whose consumer is in it, ``ended`` those whose producer is in it, the
+    costliest first.
+    """
 
     kernel: KernelFacts
     inputs: tuple[KernelInput, ...]
@@ -450,7 +471,7 @@ class KernelPage:
 
 @dataclass(frozen=True, slots=True)
 class RunCosts:
-    """Of some kernels in one run of a module. ``time_ns`` is None where it is not known."""
+    """The cost of some kernels in one run of a module. ``time_ns`` is None if it is unknown."""
 
     launches: int
     bytes_moved: int
@@ -485,8 +506,9 @@ class RecomputedValue:
 
     @property
     def saved_ns(self) -> float | None:
-        """The time that keeping the value saves; 0 if that is less than 1% of what these kernels
-        take, None if not known."""
+        """Return the time that keeping the value saves; 0 if that is less than 1% of what these
+        kernels take, None if unknown.
+        """
         if self.before.time_ns is None or self.after.time_ns is None:
             return None
         saved = self.before.time_ns - self.after.time_ns
@@ -495,11 +517,13 @@ class RecomputedValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputation:
-    """Values that several kernels compute, those first of which keeping them saves most. Each is
-    the last of a chain that the same kernels compute. ``free`` counts further values that take no
-    more to compute than to read: broadcasts, constants, scalars. ``unpriced`` counts those that
-    were not looked at, as they take little work, and those of which neither bytes nor a time are
-    known: their kernels cannot be taken apart."""
+    """Values that several kernels compute; those that are best kept come first.
+
+    Each is the last of a chain that the same kernels compute. ``free`` counts further values that
+    take no longer to compute than to read: broadcasts, constants, scalars. ``unpriced`` counts
+    those that were not examined because they take little work, and those whose bytes and time are
+    both unknown: their kernels cannot be split.
+    """
 
     values: tuple[RecomputedValue, ...]
     free: int
@@ -553,9 +577,12 @@ class ModuleFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleRow:
-    """What one run of the final module of a dump costs. ``time_us`` is None where nothing is known
-    of the device, ``refused_bytes`` where pairs were not looked at. ``is_helper`` tells that JAX
-    compiled it for a function of its own, such as ``jax.random.normal``, and not for a user's."""
+    """The cost of one run of the final module of a dump.
+
+    ``time_us`` is None if nothing is known of the device, ``refused_bytes`` if pairs were not
+    examined. ``is_helper`` is whether JAX compiled it for a function of its own, such as
+    ``jax.random.normal``, and not for a user's.
+    """
 
     name: str
     number: int
@@ -568,9 +595,12 @@ class ModuleRow:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``modules`` are explained, the user's before helpers of JAX, the costliest first. ``table``
-    are all modules, in the same order, ``folded`` those that were not explained, ``problems`` one
-    line for each file that could not be read."""
+    """The explanation of a dump.
+
+    ``modules`` are explained, the user's before helpers of JAX, the costliest first. ``table`` are
+    all modules, in the same order, ``folded`` those that were not explained, ``problems`` one line
+    for each file that could not be read.
+    """
 
     path: str
     modules: tuple[ModuleFacts, ...]

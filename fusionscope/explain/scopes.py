@@ -1,4 +1,4 @@
-"""Where in the user's program an instruction comes from: its scope, and its call stack."""
+"""The place in the user's program that an instruction comes from: its scope, and its call stack."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import PurePath
 
 from fusionscope.hlo import Instruction, SourceLocation
 
-# Transformations whose result is still the function that they are given; of these nothing is kept.
+# Transformations whose result is still the function that they are given; they are dropped.
 _WRAPPERS = frozenset(
     "checkpoint jit jvp linearize pjit pmap remat shard_map vmap xla_call".split()
 )
 _GRADIENT = "transpose"
-# Parts of a name that say how jax calls something, and nothing of the program.
+# Parts of a name that describe how JAX calls something, and not the program.
 _CALLS = frozenset(
     "body closed_call core_call custom_jvp_call custom_vjp_call eval_jaxpr pjit shard_map".split()
 )
@@ -24,11 +24,11 @@ _FARTHEST = 8  # steps to an instruction that has a name
 
 
 def scope_of(op_name: str) -> tuple[str, ...]:
-    """The parts of a framework's name of an operation, outermost first, the operation last.
+    """Return the parts of a framework's name of an operation, outermost first, the operation last.
 
-    The function that was compiled is left out, as it is the whole module. ``jit(f)`` is ``f``,
-    ``jvp(layer)`` is ``layer``, and ``transpose(jvp(layer))``, which is what computes its gradient,
-    is ``gradient of layer``.
+    The function that was compiled is omitted, as it is the whole module. ``jit(f)`` is ``f``,
+    ``jvp(layer)`` is ``layer``, and ``transpose(jvp(layer))``, which computes its gradient, is
+    ``gradient of layer``.
     """
     parts = _split(op_name)
     while len(parts) > 1 and _CALL.fullmatch(parts[0]) and parts[0].startswith(("jit(", "pjit(")):
@@ -42,7 +42,7 @@ def scope_of(op_name: str) -> tuple[str, ...]:
 
 
 def _unwrap(part: str) -> Iterator[str]:
-    """The scopes that one part of a name stands for: none, one or several."""
+    """Yield the scopes in one part of a name: none, one or several."""
     is_gradient = False
     while (call := _CALL.fullmatch(part)) and (call[1] in _WRAPPERS or call[1] == _GRADIENT):
         is_gradient = is_gradient or call[1] == _GRADIENT
@@ -59,7 +59,7 @@ def _unwrap(part: str) -> Iterator[str]:
 
 
 def _split(name: str) -> list[str]:
-    """At the slashes that are in no parentheses."""
+    """Split at the slashes that are not in parentheses."""
     parts, depth, start = [], 0, 0
     for place, character in enumerate(name):
         if character == "(":
@@ -74,9 +74,11 @@ def _split(name: str) -> list[str]:
 
 
 def origin_of(launch: Instruction) -> Instruction:
-    """The instruction that has the name and the line of ``launch``: itself, what a fusion computes,
-    or else what made the value that it reads, or reads the value that it makes. ``launch`` where
-    there is none: passes put instructions in that have neither."""
+    """Return the instruction with the name and the line of ``launch``: itself, one in the fusion,
+    or else its nearest producer or consumer that has them.
+
+    Returns ``launch`` if there is none: passes insert instructions without name and line.
+    """
     if launch.metadata:
         return launch
     for called in launch.called if launch.opcode in ("async-start", "call", "fusion") else ():
@@ -105,21 +107,24 @@ def _first_user(instruction: Instruction) -> Instruction | None:
 
 
 def frames_of(instruction: Instruction) -> tuple[SourceLocation, ...]:
-    """Its call stack, outermost first. Where the compiler inlined a call it puts the stack of the
-    call behind that of what is called, so that frames repeat: each is kept once. The frame of
-    ``fusionscope capture``, which called the program, is left out."""
+    """Return its call stack, outermost first.
+
+    If the compiler inlined a call it appends the stack of the call to that of the callee, so frames
+    repeat: each is kept once. The frame of ``fusionscope capture``, which called the program, is
+    omitted.
+    """
     frames = reversed(dict.fromkeys(instruction.stack))
     return tuple(frame for frame in frames if not frame.file.endswith(_CAPTURE))
 
 
 def frame_text(frame: SourceLocation) -> str:
-    """Such as ``model.py:42 attention``."""
+    """Return text such as ``model.py:42 attention``."""
     function = (frame.function or "").rpartition("<locals>.")[2]
     return f"{PurePath(frame.file.replace(chr(92), '/')).name}:{frame.line} {function}".rstrip()
 
 
 def short_file(file: str) -> str:
-    """Inside of an installed package, the path from there on."""
+    """For a file in an installed package, return the path inside the package."""
     file = file.replace("\\", "/")
     for package in _PACKAGES:
         _, found, inside = file.rpartition(package)

@@ -1,4 +1,4 @@
-"""Which pairs of a dump a command is about."""
+"""Selects the pairs of a dump that a command is about."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Selection:
 
     ``changes`` are changes of the compiler's rules to try, ``rules`` the name of the rules to use,
     None for those of the version that made the dump. ``most_modules`` limits how many are
-    explained, unless it is ``all_modules``. ``kernel`` are those to show by themselves. ``by`` and
-    ``sorted_by`` are how launches are broken down, None for what fits. ``device`` is the GPU to
-    assume if the dump does not describe its own, and the GPU to try if it does. ``movements`` asks
-    for data movement too: all stages are read for it.
+    explained, unless ``all_modules`` is set. ``kernel`` selects kernels to show by themselves.
+    ``by`` and ``sorted_by`` are how launches are broken down, None for a choice that fits.
+    ``device`` is the GPU to assume if the dump does not describe its own, and the GPU to try if it
+    does. ``movements`` requests data movement too: all stages are read for it.
     """
 
     module: str | None = None

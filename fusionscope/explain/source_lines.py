@@ -1,4 +1,4 @@
-"""Operations as a user knows them: by the line of their own program."""
+"""The line of the user's program that an operation comes from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fusionscope.explain.result import Operation
 from fusionscope.hlo import Instruction, SourceLocation
 from fusionscope.hlo.shape import Shape
 
-# As many elements of a tuple are shown.
+# At most this many elements of a tuple are shown.
 _MOST_ELEMENTS = 64
 
 _NOT_THE_USERS = ("site-packages/", "dist-packages/", "jax/_src/", "/lib/python", "<frozen")
@@ -25,7 +25,7 @@ def operation_of(instruction: Instruction) -> Operation:
 
 
 def _shape_text(shape: Shape) -> str:
-    """Each of thousands of pairs may read the same tuple of thousands of elements."""
+    """Cached: each of thousands of pairs may read the same tuple of thousands of elements."""
     if len(shape.elements) <= _MOST_ELEMENTS:
         return str(shape)
     shown = ", ".join(str(element) for element in shape.elements[:_MOST_ELEMENTS])
@@ -33,7 +33,7 @@ def _shape_text(shape: Shape) -> str:
 
 
 def user_line(stack: tuple[SourceLocation, ...]) -> SourceLocation | None:
-    """The innermost line of the user's own code; any line where all is in libraries."""
+    """Return the innermost line of the user's own code, or any line if all are in libraries."""
     for place in stack:
         if not any(part in place.file for part in _NOT_THE_USERS):
             return place

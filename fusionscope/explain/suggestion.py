@@ -1,4 +1,4 @@
-"""A change that may help, with what came of trying it: plain data, which every report renders."""
+"""A change that may help, with the result of trying it: plain data, which every report renders."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class SuggestionKind(StrEnum):
 class HowTried(StrEnum):
     REPLAYED = "replayed"  # the fusion passes, by the compiler's rules
     COMPILED = "compiled"  # by the compiler itself
-    MEASURED = "measured"  # compiled, and timed beside the program as it is
+    MEASURED = "measured"  # compiled, and timed beside the unchanged program
     EXAMPLE = "example"  # on the recipe's own example
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one run of the final module. ``time_us`` is in microseconds, None where it is unknown."""
+    """The cost of one run of the final module. ``time_us`` is in microseconds, None if unknown."""
 
     launches: int
     bytes_moved: int
@@ -30,12 +30,13 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """``change`` is a flag as XLA_FLAGS takes it, options of ``rerun``, or the id of a recipe.
+    """A change and its effect.
 
-    ``pairs`` are the producers and consumers that were refused and that it fuses, by name.
-    ``number`` is its place among the suggestions for its module, from 1 on. ``sources`` are the
-    user's lines that a recipe changes. With the evidence ``EXAMPLE`` the figures are those of the
-    recipe's example, and ``pairs`` those of operations that it changes: nothing was tried here.
+    ``change`` is a flag in the notation of XLA_FLAGS, options of ``rerun``, or the id of a recipe.
+    ``pairs`` are the refused producers and consumers that it fuses, by name. ``number`` is its
+    place among the suggestions for its module, from 1 on. ``sources`` are the user's lines that a
+    recipe changes. With the evidence ``EXAMPLE`` the figures are those of the recipe's example, and
+    ``pairs`` those of operations that it changes: nothing was tried here.
     """
 
     number: int
@@ -49,7 +50,7 @@ class Suggestion:
 
     @property
     def saved_us(self) -> float:
-        """Microseconds; 0 where no time is known."""
+        """Return the time saved in microseconds; 0 if no time is known."""
         if self.before.time_us is None or self.after.time_us is None:
             return 0.0
         return self.before.time_us - self.after.time_us
@@ -65,12 +66,12 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Suggestions:
-    """What was tried on one module: ``helpful`` changes, those that save most first, and
-    ``rejected`` ones, which fuse none of the pairs or make things worse.
+    """What was tried on one module: ``helpful`` changes, which save something, the most first, and
+    ``rejected`` ones, which fuse none of the pairs or cost more.
 
-    ``unmeasured`` ones make fewer launches or bytes of it for a CPU, by a replay, and were not
-    timed: whether they save time is not known. ``untried`` counts the candidates for which there
-    was no time, ``notes`` say why others could not be tried.
+    ``unmeasured`` changes reduce launches or bytes on a CPU in a replay, but were not timed:
+    whether they save time is unknown. ``untried`` counts the candidates for which there was no
+    time. ``notes`` say why others could not be tried.
     """
 
     helpful: tuple[Suggestion, ...] = ()
@@ -80,10 +81,10 @@ class Suggestions:
     notes: tuple[str, ...] = ()
 
     def find(self, producer: str, consumer: str) -> tuple[int, ...]:
-        """The numbers of the helpful suggestions that fuse a pair."""
+        """Return the numbers of the helpful suggestions that fuse a pair."""
         return tuple(each.number for each in self.helpful if (producer, consumer) in each.pairs)
 
     def is_open(self, producer: str, consumer: str) -> bool:
-        """Whether something that may help a pair was not tried to the end."""
+        """Return whether something that may help a pair was not tried to the end."""
         is_named = any((producer, consumer) in each.pairs for each in self.unmeasured)
         return bool(is_named or self.untried or self.notes)

@@ -86,7 +86,7 @@ def group_refusals(
 def group_alike(
     facts: Iterable[PairFacts], reason_of: Callable[[PairFacts], str | None]
 ) -> list[list[PairFacts]]:
-    """Pairs that look alike and were refused for the same reason, those that cost most first."""
+    """Return pairs that look alike and were refused for the same reason, the costliest first."""
     alike: dict[tuple[object, ...], list[PairFacts]] = defaultdict(list)
     for fact in facts:
         reason = reason_of(fact)

@@ -1,9 +1,9 @@
-"""How long kernels take, and which model says so.
+"""The times of kernels, and the model behind each.
 
-On a GPU, the time of a kernel that XLA emits is the compiler's own estimate: that by which it
-decides on fusions, with the time of a launch in it. About libraries, sorts and collectives its
-model says nothing. For these there is a floor: a launch, and the longer of moving all bytes at the
-device's memory bandwidth and of computing at its peak rate.
+On a GPU, the time of a kernel that XLA emits is the compiler's own estimate, by which it decides on
+fusions, including the time of a launch. Its model does not cover libraries, sorts and collectives.
+They have a floor: a launch, and the longer of moving all bytes at the device's memory bandwidth and
+of computing at its peak rate.
 
 No dump describes its CPU, and the CPU compiler has no model of time. Times for CPUs are floors of
 the same kind for a nominal machine (``NOMINAL_CPU``): they rank the kernels of a module, and are
@@ -27,12 +27,12 @@ from fusionscope.versions.context import read_gpu
 def estimate(
     module: Module, backend: str | None, gpu: GpuTarget | None = None
 ) -> TimeEstimate | None:
-    """How long one run of ``module`` takes: any module of a ``backend``, final, replayed or edited.
+    """Return the time of one run of ``module``, which may be final, replayed or edited.
 
-    ``gpu`` is the device with the compiler's model of it (``versions.context.read_gpu``). None
-    where nothing is known of the device: a backend that is neither cpu nor gpu, or a GPU that
-    nothing describes. Before and after a change are comparable if both modules come from the same
-    stage of the pipeline. Raises ``UnusableInput`` where ``module`` contradicts itself.
+    ``gpu`` is the device with the compiler's model of it (``versions.context.read_gpu``). Returns
+    None if nothing is known of the device: a backend that is neither cpu nor gpu, or an unknown
+    GPU. Times before and after a change are comparable if both modules come from the same stage of
+    the pipeline. Raises ``UnusableInput`` if ``module`` contradicts itself.
     """
     clock = clock_for(module, backend, gpu)
     if clock is None:
@@ -42,8 +42,9 @@ def estimate(
 
 
 def estimate_final(module: DumpedModule) -> TimeEstimate | None:
-    """Of the final module of a dump for a GPU; None for other backends, or where there is none.
-    Raises ``UnusableInput``."""
+    """Return the time of the final module of a dump for a GPU; None for other backends, or if there
+    is no such module. Raises ``UnusableInput``.
+    """
     gpu = read_gpu(module)
     if gpu is None or module.final is None:
         return None
@@ -51,7 +52,7 @@ def estimate_final(module: DumpedModule) -> TimeEstimate | None:
 
 
 def sum_up(kernels: Sequence[Kernel], times: Sequence[KernelTime | None]) -> TimeEstimate | None:
-    """Over all runs; None where the time of a kernel is not known."""
+    """Return the time over all runs; None if the time of a kernel is unknown."""
     total, floors = 0.0, 0
     for kernel, time in zip(kernels, times, strict=True):
         if time is None:
@@ -62,7 +63,7 @@ def sum_up(kernels: Sequence[Kernel], times: Sequence[KernelTime | None]) -> Tim
 
 
 def clock_for(module: Module, backend: str | None, gpu: GpuTarget | None) -> Clock | None:
-    """What tells the times of the kernels of ``module``; None as in ``estimate``."""
+    """Return what gives the times of the kernels of ``module``; None as in ``estimate``."""
     if backend == "gpu" and gpu is not None:
         from fusionscope.explain.gpu_times import GpuClock
 

@@ -1,11 +1,11 @@
-"""What a reason says, in a few words."""
+"""Reasons in a few words."""
 
 from __future__ import annotations
 
 from fusionscope.passes.causes import CAUSES
 from fusionscope.versions import known
 
-# Of reasons that are no rules. Each completes "not fused:".
+# Of reasons that are not rules. Each completes "not fused:".
 _TITLES = {
     **{cause.id: cause.title for cause in CAUSES},
     "unknown": "reason not known",
@@ -23,6 +23,6 @@ _TITLES = {
 
 
 def title_of(reason: str) -> str | None:
-    """None if ``reason`` is the id of no rule, and of nothing else that is known."""
+    """Return the title of a rule or another reason; None if ``reason`` is unknown."""
     rule = known.find_rule(reason) if reason not in _TITLES else None
     return _TITLES.get(reason) if rule is None else rule.title

@@ -1,4 +1,4 @@
-"""What the compiler would fuse under rules that a user changed, or for another GPU."""
+"""Tries which fusions the compiler forms under changed rules, or for another GPU."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _GUESS = (
     "what the compiler did"
 )
 _PASSES_BEFORE = (
-    "the passes before fusion are not replayed: their result is for the GPU of the dump"
+    "the passes before fusion are not replayed: their result is that for the GPU of the dump"
 )
 _PASSES_BETWEEN = (
-    "the changed rules changed the first of two fusion passes: what other passes do between the "
-    "two is not replayed"
+    "the changed rules changed the first of two fusion passes: other passes between the two "
+    "are not replayed"
 )
 
 
@@ -65,10 +65,10 @@ def what_if(
     device: Device | None = None,
     other: Device | None = None,
 ) -> WhatIf:
-    """Replays the fusion passes of ``module`` with the rules as they are and as changed.
+    """Replay the fusion passes of ``module`` with the original and the changed rules.
 
-    ``device`` is the GPU to take, the dump's own where None, and ``other`` the one to take with the
-    changed rules, where that is another. Raises ``UnusableInput`` where they cannot be replayed.
+    ``device`` is the GPU to assume, None for the dump's own; ``other`` is the GPU for the changed
+    rules, if that is another. Raises ``UnusableInput`` if the passes cannot be replayed.
     """
     chosen = choose_compiler(module, compiler)
     compiler = chosen.compiler
@@ -134,7 +134,7 @@ def what_if(
 
 
 def _costs(stage: Module, module: DumpedModule, context: PassContext) -> list[_Cost]:
-    """The kernels of one stage, with their times."""
+    """Return the kernels of one stage, with their times."""
     clock = clock_for(stage, module.backend, context.gpu)
     kernels = find_kernels(Numbering().number(stage), module.backend)
     return [(kernel, clock.time(kernel) if clock is not None else None) for kernel in kernels]
@@ -153,8 +153,9 @@ def _figures(costs: Sequence[_Cost]) -> Figures:
 def _final(
     module: DumpedModule, context: PassContext, costs: tuple[list[_Cost], list[_Cost]]
 ) -> tuple[Figures, Figures] | None:
-    """Those of the final module, and what they would be if the passes behind did the same as they
-    did; None where it was not dumped."""
+    """Return the kernels of the final module, and the result if the later passes do the same as
+    they did; None if it was not dumped.
+    """
     if module.final is None:
         return None
     final = _figures(_costs(module.read(module.final), module, context))
@@ -170,7 +171,7 @@ def _final(
 
 
 def _difference(ours: Sequence[_Cost], theirs: Sequence[_Cost]) -> tuple[ChangedKernel, ...]:
-    """The kernels that are not among ``theirs``, whatever they are called, the longest first."""
+    """Return the kernels that are not among ``theirs``, whatever their names, the longest first."""
     left = Counter(map(_form, theirs))
     found: list[ChangedKernel] = []
     for cost in ours:
@@ -207,7 +208,7 @@ def _changed_pairs(changes: Changes, changed: Sequence[_Changed]) -> tuple[Chang
 
 
 def _is_asked(changed: _Changed, changes: Changes) -> bool:
-    """Whether the changes are about the pair itself, or about the rule that refuses it."""
+    """Return whether the changes are about the pair itself, or about the rule that refuses it."""
     ends = changed.was.producer, changed.was.consumer
     patterns = (*changes.allowed, *changes.forbidden)
     rules = {*(id for id, _, _ in changes.thresholds), *changes.disabled}
@@ -221,8 +222,9 @@ def _is_asked(changed: _Changed, changes: Changes) -> bool:
 
 
 def _followed(changed: _Changed, asked: Sequence[_Changed]) -> str | None:
-    """The pair that was asked for and that is, or was, in one kernel with this one, or shares an
-    operation with it; None where there is none."""
+    """Return the requested pair that shares a kernel or an operation with this one, before or after
+    the change; None if there is none.
+    """
     for each in asked:
         kernels = {each.was.kernel, each.now.kernel} & {changed.was.kernel, changed.now.kernel}
         ends = {each.was.producer, each.was.consumer}
@@ -234,7 +236,9 @@ def _followed(changed: _Changed, asked: Sequence[_Changed]) -> str | None:
 def _runs(
     module: DumpedModule, compiler: Compiler, changed: Compiler, disabled: tuple[str, ...]
 ) -> list[PassRun]:
-    """Those to replay: of a GPU the main ones, or others if only their rules were changed."""
+    """Return the runs to replay: on a GPU the main ones, or others if only their rules were
+    changed.
+    """
     runs = list(find_runs(module))
     if module.backend != "gpu":
         while runs and runs[-1].pass_name == "fusion-wrapper":  # it fuses no two operations
@@ -253,9 +257,9 @@ def _runs(
 def _notes(
     changes: Changes, compiler: Compiler, runs: list[PassRun], inputs: list[Module]
 ) -> Iterator[str]:
-    """Which of the changes can have no effect, and which none that is to be had."""
+    """Yield notes on changes that can have no effect, or no valid one."""
     if changes.kernels:
-        yield "the kernels that a plan lists are for `fusionscope rerun`, they are not tried here"
+        yield "the kernels that a plan lists are for `fusionscope rerun`, which are not tried here"
     passes = {run.pass_name for run in runs}
     if "fusion_merger" in passes and (changes.allowed or changes.forbidden):
         yield _NO_OVERRIDES
@@ -274,8 +278,9 @@ def _notes(
 
 
 def _refusal(replayed: Replayed, pair: Pair, compiler: Compiler) -> str | None:
-    """The rule that keeps the pair apart, where it is kept apart: the pass that decided last is
-    asked first."""
+    """Return the rule that keeps the pair apart, if it is kept apart: the last pass that decided
+    takes precedence.
+    """
     for pass_name in (*reversed(compiler.deciding), *chain(*compiler.chains[1:])):
         reason = replayed.reason(pass_name, pair.producer.name, pair.consumer.name)
         if reason is not None:
