@@ -15,27 +15,27 @@ REJECTED = DOCS.parent / "tools" / "conformance" / "rejected_recipes.json"
 INTRODUCTION = """# Edits of a program that help
 
 A recipe is an edit of a program that saves launches, bytes or time. Each has a page that explains
-which operations it is for, what becomes of them, and when it makes a program slower.
+which operations it replaces, with what, and when it makes a program slower.
 `fusionscope recipes` lists them, and `fusionscope recipes ID` prints one page.
 
-`fusionscope explain DUMP` recognises them in the program of a dump, and names the lines of the
-program under *What to try*. With `--compile` the recipe is applied to the program's HLO and
-compiled, for the device of the dump; on a CPU the result is also run beside the program as it is.
-[Recipes on whole programs](recipes-on-programs.md) shows what came of that, and of the same edits
-by hand.
+`fusionscope explain DUMP` recognises these operations in the program of a dump, and names the
+lines of the program under *What to try*. With `--compile` it applies the recipe to the program's
+HLO and compiles the result for the device of the dump; on a CPU it also runs the result beside the
+unchanged program. [Recipes on whole programs](recipes-on-programs.md) shows the results, and those
+of the same edits by hand.
 
 """
 MEASURED = """
-## What was measured
+## Measurements
 
-Each recipe has an example: a function of JAX before and after the edit. Both are compiled for a
-CPU and for an absent H100. What the recipe makes of the HLO of the first function is compiled as
-well, and has to save what the edit saves. All of them run on the CPU, on the same random inputs,
+Each recipe has an example: a JAX function before and after the edit. Both are compiled for a CPU
+and for an absent H100. The HLO of the first function as rewritten by the recipe is compiled as
+well, and has to save as much as the edit. All of them run on the CPU, on the same random inputs,
 and their results have to agree. `python tools/conformance/recipe_proofs.py` does this for one
 version of jaxlib; the page of a recipe has the figures of the rewritten HLO, too.
 
-Times for a CPU are ratios to the time before the edit, of runs in turns: the median, and an
-interval that holds it with 95 %. Times for an H100 are the compiler's own estimates; where it has
+Times for a CPU are ratios to the time before the edit, of runs in turns: the median, and its
+95 % confidence interval. Times for an H100 are the compiler's own estimates; where it has
 none, for sorts and library calls, at least the time to move their bytes.
 
 """
@@ -43,14 +43,14 @@ TRIED = """
 ## Tried, does not help
 
 These edits are often advised, or look as if they should help, and were measured in the same way.
-None is a recipe: it saves nothing, it saves time on one of the two and costs it on the other, or,
-as random numbers by other means, it computes something else. A recurrence as `associative_scan`
-saves launches on a GPU, but nothing recognises such recurrences so far.
+None is a recipe: it saves nothing, it saves time on one of the two and costs time on the other, or
+it computes something else, as other random number generators do. A recurrence written as
+`associative_scan` saves launches on a GPU, but nothing recognises such recurrences so far.
 
-Attention by `jax.nn.dot_product_attention(..., implementation="cudnn")` is no recipe either, as its
-results cannot be compared without a GPU. With `nvidia-cudnn-cu13` 9.28 installed, jaxlib 0.12.0.1
-compiled attention over `bf16[2,512,8,64]` for an H100 into one launch that moves 4.19 MB, where the
-same written as two products and a `softmax` has 7 launches and moves 46.14 MB.
+Attention by `jax.nn.dot_product_attention(..., implementation="cudnn")` is not a recipe either, as
+its results cannot be compared without a GPU. With `nvidia-cudnn-cu13` 9.28 installed, jaxlib
+0.12.0.1 compiled attention over `bf16[2,512,8,64]` for an H100 into one launch that moves 4.19 MB,
+while two products and a `softmax` need 7 launches and move 46.14 MB.
 
 """
 

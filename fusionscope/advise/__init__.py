@@ -1,1 +1,1 @@
-"""An explanation becomes something to do: changes that were tried, and what came of them."""
+"""Changes that may help a program, and the result of trying each."""

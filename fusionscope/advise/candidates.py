@@ -1,6 +1,6 @@
-"""What could be changed: flags of the compiler, and rules of its passes.
+"""Candidates for changes: flags of the compiler, and rules of its passes.
 
-Whether any of it helps is not known before it was tried.
+Whether one of them helps is unknown until it was tried.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fusionscope.versions.compiler import Compiler
 
 _DISABLING = "xla_disable_hlo_passes"
 _EXTRA = "xla_backend_extra_options"
-# Options of a backend are no flags of their own: what they are called, and which passes read them.
+# Options of a backend are not flags of their own: their names, and the passes that read them.
 EXTRA_OPTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "cpu": {"xla_cpu_use_multi_output_fusion": frozenset({"fusion", "cpu_multi_output_fusion"})},
 }
@@ -33,8 +33,11 @@ _MOST_ALIKE = 8  # pairs that one suggestion allows by name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """``flags`` are the new values of flags, ``changes`` those of rules; one of the two is empty.
-    ``passes`` are all that the change concerns, none where that is not known."""
+    """A change to try.
+
+    ``flags`` are the new values of flags, ``changes`` those of rules; one of the two is empty.
+    ``passes`` are all that the change concerns, empty if they are unknown.
+    """
 
     kind: SuggestionKind
     change: str
@@ -44,8 +47,10 @@ class Candidate:
 
 
 def flag_candidates(module: DumpedModule) -> Iterator[Candidate]:
-    """Each flag that changes what is fused, with each other value that it can sensibly have.
-    Raises ``UnusableInput`` where the flags of the dump cannot be read."""
+    """Yield each flag that affects fusion, with each other value that makes sense for it.
+
+    Raises ``UnusableInput`` if the flags of the dump cannot be read.
+    """
     flags = module.flags
     own = flags.values if flags is not None else {}
     for flag in FUSION_FLAGS:
@@ -80,7 +85,7 @@ def _others(flag: FusionFlag, current: tuple[str, ...] | None) -> Iterator[tuple
 def _turned(
     flag: FusionFlag, current: tuple[str, ...] | None, other: tuple[str, ...]
 ) -> frozenset[str]:
-    """The passes that run with one of two values only."""
+    """Return the passes that run with only one of two values."""
     values = current or ()
     return frozenset(
         name for value, name in flag.replaced if (value in values) is not (value in other)
@@ -97,8 +102,9 @@ def _of_flag(name: str, values: tuple[str, ...], passes: frozenset[str]) -> Cand
 
 
 def rule_candidates(compiler: Compiler, alike: Sequence[PairFacts]) -> Iterator[Candidate]:
-    """What changes the rule that refused pairs which look ``alike``: its threshold, or leaving it
-    out, or an exception for these pairs. Rules that keep results right stay as they are."""
+    """Yield changes of the rule that refused pairs which look ``alike``: another threshold, the
+    rule disabled, or an exception for these pairs. Rules that keep results correct are not changed.
+    """
     reason = alike[0].reason
     rule = compiler.find_rule(reason) if reason is not None else None
     if rule is None or rule.is_legality or rule.only_allows:
@@ -115,8 +121,9 @@ def rule_candidates(compiler: Compiler, alike: Sequence[PairFacts]) -> Iterator[
 
 
 def _thresholds(rule: Rule, alike: Iterable[PairFacts]) -> Iterator[tuple[str, int]]:
-    """Each threshold with the nearest value that lets all these pairs pass: the largest figure that
-    was compared with it. A least value is lowered to none."""
+    """Yield each threshold with the nearest value that lets all these pairs pass: the largest
+    figure that was compared with it. A minimum becomes 0.
+    """
     for name in rule.thresholds:
         if name.startswith("min_"):
             yield name, 0
@@ -142,7 +149,7 @@ def _of_rule(changes: Changes, passes: frozenset[str]) -> Candidate:
 
 
 def _options(changes: Changes) -> Iterator[str]:
-    """As ``explain`` and ``rerun`` take them."""
+    """Yield the options of ``explain`` and ``rerun`` for them."""
     for id, name, value in changes.thresholds:
         yield f"--set {id}.{name}={value}"
     for id in changes.disabled:

@@ -26,10 +26,10 @@ from fusionscope.versions.context import read_context
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """What the compiler makes of a module with a change. ``pairs`` are the producers and consumers,
-    by name, that are fused because of it. ``timing`` is None if nothing was timed.
+    """The result of compiling a module with a change. ``pairs`` are the producers and consumers, by
+    name, that are fused because of it. ``timing`` is None if nothing was timed.
 
-    ``problem`` says why there is no result, or none that is right; it is empty otherwise.
+    ``problem`` says why there is no result, or no correct one; it is empty otherwise.
     """
 
     candidate: Candidate
@@ -40,9 +40,12 @@ class Compiled:
 
 
 def compile_unchanged(module: DumpedModule, compilation: Compilation) -> Figures:
-    """Compile the program of ``module`` again as it is, and return the figures of the result.
-    Raises ``UnusableInput`` if that is not possible here, or the result has other figures than the
-    dump."""
+    """Compile the program of ``module`` again without changes, and return the figures of the
+    result.
+
+    Raises ``UnusableInput`` if that is not possible here, or the figures differ from those of the
+    dump.
+    """
     with TemporaryDirectory() as scratch:
         again = _rerun(module, None, (), Path(scratch) / "unchanged", compilation)
         if again.variant is None:
@@ -62,9 +65,11 @@ def compile_each(
     candidates: Sequence[Candidate],
     compilation: Compilation,
 ) -> list[Compiled]:
-    """Compile the program of ``module`` with each of ``candidates``. If its device is present, time
-    each beside the program as it is. Raises ``UnusableInput`` if the program is not in the dump, or
-    the device is not known."""
+    """Compile the program of ``module`` with each of ``candidates``.
+
+    If its device is present, each is timed beside the unchanged program. Raises ``UnusableInput``
+    if the program is not in the dump, or the device is unknown.
+    """
     compiled: list[Compiled] = []
     injections: list[Injection] = []
     with TemporaryDirectory() as scratch:
@@ -132,7 +137,7 @@ def _timed(
     injections: Sequence[Injection],
     compilation: Compilation,
 ) -> list[Compiled]:
-    """Flags beside the program as the compiler makes it, rules beside the compiler's own plan."""
+    """Compare flags with the program as the compiler makes it, rules with the compiler's plan."""
     python, limit_s = compilation.python, compilation.limit_s
     measured: dict[str, Measurement] = {}
     for has_plan in (False, True):

@@ -28,17 +28,17 @@ from fusionscope.versions.runs import find_runs, replay
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """``module`` is what the passes leave behind; ``figures`` are those of the final module."""
+    """``module`` is the result of the passes; ``figures`` are those of the final module."""
 
     module: Module
     figures: Figures
 
 
 class Replays:
-    """The fusion passes of one module that run one upon the other, replayed with changes.
+    """The consecutive fusion passes of one module, replayed with changes.
 
-    The passes behind them are taken to do the same as without: the figures of the final module
-    change by what the fusion passes change.
+    Later passes are assumed to do the same as without the changes: the figures of the final module
+    change by as much as those after the fusion passes.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Replays:
         compiler: Compiler | None = None,
         device: Device | None = None,
     ) -> None:
-        """``final`` is the final module; ``compiler`` and ``device`` are those to take, those of
-        the dump where None. Raises ``UnusableInput`` where the dump does not tell what the passes
-        depend on."""
+        """``final`` is the final module; ``compiler`` and ``device`` are those to use, None for
+        those of the dump. Raises ``UnusableInput`` if the dump lacks what the passes depend on.
+        """
         self._module = module
         self._asked = compiler
         self._device = device
@@ -64,7 +64,7 @@ class Replays:
         self.final = self._figures(final)
 
     def can_try(self, candidate: Candidate) -> bool:
-        """Whether all passes that the change concerns are replayed, up to the end of fusion."""
+        """Return whether all passes that the change concerns are replayed, to the end of fusion."""
         if not candidate.passes:
             return False
         names = {run.pass_name for run in self._runs}
@@ -74,8 +74,10 @@ class Replays:
         return bool(self._runs) and candidate.passes <= names
 
     def try_out(self, candidate: Candidate) -> Replayed | None:
-        """What the passes make of the module with a change; None where that is what they make
-        without. Raises ``UnusableInput``."""
+        """Return the result of the passes with a change; None if it equals that without the change.
+
+        Raises ``UnusableInput``.
+        """
         module, context = self._module, self._context
         if candidate.flags:
             module = module.with_flags(candidate.flags)
@@ -99,8 +101,9 @@ class Replays:
         )
 
     def _runs_from(self, candidate: Candidate, changed: DumpedModule) -> list[PassRun]:
-        """From the first pass on that the change concerns: those before it do the same as in the
-        dump."""
+        """Return the runs from the first pass on that the change concerns. Earlier ones do the same
+        as in the dump.
+        """
         runs = list(self._runs)
         if candidate.flags:
             names = {run.pass_name for run in runs}
@@ -116,8 +119,10 @@ class Replays:
         context: PassContext,
         concerned: frozenset[str] = frozenset(),
     ) -> Module | None:
-        """What ``runs`` lead to, each upon the graph that the one before it leaves. None where all
-        passes that are ``concerned`` do what they did in the dump."""
+        """Return the result of ``runs``, each on the graph that the one before it leaves.
+
+        None if all passes that are ``concerned`` do the same as in the dump.
+        """
         made = module.read(runs[0].before)
         graph = arrange(made, self._orders.get(runs[0].before, {}))
         left = len([run for run in runs if run.pass_name in concerned])
@@ -134,9 +139,11 @@ class Replays:
         return made
 
     def agrees(self, candidate: Candidate) -> bool | None:
-        """Whether the replay of these passes without the change agrees with the dump. None
-        where it does only with an order of users and instructions that no text shows, and that was
-        not taken so far: then the change has to be tried again. Raises ``UnusableInput``."""
+        """Return whether the replay of these passes without the change agrees with the dump.
+
+        None if it agrees only with an order of users and instructions that no text shows and that
+        was not used so far: the change has to be tried again. Raises ``UnusableInput``.
+        """
         known = len(self._aged)
         runs = tuple(run for run in self._runs_from(candidate, self._module) if run in self._runs)
         if runs not in self._agreeing:
@@ -150,15 +157,18 @@ class Replays:
         return None if self._agreeing[runs] and len(self._aged) > known else self._agreeing[runs]
 
     def _lead_to_dump(self, runs: Sequence[PassRun]) -> bool:
-        """Whether they make as many launches and bytes of it as the compiler did: passes between
-        them, which only tidy up, are not replayed."""
+        """Return whether the result has as many launches and bytes as the compiler's. Passes
+        between them, which only tidy up, are not replayed.
+        """
         made = self._replay(runs, self._module, self.compiler, self._context)
         assert made is not None, "no pass is concerned"
         totals, known = self._figures(made), self._figures_after_fusion()
         return (totals.launches, totals.bytes_moved) == (known.launches, known.bytes_moved)
 
     def fused_pairs(self, tried: Replayed) -> frozenset[tuple[str, str]]:
-        """The producers and consumers before fusion, by name, that are in one kernel after it."""
+        """Return the producers and consumers before fusion, by name, that are in one kernel after
+        it.
+        """
         start = self._module.pre_fusion or self._runs[0].before
         stages = self._module.stages
         between = stages[stages.index(start) + 1 : stages.index(self._runs[0].before) + 1]
@@ -186,7 +196,7 @@ class Replays:
 
 
 def _chained_runs(module: DumpedModule) -> tuple[PassRun, ...]:
-    """The runs of passes that fuse, one upon the other: for GPUs those of the main chain."""
+    """Return the consecutive runs of passes that fuse: for GPUs those of the main chain."""
     runs = find_runs(module)
     if module.backend != "gpu":
         return runs

@@ -1,4 +1,4 @@
-"""Which changes help, found by trying them."""
+"""Finds changes that help by trying them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from fusionscope.rerun.running import Speed
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
 
-MOST_REFUSALS = 20  # kinds of refusals of which levers are tried
-_LEAST_GAIN = 0.001  # of the time of a module: less is nothing
+MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
+_LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
 _LEAST_SECONDS = 1.0  # for trying, however short the explanation took
 
 _NOT_REPLAYED = "no change can be tried by replaying the fusion passes: {}"
@@ -43,9 +43,12 @@ _DISAGREES = (
 def suggester(
     selection: Selection, *, is_limited: bool = True, compilation: Compilation | None = None
 ) -> Callable[[DumpedModule, ModuleFacts, float], Suggestions]:
-    """Return what ``explain`` asks about each module. It tries no longer than the explanation took,
-    unless ``is_limited`` is false. With a ``compilation``, changes are also compiled, and timed if
-    the device is present. Raises ``UnusableInput`` if no rules have the name in ``selection``."""
+    """Return the function that ``explain`` calls for each module.
+
+    It spends no more time than the explanation took, unless ``is_limited`` is false. With a
+    ``compilation``, changes are also compiled, and timed if the device is present. Raises
+    ``UnusableInput`` if no rules have the name in ``selection``.
+    """
     compiler = compiler_named(selection.rules)
 
     def ask(module: DumpedModule, facts: ModuleFacts, seconds: float) -> Suggestions:
@@ -79,10 +82,10 @@ def suggest(
     device: Device | None = None,
     compilation: Compilation | None = None,
 ) -> Suggestions:
-    """Try what could help ``module``, of which ``facts`` is the explanation.
+    """Try changes that could help ``module``, which ``facts`` explain.
 
-    At most ``seconds`` of processor time are spent on replays, at least one; None is no limit.
-    ``compiler`` and ``device`` are those to replay, by default those of the dump. With a
+    At most ``seconds`` of processor time are spent on replays, but at least one second; None means
+    no limit. ``compiler`` and ``device`` are those to replay, by default those of the dump. With a
     ``compilation``, changes are also tried by the compiler.
     """
     refused = [pair for pair in facts.pairs if pair.outcome == Outcome.NOT_FUSED]
@@ -104,7 +107,9 @@ def suggest(
 def _candidates(
     module: DumpedModule, compiler: Compiler, refused: Sequence[PairFacts]
 ) -> Iterator[Candidate]:
-    """Each once: flags, then what changes rules, by the bytes that these refused."""
+    """Yield each candidate once: flags, then changes of rules, in the order of the bytes that these
+    refused.
+    """
     seen = set()
     groups = group_alike(refused, lambda pair: pair.reason)[:MOST_REFUSALS]
     rules = (each for alike in groups for each in rule_candidates(compiler, alike))
@@ -115,7 +120,7 @@ def _candidates(
 
 
 class _Trial:
-    """What was tried so far on a module, and came of it."""
+    """The changes that were tried on a module so far, with their results."""
 
     def __init__(
         self,
@@ -140,7 +145,9 @@ class _Trial:
         self._notes.setdefault(problem)
 
     def suggestions(self) -> Suggestions:
-        """Return everything in order. What was only tried on an example of its own comes last."""
+        """Return everything in order. Suggestions that were tried only on their own example come
+        last.
+        """
         numbers = count(1)
         helpful, unmeasured, rejected = (
             tuple(replace(each, number=next(numbers)) for each in group)
@@ -186,8 +193,11 @@ class _Trial:
         (self._helpful if pairs else self._rejected).append(found)
 
     def compile(self, others: Sequence[Candidate]) -> None:
-        """Compile with what helps by a replay, and with flags that cannot be replayed: what comes
-        of that counts. Without a compilation, a replay says too little of a CPU."""
+        """Compile with the changes that help in a replay, and with flags that cannot be replayed.
+
+        The results of compilation replace those of the replay. Without a compilation, a replay
+        alone is not sufficient for a CPU.
+        """
         has_model = self._module.backend != "cpu"
         found, self._helpful = self._helpful, []
         if self._compilation is not None:
@@ -206,7 +216,7 @@ class _Trial:
         candidates = [*self._promising, *self._disagreeing, *flags]
         before = compile_unchanged(self._module, self._compilation)
         compiled = compile_each(self._module, candidates, self._compilation)
-        self._notes.clear()  # on what could not be replayed
+        self._notes.clear()  # about failed replays
         for each in compiled:
             if each.figures is None or each.problem:  # such as a flag that this version lacks
                 continue
@@ -217,14 +227,14 @@ class _Trial:
                 now = replace(now, time_us=each.timing.variant_ns / 1_000)
                 how, is_better = HowTried.MEASURED, each.timing.verdict is Speed.FASTER
             pairs = each.pairs & self._wanted if is_better else frozenset()
-            # What a flag changes before fusion leaves no pairs to compare.
+            # If a flag changes the stages before fusion, there are no pairs to compare.
             helps = is_better and (pairs or _is_less(then, now))
             if then != now:
                 found = _suggestion(each.candidate, how, pairs, then, now)
                 (self._helpful if helps else self._rejected).append(found)
 
     def apply_recipes(self) -> None:
-        """Add the recipes that fit, as far as they help."""
+        """Add the recipes that match, and whether they help."""
         module, refused, compilation = self._module, self._refused, self._compilation
         try:
             offers = find_offers(module)
@@ -267,8 +277,11 @@ def _suggestion(
 
 
 def _is_better(before: Figures, after: Figures) -> bool:
-    """Whether less time is estimated, noticeably, and not for more launches that move more bytes;
-    where no time is known, whether there are fewer of one and no more of the other."""
+    """Return whether the estimated time is noticeably less, unless launches or bytes increase and
+    neither decreases.
+
+    If no time is known, return whether launches or bytes are fewer, and neither is more.
+    """
     if before.time_us is None or after.time_us is None:
         return _is_less(before, after)
     is_faster = after.time_us < before.time_us * (1 - _LEAST_GAIN)
@@ -276,14 +289,16 @@ def _is_better(before: Figures, after: Figures) -> bool:
 
 
 def _is_less(before: Figures, after: Figures) -> bool:
-    """Whether there are fewer launches or bytes, and no more of the other."""
+    """Return whether launches or bytes are fewer, and neither is more."""
     one = (before.launches, before.bytes_moved)
     other = (after.launches, after.bytes_moved)
     return one != other and all(new <= old for old, new in zip(one, other, strict=True))
 
 
 def _merged(found: Iterable[Suggestion]) -> list[Suggestion]:
-    """Of changes that lead to the same the first: fewer pairs by name are no other suggestion."""
+    """Return the first of changes with the same result: one that names fewer pairs is not another
+    suggestion.
+    """
     merged: dict[tuple[object, ...], Suggestion] = {}
     for each in found:
         merged.setdefault((each.kind, each.after, each.pairs), each)
@@ -291,5 +306,5 @@ def _merged(found: Iterable[Suggestion]) -> list[Suggestion]:
 
 
 def _ranked(found: Iterable[Suggestion]) -> list[Suggestion]:
-    """Those that save most time first, then most bytes, then most launches."""
+    """Return them by saved time, then by saved bytes, then by saved launches, the most first."""
     return sorted(found, key=lambda each: (-each.saved_us, -each.saved_bytes, -each.saved_launches))

@@ -1,8 +1,8 @@
-"""Why a value stays outside where no rule of a pass says more than that it does.
+"""The causes for which an operation stays out of a fusion, if no rule states them.
 
-A fusion pass asks whether an operation can be in a fusion at all, and its record says no more than
-that it cannot. A cause says which kind of operation it is. Some passes end without asking a rule;
-a cause says why they do. A cause is in no book: nobody can leave it out.
+A fusion pass checks whether an operation can be in a fusion at all, and records only that it
+cannot. A cause names the kind of operation. Some passes stop without evaluating a rule; a cause
+says why. A cause is in no rule book, so it cannot be disabled.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ _NAMED = 3  # users that are listed by name
 
 
 def count_users(users: Users[MutableInstruction]) -> dict[str, Number]:
-    """Return how many users there are, and who the first are: this is asked about each of them."""
+    """Return how many users there are, and the names of the first: each of them needs this text."""
     names = [user.result_name for user in islice(users, _NAMED)]
     more = ", …" if len(users) > _NAMED else ""
     return {"users": len(users), "read_by": ", ".join(names) + more}
 
 
 class Cause(Rule):
-    """``opcodes`` are the operations that it is about, ``pass_name`` and ``backend`` say where it
-    acts."""
+    """``opcodes`` are the operations that it is about; ``pass_name`` and ``backend`` are the passes
+    and backends to which it applies.
+    """
 
     pass_name: ClassVar[str] = "any"
     backend: ClassVar[str] = "cpu, gpu"
@@ -49,9 +50,9 @@ class LibraryCall(Cause):
         "convolution, a Fourier transform, a Cholesky decomposition, a triangular solve."
     )
     why: ClassVar = (
-        "The code of the call is finished: it reads its operands from memory and writes its "
-        "result there. Some calls do a few steps to their result first (a scaling, a bias, an "
-        "activation), and those that this one can do are named."
+        "The code of the call is fixed: it reads its operands from memory and writes its result "
+        "there. Some calls first apply a few steps to their result (a scaling, a bias, an "
+        "activation); the steps that this call can apply are named."
     )
     opcodes: ClassVar = frozenset(
         """cholesky convolution dot fft ragged-dot scaled-dot triangular-solve""".split()
@@ -62,10 +63,10 @@ class OtherCustomCall(Cause):
     id: ClassVar = "never-custom-call"
     title: ClassVar = "a custom call"
     what: ClassVar = (
-        "One of the two is a custom call that is no library's: a kernel written by hand (Pallas, "
-        "Triton, Mosaic), a function of the framework, a callback into the program."
+        "One of the two is a custom call that does not belong to a library: a hand-written kernel "
+        "(Pallas, Triton, Mosaic), a function of the framework, a callback into the program."
     )
-    why: ClassVar = "The compiler does not know what is in it, only its target."
+    why: ClassVar = "The compiler knows only its target, not its code."
     opcodes: ClassVar = frozenset({"custom-call"})
 
 
@@ -91,10 +92,10 @@ class ControlFlow(Cause):
     id: ClassVar = "never-control-flow"
     title: ClassVar = "a loop, a branch or a call"
     what: ClassVar = (
-        "One of the two is a while loop, a conditional or a call: what goes in and comes out of "
-        "it is in memory."
+        "One of the two is a while loop, a conditional or a call, whose operands and results are "
+        "in memory."
     )
-    why: ClassVar = "Kernels are launched inside of it, so it is no part of a kernel."
+    why: ClassVar = "Kernels are launched inside of it, so it cannot be part of a kernel."
     opcodes: ClassVar = frozenset({"call", "conditional", "while"})
 
 
@@ -111,8 +112,8 @@ class ScatterKernel(Cause):
     title: ClassVar = "a scatter"
     what: ClassVar = "One of the two is a scatter. On GPUs pf-scatter decides about it instead."
     why: ClassVar = (
-        "It writes elements in no order, in place: no element of its result is known before it "
-        "ends, and it is no loop over its result."
+        "It writes elements in place and in no fixed order: no element of its result is known "
+        "before it ends, and it is not a loop over its result."
     )
     opcodes: ClassVar = frozenset({"scatter"})
 
@@ -121,12 +122,13 @@ class Window(Cause):
     id: ClassVar = "never-window"
     title: ClassVar = "an operation on windows"
     what: ClassVar = (
-        "One of the two is a reduce-window (pooling, cumulative sums, and what long reductions "
-        "become on CPUs) or a select-and-scatter, its gradient. GPUs fuse a reduce-window of one "
+        "One of the two is a reduce-window (pooling, cumulative sums, and long reductions as CPUs "
+        "compute them) or a select-and-scatter, its gradient. GPUs fuse a reduce-window of one "
         "array."
     )
     why: ClassVar = (
-        "Windows overlap: fused, each element would be computed once for every window it is in."
+        "Windows overlap: if fused, each element would be computed once for every window that "
+        "contains it."
     )
     opcodes: ClassVar = frozenset({"reduce-window", "select-and-scatter"})
 
@@ -145,11 +147,11 @@ class Barrier(Cause):
     id: ClassVar = "never-barrier"
     title: ClassVar = "a barrier"
     what: ClassVar = (
-        "One of the two is, or the value passes through, an optimization barrier "
-        "(jax.lax.optimization_barrier, jax.checkpoint), a domain, or a dependency that orders "
+        "One of the two is an optimization barrier, or the value passes through one "
+        "(jax.lax.optimization_barrier, jax.checkpoint); or a domain, or a dependency that orders "
         "effects."
     )
-    why: ClassVar = "A barrier is there to keep what is on its two sides apart."
+    why: ClassVar = "The purpose of a barrier is to keep the operations on its two sides apart."
     opcodes: ClassVar = frozenset({"add-dependency", "after-all", "domain", "opt-barrier"})
 
 
@@ -166,16 +168,16 @@ class Transfer(Cause):
     title: ClassVar = "a copy that runs beside the kernels"
     what: ClassVar = (
         "One of the two is the start or the end of an asynchronous copy or computation "
-        "(copy-start, async-start and what waits for them)."
+        "(copy-start, async-start and the operations that wait for them)."
     )
-    why: ClassVar = "Another stream, or the copy engine of the device, does it."
+    why: ClassVar = "It runs on another stream, or on the copy engine of the device."
     opcodes: ClassVar = frozenset(
         "async-done async-start async-update copy-done copy-start".split()
     )
 
 
 class SeveralUsers(Cause):
-    """Of a pass that goes on from an operation to its user only where that is the only one."""
+    """For a pass that continues from an operation to its user only if it is the only one."""
 
     def refuse_for(self, users: Users[MutableInstruction]) -> Decision:
         return self.refuse(None, **count_users(users))
@@ -187,10 +189,12 @@ class DotSeveralUsers(SeveralUsers):
     backend: ClassVar = "gpu"
     title: ClassVar = "several operations read the dot's result"
     what: ClassVar = (
-        "The producer is a dot, or what a fusion of a dot computes in the end, and more than one "
-        "operation reads it, or the computation returns it. The fusion ends there."
+        "The producer is a dot, or the result of a fusion of a dot, and more than one operation "
+        "reads it, or the computation returns it. The fusion ends there."
     )
-    why: ClassVar = "The value must be in memory for the others, so the kernel writes it as it is."
+    why: ClassVar = (
+        "The value must be in memory for the other operations, so the kernel writes it unchanged."
+    )
     source: ClassVar = (
         "xla/backends/gpu/transforms/gemm_fusion.cc, FuseTowardUsers and CreateTileableFusion"
     )
@@ -202,11 +206,11 @@ class LibrarySeveralUsers(SeveralUsers):
     backend: ClassVar = "cpu"
     title: ClassVar = "several operations read it"
     what: ClassVar = (
-        "The producer is an operand of a library fusion that others read too; or it is a library "
-        "fusion that several operations read. A library fusion takes in operands that it alone "
-        "reads, and its only user."
+        "The producer is an operand of a library fusion that other operations read too; or it is "
+        "a library fusion that several operations read. A library fusion includes operands that "
+        "nothing else reads, and its user if it has only one."
     )
-    why: ClassVar = "The value must be in memory for the others."
+    why: ClassVar = "The value must be in memory for the other operations."
     source: ClassVar = "xla/backends/cpu/transforms/library_rewriter.cc, AddFusionCandidates"
 
 
@@ -216,10 +220,10 @@ class SecondDot(Cause):
     backend: ClassVar = "gpu"
     title: ClassVar = "both are in fusions of a dot"
     what: ClassVar = (
-        "The producer is a dot or in the fusion of one, and the consumer in that of another: each "
-        "dot has its own."
+        "The producer is a dot or in the fusion of one, and the consumer is in the fusion of "
+        "another: each dot has a fusion of its own."
     )
-    why: ClassVar = "A kernel of Triton loops over the contracted dimension of one dot."
+    why: ClassVar = "A Triton kernel loops over the contracted dimension of one dot."
     source: ClassVar = "xla/backends/gpu/transforms/gemm_fusion.cc"
 
 
@@ -229,13 +233,13 @@ class SplitSum(Cause):
     backend: ClassVar = "gpu"
     title: ClassVar = "the sum over a split dot's parts"
     what: ClassVar = (
-        "The consumer is a reduction that the compiler itself put behind the dot: splitk-rewriter "
+        "The consumer is a reduction that the compiler itself added after the dot: splitk-rewriter "
         "computes a dot of few rows and columns in parts along the contracted dimension, and adds "
         "them up."
     )
     why: ClassVar = (
-        "The parts are computed by different blocks at a time, and a fusion of a dot contains no "
-        "reduction of its result."
+        "Different blocks compute the parts at the same time, and a fusion of a dot cannot contain "
+        "a reduction of its result."
     )
     source: ClassVar = "xla/backends/gpu/transforms/splitk_rewriter.cc"
 
@@ -244,22 +248,23 @@ class SeveralResults(Cause):
     id: ClassVar = "never-several-results"
     title: ClassVar = "a producer with several results"
     what: ClassVar = (
-        "The producer has several results at once (an argmax is a reduction of values and of their "
-        "places), and the consumer reads one of them."
+        "The producer has several results (an argmax is a reduction of values and of their "
+        "positions), and the consumer reads one of them."
     )
     why: ClassVar = (
-        "A pass that fuses a producer into its consumers takes in a value, not one part of a tuple."
+        "A pass that fuses a producer into its consumers can fuse a value, but not one part of a "
+        "tuple."
     )
 
 
 class ThroughTuple(Cause):
     id: ClassVar = "never-tuple"
-    title: ClassVar = "a tuple stands between the two"
+    title: ClassVar = "a tuple is between the two"
     what: ClassVar = (
-        "When the pass ran, the value was packed in a tuple by one instruction and taken out by "
-        "another. They are removed later, when no pass fuses any more."
+        "When the pass ran, one instruction packed the value in a tuple and another one extracted "
+        "it. They are removed later, after the last fusion pass."
     )
-    why: ClassVar = "A pass looks at instructions that read each other directly."
+    why: ClassVar = "A pass only examines instructions that read each other directly."
     opcodes: ClassVar = frozenset({"get-tuple-element", "tuple"})
 
 
@@ -267,8 +272,8 @@ class OwnKernel(Cause):
     id: ClassVar = "never-emitter"
     title: ClassVar = "no emitter of fusions computes it"
     what: ClassVar = (
-        "One of the two is an operation that none of the other causes is about and that the "
-        "backend emits as a kernel of its own, if at all."
+        "One of the two is an operation without one of the other causes that the backend emits "
+        "as a kernel of its own, if at all."
     )
     why: ClassVar = "A fusion consists of operations that its emitter can compute."
 

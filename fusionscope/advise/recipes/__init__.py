@@ -1,1 +1,1 @@
-"""Edits of a program that make its kernels fewer or lighter."""
+"""Edits of a program that result in fewer or cheaper kernels."""

@@ -17,20 +17,20 @@ _COMPARING = frozenset({"and", "compare", "or", "parameter", "select", "tuple"})
 class ArgmaxOfLogits(Recipe):
     __slots__ = ()
     id: ClassVar = "argmax-of-logits"
-    title: ClassVar = "the position of the largest element before `softmax` instead of behind it"
+    title: ClassVar = "the position of the largest element before `softmax` instead of after it"
     what: ClassVar = (
-        "`argmax` or the positions of `top_k` are taken of values that are computed from others "
-        "without a change of their order: `softmax`, `log_softmax`, `exp`. They are taken of these "
+        "`argmax` or the positions of `top_k` are taken of values that were computed from others "
+        "without changing their order: `softmax`, `log_softmax`, `exp`. They are taken of those "
         "others."
     )
     why: ClassVar = (
-        "The search for the largest element ends a kernel, so what it reads goes through memory. "
-        "Where only positions are wanted, the normalization need not be computed at all."
+        "The search for the largest element ends a kernel, so its operand goes through memory. "
+        "If only positions are needed, the normalization need not be computed at all."
     )
     backfires: ClassVar = (
-        "Two values may become equal by rounding when they are normalized; then the first position "
-        "was found, and now that of the larger. If the normalized values are wanted too, they "
-        "are computed either way."
+        "Normalization may round two values to the same number; then the first position was "
+        "found before, and that of the larger value is found now. If the normalized values are "
+        "needed too, they are computed either way."
     )
     backends: ClassVar = frozenset({"cpu", "gpu"})
     example: ClassVar = Example(
@@ -55,8 +55,9 @@ def program(logits):
 
 
 def _searched(instruction: MutableInstruction) -> int | None:
-    """The dimension along which it compares its first operand, if nothing but positions are read
-    of what it finds."""
+    """Return the dimension along which it compares its first operand, if only positions of its
+    result are read.
+    """
     if instruction.is_root or any(user.attribute("index") == 0 for user in instruction.users):
         return None
     if instruction.opcode == "topk":
@@ -73,7 +74,9 @@ def _searched(instruction: MutableInstruction) -> int | None:
 
 
 def _same_order(value: MutableInstruction, dimension: int) -> MutableInstruction:
-    """The first value along whose ``dimension`` elements are ordered as in ``value``."""
+    """Return the first value whose elements along ``dimension`` have the same order as in
+    ``value``.
+    """
     while True:
         if value.opcode == "exponential":
             value = value.operands[0]
@@ -88,7 +91,7 @@ def _same_order(value: MutableInstruction, dimension: int) -> MutableInstruction
 
 
 def _is_sum_of_exponentials(value: MutableInstruction) -> bool:
-    """Whether it is positive for that."""
+    """Return whether it is a sum of exponentials, which is positive."""
     value = unspread(value)
     return (
         value.opcode == "reduce"

@@ -1,4 +1,4 @@
-"""All recipes."""
+"""The list of recipes."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ class RecipePage:
 
     @property
     def backends(self) -> list[str]:
-        """Those on which it helps."""
+        """Return the backends on which it helps."""
         return sorted(self.recipe.backends)
 
 
 def all_pages() -> tuple[RecipePage, ...]:
-    """Of every recipe."""
+    """Return the pages of all recipes."""
     proofs = read_proofs()
     return tuple(RecipePage(recipe, proofs.get(recipe.id, ())) for recipe in RECIPES)
 
 
 def find_page(id: str) -> RecipePage:
-    """Raises ``UnusableInput`` where no recipe has this id."""
+    """Return the page of one recipe. Raises ``UnusableInput`` if no recipe has this id."""
     for page in all_pages():
         if page.recipe.id == id:
             return page

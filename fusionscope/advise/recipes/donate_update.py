@@ -24,11 +24,11 @@ class DonateUpdate(Recipe):
     title: ClassVar = "an argument that is updated is donated (`donate_argnums`)"
     what: ClassVar = (
         "A result is one of the arguments with a part overwritten: a cache of keys and values, a "
-        "buffer of samples. The argument is donated, so that the result takes its place in memory."
+        "buffer of samples. The argument is donated: the result takes its place in memory."
     )
     why: ClassVar = (
-        "The caller keeps its argument, so the compiler copies all of it before the update. Once "
-        "it is donated, the part alone is written."
+        "The caller keeps its argument, so the compiler copies all of it before the update. If "
+        "it is donated, only the part is written."
     )
     backfires: ClassVar = (
         "The caller can no longer use the array that it passed in: JAX raises an error if it does."
@@ -64,7 +64,7 @@ program = jax.jit(update, donate_argnums=0)
 
 
 def _updated(result: MutableInstruction) -> MutableInstruction | None:
-    """The parameter of which ``result`` is an update."""
+    """Return the parameter that ``result`` is an update of."""
     value = result
     while value.opcode in _UPDATES:
         value = value.operands[0]

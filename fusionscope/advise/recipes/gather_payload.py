@@ -21,13 +21,13 @@ class GatherPayload(Recipe):
     id: ClassVar = "gather-payload"
     title: ClassVar = "keys sorted with their positions, and other arrays gathered"
     what: ClassVar = (
-        "A sort of arrays of one dimension takes two or more beside the keys. The keys are sorted "
-        "with their positions alone, and each of the others is gathered by these."
+        "A sort of one-dimensional arrays moves two or more besides the keys. The keys are sorted "
+        "with only their positions, by which each of the other arrays is gathered."
     )
     why: ClassVar = "A sort moves all its arrays in every step, a gather moves each once."
     backfires: ClassVar = (
-        "With one array beside the keys the time is the same. On a GPU a sort with all of them is "
-        "one kernel, and the gathers are more."
+        "With one array besides the keys the time is the same. On a GPU a sort with all of them is "
+        "one kernel, and the gathers add kernels."
     )
     backends: ClassVar = frozenset({"cpu"})
     example: ClassVar = Example(

@@ -1,4 +1,4 @@
-"""Products of matrices so small that calling a library costs more than computing."""
+"""Products of matrices that are so small that a library call costs more than the computation."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from fusionscope.graph.mutable import MutableInstruction, MutableModule
 
 @dataclass(frozen=True, slots=True)
 class MultiplySmallDots(Recipe):
-    """``most_on_cpu`` and ``most_on_gpu`` are the largest sizes of a matrix, in elements a
-    dimension."""
+    """``most_on_cpu`` and ``most_on_gpu`` are the largest sizes of a matrix, in elements per
+    dimension.
+    """
 
     most_on_cpu: int = 16
     most_on_gpu: int = 4
@@ -33,15 +34,16 @@ class MultiplySmallDots(Recipe):
     what: ClassVar = (
         "A batched product of matrices with at most 16 rows and columns on a CPU, at most 4 on a "
         "GPU. It becomes a multiplication of both operands, broadcast against each other, and a "
-        "sum over the dimension that they share."
+        "sum over the contracted dimension."
     )
     why: ClassVar = (
-        "A library is called once for each small matrix, and takes neither what computes its "
-        "operands nor what reads its result. The multiplication and the sum are fused with both."
+        "A library is called once for each small matrix, and nothing is fused into or out of the "
+        "call. The multiplication and the sum are fused with the producers of the operands and the "
+        "consumers of the result."
     )
     backfires: ClassVar = (
-        "Larger matrices: on a GPU, from 8 rows on, a product becomes one kernel with what is "
-        "around it, and the sum is slower. A batch of products with vectors took up to four times "
+        "Larger matrices: on a GPU, from 8 rows on, a product becomes one kernel with its "
+        "neighbours, and the sum is slower. A batch of products with vectors took up to four times "
         "as long on a CPU."
     )
     backends: ClassVar = frozenset({"cpu", "gpu"})
@@ -91,7 +93,7 @@ def _product(sizes: Sequence[int | None], dimensions: Sequence[int]) -> int:
 def _rewrite(dot: MutableInstruction) -> None:
     left, right = dot.operands
     found = dot_dimensions(dot)
-    # The product has the dimensions of the batch, the rows, what is summed up, the columns.
+    # The product has the dimensions of the batch, the rows, the contracted ones, the columns.
     order = (*found.left_batch, *found.left_free, *found.left_contracting)
     columns = [right.shape.dimensions[each] for each in found.right_free]
     sizes = [*(left.shape.dimensions[each] for each in order), *columns]

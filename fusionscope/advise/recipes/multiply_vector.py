@@ -1,4 +1,4 @@
-"""The product of a matrix that is computed on the spot with a vector."""
+"""The product of a computed matrix with a vector."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from fusionscope.graph.properties import is_elementwise
 
 @dataclass(frozen=True, slots=True)
 class MultiplyVector(Recipe):
-    """``fewest`` is the least length of a row."""
+    """``fewest`` is the least length of a row, in elements."""
 
     fewest: int = 256
     id: ClassVar = "multiply-vector"
     title: ClassVar = "the product with a vector as a multiplication and a sum"
     what: ClassVar = (
-        "A matrix is computed element by element, and all that reads it is its product with a "
-        "vector, along rows of at least 256 elements. The product becomes a multiplication and a "
-        "sum over rows."
+        "A matrix is computed element by element, and read only by its product with a vector, "
+        "along rows of at least 256 elements. The product becomes a multiplication and a sum over "
+        "rows."
     )
     why: ClassVar = (
         "A library computes the product, so the matrix goes through memory, and a kernel that only "
-        "computes it is slow. The multiplication and the sum are one kernel with it."
+        "computes it is slow. The multiplication and the sum form one kernel with it."
     )
     backfires: ClassVar = (
-        "A matrix that is an argument, or that a product of matrices made: the library is as fast. "
+        "A matrix that is an argument, or the result of a matrix product: the library is as fast. "
         "Rows of 64 elements took as long as before, or longer."
     )
     backends: ClassVar = frozenset({"cpu"})
@@ -69,7 +69,7 @@ def program(angles, weights):
 
 
 def _is_computed(value: MutableInstruction) -> bool:
-    """Whether it is elementwise up to arguments and constants."""
+    """Return whether it is elementwise up to arguments and constants."""
     pending, seen = [value], {value}
     while pending:
         each = pending.pop()

@@ -18,12 +18,12 @@ class NarrowDot(Recipe):
     id: ClassVar = "narrow-dot"
     title: ClassVar = "a dot of narrow types with a wide result, instead of converted operands"
     what: ClassVar = (
-        "Both operands of a dot are converted from bf16 or f16 to f32. The dot takes them as they "
-        "are and has a result of f32, as with `preferred_element_type`."
+        "Both operands of a dot are converted from bf16 or f16 to f32. The dot reads them "
+        "without conversion and has a result of f32, as with `preferred_element_type`."
     )
     why: ClassVar = (
         "Each conversion writes its operand once more, twice as large. The products are the same: "
-        "those of two narrow numbers are exact in f32."
+        "the product of two narrow numbers is exact in f32."
     )
     backfires: ClassVar = (
         "On a GPU nothing changes: the compiler looks through the conversions itself. A CPU "
@@ -52,7 +52,7 @@ def program(inputs, weights):
 
 
 def _narrow_type(value: MutableInstruction) -> str | None:
-    """The type from which it is converted."""
+    """Return the type before the conversion."""
     if value.opcode != "convert":
         return None
     kind = value.operands[0].shape.element_type

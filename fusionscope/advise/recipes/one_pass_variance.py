@@ -28,9 +28,9 @@ class OnePassVariance(Recipe):
     id: ClassVar = "one-pass-variance"
     title: ClassVar = "the variance as the mean of squares less the square of the mean"
     what: ClassVar = (
-        "The squares of the distances from a mean are summed up, as in `var`, `std` and "
-        "normalizations that are written out. The sum becomes that of the squares, less the "
-        "squared sum divided by the number of elements."
+        "The squares of the distances from a mean are summed, as in `var`, `std` and hand-written "
+        "normalizations. The sum becomes the sum of the squares, less the squared sum divided by "
+        "the number of elements."
     )
     why: ClassVar = (
         "The distances need the mean, so the operand is read once for the mean and once more for "
@@ -39,8 +39,8 @@ class OnePassVariance(Recipe):
     backfires: ClassVar = (
         "If the mean is large and the variance small, the difference cancels: in 32 bits, where "
         "the mean was a thousand standard deviations, the variance was 6 % off. Over the last "
-        "dimension on a GPU, a normalization as it is becomes one kernel, which this would break "
-        "up; the recipe leaves it alone there. On a CPU the example is faster, but of four whole "
+        "dimension on GPUs, an unchanged normalization becomes one kernel, which this would split; "
+        "there the recipe does not apply. On a CPU the example is faster, but of four whole "
         "programs none was, and one took a third longer."
     )
     backends: ClassVar = frozenset({"gpu"})
@@ -71,7 +71,7 @@ def program(values):
 
 
 def _squared_distances(reduction: MutableInstruction) -> MutableInstruction | None:
-    """That of which ``reduction`` sums up the squared distances from the mean."""
+    """Return the value whose squared distances from the mean ``reduction`` sums."""
     if reduction.opcode != "reduce" or len(reduction.operands) != 2:
         return None
     square, start = reduction.operands

@@ -1,4 +1,4 @@
-"""How recipes recognise values, and how they put new ones in their place."""
+"""Recognises values for recipes, and replaces them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ COMBINERS = frozenset({"add", "and", "maximum", "minimum", "multiply", "or"})
 
 
 def combiner(instruction: MutableInstruction) -> str | None:
-    """The opcode by which a reduce or scatter joins two elements, None where it is more than one
-    operation on its two parameters."""
+    """Return the opcode by which a reduce or scatter combines two elements, None if it is more than
+    one operation on its two parameters.
+    """
     (called,) = instruction.called
     root = called.root
     is_plain = len(called.parameters) == 2 and set(root.operands) == set(called.parameters)
@@ -31,7 +32,9 @@ _NEUTRAL = {"add": ("0", "-0"), "multiply": ("1",), "or": ("false",), "and": ("t
 
 
 def is_neutral(reduction: MutableInstruction) -> bool:
-    """Whether the start of a reduction may be part of its result more than once."""
+    """Return whether the result stays the same if the initial value of a reduction enters it
+    repeatedly.
+    """
     opcode = combiner(reduction)
     if opcode in ("maximum", "minimum"):
         return True
@@ -39,8 +42,9 @@ def is_neutral(reduction: MutableInstruction) -> bool:
 
 
 def scalar(value: MutableInstruction) -> str | None:
-    """The number of which all elements of ``value`` are a copy, as written; None where they are
-    not."""
+    """Return the literal that all elements of ``value`` equal; None if they are not copies of one
+    constant.
+    """
     while value.opcode in ("broadcast", "reshape"):
         value = value.operands[0]
     is_one = value.opcode == "constant" and value.shape.element_count == 1
@@ -52,8 +56,9 @@ def is_zero(value: MutableInstruction) -> bool:
 
 
 def unspread(value: MutableInstruction) -> MutableInstruction:
-    """What ``value`` is copies of: seen through broadcasts and what adds or drops dimensions of
-    one element."""
+    """Return what ``value`` consists of copies of. Broadcasts, and operations that add or drop
+    dimensions of one element, are transparent.
+    """
     while value.opcode == "broadcast" or (
         value.opcode == "reshape" and _without_ones(value) == _without_ones(value.operands[0])
     ):
@@ -66,23 +71,24 @@ def _without_ones(value: MutableInstruction) -> list[int | None]:
 
 
 def array(element_type: str, dimensions: Sequence[int | None]) -> str:
-    """A shape as text, without a layout: the compiler chooses one."""
+    """Return a shape as text, without a layout: the compiler chooses one."""
     return f"{element_type}[{','.join(map(str, dimensions))}]"
 
 
 def text_of(value: MutableInstruction) -> str:
-    """The shape of an array, without its layout."""
+    """Return the shape of an array, without its layout."""
     return array(value.shape.element_type, value.shape.dimensions)
 
 
 def integers(values: Sequence[int]) -> str:
-    """As attributes have them: ``{0,1}``."""
+    """Return them in the notation of attributes: ``{0,1}``."""
     return f"{{{','.join(map(str, values))}}}"
 
 
 class DotDimensions(NamedTuple):
-    """Dimensions of the operands of a dot, by what they are for: in the result, those of the batch
-    come first, then the free ones of the left operand, then those of the right."""
+    """Dimensions of the operands of a dot by role. In the result, those of the batch come first,
+    then the free ones of the left operand, then those of the right.
+    """
 
     left_batch: tuple[int, ...]
     left_contracting: tuple[int, ...]
@@ -104,7 +110,7 @@ def dot_dimensions(dot: MutableInstruction) -> DotDimensions:
 
 
 def reducer(opcode: str, element_type: str) -> str:
-    """A computation, called like its opcode, that joins two elements."""
+    """Return a computation, named after its opcode, that combines two elements."""
     one = f"{element_type}[]"
     return (
         f"{opcode} {{\n  one = {one} parameter(0)\n  other = {one} parameter(1)\n"
@@ -118,8 +124,7 @@ def build(
     operands: Sequence[MutableInstruction],
     computations: str = "",
 ) -> MutableInstruction:
-    """Adds instructions to the computation of ``near``, whose metadata they take; returns the last
-    one.
+    """Add instructions to the computation of ``near``, with its metadata, and return the last one.
 
     ``lines`` are HLO, one instruction a line, which read ``operands`` as ``%p0``, ``%p1`` and so
     on; ``computations`` are what they call.
@@ -162,7 +167,7 @@ def _copy(computation: MutableComputation, module: MutableModule) -> MutableComp
 
 
 def _renamed(clone: MutableInstruction, original: MutableInstruction) -> str:
-    """Its attributes with the names of what it calls now."""
+    """Return its attributes with the new names of the called computations."""
     text = clone.attributes_text
     for old, new in zip(original.called, clone.called, strict=True):
         text = text.replace(f"to_apply={old.name}", f"to_apply=%{new.name}")
@@ -175,5 +180,5 @@ def put(
     operands: Sequence[MutableInstruction],
     computations: str = "",
 ) -> None:
-    """Puts what ``build`` makes in the place of ``old``, which goes with all that only it read."""
+    """Replace ``old`` with the result of ``build``; remove everything that only ``old`` read."""
     replace_and_prune(old, build(old, lines, operands, computations))

@@ -1,4 +1,4 @@
-"""What the example of each recipe costs before and after the edit, as it was compiled and run.
+"""The costs of the example of each recipe before and after the edit, as compiled and run.
 
 ``tools/conformance/recipe_proofs.py`` writes the figures.
 """
@@ -19,11 +19,14 @@ _SMALLEST_GAIN = 0.99  # of the time before
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One program. ``time_us`` is in microseconds: measured on a CPU, the median; the compiler's
-    own estimate for a GPU. ``ratio`` is the median of measured times to those of the program before
-    the edit, which ran beside it, between the ends of an interval that holds the true median with
-    95 %; None for a GPU, which was not there. ``difference`` is the largest one between its results
-    and those before the edit, as a share of the largest magnitude."""
+    """The costs of one program.
+
+    ``time_us`` is in microseconds: the measured median on a CPU, the compiler's own estimate for a
+    GPU. ``ratio`` is the median of measured times relative to the program before the edit, which
+    ran beside it, between the ends of a 95 % confidence interval of the median; None for a GPU,
+    which was not present. ``difference`` is the largest difference between its results and those
+    before the edit, as a share of the largest magnitude.
+    """
 
     launches: int
     bytes_moved: int
@@ -35,8 +38,10 @@ class Side:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
     """An example before and ``after`` the edit, compiled for ``target`` by ``jaxlib``.
-    ``rewritten`` is what the recipe makes of the HLO of ``before``; None for an edit that is no
-    recipe."""
+
+    ``rewritten`` is the result of the recipe on the HLO of ``before``; None for an edit without a
+    recipe.
+    """
 
     jaxlib: str
     target: str
@@ -50,7 +55,7 @@ class Proof:
 
     @property
     def helps(self) -> bool:
-        """Whether the program after the edit takes less time."""
+        """Return whether the program takes less time after the edit."""
         if self.after.ratio is not None:
             return self.after.ratio[2] < _SMALLEST_GAIN
         if self.before.time_us is None or self.after.time_us is None:
@@ -59,7 +64,7 @@ class Proof:
 
     @property
     def time_ratio(self) -> float | None:
-        """Time after the edit to time before it."""
+        """Return the ratio of the time after the edit to the time before it."""
         if self.after.ratio is not None:
             return self.after.ratio[1]
         if self.before.time_us and self.after.time_us is not None:
@@ -71,13 +76,15 @@ Proofs = dict[str, tuple[Proof, ...]]
 
 
 def read_proofs(file: Path = PROOFS) -> Proofs:
-    """By the id of the recipe; nothing where there is no such file. Raises ``UnusableInput``."""
+    """Return the proofs by the id of the recipe, empty if there is no such file. Raises
+    ``UnusableInput``.
+    """
     if not file.exists():
         return {}
     return msgspec.json.decode(read_text(file), type=Proofs)
 
 
 def write_proofs(file: Path, proofs: Mapping[str, tuple[Proof, ...]]) -> None:
-    """Raises ``UnusableInput`` where it cannot be written."""
+    """Write the proofs. Raises ``UnusableInput`` if the file cannot be written."""
     text = msgspec.json.format(msgspec.json.encode(dict(sorted(proofs.items()))), indent=1)
     write_file(file, text.decode() + "\n")

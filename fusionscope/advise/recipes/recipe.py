@@ -1,4 +1,4 @@
-"""What a recipe is, and how it is applied to a module."""
+"""The interface of a recipe, and its application to a module."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _PLACE = re.compile(r"\b(?:stack_frame_id|source_file)=")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One place that a recipe fits: ``at`` is the instruction whose source line has to change,
-    ``rewrite`` makes the change in the module in which it was found."""
+    """One match of a recipe: ``at`` is the instruction whose source line has to change, ``rewrite``
+    makes the change in the module in which it was found.
+    """
 
     at: MutableInstruction
     rewrite: Callable[[], None]
@@ -36,12 +37,12 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """An edit of a program. Its limits are its fields; what is said of it are constants.
+    """An edit of a program. Its limits are fields; its texts are constants.
 
-    ``title`` is a few words on the edit, ``what`` says which pattern it takes and what becomes of
-    it, ``why`` what that saves, ``backfires`` when it is slower or computes something else.
-    The results of its ``example`` may differ by ``tolerance``, as a share of the largest magnitude.
-    ``backends`` are those on which the example takes less time after the edit.
+    ``title`` is a few words on the edit, ``what`` describes the pattern and its replacement,
+    ``why`` the savings, ``backfires`` when it is slower or computes something else. The results of
+    its ``example`` may differ by ``tolerance``, as a share of the largest magnitude. ``backends``
+    are those on which the example takes less time after the edit.
     """
 
     id: ClassVar[str]
@@ -55,22 +56,28 @@ class Recipe:
 
     @abstractmethod
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        """The places of a program where it helps on ``backend``. ``graph`` is as ``prepare`` makes
-        it of what the compiler receives."""
+        """Yield the places of a program where it helps on ``backend``.
+
+        ``graph`` is the result of ``prepare`` for the module that the compiler receives.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """``module`` after a recipe was applied at ``places``, the instructions of the module before
-    it by name."""
+    """``module`` is the result of a recipe at ``places``, by name the instructions of the original
+    module.
+    """
 
     module: Module
     places: tuple[str, ...]
 
 
 def prepare(program: Module) -> MutableModule:
-    """The module in the form that recipes read: no calls, and no tuples but those that a loop, a
-    branch or the result needs. Raises ``UnusableInput`` as ``apply_recipe`` does."""
+    """Return the module in the form that recipes read: without calls, and without tuples except
+    those that a loop, a branch or the result needs.
+
+    Raises ``UnusableInput`` as ``apply_recipe`` does.
+    """
     graph = MutableModule(program)
     for call in graph.walk():
         if call.opcode == "call" and len(call.operands) != len(call.called[0].parameters):
@@ -89,8 +96,9 @@ def prepare(program: Module) -> MutableModule:
 
 
 def _name_in_full(call: MutableInstruction, clone: MutableInstruction) -> None:
-    """Gives what is inlined the name that the compiler gives it then, and the line of the call if
-    its own is not known."""
+    """Give inlined instructions the names that the compiler gives them, and the line of the call if
+    their own is unknown.
+    """
     outer = split_attributes(call.attributes_text).get("metadata", "{}")
     own = split_attributes(clone.attributes_text).get("metadata")
     metadata = outer
@@ -104,13 +112,15 @@ def _name_in_full(call: MutableInstruction, clone: MutableInstruction) -> None:
 
 
 def apply_recipe(recipe: Recipe, program: Module, backend: str) -> Rewritten | None:
-    """Applies ``recipe`` to ``program``, the module as the compiler for ``backend`` receives it
-    (``before_optimizations``), wherever it helps; None if it does nowhere. Raises ``UnusableInput``
-    if the module contradicts itself."""
+    """Apply ``recipe`` wherever it helps to ``program``; None if it helps nowhere.
+
+    ``program`` is the module as the compiler for ``backend`` receives it
+    (``before_optimizations``). Raises ``UnusableInput`` if the module contradicts itself.
+    """
     graph = prepare(program)
     places = []
     for site in list(recipe.find(graph, backend)):
-        if site.at.parent is not None:  # else an earlier rewriting took it away
+        if site.at.parent is not None:  # otherwise an earlier rewrite removed it
             places.append(site.at.origin)
             site.rewrite()
     if not places:

@@ -1,4 +1,4 @@
-"""A concatenation that is only reduced along the dimension in which it is put together."""
+"""A concatenation that is only reduced along its own dimension."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from fusionscope.hlo.shape import Shape
 class ReduceParts(Recipe):
     __slots__ = ()
     id: ClassVar = "reduce-parts"
-    title: ClassVar = "the parts of a concatenation reduced each by itself"
+    title: ClassVar = "each part of a concatenation reduced by itself"
     what: ClassVar = (
-        "Every user of a concatenation, or of what is computed from it element by element, is a "
-        "sum, product, maximum or minimum over the dimension in which the parts are put together. "
-        "Each part is reduced by itself, and the results are combined."
+        "Every user of a concatenation, or of elementwise operations on it, is a sum, product, "
+        "maximum or minimum over the concatenated dimension. Each part is reduced by itself, and "
+        "the results are combined."
     )
     why: ClassVar = (
-        "What several operations read is not fused into each of them if it is expensive to compute "
-        "again, so the whole concatenation goes through memory. The parts end in their reductions."
+        "A value with several users is not fused into each of them if it is expensive to compute "
+        "again, so the whole concatenation goes through memory. The parts are fused into their "
+        "reductions."
     )
     backfires: ClassVar = (
         "Each part has a kernel of its own: with many small parts the launches cost more than the "
@@ -63,8 +64,9 @@ def program(some, others):
 def _read_on(
     concatenate: MutableInstruction,
 ) -> tuple[list[MutableInstruction], list[MutableInstruction]] | None:
-    """What is computed from the concatenation element by element, operands first, and the
-    reductions in which that ends; None where it ends in something else."""
+    """Return the elementwise operations on the concatenation, operands first, and the reductions in
+    which they end; None if they end in something else.
+    """
     (dimension,) = concatenate.attribute("dimensions")
     inside: dict[MutableInstruction, None] = {concatenate: None}
     reductions: dict[MutableInstruction, None] = {}
@@ -104,7 +106,7 @@ def _of_part(
     made: Mapping[MutableInstruction, MutableInstruction],
     dimension: int,
 ) -> MutableInstruction:
-    """``original`` of one part of what it was computed of."""
+    """Return ``original`` computed from one part of its operand."""
 
     def shape_of(whole: Shape) -> Shape:
         sizes = list(whole.dimensions)

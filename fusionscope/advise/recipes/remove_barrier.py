@@ -19,16 +19,17 @@ class RemoveBarrier(Recipe):
     id: ClassVar = "remove-barrier"
     title: ClassVar = "no `optimization_barrier` between operations that could be one kernel"
     what: ClassVar = (
-        "A value passes a barrier, and an operation behind it reads it. The barrier goes, except "
-        "where `jax.checkpoint` put it."
+        "A value passes a barrier, and an operation behind it reads the value. The barrier is "
+        "removed, unless `jax.checkpoint` inserted it."
     )
     why: ClassVar = (
-        "Nothing is fused across a barrier: what passes it is written to memory and read again."
+        "Nothing is fused across a barrier: a value that passes it is written to memory and read "
+        "again."
     )
     backfires: ClassVar = (
-        "Barriers are there for a reason: they keep values from being computed again in several "
-        "kernels, operations in their order, and memory from being held too long. Where one holds "
-        "back recomputation, launches fall and time grows."
+        "Barriers have a purpose: they prevent values from being computed in several kernels, "
+        "keep operations in order, and keep memory from being held too long. If one prevents "
+        "recomputation, removing it saves launches and costs time."
     )
     backends: ClassVar = frozenset({"cpu", "gpu"})
     example: ClassVar = Example(

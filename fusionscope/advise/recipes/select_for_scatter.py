@@ -1,4 +1,4 @@
-"""A gather of one element a row: its gradient is a scatter."""
+"""A gather of one element per row, whose gradient is a scatter."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class SelectForScatter(Recipe):
     what: ClassVar = (
         "A gather takes one element of each row, such as the logarithm of the probability of the "
         "right class. Its gradient is a scatter of one element into each row of zeros. Both become "
-        "a selection where the position in the row is equal to the index."
+        "a selection of the position in the row that equals the index."
     )
     why: ClassVar = (
         "A scatter is a kernel of its own, which first needs a kernel that fills its result with "
-        "zeros. A selection is elementwise: it is fused into what reads the gradient, and the "
-        "zeros never go through memory."
+        "zeros. A selection is elementwise: it is fused into the consumers of the gradient, and "
+        "the zeros never go through memory."
     )
     backfires: ClassVar = (
         "The forward pass reads the whole row instead of one element. Without a gradient the "
@@ -75,8 +75,8 @@ def program(inputs, weights, labels):
                 yield Site(scatter, partial(_rewrite_scatter, scatter))
 
 
-# What the two call their dimensions: of windows, those that a window has one element of, those
-# that an index is for, and those that rows of the operand and of the indices share.
+# The attributes of both for their dimensions: windows of size one, dimensions that an index
+# addresses, and row dimensions that the operand and the indices share.
 _GATHER = (
     "offset_dims",
     "collapsed_slice_dims",
@@ -103,7 +103,7 @@ def _is_gradient(scatter: MutableInstruction) -> bool:
 
 
 def _takes_one_a_row(instruction: MutableInstruction, names: tuple[str, ...]) -> bool:
-    """Whether it reads or writes one element for each row of its first operand."""
+    """Return whether it reads or writes one element for each row of its first operand."""
     operand, indices = instruction.operands[:2]
     window, single, indexed, rows, of_indices = (
         tuple(instruction.attribute(name) or ()) for name in names
@@ -162,7 +162,7 @@ def _rewrite_gather(gather: MutableInstruction) -> None:
 
 
 def _compare(instruction: MutableInstruction, indices: MutableInstruction) -> str:
-    """Whether each position in a row is ``index``."""
+    """Return HLO that compares each position in a row with ``index``."""
     (dimension,) = _indexed(instruction)
     sizes = instruction.operands[0].shape.dimensions
     row = array(indices.shape.element_type, sizes)
@@ -178,13 +178,13 @@ def _indexed(instruction: MutableInstruction) -> tuple[int, ...]:
 
 
 def _rows(instruction: MutableInstruction) -> str:
-    """The dimensions that number rows."""
+    """Return the dimensions that number rows."""
     rank = instruction.operands[0].shape.rank
     return integers([each for each in range(rank) if each not in _indexed(instruction)])
 
 
 def _without_row(instruction: MutableInstruction, value: MutableInstruction) -> str:
-    """The shape of one element of the type of ``value`` for each row."""
+    """Return the shape of one element of the type of ``value`` for each row."""
     sizes = instruction.operands[0].shape.dimensions
     left = [size for place, size in enumerate(sizes) if place not in _indexed(instruction)]
     return array(value.shape.element_type, left)

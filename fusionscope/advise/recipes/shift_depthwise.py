@@ -1,4 +1,4 @@
-"""A convolution that treats each channel by itself."""
+"""A convolution that treats each channel separately."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLAIN = (1, 1, 1, False)  # stride, dilations, reversal
 
 @dataclass(frozen=True, slots=True)
 class ShiftDepthwise(Recipe):
-    """``most`` is how many positions a window may have."""
+    """``most`` is the largest number of positions of a window."""
 
     most: int = 16
     id: ClassVar = "shift-depthwise"
@@ -31,12 +31,12 @@ class ShiftDepthwise(Recipe):
         "of the kernel, and the products are added."
     )
     why: ClassVar = (
-        "Libraries are made for convolutions that mix channels. What is left of one that does not "
-        "is elementwise, and is fused with what surrounds it."
+        "Libraries are made for convolutions that mix channels. One that does not is elementwise "
+        "without the window, and is fused with its neighbours."
     )
     backfires: ClassVar = (
-        "Large windows: each position adds a multiplication. The sum is in another order, so that "
-        "it is rounded differently."
+        "Large windows: each position adds a multiplication. The sum is in another order, so it is "
+        "rounded differently."
     )
     backends: ClassVar = frozenset({"cpu", "gpu"})
     tolerance: ClassVar = 1e-6
@@ -65,7 +65,7 @@ def program(values, kernel):
 
 
 def _depthwise_window(convolution: MutableInstruction) -> tuple[WindowDimension, ...] | None:
-    """The window of a plain convolution of each channel with its own part of the kernel."""
+    """Return the window of a plain convolution of each channel with its own part of the kernel."""
     operand, kernel = (each.shape for each in convolution.operands)
     operand_labels, kernel_labels, labels = _labels(convolution)
     channels = operand.dimensions[operand_labels.index("f")]
@@ -87,7 +87,7 @@ def _depthwise_window(convolution: MutableInstruction) -> tuple[WindowDimension,
 
 
 def _labels(convolution: MutableInstruction) -> tuple[str, str, str]:
-    """What the dimensions of both operands and of the result are for."""
+    """Return the roles of the dimensions of both operands and of the result."""
     operands, labels = convolution.attributes["dim_labels"].split("->")
     operand, kernel = operands.split("_")
     return operand, kernel, labels

@@ -1,4 +1,4 @@
-"""What recipes for sorts have in common."""
+"""Shared helpers of recipes for sorts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 from fusionscope.hlo.shape import Shape
 
-# What JAX compares beside the keys: zeros of both signs, and what is not a number, are each equal.
+# What JAX compares besides the keys: zeros of both signs are equal, and so are all NaNs.
 _KEEPS_ORDER = frozenset({"compare", "constant", "parameter", "select"})
 
 
 def is_ascending(sort: MutableInstruction) -> bool | None:
-    """Whether a sort puts the smallest of its first operand first (or the largest: false); None
-    where it compares something else."""
+    """Return whether a sort is in ascending order of its first operand (false: descending); None if
+    it compares something else.
+    """
     (comparator,) = sort.called
     root = comparator.root
     if root.opcode != "compare" or len(comparator.parameters) < 2:
@@ -25,15 +26,17 @@ def is_ascending(sort: MutableInstruction) -> bool | None:
 
 
 def are_positions(value: MutableInstruction, dimension: int) -> bool:
-    """Whether each element is its own place along ``dimension``."""
+    """Return whether each element is its own position along ``dimension``."""
     if value.opcode == "broadcast" and value.attribute("dimensions") == (dimension,):
         return are_positions(value.operands[0], 0)
     return value.opcode == "iota" and value.attribute("iota_dimension") == dimension
 
 
 def compare_keys(sort: MutableInstruction, payload: Shape) -> MutableComputation:
-    """The comparator of a sort of the same keys with one ``payload``, a scalar, beside them. The
-    sort has to be one of which ``is_ascending`` knows what it compares."""
+    """Return the comparator of a sort of the same keys with one ``payload``, a scalar type.
+
+    ``is_ascending`` has to recognise the comparison of the sort.
+    """
     (original,) = sort.called
     comparator = sort.computation.module.add_computation(original.name)
     made: dict[MutableInstruction, MutableInstruction] = {}
@@ -49,8 +52,9 @@ def compare_keys(sort: MutableInstruction, payload: Shape) -> MutableComputation
 
 
 def _reads(value: MutableInstruction) -> set[MutableInstruction] | None:
-    """The parameters of which ``value`` is one, up to what does not change their order; None where
-    it is something else."""
+    """Return the parameters that ``value`` is one of, up to operations that keep the order; None if
+    it is something else.
+    """
     found: set[MutableInstruction] = set()
     pending, seen = [value], {value}
     while pending:

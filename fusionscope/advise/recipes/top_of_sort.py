@@ -1,4 +1,4 @@
-"""A sort of which only the first or the last elements are read."""
+"""A sort whose first or last elements alone are read."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _SHARE = 8  # at most an eighth of the elements
 class TopOfSort(Recipe):
     __slots__ = ()
     id: ClassVar = "top-of-sort"
-    title: ClassVar = "`top_k` instead of a sort of which only one end is read"
+    title: ClassVar = "`top_k` instead of a sort if only one end is read"
     what: ClassVar = (
         "Values are sorted along the last dimension, alone or with their positions (`argsort`), "
-        "and all that is read are the k largest or smallest, at most an eighth. `top_k` finds "
-        "these alone."
+        "and only the k largest or smallest are read, at most an eighth. `top_k` finds only "
+        "these."
     )
     why: ClassVar = (
         "A sort moves every element many times, and is a kernel or a library call of its own. "
         "`top_k` reads each element once."
     )
     backfires: ClassVar = (
-        "Where the k elements are not few. Equal elements may come in another order, so that "
-        "`argsort` names others of them; a sort puts what is not a number last, `top_k` first."
+        "If k is large. Equal elements may come in another order, so `argsort` may return other "
+        "positions; a sort puts NaNs last, `top_k` first."
     )
     backends: ClassVar = frozenset({"cpu", "gpu"})
     example: ClassVar = Example(
@@ -55,7 +55,7 @@ def program(values):
 
 
 class _Top(NamedTuple):
-    """``k`` elements are read of one end of a sort; ``slices`` read values or positions."""
+    """``k`` elements are read from one end of a sort; ``slices`` read values or positions."""
 
     k: int
     is_largest: bool
@@ -93,14 +93,14 @@ def _top(sort: MutableInstruction) -> _Top | None:
 
 
 def _readers(sort: MutableInstruction) -> list[MutableInstruction]:
-    """What reads the results of a sort, seen through elements of its tuple."""
+    """Yield the readers of the results of a sort; elements of its tuple are transparent."""
     if len(sort.operands) == 1:
         return list(sort.users)
     return [user for element in sort.users for user in element.users]
 
 
 def _range(slice_: MutableInstruction, dimension: int) -> range | None:
-    """The positions that are read, None where it cuts another dimension too."""
+    """Return the positions that are read, None if it also cuts another dimension."""
     ranges = slice_ranges(slice_)
     sizes = slice_.operands[0].shape.dimensions
     whole = all(len(each) == sizes[n] for n, each in enumerate(ranges) if n != dimension)
@@ -118,7 +118,7 @@ def _rewrite(sort: MutableInstruction, top: _Top) -> None:
         f"ROOT found = ({both}) topk(%p0), k={top.k}, largest={str(top.is_largest).lower()}",
         [values],
     )
-    # They come best first: in the order of the sort that is so at one of its ends.
+    # The best come first, which is the order of the sort at one of its ends.
     is_turned = top.is_largest == bool(is_ascending(sort))
     for each in top.slices:
         element = each.operands[0]

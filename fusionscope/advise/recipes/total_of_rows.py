@@ -22,11 +22,11 @@ from fusionscope.graph.mutable import MutableInstruction, MutableModule
 class TotalOfRows(Recipe):
     __slots__ = ()
     id: ClassVar = "total-of-rows"
-    title: ClassVar = "a total from the sums of rows, behind a barrier"
+    title: ClassVar = "a total computed from the sums of rows, behind a barrier"
     what: ClassVar = (
         "The same values are reduced over some dimensions, and by the same operation over these "
-        "and more, such as the sums of rows and the total. The total is taken of the sums of rows. "
-        "The barrier keeps the compiler from joining the two steps again."
+        "and more, such as the sums of rows and the total. The total is computed from the sums of "
+        "rows. The barrier prevents the compiler from combining the two steps again."
     )
     why: ClassVar = (
         "Values that two reductions read go through memory. If one reduction is left, they end in "
@@ -34,7 +34,7 @@ class TotalOfRows(Recipe):
     )
     backfires: ClassVar = (
         "On a GPU the compiler makes one kernel of both reductions, and nothing changes. The sum "
-        "is in another order, so that it is rounded differently."
+        "is in another order, so it is rounded differently."
     )
     backends: ClassVar = frozenset({"cpu"})
     tolerance: ClassVar = 1e-5
@@ -64,7 +64,7 @@ def _is_plain(reduction: MutableInstruction) -> bool:
 
 
 def _rows(total: MutableInstruction) -> MutableInstruction | None:
-    """The reduction from which ``total`` can be taken: that over most dimensions."""
+    """Return the reduction from which ``total`` can be taken: the one over the most dimensions."""
     if not _is_plain(total) or total.operands[0].opcode == "parameter":
         return None
     over = set(total.attribute("dimensions"))

@@ -1,4 +1,4 @@
-"""Which recipes fit a module, and what comes of them when the compiler is asked."""
+"""Finds the recipes that match a module, and compiles their results."""
 
 from __future__ import annotations
 
@@ -31,21 +31,23 @@ from fusionscope.versions.context import read_context
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A recipe that fits a module: at the operations called ``op_names`` by the framework, on the
-    user's lines ``sources``."""
+    """A recipe that matches a module, at the operations with the framework's names ``op_names``, on
+    the user's lines ``sources``.
+    """
 
     recipe: Recipe
     op_names: frozenset[str]
     sources: tuple[str, ...]
 
     def concerns(self, pair: PairFacts) -> bool:
-        """Whether one of the two operations is among those that the edit changes."""
+        """Return whether one of the two operations is among those that the edit changes."""
         return any(end.op_name in self.op_names for end in (pair.producer, pair.consumer))
 
 
 def find_offers(module: DumpedModule) -> list[Offer]:
-    """The recipes that fit the program of ``module`` and help on its backend. Raises
-    ``UnusableInput`` if the dump lacks the program."""
+    """Return the recipes that match the program of ``module`` and help on its backend. Raises
+    ``UnusableInput`` if the dump lacks the program.
+    """
     helping = [recipe for recipe in RECIPES if module.backend in recipe.backends]
     if module.backend is None or not helping:
         return []
@@ -65,7 +67,7 @@ def find_offers(module: DumpedModule) -> list[Offer]:
 def by_example(
     module: DumpedModule, offers: Sequence[Offer], refused: Sequence[PairFacts]
 ) -> Iterator[Suggestion]:
-    """Each offer with the figures of the recipe's own example."""
+    """Return each offer with the figures of the recipe's own example."""
     proofs = read_proofs()
     for offer in offers:
         own = [each for each in proofs[offer.recipe.id] if each.backend == module.backend]
@@ -95,7 +97,7 @@ def _suggestion(
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """``is_faster`` is whether it is measured to be, None where nothing was measured."""
+    """``is_faster`` is whether it was measured to be faster, None if nothing was measured."""
 
     suggestion: Suggestion
     is_faster: bool | None
@@ -103,8 +105,9 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """How modules are compiled again: by which Python, for how many seconds at most, and how long
-    each program runs where its device is here."""
+    """How modules are compiled again: the Python interpreter, the time limit in seconds, and how
+    long each program runs if its device is present.
+    """
 
     python: str
     limit_s: float = 600.0
@@ -117,9 +120,12 @@ def by_compiler(
     refused: Sequence[PairFacts],
     compilation: Compilation,
 ) -> tuple[list[Tried], list[str]]:
-    """Each offer with what the compiler makes of the module before and after the edit, timed where
-    its device is here, and what could not be compiled or computes something else, in words. Raises
-    ``UnusableInput`` if the program cannot be compiled as it is."""
+    """Return each offer with the compiled module before and after the edit, and the problems.
+
+    The programs are timed if the device is present. A problem is a program that could not be
+    compiled or computes something else. Raises ``UnusableInput`` if the unchanged program cannot be
+    compiled.
+    """
     found: list[Tried] = []
     problems: list[str] = []
     if not offers:
@@ -152,7 +158,7 @@ def by_compiler(
 
 @dataclass(frozen=True, slots=True)
 class _Compiler:
-    """Compiles programs as ``module`` was."""
+    """Compiles programs in the same way as ``module``."""
 
     module: DumpedModule
     scratch: Path
@@ -175,7 +181,7 @@ class _Compiler:
         return made
 
     def race(self, *modules: DumpedModule) -> list[Race]:
-        """Empty where they cannot be run here."""
+        """Return the measurements, empty if they cannot be run here."""
         if why_not_run(self.module):
             return []
         return race(
@@ -191,7 +197,7 @@ def _computes_the_same(run: Race) -> bool:
 
 
 def _figures(module: DumpedModule, run: Race | None) -> Figures:
-    """Of the final module; times are measured ones where it was run, else estimates."""
+    """Return the figures of the final module; times are measured if it was run, else estimates."""
     assert module.final is not None
     final = module.read(module.final)
     totals = total_kernels(final, module.backend)

@@ -21,15 +21,15 @@ class UpdateInPlace(Recipe):
     id: ClassVar = "update-in-place"
     title: ClassVar = "`dynamic_update_slice` instead of a `where` over the whole array"
     what: ClassVar = (
-        "A selection takes new values where the position along one dimension is equal to an index, "
-        "and the old values of a donated argument, or of what a loop carries, everywhere else. The "
+        "A selection takes new values where the position along one dimension equals an index, and "
+        "the old values of a donated argument, or of a loop-carried array, everywhere else. The "
         "new values are written into the old ones by `dynamic_update_slice`."
     )
     why: ClassVar = "The selection reads and writes the whole array, the update one row of it."
     backfires: ClassVar = (
         "If something else needs the old values, all of them are copied first. An index out of "
-        "bounds is clamped by `dynamic_update_slice`, where the selection takes no new value; the "
-        "rewriting of the recipe keeps to the selection."
+        "bounds is clamped by `dynamic_update_slice`, while the selection takes no new value; the "
+        "rewrite of the recipe behaves like the selection."
     )
     backends: ClassVar = frozenset({"cpu", "gpu"})
     example: ClassVar = Example(
@@ -61,15 +61,16 @@ program = jax.jit(write, donate_argnums=0)
 
 
 class _Place(NamedTuple):
-    """At ``row``, a scalar, along ``dimension``."""
+    """``row`` is a scalar index along ``dimension``."""
 
     dimension: int
     row: MutableInstruction
 
 
 def _overwritten(graph: MutableModule) -> set[MutableInstruction]:
-    """Values that one operation reads and whose memory is free then: of donated arguments, and of
-    what loops carry."""
+    """Return values that one operation reads and whose memory is free afterwards: donated
+    arguments, and values that loops carry.
+    """
     attributes = graph.source.attributes
     donated = {slot for slot, _, _ in read_aliasing(attributes.get("input_output_alias", ""))}
     donated |= {int(found) for found in _DONOR.findall(attributes.get("buffer_donor", ""))}
@@ -87,7 +88,7 @@ def _is_element(value: MutableInstruction) -> bool:
 
 
 def _place(select: MutableInstruction) -> _Place | None:
-    """Where the selection takes one row of new values, which are the same for all rows."""
+    """Return where the selection takes one row of new values, which are the same for all rows."""
     mask, new, _ = select.operands
     chain = [mask]
     while chain[-1].opcode in ("broadcast", "reshape"):
