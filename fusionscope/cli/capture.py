@@ -136,7 +136,7 @@ def _read_variant(words: str) -> tuple[str, list[str]]:
 
 
 def _explain(directory: Path, console: Console) -> tuple[ModuleFacts, TimeEstimate | None]:
-    """Prints the explanation of the one module in a dump."""
+    """Print the explanation of the one module in a dump."""
     from fusionscope.dump import open_dump
     from fusionscope.explain import Selection, explain
     from fusionscope.explain.times import estimate_final

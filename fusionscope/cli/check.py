@@ -169,10 +169,10 @@ def _default_file() -> Path | None:
 
 
 def _write_summary(text: str) -> None:
-    """Where GitHub asks for it."""
+    """Write the summary to the file that GitHub names."""
     place = os.environ.get("GITHUB_STEP_SUMMARY")
     if place:
         try:
             append_file(Path(place), text)
-        except UnusableInput as problem:  # the annotations say it too
+        except UnusableInput as problem:  # the annotations report it too
             show_problem(f"no step summary: {problem}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fusionscope.dump.device import Device
     from fusionscope.explain import Explanation, Selection
 
-_TOP = 5  # entries of a list, unless somebody says
+_TOP = 5  # entries of a list, unless the user sets a number
 
 
 @click.command(name="explain")
@@ -186,7 +186,7 @@ def command(
     )
     is_whole = everything or top is not None or movements
     is_first = not (is_whole or by is not None or selection.picks_pairs or kernel is not None)
-    if is_first and format_name == "text":  # which shows one
+    if is_first and format_name == "text":  # text output shows only one module
         selection = replace(selection, most_modules=1)
     suggest = None
     if tries and by is None:
@@ -234,7 +234,7 @@ def command(
 
 
 def _is_unmatched(explanation: Explanation, selection: Selection) -> bool:
-    """Whether nothing is what was asked for."""
+    """Return whether nothing matches the request."""
     modules = explanation.modules
     if selection.kernel is not None:
         return not any(module.kernel_pages for module in modules)
@@ -244,7 +244,7 @@ def _is_unmatched(explanation: Explanation, selection: Selection) -> bool:
 
 
 def _words(selection: Selection) -> str:
-    """What was asked for, as options."""
+    """Return the requested selection, as options."""
     ends = (selection.producer, selection.consumer)
     asked = (
         ("--pair", " -> ".join(each or "*" for each in ends) if any(ends) else None),

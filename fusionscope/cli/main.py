@@ -75,19 +75,20 @@ def cli(debug: bool) -> None:
 
 def main() -> None:
     """Run the command that the command line names, and exit: with 0 on success, with 1 if the
-    answer is no, with 2 on unusable input or options."""
+    answer is no, with 2 on unusable input or options.
+    """
     end_in_order()
     code = _run()
     try:
         if sys.stdout is not None:
-            sys.stdout.flush()  # a full disk may be told this late
+            sys.stdout.flush()  # a full disk may be reported only now
     except OSError as error:
         code = _tell(error)
     sys.exit(code)
 
 
 def _tell(error: OSError) -> int:
-    """Says what the system refused, and returns the exit code."""
+    """Report what the system refused, and return the exit code."""
     show_problem(f"{error.filename or 'standard output'}: {error.strerror or error}")
     if error.filename is None:
         discard_output()
@@ -103,7 +104,7 @@ def _run() -> int:
     except SystemExit as leave:
         if leave.code != 1:  # a signal
             raise
-        # The reader of a help text has closed the pipe, which click answers by leaving with 1.
+        # The reader of a help text has closed the pipe; click responds by exiting with 1.
         discard_output()
         return 0
     except click.ClickException as error:
@@ -118,7 +119,7 @@ def _run() -> int:
         show_problem(str(error))
         return 2
     except OSError as error:
-        # Files are read and written in one place, which tells its own errors: what is left is the
+        # Files are read and written in one place, which reports its own errors. What remains is the
         # standard output, and a system without room for temporary files.
         return _tell(error)
     except MemoryError:
@@ -135,6 +136,6 @@ def _run() -> int:
 
 
 def _is_of_another_package(error: Exception) -> bool:
-    """Whether a package is not installed, which ``fusionscope/__main__.py`` reports."""
+    """Return whether a package is not installed, which ``fusionscope/__main__.py`` reports."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     return name is not None and name.partition(".")[0] != "fusionscope"

@@ -1,4 +1,4 @@
-"""Where a command's result goes: options and writers that all commands share."""
+"""Options and output functions that all commands share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NARROWEST, _WIDEST = 20, 10_000
 
 
 def format_options(*formats: str) -> Callable[[Command], Command]:
-    """``--format`` with these choices, the first by default, and ``--output``."""
+    """Add ``--format`` with these choices, the first by default, and ``--output``."""
 
     def add(command: Command) -> Command:
         command = click.option(
@@ -46,7 +46,7 @@ def format_options(*formats: str) -> Callable[[Command], Command]:
 
 
 def format_option(*formats: str) -> Callable[[Command], Command]:
-    """``--format`` with these choices, the first by default."""
+    """Return ``--format`` with these choices, the first by default."""
     return click.option(
         "--format",
         "format_name",
@@ -108,7 +108,7 @@ limit_option = click.option(
 
 
 def running_options(command: Command) -> Command:
-    """What a program is run on, as ``inputs`` and ``seed``."""
+    """Add the inputs of a program run, as ``inputs`` and ``seed``."""
     inputs = click.option(
         "--inputs",
         metavar="FILE",
@@ -120,8 +120,9 @@ def running_options(command: Command) -> Command:
 
 
 def compiling_options(directory: str, holds: str) -> Callable[[Command], Command]:
-    """The options of what compiles, as ``flags``, ``output``, ``python``, ``limit_s`` and
-    ``format_name``. ``directory`` is the default of ``--output``, ``holds`` its help."""
+    """Add the options of commands that compile, as ``flags``, ``output``, ``python``, ``limit_s``
+    and ``format_name``. ``directory`` is the default of ``--output``, ``holds`` its help.
+    """
 
     def add(command: Command) -> Command:
         for option in (
@@ -151,12 +152,12 @@ def compiling_options(directory: str, holds: str) -> Callable[[Command], Command
 
 
 def as_flags(words: Iterable[str]) -> list[str]:
-    """Flags as XLA has them, whether they were given with dashes or without."""
+    """Return flags in XLA's notation, whether they were given with dashes or without."""
     return [f"--{each.removeprefix('--')}" for each in words]
 
 
 def changes_options(command: Command) -> Command:
-    """The options that change rules, as ``set_``, ``disable``, ``allow``, ``forbid``, ``plan``."""
+    """Add the options that change rules: ``set_``, ``disable``, ``allow``, ``forbid``, ``plan``."""
     for option in (
         click.option(
             "--plan",
@@ -180,7 +181,7 @@ def changes_options(command: Command) -> Command:
 
 
 def show_progress(items: Iterable[Item], doing: str) -> Iterable[Item]:
-    """A bar on a terminal, where there is more than one item."""
+    """Show a bar on a terminal, if there is more than one item."""
     found = list(items)
     if len(found) < 2 or sys.stderr is None or not sys.stderr.isatty():
         return found
@@ -193,7 +194,7 @@ def show_progress(items: Iterable[Item], doing: str) -> Iterable[Item]:
 
 
 def show_elapsed(items: Iterable[Item], words: Callable[[Item], str]) -> Iterator[Item]:
-    """On a terminal, what is being done about each of ``items``, and for how long already."""
+    """Show, on a terminal, what is being done about each of ``items``, and the elapsed time."""
     found = list(items)
     if sys.stderr is None or not sys.stderr.isatty():
         yield from found
@@ -213,11 +214,11 @@ def show_elapsed(items: Iterable[Item], words: Callable[[Item], str]) -> Iterato
 
 
 def write_text(text: str, output: Path | None) -> None:
-    """Writes ``text`` to the file ``output``, or to the standard output where that is None.
+    """Write ``text`` to the file ``output``, or to the standard output if that is None.
 
-    A reader that closes the pipe early, such as ``head``, is no error: the command goes on to its
-    exit code. Raises ``UnusableInput`` where ``output`` cannot be written, and ``OSError`` where
-    the standard output cannot.
+    A reader that closes the pipe early, such as ``head``, is not an error: the command still
+    returns its exit code. Raises ``UnusableInput`` if ``output`` cannot be written, and ``OSError``
+    if the standard output cannot.
     """
     if output is not None:
         write_file(output, text)
@@ -226,7 +227,7 @@ def write_text(text: str, output: Path | None) -> None:
         raise OSError(EBADF, os.strerror(EBADF))
     if sys.stdout.isatty():
         text = safe_lines(text)
-    # Names from foreign files may hold what the terminal's encoding lacks.
+    # Names from foreign files may contain characters that the terminal's encoding lacks.
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         click.echo(text, nl=False)
@@ -235,7 +236,7 @@ def write_text(text: str, output: Path | None) -> None:
 
 
 def write_json(command: str, result: object, output: Path | None) -> None:
-    """Writes what ``fusionscope COMMAND --format json`` prints of its result."""
+    """Write the output of ``fusionscope COMMAND --format json`` for its result."""
     from fusionscope.report.documents import to_json
 
     write_data(to_json(command, result), output)
@@ -246,14 +247,14 @@ def write_data(content: dict[str, Any], output: Path | None) -> None:
 
 
 def _terminal_size() -> tuple[int, int]:
-    """Columns and lines of the terminal, those of ``COLUMNS`` first; plausible ones at least."""
+    """Return columns and lines of the terminal, preferring ``COLUMNS``, with plausible minima."""
     columns, lines = shutil.get_terminal_size((_WIDTH, 25))
     return min(max(columns, _NARROWEST), _WIDEST), lines
 
 
 @contextmanager
 def open_console(output: Path | None) -> Iterator[Console]:
-    """A console on the terminal, as wide as that is, or one that writes plain text."""
+    """Return a console as wide as the terminal, or one that writes plain text."""
     from io import StringIO
 
     from rich.console import Console
@@ -284,7 +285,7 @@ def write_report(
     markdown: Callable[[], str],
     text: Callable[[Console], None],
 ) -> None:
-    """Writes a result in the format that was asked for, and its problems on the error stream."""
+    """Write a result in the requested format, and its problems to the error stream."""
     for problem in problems:
         show_problem(problem)
     if format_name == "json":

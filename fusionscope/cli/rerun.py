@@ -162,7 +162,7 @@ def command(
 
 
 def _one_name(module: str | None, plans: list[PlanFile]) -> str | None:
-    """The module that options and plans name. Raises ``UnusableInput`` where they differ."""
+    """Return the module that options and plans name. Raises ``UnusableInput`` if they differ."""
     names = {each.module for each in plans if each.module is not None}
     if module is None and len(names) == 1:
         return names.pop()
@@ -171,7 +171,7 @@ def _one_name(module: str | None, plans: list[PlanFile]) -> str | None:
     if names:
         raise UnusableInput(
             f"the plans are for {', '.join(sorted(names))}, expected one module"
-            + (f", and {module} was asked for" if module else "")
+            + (f", and {module} was requested" if module else "")
         )
     return module
 

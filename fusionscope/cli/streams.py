@@ -1,4 +1,4 @@
-"""The standard streams, where they cannot be written as usual."""
+"""Writes to the standard streams when they cannot be used as usual."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from fusionscope.report.text import safe
 
 
 def show_problem(problem: str) -> None:
-    """One line on the error stream, whatever the names in it hold."""
-    with suppress(OSError, ValueError):  # there is nowhere else to say that it cannot be said
+    """Write one line to the error stream, whatever characters the names in it contain."""
+    with suppress(OSError, ValueError):  # this failure cannot be reported anywhere
         click.echo(f"fusionscope: {safe(problem)}".encode(errors="replace"), err=True)
 
 
 def discard_output() -> None:
-    """Sends what is left of the standard output to nowhere: Python would try to write it at exit,
-    and fail again."""
+    """Discard the rest of the standard output: Python would try to write it at exit, and fail
+    again.
+    """
     if sys.stdout is not None:
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

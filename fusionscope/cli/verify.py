@@ -87,4 +87,4 @@ def command(
         return 0
     if verification.agreement < at_least:
         return 1
-    return 2 if verification.problems else 0  # of what was not compared nothing is known
+    return 2 if verification.problems else 0  # nothing is known about what was not compared

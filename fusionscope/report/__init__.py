@@ -1,1 +1,1 @@
-"""Results become something to look at; nothing is computed here."""
+"""Presents results; nothing is computed here."""

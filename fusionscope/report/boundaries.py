@@ -16,12 +16,12 @@ TITLE = "Library boundaries: nothing is fused across these"
 
 
 def to_markdown(boundaries: tuple[Boundary, ...], top: int | None) -> Iterator[str]:
-    """Lines of a table."""
+    """Yield the lines of a table."""
     if not boundaries:
         return
     yield f"{TITLE}.\n"
     yield (
-        "| call | computes | calls | saved at most | takes in | left out | before it | after it "
+        "| call | computes | calls | saved at most | includes | left out | before it | after it "
         "| rearranged for it |"
     )
     yield "|---|---|--:|--:|---|---|---|---|---|"
@@ -42,7 +42,7 @@ def to_markdown(boundaries: tuple[Boundary, ...], top: int | None) -> Iterator[s
 def print_boundaries(
     boundaries: tuple[Boundary, ...], console: Console, *, top: int | None
 ) -> None:
-    """For a terminal; ``top`` limits the list."""
+    """Print them to a terminal; ``top`` limits the list."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -67,7 +67,7 @@ def _details(boundary: Boundary, width: int) -> Iterator[tuple[str, str]]:
     yield shorten(f"at {boundary.kernel.source or 'source line unknown'}", width), ""
     yield _bytes(boundary), ""
     if _taken(boundary):
-        yield f"takes in {_taken(boundary)}", "green"
+        yield f"includes {_taken(boundary)}", "green"
     if boundary.left_out:
         yield f"left out: {_left_out(boundary)}", "red"
     for title, neighbours in _neighbours(boundary):
@@ -99,7 +99,7 @@ def _left_out(boundary: Boundary) -> str:
 
 
 def _neighbours(boundary: Boundary) -> tuple[tuple[str, str], ...]:
-    """Those before it, those after it, and those that are there for library calls alone."""
+    """Return the kernels before it, those after it, and those that exist only for library calls."""
     both = (*boundary.before, *boundary.after)
     return (
         ("before it", _listed(side for side in boundary.before if not side.serves)),
@@ -115,6 +115,6 @@ def _listed(neighbours: Iterable[Neighbour], most: int = 6) -> str:
 
 
 def _named(neighbour: Neighbour) -> str:
-    if neighbour.operations == ("custom-call",):  # another call, and no kernel around it
+    if neighbour.operations == ("custom-call",):  # another call, without a kernel around it
         return neighbour.name
     return f"{counted(neighbour.operations, ', ')} in {neighbour.name}"

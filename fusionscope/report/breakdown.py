@@ -1,4 +1,4 @@
-"""Where launches, bytes and time go, on a terminal and in Markdown."""
+"""The breakdown of launches, bytes and time, on a terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 _SMALL = 0.005  # of the whole: smaller branches are counted, not listed
 _GAP = "  "
-_LEAST = 16  # of the first column
+_LEAST = 16  # the least width of the first column
 
 Row = Sequence[str]
 """A name and the figures beside it."""
 
 
 def print_lines(breakdown: Breakdown, console: Console) -> None:
-    """The largest parts of the whole."""
+    """Print the largest parts of the whole."""
     rows = [(_name(line), *_figures(line, breakdown)) for line in breakdown.lines]
     print_rows(console, _head("Where it goes", breakdown), rows)
 
 
 def print_tree(breakdown: Breakdown, console: Console, *, depth: int, top: int | None) -> None:
-    """All branches down to ``depth``, and of each the ``top`` largest (None: all)."""
+    """Print all branches down to ``depth``, of each the ``top`` largest (None: all)."""
     print_rows(console, _head(f"By {breakdown.by}", breakdown), list(_tree(breakdown, depth, top)))
 
 
@@ -78,7 +78,7 @@ def _head(title: str, breakdown: Breakdown) -> Row:
 
 
 def _figures(branch: Branch, breakdown: Breakdown) -> Row:
-    """In the order of the head; the share is of what branches are sorted by."""
+    """Return the figures in the order of the head; the share is that of the sort key."""
     total = breakdown.figure(breakdown.tree) or 1.0
     time = (or_dash(branch.time_us, duration),) if breakdown.tree.time_us else ()
     refused = () if breakdown.by == "kind" else (or_dash(branch.refused_bytes, size),)
@@ -93,7 +93,7 @@ def _figures(branch: Branch, breakdown: Breakdown) -> Row:
 
 
 def print_rows(console: Console, head: Row, rows: Sequence[Row], indent: int = 2) -> None:
-    """Figures are as wide as they are; what is left is for names."""
+    """Print the figures in full; names get the remaining width."""
     from rich.text import Text
 
     places = range(1, len(head))

@@ -1,4 +1,4 @@
-"""What was compiled, as JSON and on a terminal."""
+"""Captured dumps as JSON and on a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fusionscope.report.text import plural, safe, size
 
-_WIDTH = 60  # of a list of arguments
+_WIDTH = 60  # the widest list of arguments
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _arguments(captured: Captured) -> str:
-    """Their shapes, or how many there are and how large, where these would not fit into a line."""
+    """Return their shapes, or their number and size if the shapes do not fit into a line."""
     count = len(captured.arguments)
     shapes = safe(", ".join(captured.arguments))
     if len(shapes) <= _WIDTH:
@@ -29,8 +29,11 @@ def _arguments(captured: Captured) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """One of several dumps: ``facts`` are those of its module, None where the compiler did not get
-    to the end; ``estimate`` is by the cost model of a GPU, None for other devices."""
+    """Return a row for one of several dumps.
+
+    ``facts`` are those of its module, None if the compiler did not finish; ``estimate`` is by the
+    cost model of a GPU, None for other devices.
+    """
 
     name: str
     facts: ModuleFacts | None = None
@@ -53,7 +56,9 @@ def print_comparison(found: Sequence[Compiled], console: Console) -> None:
     console.print()
     console.print(table)
     if any(each.estimate is not None for each in found):
-        words = "  times are estimates by the compiler's cost model; of library calls, the least"
+        words = (
+            "  times are estimates by the compiler's cost model; for library calls, a lower bound"
+        )
         console.print(Text(words, style="dim"))
 
 

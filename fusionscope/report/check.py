@@ -1,4 +1,4 @@
-"""Whether a dump is as expected: as JSON, Markdown, and on a terminal."""
+"""The result of a check as JSON, Markdown, and on a terminal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def print_check(found: Checked, console: Console, top: int) -> None:
 
 
 def _rules_lines(found: Checked) -> list[str]:
-    """By which rules reasons were found, once for the modules of which the same is to be said."""
+    """Return the rules that gave reasons, with the modules for which the text is the same."""
     modules: dict[str, list[str]] = defaultdict(list)
     for _, module, rules in found.rules:
         modules[f"{rules.chosen.version}; {rules_used.in_words(rules)}"].append(module)

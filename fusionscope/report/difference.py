@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _same_lines(difference: Difference) -> Iterator[str]:
-    """What did not change, and what is no change of meaning."""
+    """Yield what did not change, and what has the same meaning."""
     modules = plural(len(difference.same), "module")
     names = dict.fromkeys(unchanged.module for unchanged in difference.same)
     yield f"nothing changed in {modules} ({shorten(', '.join(names), 60)})"
@@ -81,7 +81,9 @@ def _side_text(side: SideFacts) -> str:
 
 
 def _pass_of(stage: str) -> str:
-    """``priority-fusion in fusion`` for a stage's label; the label itself where it tells none."""
+    """Return ``priority-fusion in fusion`` for a stage's label; the label itself if it names no
+    pass.
+    """
     pipeline, after, rest = stage.partition(".after_")
     return f"{rest.partition('.before_')[0]} in {pipeline}" if after else stage
 
@@ -176,7 +178,7 @@ def _matched(module: ModuleDifference) -> str:
 
 
 def to_markdown(difference: Difference, *, top: int | None) -> str:
-    """Headings and tables; ``top`` limits every list (None: no limit)."""
+    """Yield headings and tables; ``top`` limits every list (None: no limit)."""
     return "\n".join(_markdown(difference, top)) + "\n"
 
 
@@ -207,7 +209,7 @@ def _markdown(difference: Difference, top: int | None) -> Iterator[str]:
 
 
 def _tables(module: ModuleDifference, top: int | None) -> Iterator[str]:
-    """Pairs, fusions and instructions that differ, as Markdown."""
+    """Yield pairs, fusions and instructions that differ, as Markdown."""
     if module.outcomes:
         yield "| producer | consumer | pairs | outcome | why |\n|---|---|--:|---|---|"
         for change in module.outcomes[:top]:
@@ -247,7 +249,7 @@ def _unpaired(difference: Difference) -> Iterator[str]:
 
 
 def print_difference(difference: Difference, console: Console, *, top: int | None) -> None:
-    """For a terminal; ``top`` as in ``to_markdown``."""
+    """Print it to a terminal; ``top`` as in ``to_markdown``."""
     from rich.padding import Padding
     from rich.text import Text
 

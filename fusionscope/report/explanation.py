@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from fusionscope.explain.suggestion import Figures
 
 
-_SHOWN_SHARE = 0.01  # of a loss
+_SHOWN_SHARE = 0.01  # the smallest share of a loss that is shown
 
 
-_NAMED = 3  # kernels of a list on one line
+_NAMED = 3  # the most kernels of a list on one line
 
 
 def _cost_lines(cost: CostFacts) -> Iterator[str]:
-    """The two times, what they add up from, then what each kernel's is made of."""
+    """Yield the two times, their terms, then the parts of each kernel's time."""
     tie = ": a near tie" if cost.near_tie else ""
     yield (
         f"estimated {cost.fused_us:,.6g} us fused into {plural(cost.consumers, 'consumer')}, "
@@ -77,7 +77,7 @@ def _times(
     between: str = ", ",
     bold: str = "",
 ) -> str:
-    """Estimated ones, where there are any; that for a library call is the least that it takes."""
+    """Return the estimated times, if there are any; a library call counts with a lower bound."""
     if before is None or after is None:
         return ""
     then, now = (
@@ -99,9 +99,11 @@ def _places(pair: PairFacts) -> str:
 def to_markdown(
     explanation: Explanation, *, top: int | None, pairs: bool, depth: int | None = None
 ) -> str:
-    """Headings and tables. ``top`` limits every list (None: no limit); ``pairs`` lists the pairs
-    that were asked for instead of the costliest refusals. Where ``depth`` is given, a tree of that
-    depth shows where launches, bytes and time go."""
+    """Yield headings and tables.
+
+    ``top`` limits every list (None: no limit); ``pairs`` lists the requested pairs instead of the
+    costliest refusals. With ``depth``, a tree of that depth shows launches, bytes and time.
+    """
     return "\n".join(_markdown(explanation, top, pairs, depth)) + "\n"
 
 
@@ -181,7 +183,7 @@ def _markdown_what_if(tried: WhatIf, top: int | None) -> Iterator[str]:
 def print_explanation(
     explanation: Explanation, console: Console, *, top: int | None, pairs: bool
 ) -> None:
-    """The whole report for a terminal; parameters as in ``to_markdown``."""
+    """Print the whole report to a terminal; parameters as in ``to_markdown``."""
     for module in explanation.modules:
         print_header(module, console, in_full=True)
         if module.breakdown is not None:
@@ -203,7 +205,7 @@ def print_explanation(
 
 
 def print_selected(explanation: Explanation, console: Console, *, top: int | None) -> None:
-    """The pairs that were asked for."""
+    """Print the requested pairs."""
     for module in explanation.modules:
         if module.pairs:
             print_header(module, console)
@@ -214,7 +216,7 @@ def print_selected(explanation: Explanation, console: Console, *, top: int | Non
 
 
 def print_unmatched(explanation: Explanation, words: str, console: Console) -> None:
-    """That nothing is what was asked for, in ``words``, and what comes near to it."""
+    """Print that nothing matches the request ``words``, and the nearest names."""
     near = dict.fromkeys(name for module in explanation.modules for name in module.near)
     like = f"; near: {', '.join(near)}" if near else ""
     left = explanation.folded
@@ -223,7 +225,7 @@ def print_unmatched(explanation: Explanation, words: str, console: Console) -> N
 
 
 def print_kernels(explanation: Explanation, console: Console, *, top: int | None) -> None:
-    """The kernels that were asked for."""
+    """Print the requested kernels."""
     for module in explanation.modules:
         if module.kernel_pages:
             print_header(module, console)
@@ -236,7 +238,7 @@ def print_kernels(explanation: Explanation, console: Console, *, top: int | None
 def print_breakdowns(
     explanation: Explanation, console: Console, *, depth: int, top: int | None
 ) -> None:
-    """Where launches, bytes and time of each module go."""
+    """Print the launches, bytes and time of each module by part."""
     for module in explanation.modules:
         print_header(module, console)
         if module.breakdown is not None:
@@ -256,8 +258,10 @@ def _print_folded(explanation: Explanation, console: Console) -> None:
 
 
 def print_header(module: ModuleFacts, console: Console, *, in_full: bool = False) -> None:
-    """What was compiled, and what it costs. Stages and flags are shown ``in_full`` only, as is how
-    the version of rules that agree was recognised."""
+    """Print what was compiled, and its costs.
+
+    Stages, flags, and the evidence for the version of rules that agree are shown ``in_full`` only.
+    """
     from rich.padding import Padding
     from rich.text import Text
 
@@ -282,7 +286,7 @@ def print_header(module: ModuleFacts, console: Console, *, in_full: bool = False
 
 
 def _print_totals(module: ModuleFacts, console: Console) -> None:
-    """The final module, and the same if nothing were fused."""
+    """Print the figures of the final module, and those without any fusion."""
     from rich.text import Text
 
     totals = module.totals
@@ -310,7 +314,7 @@ def _print_totals(module: ModuleFacts, console: Console) -> None:
 
 
 def _time(time: TimeEstimate) -> str:
-    """An estimate; that for a library call is the least that it takes."""
+    """Return an estimate as text; for a library call it is a lower bound."""
     return f"{'at least' if time.floor_launches else 'about'} {duration(time.microseconds)}"
 
 
@@ -369,12 +373,12 @@ def _print_kernels(module: ModuleFacts, console: Console, top: int | None) -> No
 
 
 def file_and_line(source: str | None) -> str:
-    """The last part of a path is what tells in a narrow column."""
+    """Shorten a path from the left: in a narrow column its last part identifies it."""
     return shorten((source or "").replace("\\", "/").rpartition("/")[2], 24)
 
 
 def _tail(text: str, width: int) -> str:
-    """The end of a path is what tells."""
+    """Shorten a path from the left: its end identifies it."""
     text = safe(text)
     return text if len(text) <= width else f"…{text[-width + 1 :]}"
 
@@ -441,7 +445,7 @@ def _what_if_totals(before: Figures, after: Figures) -> str:
 
 
 def _what_if_lines(tried: WhatIf) -> Iterator[str]:
-    """Totals, what is gained and what is lost."""
+    """Yield totals, and the kernels that are gained and lost."""
     replayed = _what_if_totals(tried.before, tried.after)
     final = _what_if_totals(*tried.final) if tried.final is not None else None
     if final != replayed:

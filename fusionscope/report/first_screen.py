@@ -1,5 +1,4 @@
-"""What ``explain`` shows first: the modules, and of the one that matters, the least there is to
-know."""
+"""The first screen of ``explain``: the modules, and the essentials of the costliest one."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
 
     from fusionscope.explain.result import Explanation, ModuleFacts, ModuleRow, Refusals
 
-_LINES = 3  # of a list
-_MODULES = 8  # of which the table has rows of their own
+_LINES = 3  # entries of a list
+_MODULES = 8  # modules with a row of their own in the table
 
 
 def print_screen(explanation: Explanation, console: Console) -> None:
-    """The table of modules if there are several, then the first of those that were explained."""
+    """Print the table of modules if there are several, then the first explained module."""
     if len(explanation.table) > 1:
         _print_modules(explanation.table, console)
         console.print()
@@ -109,7 +108,9 @@ def _ends(refusal: Refusals) -> tuple[str, str]:
 
 
 def _pair(refusal: Refusals, width: int) -> str:
-    """The two, how many are alike, and where the producer comes from: names give way."""
+    """Return the pair, the number of alike ones, and the place of the producer: names are
+    shortened.
+    """
     pair = refusal.example
     alike = f"  x{refusal.count:,}" if refusal.count > 1 else ""
     place = file_and_line(pair.producer.source or pair.consumer.source)

@@ -1,4 +1,4 @@
-"""Whether a dump is as expected, as annotations of GitHub's workflows."""
+"""The result of a check as annotations of GitHub's workflows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def to_github(found: Checked, file: str, repository: Repository) -> str:
-    """One workflow command for each violation; ``file`` is that of the expectations."""
+    """Return one workflow command for each violation; ``file`` is that of the expectations."""
     lines = [_annotation(each, repository.place(each, file)) for each in found.violations]
     level = "notice" if found.is_met else "error"
     return "\n".join([*lines, f"::{level} title=fusionscope::{_data(summary_of(found))}"]) + "\n"

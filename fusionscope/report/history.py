@@ -1,4 +1,4 @@
-"""How fusions formed, as JSON, as Markdown, and on a terminal."""
+"""The history of fusions as JSON, as Markdown, and on a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _step_text(step: FusionStep) -> str:
 
 
 def pipeline_of(stage: str) -> str:
-    """The part of a stage's label that names the pipeline of passes."""
+    """Return the part of a stage's label that names the pipeline of passes."""
     return stage.partition(".after_")[0]
 
 
@@ -50,7 +50,7 @@ def _ending_text(ending: Ending) -> str:
 
 
 def to_markdown(history: History, *, top: int | None) -> str:
-    """Headings and tables; ``top`` limits every list (None: no limit)."""
+    """Yield headings and tables; ``top`` limits every list (None: no limit)."""
     return "\n".join(_markdown(history, top)) + "\n"
 
 
@@ -107,7 +107,7 @@ def _trace_markdown(trace: InstructionTrace, top: int | None) -> Iterator[str]:
 
 
 def print_history(history: History, console: Console, *, top: int | None) -> None:
-    """For a terminal; ``top`` as in ``to_markdown``."""
+    """Print it to a terminal; ``top`` as in ``to_markdown``."""
     from rich.padding import Padding
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""Whether a dump is as expected, as JUnit's XML: one test case for each expectation."""
+"""The result of a check as JUnit XML: one test case for each expectation."""
 
 from __future__ import annotations
 

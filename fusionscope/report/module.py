@@ -1,4 +1,4 @@
-"""One HLO module, as ``parse`` shows it: for people and as JSON."""
+"""The summary of one HLO module that ``parse`` shows, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def print_module(module: Module, console: Console) -> None:
-    """Names and counts, for a terminal."""
+    """Print names and counts to a terminal."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text

@@ -19,7 +19,7 @@ _TITLE = "Data movement"
 
 @dataclass(frozen=True, slots=True)
 class _Alike:
-    """Movements of one shape, for one reason, from one line."""
+    """Return movements of one shape, for one reason, from one line."""
 
     example: Movement
     count: int

@@ -1,4 +1,4 @@
-"""Where in the user's repository something is shown."""
+"""Places in the user's repository."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """``root`` is its directory, ``here`` that from which relative names count."""
+    """``root`` is its directory, ``here`` the one that relative names start from."""
 
     root: Path
     here: Path
 
     def relative(self, name: str) -> str | None:
-        """``name`` as the repository has it; None where it leads out of it."""
+        """Return ``name`` relative to the repository; None if it is outside of it."""
         name = name.replace("\\", "/")
         if not name or _ELSEWHERE.match(name):
             return None
@@ -38,8 +38,9 @@ class Repository:
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else None
 
     def place(self, violation: Violation, file: str) -> Place | None:
-        """The line of the user's own where that is here, else that of the expectation in ``file``;
-        None where neither is."""
+        """Return the user's own line if it is in the repository, or else that of the expectation in
+        ``file``; None if neither is.
+        """
         if violation.source is not None:
             name, _, number = violation.source.rpartition(":")
             found = self.relative(name)
@@ -50,7 +51,7 @@ class Repository:
 
 
 def find_repository() -> Repository:
-    """That of the current directory, or the directory itself where it is in none."""
+    """Return the repository of the current directory, or that directory itself if there is none."""
     here = Path.cwd()
     roots = (each for each in (here, *here.parents) if (each / ".git").exists())
     return Repository(next(roots, here), here)

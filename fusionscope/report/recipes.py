@@ -1,4 +1,4 @@
-"""The list of recipes and the page of one, as Markdown, and on a terminal."""
+"""The list of recipes and the page of one, as Markdown and on a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIGURES = ("jaxlib", "for", "launches", "MB", "time", "rewritten: launches", "M
 
 
 def list_to_markdown(pages: Sequence[RecipePage]) -> str:
-    """A table, each recipe with a link to its page in recipes/."""
+    """Return a table, each recipe with a link to its page in recipes/."""
     return "\n".join(_markdown_list(pages)) + "\n"
 
 
@@ -65,7 +65,7 @@ def _programs(page: RecipePage) -> Iterator[tuple[str, str]]:
 
 
 def proofs_to_markdown(proofs: Sequence[Proof]) -> Iterator[str]:
-    """The figures of an example, one row for each version and target."""
+    """Yield the figures of an example, one row for each version and target."""
     yield f"| {' | '.join(_FIGURES)} |\n|---|---|{'--:|' * (len(_FIGURES) - 2)}"
     for proof in proofs:
         yield f"| {' | '.join(_cells(proof))} |"
@@ -80,7 +80,7 @@ def _cells(proof: Proof) -> Iterator[str]:
 
 
 def figures(before: Side, after: Side) -> Iterator[str]:
-    """Launches, megabytes and time before and after an edit."""
+    """Yield launches, megabytes and time before and after an edit."""
     yield f"{before.launches} → {after.launches}"
     yield f"{before.bytes_moved / 1e6:.3f} → {after.bytes_moved / 1e6:.3f}"
     if after.ratio is not None:
@@ -93,7 +93,7 @@ def figures(before: Side, after: Side) -> Iterator[str]:
 
 
 def print_list(pages: Sequence[RecipePage], console: Console) -> None:
-    """For a terminal."""
+    """Print the list to a terminal."""
     from rich.table import Table
     from rich.text import Text
 
@@ -108,7 +108,7 @@ def print_list(pages: Sequence[RecipePage], console: Console) -> None:
 
 
 def print_page(page: RecipePage, console: Console) -> None:
-    """For a terminal."""
+    """Print a page to a terminal."""
     from rich.padding import Padding
     from rich.text import Text
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from fusionscope.explain.result import ModuleFacts, RecomputedValue
 
 _TITLE = "Computed more than once"
-_LEAST_SHARE = 0.01  # of a module's bytes or time, below which it is not worth a reader's time
+_LEAST_SHARE = 0.01  # the smallest share of a module's bytes or time that is listed
 
 
 def to_markdown(module: ModuleFacts, top: int | None) -> Iterator[str]:
-    """Yield the lines of a table. ``top`` limits it; without, it is never left out."""
+    """Yield the lines of a table. ``top`` limits it; without, it is always shown."""
     groups = _groups(module, top)
     if not groups:
         return
@@ -64,8 +64,9 @@ def print_recomputed(module: ModuleFacts, console: Console, *, top: int | None) 
 
 
 def print_summary(module: ModuleFacts, console: Console) -> None:
-    """Print what computing values again costs, if keeping one of them saves time, and which saves
-    most."""
+    """Print the cost of computing values again, if keeping one of them saves time, and the value
+    that saves most.
+    """
     from rich.padding import Padding
     from rich.text import Text
 
@@ -80,8 +81,9 @@ def print_summary(module: ModuleFacts, console: Console) -> None:
 
 
 def _groups(module: ModuleFacts, top: int | None) -> list[list[RecomputedValue]]:
-    """Return values that look alike (the layers of a model); none if ``top`` limits lists and all
-    of them cost too little."""
+    """Return groups of values that look alike (the layers of a model); none if ``top`` limits lists
+    and all of them cost too little.
+    """
     if module.recomputed is None or (top is not None and max(_shares(module)) < _LEAST_SHARE):
         return []
     alike: dict[tuple[object, ...], list[RecomputedValue]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Why a pair was not fused, or where it was, in a line."""
+"""The refusal or the fusion of a pair in one line."""
 
 from __future__ import annotations
 

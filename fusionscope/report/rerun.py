@@ -1,4 +1,4 @@
-"""What became of a plan, as JSON and on a terminal."""
+"""The result of a plan as JSON and on a terminal."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
         )
         if old.floor_launches or new.floor_launches:
             words += (
-                f", with the least that {old.floor_launches} → {new.floor_launches} launches that "
-                "it does not cover can take"
+                f", a lower bound for {old.floor_launches} → {new.floor_launches} launches that "
+                "it does not cover"
             )
         console.print(Text(words))
     if tried.measurement is not None:
@@ -109,7 +109,7 @@ def timing_words(timing: Timing) -> str:
 
 
 def _farthest(measurement: Measurement) -> str:
-    """How far the result that is farthest off is."""
+    """Return the difference of the least accurate result."""
     off = [each for each in measurement.results if not each.is_equal]
     if not off:
         return ""

@@ -18,7 +18,7 @@ def _thresholds(values: dict[str, int]) -> str:
 
 
 def list_to_markdown(pages: Sequence[RulePage]) -> str:
-    """A table, each rule with a link to its page beside it."""
+    """Return a table, each rule with a link to its page beside it."""
     return "\n".join(_markdown_list(pages)) + "\n"
 
 
@@ -35,7 +35,7 @@ def _markdown_list(pages: Sequence[RulePage]) -> Iterator[str]:
 
 
 def _by_pass(pages: Sequence[RulePage]) -> Iterator[tuple[str, list[RulePage]]]:
-    """The pages of each pass, with its name and backend: the name alone may be that of two."""
+    """Yield the pages of each pass, with its name and backend: two passes may share a name."""
     for key in dict.fromkeys((page.pass_name, page.backend) for page in pages):
         group = [page for page in pages if (page.pass_name, page.backend) == key]
         yield f"{key[0]} ({key[1]})", group
@@ -55,7 +55,7 @@ def _markdown_page(page: RulePage) -> Iterator[str]:
 
 
 def _paragraphs(page: RulePage) -> Iterator[tuple[str, str]]:
-    """Headings and texts, those that there are."""
+    """Yield the headings and texts that the page has."""
     yield "What", page.what
     if page.why:
         yield "Why", page.why
@@ -88,7 +88,7 @@ def _compiler(version: str) -> str:
 
 
 def _shown(page: RulePage) -> Iterator[Any]:
-    """The first example that the rule decides and the first that it leaves."""
+    """Yield the first example that the rule decides and the first that it leaves."""
     for is_decided in (True, False):
         yield from [each for each in page.examples if each.is_decided is is_decided][:1]
 
@@ -104,7 +104,7 @@ def _caption(page: RulePage, example: Any) -> str:
 
 
 def print_list(pages: Sequence[RulePage], console: Console) -> None:
-    """For a terminal."""
+    """Print the list to a terminal."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -122,7 +122,7 @@ def print_list(pages: Sequence[RulePage], console: Console) -> None:
 
 
 def print_page(page: RulePage, console: Console) -> None:
-    """For a terminal."""
+    """Print a page to a terminal."""
     from rich.padding import Padding
     from rich.text import Text
 

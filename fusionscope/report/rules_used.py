@@ -1,4 +1,4 @@
-"""Which rules a replay took, and how far they agree with the dump, in words and as JSON."""
+"""The rules of a replay, and their agreement with the dump, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def style(rules: RulesUsed) -> str:
 
 
 def in_words(rules: RulesUsed) -> str:
-    """As in *the rules cpu-0.12 agree with this dump (2 of 2 plans); …*."""
+    """Return text such as *the rules cpu-0.12 agree with this dump (2 of 2 plans); …*."""
     chosen = rules.chosen
     figures = f"{rules.plans_agreeing:,} of {plural(rules.plans, 'plan')}"
     if not rules.guessed:
@@ -38,7 +38,7 @@ def in_words(rules: RulesUsed) -> str:
 
 
 def print_rules(rules: RulesUsed | None, console: Console) -> None:
-    """What made the dump, and the rules, where any were used."""
+    """Print the compiler of the dump, and the rules, if any were used."""
     from rich.padding import Padding
     from rich.text import Text
 

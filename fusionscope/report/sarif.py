@@ -1,4 +1,4 @@
-"""Whether a dump is as expected, as SARIF 2.1.0, for code scanning."""
+"""The result of a check as SARIF 2.1.0, for code scanning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def to_sarif(found: Checked, file: str, repository: Repository) -> dict[str, Any]:
-    """``file`` is that of the expectations: what has no line of the user's own is shown there."""
+    """``file`` has the expectations: violations without a line of the user's own appear there."""
     kinds = {each.expectation.key: type(each.expectation) for each in found.outcomes}
     ids = list(kinds)
     return {

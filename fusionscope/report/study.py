@@ -62,7 +62,7 @@ def _heading(result: StudyResult, table: Table) -> str:
 
 
 def _cells(result: StudyResult, table: Table) -> list[list[str]]:
-    """What stands in the table, for each step; launches, bytes and time for each unit of work."""
+    """Return a row for each step; launches, bytes and time are per unit of work."""
     work = result.study.work
     lines = []
     for row, step in zip(table.rows, result.study.steps, strict=True):
@@ -95,8 +95,9 @@ def _speed_up(table: Table, row: Row) -> str:
 
 
 def _notes(result: StudyResult) -> list[str]:
-    """What each step is, and what stands between the kernels that are left, with the way to its
-    explanation, as the first table has it."""
+    """Return notes from the first table: what each step is, what is between the kernels that are
+    left, and how to explain it.
+    """
     notes = []
     for row, step in zip(result.tables[0].rows, result.study.steps, strict=True):
         notes.append(f"{step.name}: {step.what}")

@@ -1,4 +1,4 @@
-"""What to try, as Markdown and on a terminal: a part of an explanation."""
+"""Suggestions as Markdown and on a terminal: a part of an explanation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTHING = "nothing known that helps"
 
 
 def for_pair(suggestions: Suggestions | None, producer: str, consumer: str) -> str:
-    """As in *try 1, 3*; empty where nothing was tried, or not everything."""
+    """Return text such as *try 1, 3*; empty if not everything, or nothing, was tried."""
     if suggestions is None:
         return ""
     numbers = suggestions.find(producer, consumer)
@@ -32,7 +32,7 @@ def for_pair(suggestions: Suggestions | None, producer: str, consumer: str) -> s
 
 
 def to_markdown(suggestions: Suggestions | None, top: int | None) -> Iterator[str]:
-    """Lines of a table, with the rejected ones where ``top`` is None."""
+    """Yield the lines of a table, with the rejected ones if ``top`` is None."""
     if suggestions is None:
         return
     yield f"{TITLE}.\n"
@@ -65,7 +65,7 @@ def _table(suggestions: tuple[Suggestion, ...]) -> Iterator[str]:
 def print_suggestions(
     suggestions: Suggestions | None, console: Console, *, top: int | None
 ) -> None:
-    """For a terminal; ``top`` limits the list, None shows the rejected ones, too."""
+    """Print them to a terminal; ``top`` limits the list, None shows the rejected ones, too."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -108,7 +108,7 @@ def _change(each: Suggestion) -> str:
 
 
 def _places(each: Suggestion) -> str:
-    """As in *, at step.py:9 and 2 more lines*."""
+    """Return text such as *, at step.py:9 and 2 more lines*."""
     if not each.sources:
         return ""
     more = len(each.sources) - 1
@@ -134,7 +134,7 @@ def _sizes(each: Suggestion) -> str:
 
 
 def _times(each: Suggestion) -> str:
-    """As in *time 120 → 110 us (-8.3%)*."""
+    """Return text such as *time 120 → 110 us (-8.3%)*."""
     before, after = each.before.time_us, each.after.time_us
     if before is None or after is None:
         return ""

@@ -1,4 +1,4 @@
-"""How figures and names are written in every report for people."""
+"""The notation of figures and names in every report for people."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def safe(text: str) -> str:
-    """``text`` on one line, with each character replaced that is not printable.
+    """Return ``text`` on one line, with each unprintable character replaced.
 
-    That takes in all that moves a terminal's cursor, ends a line (U+2028), is invisible, or changes
-    the direction of text (U+061C, U+202E).
+    That includes all characters that move a terminal's cursor, end a line (U+2028), are invisible,
+    or change the direction of text (U+061C, U+202E).
     """
     if text.isprintable():
         return text
@@ -23,18 +23,18 @@ def safe(text: str) -> str:
 
 
 def safe_lines(text: str) -> str:
-    """The same for text of several lines, which stay."""
+    """Return the same for text of several lines, which are kept."""
     return "\n".join(map(safe, text.split("\n")))
 
 
 def shorten(text: str, width: int) -> str:
-    """``text`` made safe and cut to ``width`` characters."""
+    """Return ``text`` made safe and cut to ``width`` characters."""
     text = safe(text)
     return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
 
 
 def squeeze(text: str, width: int) -> str:
-    """``text`` made safe and cut to ``width`` characters in its middle."""
+    """Return ``text`` made safe and cut to ``width`` characters in its middle."""
     text = safe(text)
     if len(text) <= width:
         return text
@@ -43,7 +43,7 @@ def squeeze(text: str, width: int) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes in decimal units, as memory bandwidths are given."""
+    """Return a number of bytes in decimal units, as memory bandwidths are given."""
     figure = float(count)
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if figure < 999.5 or unit == "TB":
@@ -67,7 +67,7 @@ Figure = TypeVar("Figure", int, float)
 
 
 def or_dash(figure: Figure | None, written: Callable[[Figure], str]) -> str:
-    """A figure as ``written``; a dash where it is nothing or not known."""
+    """Return a figure as ``written``; a dash if it is zero or unknown."""
     return written(figure) if figure else "-"
 
 
@@ -78,7 +78,7 @@ def plural(count: int, noun: str, many: str | None = None) -> str:
 def print_hidden(
     console: Console, indent: int, count: int, top: int | None, noun: str, of: str = ""
 ) -> None:
-    """Says what a list of ``count`` leaves out after ``top``, if it does."""
+    """Print how many entries a list of ``count`` omits after ``top``, if any."""
     if top is None or count <= top:
         return
     from rich.text import Text
@@ -88,27 +88,28 @@ def print_hidden(
 
 
 def counted(opcodes: Iterable[str], between: str = " ") -> str:
-    """What a kernel computes: each opcode once, with its count."""
+    """Return what a kernel computes: each opcode once, with its count."""
     return between.join(
         f"{count} {name}" if count > 1 else name for name, count in Counter(opcodes).items()
     )
 
 
 def cell(text: str) -> str:
-    """``text`` for a cell of a Markdown table, or any other line: it makes no link, image, HTML or
-    mention there."""
+    """Return ``text`` for a cell of a Markdown table, or any other line. It forms no link, image,
+    HTML or mention there.
+    """
     for character, written in _WRITTEN:
         text = text.replace(character, written)
     return _LINKING.sub(r"\\\g<0>", safe(text))
 
 
 def code(text: str) -> str:
-    """``text`` as a code span in Markdown, also in a table."""
+    """Return ``text`` as a code span in Markdown, also in a table."""
     return f"`{safe(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`" if text else ""
 
 
-# What would begin something else, and how it is written so that it does not. An escaped @ still
-# mentions somebody on GitHub, so another character stands there.
+# Characters with a meaning in Markdown, and their escaped forms. An escaped @ still mentions
+# somebody on GitHub, so another character replaces it.
 _WRITTEN = (
     ("\\", "\\\\"), ("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "'"),
     ("@", "\N{FULLWIDTH COMMERCIAL AT}"),

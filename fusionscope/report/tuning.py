@@ -1,4 +1,4 @@
-"""What was tried to make a program faster, as JSON and on a terminal."""
+"""The changes that ``tune`` tried, as JSON and on a terminal."""
 
 from __future__ import annotations
 

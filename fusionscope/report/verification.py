@@ -28,7 +28,7 @@ def _heading(module: ModuleVerification) -> str:
 
 
 def _percent(share: float) -> str:
-    """Rounded down: 100% means all."""
+    """Return a percentage, rounded down: 100% means all."""
     return f"{math.floor(share * 100) / 100:g}%"
 
 
@@ -43,7 +43,7 @@ def _share(agreeing: int, compared: int) -> str:
 
 
 def _steps(steps: PriorityComparison) -> str:
-    """What the decisions of priority fusion are."""
+    """Return how many of the decisions of priority fusion agree."""
     shares = [
         ("priorities", steps.native),
         ("priorities with Triton", steps.with_triton),
@@ -59,7 +59,7 @@ def _steps(steps: PriorityComparison) -> str:
 
 
 def _differences(found: PassVerification) -> Iterator[str]:
-    """The first difference of each kind, both sides."""
+    """Yield the first difference of each kind, both sides."""
     if found.divergence is not None:
         where = f"{found.divergence.what} in {found.divergence.computation}"
         if found.has_same_kernels:
@@ -117,7 +117,7 @@ def _markdown(verification: Verification) -> Iterator[str]:
 
 
 def print_verification(verification: Verification, console: Console) -> None:
-    """For a terminal."""
+    """Print it to a terminal."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text

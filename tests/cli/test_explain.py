@@ -173,7 +173,7 @@ def test_library_boundaries(run):
         "f32[256,512]{1,0}, f32[512,1024]{1,0}, f32[1024]{0} -> f32[256,1024]{1,0}",
         "at samples/programs/projections.py:16",
         "reads 2.63 MB, writes 1.05 MB, works in 4.19 MB",
-        "takes in bias after it",
+        "includes bias after it",
         "left out: GELU",
         "before it: cublas-lt-matmul.4 1.05 MB",
         "after it: multiply, negate in loop_multiply_fusion 2.1 MB",

@@ -1,7 +1,7 @@
-"""What every command prints as JSON: one module for each command, its outermost type ``Document``.
+"""The JSON output of every command: one module per command, whose outermost type is ``Document``.
 
 These types are the published form of results: ``docs/schema/`` is generated from them, and
-docs/json.md says what the fields mean.
+docs/json.md describes the fields.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ COMMANDS = (
 
 
 def document_of(command: str) -> type[Form]:
-    """The type of what this command prints."""
+    """Return the type of the JSON output of this command."""
     document: type[Form] = importlib.import_module(f"{__name__}.{command}").Document
     return document
 
 
 def to_json(command: str, result: object) -> dict[str, Any]:
-    """What ``fusionscope COMMAND --format json`` prints of its result."""
+    """Return the JSON output of ``fusionscope COMMAND --format json`` for its result."""
     return to_data(form_of(document_of(command), result))

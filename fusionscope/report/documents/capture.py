@@ -1,4 +1,4 @@
-"""What ``fusionscope capture`` prints as JSON; the result is a list of captures."""
+"""The JSON output of ``fusionscope capture``; the result is a list of captures."""
 
 from __future__ import annotations
 

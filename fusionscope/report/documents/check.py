@@ -1,4 +1,4 @@
-"""What ``fusionscope check`` prints as JSON."""
+"""The JSON output of ``fusionscope check``."""
 
 from __future__ import annotations
 

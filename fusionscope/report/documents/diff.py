@@ -1,4 +1,4 @@
-"""What ``fusionscope diff`` prints as JSON."""
+"""The JSON output of ``fusionscope diff``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Side(Form):
 
 
 class Pair(Form):
-    """A pair as one side has it."""
+    """A pair on one side."""
 
     producer: Operation
     consumer: Operation
@@ -74,7 +74,7 @@ class Edit(Form):
 
 
 class FirstDivergence(Form):
-    """Where the two compilations part."""
+    """The point where the two compilations diverge."""
 
     last_same: str | None
     before: Annotated[str | None, At("stage_before")]
@@ -83,7 +83,7 @@ class FirstDivergence(Form):
 
 
 class Decision(Form):
-    """What one side decided: of the producer, or of it and one consumer."""
+    """The decision of one side: on the producer, or on it and one consumer."""
 
     producer: Annotated[str, At("0.0")]
     consumer: Annotated[str | None, At(lambda side: side[0][1] if len(side[0]) > 1 else None)]
@@ -94,7 +94,7 @@ class Decision(Form):
 
 
 class DecisionChange(Form):
-    """The first recorded decision that came out differently."""
+    """The first recorded decision with a different result."""
 
     before: Annotated[Decision, At(lambda change: (change.subject_before, change.before))]
     after: Annotated[Decision, At(lambda change: (change.subject_after, change.after))]

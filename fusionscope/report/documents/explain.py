@@ -1,4 +1,4 @@
-"""What ``fusionscope explain`` prints as JSON."""
+"""The JSON output of ``fusionscope explain``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fusionscope.report.documents.rules_used import RulesUsed
 
 
 def _suggestions(kind: str) -> Callable[[ModuleFacts], Sequence[object]]:
-    """Empty where nothing was tried."""
+    """Return nothing if nothing was tried."""
     return lambda module: getattr(module.suggestions, kind) if module.suggestions else ()
 
 
@@ -48,7 +48,7 @@ class ReasonSummary(Form):
 
 
 class Summary(Form):
-    """Of all kernels and pairs, whatever was asked for."""
+    """Totals of all kernels and pairs, regardless of the selection."""
 
     launches_before: Annotated[int, At("totals.launches_before")]
     launches: Annotated[int, At("totals.launches")]
@@ -175,7 +175,7 @@ class KernelPage(Form):
 
 
 class BranchRow(Form):
-    """A branch of the tree, before the branches below it."""
+    """A branch of the tree, followed by the branches below it."""
 
     path: Annotated[list[str], At("0")]
     count: Annotated[int, At("1.count")]
@@ -196,7 +196,7 @@ def _rows(breakdown: result.Breakdown) -> Iterator[tuple[tuple[str, ...], Branch
 
 
 class Breakdown(Form):
-    """Where launches, bytes and time go."""
+    """The launches, bytes and time by part."""
 
     by: Grouping
     rows: Annotated[list[BranchRow], At(_rows)]
@@ -232,7 +232,7 @@ class ChangedFigure(Form):
 
 
 class Figures(Form):
-    """Of one run of the final module."""
+    """The cost of one run of the final module."""
 
     launches: int
     bytes: Annotated[int, At("bytes_moved")]
@@ -255,7 +255,7 @@ class ChangedFigures(Form):
 
 
 class WhatIf(Form):
-    """What changed rules, or another GPU, would fuse."""
+    """The effect of changed rules, or of another GPU."""
 
     changes: str
     launches: Annotated[
@@ -279,7 +279,7 @@ class FusedPair(Form):
 
 
 class Suggestion(Form):
-    """A change that was tried, and what came of it."""
+    """A change that was tried, and its result."""
 
     number: int
     kind: SuggestionKind
@@ -319,7 +319,7 @@ class Module(Form):
 
 
 class ModuleRow(Form):
-    """What one module costs."""
+    """The cost of one module."""
 
     name: str
     number: int

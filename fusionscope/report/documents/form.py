@@ -1,9 +1,9 @@
-"""How a result becomes JSON.
+"""Converts a result into JSON.
 
-A result whose fields are those of the JSON object stands there itself. For others, a form lists the
+A result whose fields are those of the JSON object needs no form. For others, a form lists the
 fields of the object with their types: each takes the attribute of the result that has its name, or
-what ``At`` leads to. An underscore at the end of a name is left out in JSON (``pass_``). An empty
-text is null where the field may be null.
+the value that ``At`` leads to. An underscore at the end of a name is dropped in JSON (``pass_``).
+An empty text is null if the field may be null.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where a field comes from: attributes in a row, such as ``"users.name"``, or a function of the
-    result. In a row, numbers are places in a tuple, attributes of a list are those of its elements,
-    and what is None stays None. Without a name it is the result itself."""
+    """The source of a field: a path of attributes, such as ``"users.name"``, or a function of the
+    result.
+
+    In a path, numbers are indices of a tuple, attributes of a list are those of its elements, and
+    None stays None. An empty path is the result itself.
+    """
 
     source: str | Callable[[Any], Any] = ""
 
@@ -45,8 +48,9 @@ def _attribute(value: Any, name: str) -> Any:
 
 
 class Form(msgspec.Struct, rename=lambda name: name.removesuffix("_")):
-    """One JSON object. A form that inherits fields says in ``inherited`` what these are about,
-    where that is not the result itself."""
+    """One JSON object. A form that inherits fields lists in ``inherited`` what these are about,
+    unless it is the result itself.
+    """
 
     inherited: ClassVar[At] = At()
 
@@ -56,20 +60,20 @@ Converter = Callable[[Any], Any]
 
 
 def form_of(form: type[SomeForm], result: object) -> SomeForm:
-    """``result`` in this form."""
+    """Return ``result`` in this form."""
     made: SomeForm = _converter(form)(result)
     return made
 
 
 def to_data(form: Form) -> dict[str, Any]:
-    """Dictionaries, lists, texts and numbers, ready to be written."""
+    """Return dictionaries, lists, texts and numbers, ready to be written."""
     data: dict[str, Any] = msgspec.to_builtins(form)
     return data
 
 
 @cache
 def _converter(kind: Any) -> Converter:
-    """What makes a value of this type from a part of a result."""
+    """Return a function that makes a value of this type from a part of a result."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType) and NoneType in arguments:
         return _or_null(_converter(arguments[0]))
@@ -82,7 +86,7 @@ def _converter(kind: Any) -> Converter:
         return _of_attributes(kind)
     if isinstance(kind, type) and issubclass(kind, str | Enum):
         return kind
-    return _as_it_is  # numbers, and results that are written as they are
+    return _as_it_is  # numbers, and results that are written unchanged
 
 
 def _as_it_is(value: Any) -> Any:
@@ -94,7 +98,7 @@ def _or_null(convert: Converter) -> Converter:
 
 
 def _by_name(convert: Converter) -> Converter:
-    """From a dictionary, or rows that begin with the name."""
+    """Convert a dictionary, or rows that begin with the name."""
 
     def make(values: Any) -> dict[str, Any]:
         if isinstance(values, Mapping):

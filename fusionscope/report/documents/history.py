@@ -1,4 +1,4 @@
-"""What ``fusionscope history`` prints as JSON."""
+"""The JSON output of ``fusionscope history``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``fusionscope parse`` prints as JSON."""
+"""The JSON output of ``fusionscope parse``."""
 
 from __future__ import annotations
 

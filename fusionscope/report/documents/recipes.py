@@ -1,4 +1,4 @@
-"""What ``fusionscope recipes`` prints as JSON; the result is a list of pages."""
+"""The JSON output of ``fusionscope recipes``; the result is a list of pages."""
 
 from __future__ import annotations
 

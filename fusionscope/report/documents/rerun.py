@@ -1,4 +1,4 @@
-"""What ``fusionscope rerun`` prints as JSON."""
+"""The JSON output of ``fusionscope rerun``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Estimates(Form):
 
 
 class Divergence(Form):
-    """Where the compiler took another module than it was given."""
+    """The point where the compiler took another module than it was given."""
 
     computation: str
     what: str

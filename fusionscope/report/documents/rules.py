@@ -1,4 +1,4 @@
-"""What ``fusionscope rules`` prints as JSON; the result is a list of pages."""
+"""The JSON output of ``fusionscope rules``; the result is a list of pages."""
 
 from __future__ import annotations
 

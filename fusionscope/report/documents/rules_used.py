@@ -1,4 +1,4 @@
-"""What several commands print of the rules that they replayed."""
+"""The part on replayed rules in the JSON output of several commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fusionscope.report.documents.form import At, Form
 
 
 class Agreement(Form):
-    """How many were compared, and on how many both agree: a pair of numbers."""
+    """The number of compared items, and the number on which both agree."""
 
     compared: Annotated[int, At("0")]
     agreeing: Annotated[int, At("1")]

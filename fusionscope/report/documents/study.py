@@ -1,4 +1,4 @@
-"""What ``fusionscope study`` prints as JSON."""
+"""The JSON output of ``fusionscope study``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Step(Form):
 
 
 class Figures(Form):
-    """What came of one step."""
+    """The result of one step."""
 
     step: str
     dump: str

@@ -1,4 +1,4 @@
-"""What ``fusionscope tune`` prints as JSON."""
+"""The JSON output of ``fusionscope tune``."""
 
 from __future__ import annotations
 

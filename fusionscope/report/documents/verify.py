@@ -1,4 +1,4 @@
-"""What ``fusionscope verify`` prints as JSON."""
+"""The JSON output of ``fusionscope verify``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Disagreement(Form):
 
 
 class Steps(Form):
-    """What the decisions of the GPU's priority fusion are."""
+    """The decisions of the GPU's priority fusion."""
 
     priorities: Annotated[Agreement, At("native")]
     priorities_with_triton: Annotated[Agreement, At("with_triton")]
