@@ -15,8 +15,8 @@ from fusionscope.cli.output import format_options, write_report
 def command(recipe: str | None, format_name: str, output: Path | None) -> None:
     """List edits of a program that save launches or bytes, or print the page of one of them.
 
-    A page explains which operations the edit is for, what becomes of them, and when it makes a
-    program slower. It shows a program before and after the edit, and what both cost: times are
+    A page explains which operations the edit replaces, with what, and when it makes a program
+    slower. It shows a program before and after the edit, and what both cost: times are
     measured on a CPU, and are the compiler's own estimates for a GPU.
 
     \b

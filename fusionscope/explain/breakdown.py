@@ -74,7 +74,7 @@ def break_down(
 
 def _has_scopes(tree: Branch, sorted_by: SortedBy) -> bool:
     """Return whether half of all is in a scope that somebody named. Loops, the parts of an einsum
-    and private functions of JAX are no such scopes.
+    and private functions of JAX do not count.
     """
     named = sum(
         child.figure(sorted_by)

@@ -39,11 +39,11 @@ class FirstDivergence:
 
 @dataclass(frozen=True, slots=True)
 class DecisionChange:
-    """The first recorded decision that came out differently.
+    """The first recorded decision with a different result.
 
     ``subject_before`` and ``subject_after`` name the producer, and the consumer if the pass decides
     on each. ``is_first`` is false if an earlier fusion, in either record, involves operations that
-    may not be the same in both, so that an earlier decision may differ as well.
+    may not be the same in both: an earlier decision may differ as well.
     """
 
     subject_before: tuple[str, ...]
@@ -54,7 +54,7 @@ class DecisionChange:
 
     @property
     def is_near_tie(self) -> bool | None:
-        """Whether one side expected to gain or lose less than 5%; None without estimates."""
+        """Return whether one side expected to gain or lose less than 5%; None without estimates."""
         sides = (self.before.estimate, self.after.estimate)
         ties = [estimate.is_near_tie for estimate in sides if estimate is not None]
         return any(ties) if ties else None

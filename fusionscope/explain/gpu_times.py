@@ -17,7 +17,7 @@ from fusionscope.passes.context import GpuTarget
 
 
 class GpuClock(Clock):
-    """Returns the compiler's estimates where it has them, else floors."""
+    """The compiler's estimates where it has them, else floors."""
 
     def __init__(self, module: Module, target: GpuTarget) -> None:
         device = target.device

@@ -542,8 +542,8 @@ class ModuleFacts:
     costliest. ``notes`` list what could not be found or read. ``what_if`` is None unless rules were
     changed or another GPU was requested. ``rules`` are those that gave reasons, None if no pass was
     replayed. ``breakdown`` covers the kernels and pairs that ``--op-name`` selects; ``near`` are
-    names, or pairs, near to what was asked for, if that selects nothing. ``kernel_pages`` are of
-    the kernels that were asked for. ``suggestions`` is None unless changes were tried.
+    names, or pairs, near to the requested ones, if those select nothing. ``kernel_pages`` are of
+    the requested kernels. ``suggestions`` is None unless changes were tried.
     """
 
     number: int

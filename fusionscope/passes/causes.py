@@ -272,8 +272,8 @@ class OwnKernel(Cause):
     id: ClassVar = "never-emitter"
     title: ClassVar = "no emitter of fusions computes it"
     what: ClassVar = (
-        "One of the two is an operation without one of the other causes that the backend emits "
-        "as a kernel of its own, if at all."
+        "One of the two is an operation that no other cause covers and that the backend emits as "
+        "a kernel of its own, if at all."
     )
     why: ClassVar = "A fusion consists of operations that its emitter can compute."
 

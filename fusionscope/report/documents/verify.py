@@ -25,7 +25,7 @@ class Disagreement(Form):
 
 
 class Steps(Form):
-    """The decisions of the GPU's priority fusion."""
+    """How many decisions of the GPU's priority fusion agree."""
 
     priorities: Annotated[Agreement, At("native")]
     priorities_with_triton: Annotated[Agreement, At("with_triton")]
