@@ -62,15 +62,6 @@ class Proof:
             return False
         return self.after.time_us < _SMALLEST_GAIN * self.before.time_us
 
-    @property
-    def time_ratio(self) -> float | None:
-        """Return the ratio of the time after the edit to the time before it."""
-        if self.after.ratio is not None:
-            return self.after.ratio[1]
-        if self.before.time_us and self.after.time_us is not None:
-            return self.after.time_us / self.before.time_us
-        return None
-
 
 Proofs = dict[str, tuple[Proof, ...]]
 
