@@ -139,10 +139,11 @@ class ExpensiveDuplicate(PairRule):
         users = len(producer.users)
         if (users == 1 and pair.consumer in producer.users) or _is_always_duplicable(producer):
             return None
-        if state.may_duplicate and not state.is_expensive(producer):
-            return None
-        message = None if state.may_duplicate else "fusion pass cannot duplicate"
-        return self.refuse(message, **count_users(producer.users))
+        if not state.may_duplicate:
+            return self.refuse("fusion pass cannot duplicate", **count_users(producer.users))
+        if state.is_expensive(producer):
+            return self.refuse(None, **count_users(producer.users))
+        return None
 
 
 def _is_always_duplicable(instruction: MutableInstruction) -> bool:
