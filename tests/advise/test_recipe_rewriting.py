@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import importlib.util
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,19 @@ def test_its_example_was_proven_where_it_is_offered(recipe: Recipe) -> None:
     assert {proof.backend for proof in newest if proof.helps} >= recipe.backends
 
 
+@pytest.fixture
+def own_settings() -> Iterator[None]:
+    """The runner, which is a process of its own, changes settings of JAX for good."""
+    import jax
+
+    is_double = jax.config.jax_enable_x64
+    yield
+    jax.config.update("jax_enable_x64", is_double)
+
+
 @with_jax
 @each_recipe
+@pytest.mark.usefixtures("own_settings")
 def test_what_it_makes_computes_the_same(recipe: Recipe, backend: str) -> None:
     runner: Any = importlib.import_module("fusionscope.rerun.runner")
     here = {"name": "cpu", "platform": "cpu", "is_here": True, "description": None}
