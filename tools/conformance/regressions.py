@@ -151,7 +151,7 @@ WORSE = (
     Change("a second user", "chain", "cpu", "tanh -> add", "base-expensive-dup", (("    a = jnp.tanh(x) + y", "    t = jnp.tanh(x)\n    a = t + y"), ("    return c", TURNED))),
     Change("a second user of the last but one", "chain", "cpu", "sqrt -> add", "base-expensive-dup", (("    c = jnp.sqrt(jnp.abs(b)) + 1\n    return c", "    t = jnp.sqrt(jnp.abs(b))\n    c = t + 1\n" + TURNED),)),
     Change("a value read twice", "chain", "cpu", "tanh -> add", "base-expensive-dup", (("    return c", "    return c, b[::-1]"),)),
-    Change("a library takes over on a CPU", "norm", "cpu", "subtract -> multiply", "cpu-skip-custom", base_flags=off("dot-library-rewriter")),
+    Change("a library takes over on a CPU", "norm", "cpu", "subtract -> multiply", "lib-one-user", base_flags=off("dot-library-rewriter")),
 )  # fmt: skip
 
 _RENAMES = {
