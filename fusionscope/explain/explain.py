@@ -202,16 +202,14 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     times = _times(followed.last.module, module, known, kernels)
     times_before = _times(followed.first.module, module, known, kernels_before)
     all_kernels = [kernel_facts(kernel, time) for kernel, time in zip(kernels, times, strict=True)]
-    boundaries = find_boundaries(
-        module, list(zip(kernels, all_kernels, strict=True)), ends.stages_of(module)
-    )
+    launched = list(zip(kernels, all_kernels, strict=True))
+    boundaries = find_boundaries(module, launched, ends.stages_of(module))
     program = _read(lambda: module.read(module.stages[0]), notes) or module.read(ends.final)
     told = list(zip(followed.pairs, facts, strict=True))
     selected = [fact for pair, fact in told if is_selected(pair, fact, selection)]
     near = near_matches(told, selection) if selection.picks_pairs and not selected else ()
     pages: tuple[KernelPage, ...] = ()
     if selection.kernel is not None:
-        launched = list(zip(kernels, all_kernels, strict=True))
         pages = kernel_pages(launched, told, selection.kernel)
         near = near if pages else near_kernels(launched, selection.kernel)
     counted = Counter(fact.outcome for fact in facts)
@@ -221,9 +219,8 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
     recomputed = None
     if counted[Outcome.DUPLICATED]:
         most = None if selection.all_modules else _MOST_PRICED
-        priced = list(zip(kernels, all_kernels, strict=True))
         recomputed = _read(
-            lambda: _find_recomputed(followed, priced, module.backend, known.gpu, most), notes
+            lambda: _find_recomputed(followed, launched, module.backend, known.gpu, most), notes
         )
     return ModuleFacts(
         number=module.number,
@@ -249,7 +246,7 @@ def explain_module(module: DumpedModule, selection: Selection) -> ModuleFacts:
         recomputed=recomputed,
         arguments=tuple(_arguments(program)),
         rules=known.replayed.rules if known.replayed is not None else None,
-        breakdown=_break_down(list(zip(kernels, all_kernels, strict=True)), told, selection),
+        breakdown=_break_down(launched, told, selection),
         near=near,
         kernel_pages=pages,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from fusionscope.history.kernels import NOT_LAUNCHED, kind_and_emitter, operatio
 from fusionscope.history.lineage import Lineage
 from fusionscope.history.matching import match
 from fusionscope.history.operations import CONTROL, TRANSPARENT
-from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.hlo import Instruction, Module
 
 
 class UnknownName(UnusableInput):
@@ -333,15 +332,14 @@ def _kernels(instruction: Instruction) -> tuple[Instruction, ...]:
     """Return the launches for an instruction: the fusion that it is in, or itself. The computation
     of a reduction, sort or scatter is part of that operation.
     """
-    applied: dict[Computation, list[Instruction]] = defaultdict(list)
-    for computation in instruction.computation.module.reachable():
-        for caller in computation.instructions:
-            if caller.opcode not in CONTROL | TRANSPARENT:
-                for called in caller.called:
-                    applied[called].append(caller)
+    applied = instruction.computation.module.callers
     pending, found = [instruction], dict[Instruction, None]()
     for each in pending:  # grows on the way
-        callers = applied.get(each.computation)
+        callers = [
+            caller
+            for caller in applied.get(each.computation, ())
+            if caller.opcode not in CONTROL | TRANSPARENT
+        ]
         if callers:
             pending += [caller for caller in callers if caller not in pending]
         else:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from fusionscope.history.operations import is_free_reshape
+from fusionscope.history.operations import is_view
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.model import Body, Statement
 from fusionscope.hlo.shape import ShapeTable
@@ -107,7 +107,7 @@ class Drafts:
     def operand(self, instruction: Instruction) -> str:
         """Return the name of a value in the entry. Views stay views: they are the same memory."""
         views: list[Instruction] = []
-        while instruction not in self._names and _is_view(instruction):
+        while instruction not in self._names and is_view(instruction):
             views.append(instruction)
             instruction = instruction.operands[0]
         if instruction not in self._names:
@@ -137,7 +137,3 @@ class Drafts:
             elif computation.name not in self._called:
                 pending.append((computation, True))
                 pending += [(each, False) for each in computation.calls]
-
-
-def _is_view(instruction: Instruction) -> bool:
-    return instruction.opcode == "bitcast" or is_free_reshape(instruction)

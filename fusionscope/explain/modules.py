@@ -69,11 +69,15 @@ def rank(dump: Dump, wanted: str | None) -> tuple[list[tuple[ModuleRow, DumpedMo
             rows.append((_row(module) if len(modules) > 1 else _only(module), module))
         except UnusableInput as error:
             problems.append(str(error))
-    if len(rows) > 1 and any(_has_stacks(module) for _, module in rows):
+    have_stacks = [_has_stacks(module) for _, module in rows] if len(rows) > 1 else []
+    if any(have_stacks):
         # One with names and no call stack was then compiled for no line of the user's.
         rows = [
-            (replace(row, is_helper=row.is_helper or _is_named_only(module)), module)
-            for row, module in rows
+            (
+                row if has_stacks else replace(row, is_helper=row.is_helper or _has_names(module)),
+                module,
+            )
+            for (row, module), has_stacks in zip(rows, have_stacks, strict=True)
         ]
     are_timed = all(row.time_us is not None for row, _ in rows)
     rows.sort(key=lambda each: (each[0].is_helper, -weight(each[0], by_time=are_timed)))
@@ -138,9 +142,8 @@ def _has_stacks(module: DumpedModule) -> bool:
     return any(True for _ in _functions(module.read(module.final or module.stages[-1])))
 
 
-def _is_named_only(module: DumpedModule) -> bool:
-    last = module.read(module.final or module.stages[-1])
-    return not _has_stacks(module) and any(each.op_name for each in last.walk())
+def _has_names(module: DumpedModule) -> bool:
+    return any(each.op_name for each in module.read(module.final or module.stages[-1]).walk())
 
 
 def _functions(module: Module) -> Iterator[str]:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from fusionscope.explain.result import KernelFacts, Movement, MovementCause
 from fusionscope.explain.source_lines import operation_of, user_line
 from fusionscope.graph.layouts import transpose_is_bitcast
-from fusionscope.history.kernels import Kernel
+from fusionscope.history.kernels import Kernel, instructions_in
 from fusionscope.history.lineage import Lineage
 from fusionscope.history.matching import Matching
-from fusionscope.history.operations import is_free_reshape
+from fusionscope.history.operations import is_free_reshape, is_view
 from fusionscope.history.traffic import traffic
-from fusionscope.hlo import Computation, Instruction
+from fusionscope.hlo import Instruction
 
 _REARRANGES = frozenset({"copy", "copy-start", "reshape", "transpose"})
 _MOVES = _REARRANGES | {"convert"}
@@ -46,57 +46,71 @@ def find_movements(
 
     ``kernels`` are those of that stage, ``facts`` what is known of each.
     """
-    found: list[Movement] = []
-    launches: dict[str, list[KernelFacts]] = {}
+    costs: dict[str, list[KernelFacts]] = {}
     for fact in facts:
-        launches.setdefault(fact.name, []).append(fact)
-    instructions = {
-        instruction: kernel
-        for kernel in {kernel.name: kernel for kernel in kernels}.values()
-        for instruction in _computed(kernel.instruction)
-        if _moves(instruction)
-    }
-    origins = _origins(lineage, final, instructions)
-    for instruction, kernel in instructions.items():
-        origin = origins[instruction]
-        own = [each for each in _computed(kernel.instruction) if each.opcode not in _SILENT]
-        is_alone = all(each.opcode in _MOVES for each in own)
-        size = sum(map(_size, filter(_moves, own))) if is_alone else 0
-        share = _size(instruction) / size if size else 0.0
-        runs = launches[kernel.name]
-        times = [fact.time_ns for fact in runs]
-        cause, text, served = origin.cause
-        found.append(
-            Movement(
-                operation=operation_of(instruction),
-                kernel=kernel.name,
-                is_alone=is_alone,
-                runs=sum(fact.runs for fact in runs),
-                bytes_moved=round(share * sum(fact.bytes_moved for fact in runs)),
-                time_ns=None
-                if None in times
-                else share * sum(fact.runs * (fact.time_ns or 0) for fact in runs),
-                made_by=origin.made_by,
-                stage=lineage.stages[origin.stage].label,
-                cause=cause,
-                text=text,
-                served=operation_of(served) if served is not None else None,
-                source=_nearest_source(origin.instruction),
-            )
-        )
-    found += _updates(lineage.stages[final].label, {k.name: k for k in kernels}.values(), launches)
+        costs.setdefault(fact.name, []).append(fact)
+    by_name = {kernel.name: kernel.instruction for kernel in kernels}
+    launches = [_launch(launch, costs[name]) for name, launch in by_name.items()]
+    origins = _origins(lineage, final, (each for launch in launches for each in launch.moves))
+    found = [
+        _movement(lineage, launch, origins[instruction], instruction)
+        for launch in launches
+        for instruction in launch.moves
+    ]
+    found += _updates(lineage.stages[final].label, launches)
     return tuple(sorted(found, key=lambda each: (-each.bytes_moved, each.operation.name)))
 
 
-def _computed(launch: Instruction) -> Iterator[Instruction]:
-    """Yield the instructions that a launch computes."""
-    pending = [launch]
-    while pending:
-        each = pending.pop()
-        if each.opcode in ("fusion", "async-start"):
-            pending += [inner for called in each.called for inner in called.instructions]
-        else:
-            yield each
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A kernel with the movements in it, and its costs over all runs. ``size`` are the bytes that
+    all its movements read and write if it only moves data, else 0.
+    """
+
+    instruction: Instruction
+    moves: tuple[Instruction, ...]
+    is_alone: bool
+    size: int
+    runs: int
+    bytes_moved: int
+    time_ns: float | None
+
+
+def _launch(launch: Instruction, facts: Sequence[KernelFacts]) -> _Launch:
+    own = [each for each in instructions_in(launch) if each.opcode not in _SILENT]
+    moves = tuple(each for each in own if _moves(each))
+    is_alone = all(each.opcode in _MOVES for each in own)
+    times = [fact.runs * fact.time_ns for fact in facts if fact.time_ns is not None]
+    return _Launch(
+        instruction=launch,
+        moves=moves,
+        is_alone=is_alone,
+        size=sum(map(_size, moves)) if is_alone else 0,
+        runs=sum(fact.runs for fact in facts),
+        bytes_moved=sum(fact.bytes_moved for fact in facts),
+        time_ns=sum(times) if len(times) == len(facts) else None,
+    )
+
+
+def _movement(
+    lineage: Lineage, launch: _Launch, origin: _Origin, instruction: Instruction
+) -> Movement:
+    share = _size(instruction) / launch.size if launch.size else 0.0
+    cause, text, served = origin.cause
+    return Movement(
+        operation=operation_of(instruction),
+        kernel=launch.instruction.name,
+        is_alone=launch.is_alone,
+        runs=launch.runs,
+        bytes_moved=round(share * launch.bytes_moved),
+        time_ns=None if launch.time_ns is None else share * launch.time_ns,
+        made_by=origin.made_by,
+        stage=lineage.stages[origin.stage].label,
+        cause=cause,
+        text=text,
+        served=operation_of(served) if served is not None else None,
+        source=_nearest_source(origin.instruction),
+    )
 
 
 def _moves(instruction: Instruction) -> bool:
@@ -202,7 +216,7 @@ def _is_alike(one: Instruction, other: Instruction) -> bool:
 
 
 def _viewed(instruction: Instruction) -> Instruction:
-    while instruction.opcode == "bitcast" or is_free_reshape(instruction):
+    while is_view(instruction):
         instruction = instruction.operands[0]
     return instruction
 
@@ -290,7 +304,8 @@ def _buffer(instruction: Instruction, users: tuple[Instruction, ...]) -> _Cause 
         loop = next((each for each in (user, *_users(user)) if each.opcode == "while"), None)
         if loop is not None:
             return MovementCause.LOOP, f"{_named(loop)} updates it in place{rest}", loop
-    callers = _callers(instruction.computation)
+    module = instruction.computation.module
+    callers = module.callers.get(instruction.computation, ())
     loop = next((caller for caller in callers if caller.opcode == "while"), None)
     if _is_result(instruction, users):
         if loop is not None:
@@ -403,29 +418,25 @@ class _Replaced:
         return None
 
 
-def _updates(
-    stage: str,
-    kernels: Iterable[Kernel],
-    launches: dict[str, list[KernelFacts]],
-) -> Iterator[Movement]:
-    """Yield the updates that write a whole array in order to change a part of it."""
-    for kernel in kernels:
-        updates = [each for each in _computed(kernel.instruction) if each.opcode in _UPDATES]
-        if not updates or traffic(kernel.instruction).updated:
+def _updates(stage: str, launches: Iterable[_Launch]) -> Iterator[Movement]:
+    """Yield the updates that write a whole array for the sake of a part of it."""
+    for launch in launches:
+        kernel = launch.instruction
+        updates = [each for each in instructions_in(kernel) if each.opcode in _UPDATES]
+        if not updates or traffic(kernel).updated:
             continue
-        runs = launches[kernel.name]
         for update in updates:
             yield Movement(
                 operation=operation_of(update),
                 kernel=kernel.name,
                 is_alone=False,
-                runs=sum(fact.runs for fact in runs),
+                runs=launch.runs,
                 bytes_moved=0,
                 time_ns=0.0,
                 made_by=None,
                 stage=stage,
                 cause=MovementCause.NOT_IN_PLACE,
-                text=_why_not_in_place(kernel.instruction, update),
+                text=_why_not_in_place(kernel, update),
                 served=None,
                 source=_nearest_source(update),
             )
@@ -463,16 +474,6 @@ def _is_result(instruction: Instruction, users: Sequence[Instruction]) -> bool:
 
 def _is_entry(instruction: Instruction) -> bool:
     return instruction.computation is instruction.computation.module.entry
-
-
-def _callers(computation: Computation) -> tuple[Instruction, ...]:
-    return tuple(
-        instruction
-        for other in computation.module.reachable()
-        if computation in other.calls
-        for instruction in other.instructions
-        if computation in instruction.called
-    )
 
 
 def _named(instruction: Instruction) -> str:

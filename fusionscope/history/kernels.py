@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -65,7 +65,7 @@ NOT_LAUNCHED = frozenset(
     get-tuple-element opt-barrier parameter partition-id recv-done replica-id send-done tuple
     while""".split()
 )
-_NO_OPERATION = NOT_LAUNCHED | {"fusion"}
+_LAUNCHES_OF_OTHERS = ("async-start", "fusion")  # a launch executes what they call
 
 _BACKEND_KIND = re.compile(r'"kind":\s*"(__[^"]+)"')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
@@ -145,17 +145,25 @@ def _kernel(
 
 def operations_in(instruction: Instruction) -> tuple[str, ...]:
     """Return the opcodes of the operations that one launch computes."""
-    if instruction.opcode not in ("fusion", "async-start"):
+    if instruction.opcode not in _LAUNCHES_OF_OTHERS:
         return (instruction.opcode,)
-    found: list[str] = []
-    pending = list(instruction.called)
+    return tuple(
+        inner.opcode for inner in instructions_in(instruction) if inner.opcode not in NOT_LAUNCHED
+    )
+
+
+def instructions_in(launch: Instruction) -> Iterator[Instruction]:
+    """Yield the instructions that one launch executes. Fusions inside it are transparent."""
+    if launch.opcode not in _LAUNCHES_OF_OTHERS:
+        yield launch
+        return
+    pending = list(launch.called)
     while pending:
         for inner in pending.pop().instructions:
             if inner.opcode == "fusion":
                 pending.extend(inner.called)
-            elif inner.opcode not in _NO_OPERATION:
-                found.append(inner.opcode)
-    return tuple(found)
+            else:
+                yield inner
 
 
 def fusion_emitter(attributes: str) -> str:

@@ -180,6 +180,11 @@ def is_free_reshape(instruction: Instruction) -> bool:
     )
 
 
+def is_view(instruction: Instruction) -> bool:
+    """Return whether the result is the memory of the operand in another shape."""
+    return instruction.opcode == "bitcast" or is_free_reshape(instruction)
+
+
 def _moves_nothing(reshape: Instruction) -> bool:
     """Return whether a reshape (or a bitcast read as one) keeps every element in its place in
     memory.

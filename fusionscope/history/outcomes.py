@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fusionscope.history.operations import TRANSPARENT, Value, flatten, is_free_reshape
+from fusionscope.history.operations import TRANSPARENT, Value, flatten, is_free_reshape, is_view
 from fusionscope.history.traffic import Traffic, traffic
 from fusionscope.history.values import Block, Execution, NumberedModule, Numbering
 from fusionscope.hlo import Instruction, Module
@@ -293,7 +293,7 @@ def _producers(
             if (source, chain) not in seen:
                 seen.add((source, chain))
                 pending.extend((element, chain, element) for element in reversed(source.operands))
-        elif source.opcode == "bitcast" or is_free_reshape(source):
+        elif is_view(source):
             numbers = tuple(flatten(execution.values.get(source, ())))
             pending.append((source.operands[0], numbers + chain, read))
         elif source.opcode != "parameter":

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from fusionscope.history.operations import Value, flatten, is_free_reshape
+from fusionscope.history.operations import Value, flatten, is_view
 from fusionscope.history.regions import Names, Region, count_elements, read_for, sizes, union, whole
 from fusionscope.hlo import Computation, Instruction, Shape
 from fusionscope.hlo.opcodes import BINARY, UNARY
@@ -65,7 +65,7 @@ class _Code:
     def _give(self, operand: Instruction) -> None:
         """Add an operand after the buffer that it is a view of."""
         views: list[Instruction] = []
-        while operand not in self.given and _is_view(operand):
+        while operand not in self.given and is_view(operand):
             views.append(operand)
             operand = operand.operands[0]
         if operand not in self.given:
@@ -276,7 +276,3 @@ def _overwrites(scatter: Instruction) -> bool:
     roots = scatter.called[0].root if scatter.called else None
     number = roots.parameter_number if roots is not None else None
     return number is not None and number >= (len(scatter.operands) - 1) // 2
-
-
-def _is_view(instruction: Instruction) -> bool:
-    return instruction.opcode == "bitcast" or is_free_reshape(instruction)

@@ -588,6 +588,19 @@ class Module:
         return made
 
     @property
+    def callers(self) -> dict[Computation, tuple[Instruction, ...]]:
+        """The instructions that call each reachable computation, in the order of the text."""
+        made: dict[Computation, tuple[Instruction, ...]] | None = self._lazy.get("callers")
+        if made is None:
+            found: dict[Computation, dict[Instruction, None]] = {}
+            for computation in self.reachable():
+                for caller in computation.instructions if computation.calls else ():
+                    for called in caller.called:
+                        found.setdefault(called, {})[caller] = None
+            made = self._lazy["callers"] = {each: tuple(own) for each, own in found.items()}
+        return made
+
+    @property
     def attributes(self) -> dict[str, str]:
         """Attributes of the header, verbatim."""
         return split_attributes(self.header)

@@ -1,4 +1,4 @@
-"""What is suggested, held against what the compiler does with it, as other samples show it."""
+"""Suggestions, compared with what the compiler did in samples that were compiled that way."""
 
 import importlib.util
 import re

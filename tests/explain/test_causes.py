@@ -164,7 +164,7 @@ def test_the_consumer_that_decides_is_named():
 
 
 def test_the_consumer_that_keeps_a_producer_out_of_all_others_is_named():
-    # Whether a pole fell is a result of the program, too, and that is no kernel.
+    # The program also returns whether a pole fell, so one user is the result, not a kernel.
     pair = find("h100/cartpole", "or", "broadcast")
     assert pair.reason == "pf-all-users"
     numbers = dict(pair.numbers)

@@ -18,6 +18,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from outcomes import dumps
+
 from fusionscope.advise.candidates import flag_candidates, rule_candidates
 from fusionscope.advise.compilations import Compiled, compile_each, compile_unchanged
 from fusionscope.advise.recipes.trying import Compilation
@@ -33,14 +35,6 @@ from fusionscope.versions.choice import choose_compiler
 
 HEAD = """| program | for | change | launches | compiled | bytes | compiled | time |
 |---|---|---|--:|--:|--:|--:|---|"""
-
-
-def dumps_in(paths: list[Path]) -> Iterator[Path]:
-    for path in paths:
-        if any(path.glob("*.txt*")):
-            yield path
-        else:
-            yield from sorted(each for each in path.iterdir() if each.is_dir())
 
 
 def suggested(path: Path, *, rejected: bool) -> Iterator[tuple[DumpedModule, list[Suggestion]]]:
@@ -114,7 +108,7 @@ def main() -> int:
     options = parser.parse_args()
     rows: list[str] = []
     counts: Counter[str] = Counter()
-    for path in dumps_in(options.dumps):
+    for path in (dump for root in options.dumps for dump in dumps(root)):
         try:
             for module, suggestions in suggested(path, rejected=options.rejected):
                 target = "CPU" if module.backend == "cpu" else path.parts[-2]

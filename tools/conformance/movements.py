@@ -17,18 +17,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from outcomes import dumps
+
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
 from fusionscope.explain.result import Movement, MovementCause
-
-
-def dumps_in(paths: list[Path]) -> Iterator[Path]:
-    for path in paths:
-        if any(path.glob("*.txt*")):
-            yield path
-        else:
-            yield from sorted(each for each in path.iterdir() if each.is_dir())
 
 
 def contradictions(module: DumpedModule, movements: tuple[Movement, ...]) -> Iterator[str]:
@@ -57,7 +51,7 @@ def main() -> int:
     causes: Counter[tuple[str, bool]] = Counter()
     vague: Counter[str] = Counter()
     count = wrong = 0
-    for path in dumps_in(parser.parse_args().dumps):
+    for path in (dump for root in parser.parse_args().dumps for dump in dumps(root)):
         try:
             dump = open_dump(path)
             explanation = explain(dump, Selection(all_modules=True, movements=True))

@@ -46,7 +46,7 @@ from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction, slots_of
 from fusionscope.graph.properties import is_elementwise
 
-_SHOWN = 5  # consumers whose part of the costs is told by name
+_SHOWN = 5  # consumers listed by name with their share of the cost
 _OPAQUE_BITS = 32  # the compiler's size of an element of a tuple or token
 
 
