@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fusionscope.advise.candidates import Candidate
+from fusionscope.advise.copies import Copied, insert_copies
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import estimate
 from fusionscope.graph.comparison import is_same
+from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.kernels import total_kernels
 from fusionscope.history.outcomes import TOGETHER, find_pairs
 from fusionscope.history.values import Numbering
@@ -28,17 +32,23 @@ from fusionscope.versions.runs import find_runs, replay
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """``module`` is the result of the passes; ``figures`` are those of the final module."""
+    """``module`` is the result of the passes; ``figures`` are those of the final module.
+
+    ``is_final`` is false if the compiler would insert other copies into the final module than into
+    that of the dump, and those of the dump cannot be predicted either: the figures are wrong then.
+    """
 
     module: Module
     figures: Figures
+    is_final: bool
 
 
 class Replays:
     """The consecutive fusion passes of one module, replayed with changes.
 
-    Later passes are assumed to do the same as without the changes: the figures of the final module
-    change by as much as those after the fusion passes.
+    Later passes are assumed to do the same as without the changes, except for copies, which depend
+    on what was fused: the figures of the final module change by as much as those after fusion and
+    the insertion of copies.
     """
 
     def __init__(
@@ -55,11 +65,12 @@ class Replays:
         self._asked = compiler
         self._device = device
         self._context = read_context(module, device)
-        self._runs = _chained_runs(module)
+        self._runs = chained_runs(module)
         self._orders: dict[Stage, UserOrder] = {}
         self._aged: set[PassRun] = set()
         self._agreeing: dict[tuple[PassRun, ...], bool] = {}
         self._ends: Figures | None = None
+        self._copied: _WithCopies | None = None
         self.compiler = choose_compiler(module, compiler).compiler
         self.final = self._figures(final)
 
@@ -70,7 +81,7 @@ class Replays:
         names = {run.pass_name for run in self._runs}
         if candidate.flags:
             changed = self._module.with_flags(candidate.flags)
-            names |= {run.pass_name for run in _chained_runs(changed)}
+            names |= {run.pass_name for run in chained_runs(changed)}
         return bool(self._runs) and candidate.passes <= names
 
     def try_out(self, candidate: Candidate) -> Replayed | None:
@@ -87,18 +98,10 @@ class Replays:
         current = self._replay(runs, module, compiler, context, candidate.passes)
         if current is None:
             return None
-        was, now, final = self._figures_after_fusion(), self._figures(current), self.final
-        time = None
-        if final.time_us is not None and was.time_us is not None and now.time_us is not None:
-            time = final.time_us + now.time_us - was.time_us
-        return Replayed(
-            current,
-            Figures(
-                final.launches + now.launches - was.launches,
-                final.bytes_moved + now.bytes_moved - was.bytes_moved,
-                time,
-            ),
-        )
+        was, now = self._copies_of_dump(), self._with_copies(current)
+        figures = _changed(self.final, was.figures, now.figures)
+        is_final = now.copies == was.copies or _is_as_large(was.figures, self.final)
+        return Replayed(current, figures, is_final)
 
     def _runs_from(self, candidate: Candidate, changed: DumpedModule) -> list[PassRun]:
         """Return the runs from the first pass on that the change concerns. Earlier ones do the same
@@ -107,7 +110,7 @@ class Replays:
         runs = list(self._runs)
         if candidate.flags:
             names = {run.pass_name for run in runs}
-            runs += [run for run in _chained_runs(changed) if run.pass_name not in names]
+            runs += [run for run in chained_runs(changed) if run.pass_name not in names]
         concerned = [run.pass_name in candidate.passes for run in runs]
         return runs[concerned.index(True) :] if any(concerned) else []
 
@@ -162,8 +165,7 @@ class Replays:
         """
         made = self._replay(runs, self._module, self.compiler, self._context)
         assert made is not None, "no pass is concerned"
-        totals, known = self._figures(made), self._figures_after_fusion()
-        return (totals.launches, totals.bytes_moved) == (known.launches, known.bytes_moved)
+        return _is_as_large(self._figures(made), self._figures_after_fusion())
 
     def fused_pairs(self, tried: Replayed) -> frozenset[tuple[str, str]]:
         """Return the producers and consumers before fusion, by name, that are in one kernel after
@@ -183,9 +185,22 @@ class Replays:
 
     def _figures_after_fusion(self) -> Figures:
         if self._ends is None:
-            last = self._runs[-1]
-            self._ends = self._figures(self._module.read(last.after or last.before))
+            self._ends = self._figures(self._after_fusion())
         return self._ends
+
+    def _copies_of_dump(self) -> _WithCopies:
+        if self._copied is None:
+            self._copied = self._with_copies(self._after_fusion())
+        return self._copied
+
+    def _after_fusion(self) -> Module:
+        last = self._runs[-1]
+        return self._module.read(last.after or last.before)
+
+    def _with_copies(self, module: Module) -> _WithCopies:
+        graph = MutableModule(module)
+        copies = insert_copies(graph, self._module.backend)
+        return _WithCopies(copies, self._figures(to_module(graph) if copies else module))
 
     def _figures(self, module: Module) -> Figures:
         totals = total_kernels(module, self._module.backend)
@@ -195,7 +210,30 @@ class Replays:
         )
 
 
-def _chained_runs(module: DumpedModule) -> tuple[PassRun, ...]:
+class _WithCopies(NamedTuple):
+    """What is copied after fusion, and the figures of the module with these copies."""
+
+    copies: Counter[Copied]
+    figures: Figures
+
+
+def _changed(final: Figures, was: Figures, now: Figures) -> Figures:
+    """Return ``final``, changed by the difference between two others."""
+    time = None
+    if final.time_us is not None and was.time_us is not None and now.time_us is not None:
+        time = final.time_us + now.time_us - was.time_us
+    return Figures(
+        final.launches + now.launches - was.launches,
+        final.bytes_moved + now.bytes_moved - was.bytes_moved,
+        time,
+    )
+
+
+def _is_as_large(one: Figures, other: Figures) -> bool:
+    return (one.launches, one.bytes_moved) == (other.launches, other.bytes_moved)
+
+
+def chained_runs(module: DumpedModule) -> tuple[PassRun, ...]:
     """Return the consecutive runs of passes that fuse: for GPUs those of the main chain."""
     runs = find_runs(module)
     if module.backend != "gpu":

@@ -38,6 +38,9 @@ _DISAGREES = (
     "the replay of {} does not make the kernels that are in the dump, so its changes cannot be "
     "tried by replaying: --compile"
 )
+_COPIES = (
+    "changes of {} lead to other copies after fusion, whose costs cannot be predicted: --compile"
+)
 
 
 def suggester(
@@ -184,6 +187,10 @@ class _Trial:
                 self.note(_DISAGREES.format(" and ".join(sorted(candidate.passes))))
                 return
         if tried is None:
+            return
+        if not tried.is_final:
+            self._disagreeing.append(candidate)
+            self.note(_COPIES.format(" and ".join(sorted(candidate.passes))))
             return
         is_better = _is_better(replays.final, tried.figures)
         pairs = replays.fused_pairs(tried) & self._wanted if is_better else frozenset()

@@ -29,6 +29,12 @@ def walk_control_flow(graph: MutableModule) -> Iterator[MutableComputation]:
                     pending.extend(instruction.called)
 
 
+def find_body(loop: MutableInstruction) -> MutableComputation:
+    """Return the body of a ``while``."""
+    name = loop.attributes["body"].lstrip("%")
+    return next(each for each in loop.called if each.name == name)
+
+
 def find_steps(graph: MutableModule) -> dict[MutableInstruction, list[InPlace]]:
     """Return the instructions that compute the next contents of a buffer from the old ones, element
     by element, and therefore may update it in place.
@@ -37,18 +43,18 @@ def find_steps(graph: MutableModule) -> dict[MutableInstruction, list[InPlace]]:
     cannot inspect: without this aliasing, it makes a copy for them.
     """
     found: dict[MutableInstruction, list[InPlace]] = {}
-    for computation, buffers in _find_buffers(graph).items():
+    for computation, buffers in find_buffers(graph).items():
         for buffer in buffers:
             source, output = follow_tuples(computation.root, buffer.output)
             for slot, operand in enumerate(source.operands):
                 is_old = follow_tuples(operand, ()) == (buffer.parameter, buffer.part)
-                if is_old and _may_overwrite(source, slot, output) and _reads_last(source, operand):
+                if is_old and may_overwrite(source, slot, output) and _reads_last(source, operand):
                     found.setdefault(source, []).append(InPlace(slot, output))
                     break
     return found
 
 
-class _Buffer(NamedTuple):
+class Buffer(NamedTuple):
     """A buffer that a computation receives in a part of a parameter and returns in a part of its
     result: a loop variable, or a parameter that the program may overwrite.
     """
@@ -58,37 +64,37 @@ class _Buffer(NamedTuple):
     part: tuple[int, ...]
 
 
-def _find_buffers(graph: MutableModule) -> dict[MutableComputation, list[_Buffer]]:
-    found: dict[MutableComputation, list[_Buffer]] = {}
+def find_buffers(graph: MutableModule) -> dict[MutableComputation, list[Buffer]]:
+    """Return the buffers of each computation that has any."""
+    found: dict[MutableComputation, list[Buffer]] = {}
     header = split_attributes(graph.source.header)
     found[graph.entry] = [
-        _Buffer(index, graph.entry.parameters[slot], part)
+        Buffer(index, graph.entry.parameters[slot], part)
         for slot, index, part in read_aliasing(header.get("input_output_alias", ""))
     ]
     for computation in walk_control_flow(graph):
         for instruction in computation.instructions:
             if instruction.opcode == "while":
-                body = next(
-                    each
-                    for each in instruction.called
-                    if each.name == instruction.attributes["body"].lstrip("%")
-                )
+                body = find_body(instruction)
                 state = body.parameters[0]
-                found[body] = [_Buffer(index, state, index) for index in leaf_indices(state)]
+                found[body] = [Buffer(index, state, index) for index in leaf_indices(state)]
         for buffer in found.get(computation, ()):
             source, index = follow_tuples(computation.root, buffer.output)
             if source.opcode == "conditional":
                 for branch, given in zip(source.called, source.operands[1:], strict=True):
                     found.setdefault(branch, []).extend(
-                        _Buffer(index, branch.parameters[0], part)
+                        Buffer(index, branch.parameters[0], part)
                         for part in leaf_indices(given)
                         if follow_tuples(given, part) == (buffer.parameter, buffer.part)
                     )
     return found
 
 
-def _may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...]) -> bool:
-    """Source: xla/hlo/analysis/hlo_dataflow_analysis.cc, CanShareOperandBufferWithUser."""
+def may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...]) -> bool:
+    """Return whether ``kernel`` may write its result at ``output`` where its operand ``slot`` is.
+
+    Source: xla/hlo/analysis/hlo_dataflow_analysis.cc, CanShareOperandBufferWithUser.
+    """
     shape = kernel.shape
     for index in output:
         shape = shape.elements[index]
@@ -96,10 +102,11 @@ def _may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...
         return False
     if kernel.opcode != "fusion":
         return _is_elementwise_on(kernel, kernel.operands[slot])
-    if kernel.fusion_kind not in ("kLoop", "kInput"):
+    if kernel.fusion_kind not in ("kLoop", "kInput", "kCustom"):
         return False
+    result, _ = follow_tuples(kernel.fused.root, output)
     pending = [kernel.fused.parameters[slot]]
-    seen: set[MutableInstruction] = set()
+    seen: set[MutableInstruction] = set(pending)
     while pending:
         value = pending.pop()
         for user in value.users:
@@ -108,7 +115,7 @@ def _may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...
             if user not in seen:
                 seen.add(user)
                 pending.append(user)
-    return True
+    return result in seen
 
 
 def _is_elementwise_on(user: MutableInstruction, operand: MutableInstruction) -> bool:

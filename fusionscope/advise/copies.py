@@ -1,0 +1,297 @@
+"""Predicts the copies that the compiler inserts after fusion.
+
+An instruction that updates its operand in place, a loop, and an output that shares the buffer of a
+parameter overwrite a value. If that value is read later, or must not change, the compiler copies
+it. Which values are read later depends on what was fused.
+
+Source: xla/service/copy_insertion.cc, xla/service/copy_removal.cc. Branches of conditionals, and
+collectives, whose operands are always copied, are not considered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from fusionscope.graph.aliasing import follow_tuples, in_place_operands, leaf_indices
+from fusionscope.graph.fusing import add_element, clone_into
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.graph.properties import is_elementwise
+from fusionscope.graph.reachability import Reachability
+from fusionscope.hlo.shape import TUPLE, Shape
+from fusionscope.rerun.buffers import (
+    Buffer,
+    find_body,
+    find_buffers,
+    may_overwrite,
+    walk_control_flow,
+)
+
+_TUPLES = frozenset({"get-tuple-element", "tuple"})
+_SAME = frozenset({"bitcast", "opt-barrier"})
+_FREE = frozenset({"bitcast", "tuple"})
+_LEAST_FILL = 1 << 20  # bytes: smaller ones are copied
+
+
+class _Value(NamedTuple):
+    """The part of an instruction's result at ``at``, an array."""
+
+    maker: MutableInstruction
+    at: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        shape = self.maker.shape
+        for number in self.at:
+            shape = shape.elements[number]
+        return shape.byte_size
+
+    @property
+    def is_given(self) -> bool:
+        return self.maker.opcode in ("constant", "parameter")
+
+
+class Copied(NamedTuple):
+    """A value that is copied: its size in bytes, and the computation that copies it."""
+
+    computation: str
+    size: int
+
+
+def insert_copies(graph: MutableModule, backend: str | None) -> Counter[Copied]:
+    """Insert the copies that the compiler inserts into ``graph``, the module after fusion, and
+    return what is copied how often. Nothing reads them: only their costs are right.
+    """
+    buffers = find_buffers(graph)
+    found: Counter[Copied] = Counter()
+    for computation in list(walk_control_flow(graph)):
+        is_entry = computation is graph.entry
+        copies = _Copies(
+            computation,
+            buffers.get(computation, []),
+            is_entry=is_entry,
+            may_order=backend == "gpu",
+        )
+        for value in list(copies.find()):
+            found[Copied(computation.name, value.size)] += 1
+            if backend != "gpu" or not (
+                _is_filled_again(value) or (is_entry and _becomes_output(value))
+            ):
+                _copy(value)
+    return found
+
+
+def _copy(value: _Value) -> None:
+    maker, computation = value.maker, value.maker.computation
+    for number in value.at:
+        maker = computation.make(
+            "get-tuple-element", maker.shape.elements[number], [maker], f", index={number}"
+        )
+    computation.make("copy", maker.shape, [maker])
+
+
+def _is_filled_again(value: _Value) -> bool:
+    """Compute a large value with equal elements once more, instead of copying it, unless one
+    instruction reads the value and the copy. Return whether that is possible.
+
+    Source: xla/backends/gpu/transforms/copy_fusion.cc, ShouldRematerializeConstantFill.
+    """
+    fusion = value.maker
+    is_fill = (
+        fusion.is_loop_fusion
+        and not fusion.operands
+        and len(fusion.fused.instructions) == 2
+        and fusion.fused.root.opcode == "broadcast"
+        and fusion.shape.byte_size >= _LEAST_FILL
+    )
+    if is_fill and len(list(_readers(value))) > 1:
+        clone_into(fusion, fusion.computation)
+        return True
+    return False
+
+
+def _becomes_output(value: _Value) -> bool:
+    """Make a copy another output of the fusion that computes the value. Return whether that is
+    possible.
+
+    Source: xla/backends/gpu/transforms/copy_fusion.cc.
+    """
+    fusion = value.maker
+    if fusion.opcode != "fusion" or fusion.is_custom_fusion:
+        return False
+    if value.at:
+        readers = [each for each in fusion.users if int(each.attributes["index"]) == value.at[0]]
+        if sum(len(each.users) for each in readers) > 1:
+            return False
+    pending = list(fusion.fused.parameters)
+    seen = set(pending)
+    while pending:
+        for user in pending.pop().users:
+            if user.opcode not in _FREE and (user.opcode == "copy" or not is_elementwise(user)):
+                return False
+            if user not in seen:
+                seen.add(user)
+                pending.append(user)
+    fused, root = fusion.fused, fusion.fused.root
+    outputs = list(root.operands) if fusion.is_multi_output else [root]
+    source = outputs[value.at[0] if value.at else 0]
+    outputs.append(fused.make("copy", source.shape, [source]))
+    shape = Shape(TUPLE, elements=tuple(each.shape for each in outputs))
+    fused.root = fused.make("tuple", shape, outputs)
+    fusion.shape = shape
+    if root.opcode == "tuple":
+        fused.remove(root)
+    else:
+        fusion.computation.replace_uses(fusion, add_element(fusion, 0))
+    return True
+
+
+class _Copies:
+    """The values of a computation that are overwritten, and by what.
+
+    ``may_order`` is whether instructions that do not depend on each other run in the order that
+    needs no copies. That is what schedules for GPUs do.
+    """
+
+    def __init__(
+        self,
+        computation: MutableComputation,
+        buffers: Sequence[Buffer],
+        *,
+        is_entry: bool,
+        may_order: bool,
+    ) -> None:
+        self._root = computation.root
+        self._buffers = buffers
+        self._is_entry = is_entry
+        self._may_order = may_order
+        self._order = computation.post_order()
+        self._reachability: Reachability | None = None
+        self._results = Counter(_origin(self._root, index) for index in leaf_indices(self._root))
+        self._shared = {_Value(buffer.parameter, buffer.part) for buffer in buffers}
+        self._writers: dict[_Value, list[MutableInstruction]] = {}
+        self._overwritten: dict[_Value, _Value] = {}  # the old value of each new one
+        for instruction in self._order:
+            for old, new in _overwritten(instruction):
+                self._writers.setdefault(old, []).append(instruction)
+                self._overwritten[new] = old
+
+    def find(self) -> Iterator[_Value]:
+        """Yield each value as often as it is copied."""
+        kept = set()
+        for value, writers in self._writers.items():
+            may_write = not (self._must_not_change(value) or self._results[value]) and any(
+                self._runs_last(writer, value) for writer in writers
+            )
+            yield from [value] * (len(writers) - may_write)
+            if not may_write:
+                kept.add(value)
+        taken: set[_Value] = set()
+        for buffer in self._buffers:
+            old = _Value(buffer.parameter, buffer.part)
+            new = _origin(self._root, buffer.output)
+            if new != old:
+                yield from [new] * self._between(old, new, kept, is_taken=new in taken)
+            taken.add(new)
+        if self._is_entry:
+            for value, count in self._results.items():
+                yield from [value] * (count - (not self._must_not_change(value)))
+
+    def _must_not_change(self, value: _Value) -> bool:
+        is_argument = self._is_entry and value.maker.opcode == "parameter"
+        return value.maker.opcode == "constant" or (is_argument and value not in self._shared)
+
+    def _runs_last(self, writer: MutableInstruction, value: _Value) -> bool:
+        """Return whether everything else reads ``value`` before ``writer``. Other writers read a
+        copy.
+        """
+        others = (each for each in _readers(value) if each is not writer)
+        if self._may_order:
+            copied = self._writers[value]
+            return not any(self._is_before(writer, each) for each in others if each not in copied)
+        return all(self._is_before(each, writer) for each in others)
+
+    def _between(self, old: _Value, new: _Value, kept: set[_Value], *, is_taken: bool) -> int:
+        """Return the number of copies that are needed to put ``new`` where ``old`` is: of ``old``
+        if it is read too late, and of ``new`` if it is made too early.
+        """
+        first = new
+        while first in self._overwritten and first != old:
+            first = self._overwritten[first]
+        is_updated = first == old
+        if is_updated and old not in kept:
+            return int(is_taken)
+        is_elsewhere = is_taken or (first.is_given and not is_updated)
+        readers = list(_readers(old))
+        if self._may_order:
+            is_free = is_updated or self._may_replace(old, first, readers)
+            return int(is_elsewhere or not is_free)
+        is_late = not all(self._is_before(each, new.maker) for each in readers)
+        if is_late or self._results[old]:
+            depends = any(self._is_before(each, first.maker) for each in readers)
+            return 1 + (is_elsewhere or not (is_updated or depends))
+        is_free = not is_updated and self._may_replace(old, first, readers)
+        return int(is_elsewhere or not is_free)
+
+    def _may_replace(self, old: _Value, new: _Value, readers: Sequence[MutableInstruction]) -> bool:
+        """Return whether nothing reads ``old`` after ``new`` is made."""
+        for reader in readers:
+            if reader is new.maker:
+                slots = (
+                    slot
+                    for slot, operand in enumerate(reader.operands)
+                    if _origin(operand, ()) == old
+                )
+                if not all(may_overwrite(reader, slot, new.at) for slot in slots):
+                    return False
+            elif self._may_order:
+                if self._is_before(new.maker, reader):
+                    return False
+            elif not self._is_before(reader, new.maker):
+                return False
+        return True
+
+    def _is_before(self, one: MutableInstruction, other: MutableInstruction) -> bool:
+        if self._reachability is None:
+            self._reachability = Reachability(self._order)
+        return self._reachability.reaches(one, other)
+
+
+def _readers(value: _Value) -> Iterator[MutableInstruction]:
+    """Yield the instructions that read a value."""
+    pending = [value.maker]
+    seen = {value.maker}
+    while pending:
+        for user in pending.pop().users:
+            if user in seen:
+                continue
+            seen.add(user)
+            if user.opcode in _TUPLES or user.opcode in _SAME:
+                pending.append(user)
+            elif any(
+                _origin(operand, index) == value
+                for operand in user.operands
+                for index in leaf_indices(operand)
+            ):
+                yield user
+
+
+def _origin(instruction: MutableInstruction, index: tuple[int, ...]) -> _Value:
+    """Return the value that is the part of ``instruction`` at ``index``."""
+    while True:
+        instruction, index = follow_tuples(instruction, index)
+        if instruction.opcode not in _SAME:
+            return _Value(instruction, index)
+        instruction = instruction.operands[0]
+
+
+def _overwritten(instruction: MutableInstruction) -> Iterator[tuple[_Value, _Value]]:
+    """Yield the values that an instruction overwrites, each with the new one."""
+    if instruction.opcode == "while":
+        body = find_body(instruction)
+        for index in leaf_indices(instruction):
+            if _origin(body.root, index) != _Value(body.parameters[0], index):
+                yield _origin(instruction.operands[0], index), _Value(instruction, index)
+    for slot, output, part in in_place_operands(instruction):
+        yield _origin(instruction.operands[slot], part), _Value(instruction, output)

@@ -1,0 +1,49 @@
+"""Copies, compared with those that the compiler made: the final module has no others."""
+
+from pathlib import Path
+
+import pytest
+
+from fusionscope.advise.copies import insert_copies
+from fusionscope.dump import open_dump
+from fusionscope.graph.mutable import MutableModule, to_module
+from fusionscope.history.kernels import Totals, total_kernels
+from fusionscope.hlo import Module, parse
+
+HERE = Path(__file__).resolve().parent
+DUMPS = HERE.parents[1] / "samples" / "dumps"
+
+
+def with_copies(module: Module, backend: str) -> Totals:
+    graph = MutableModule(module)
+    insert_copies(graph, backend)
+    return total_kernels(to_module(graph), backend)
+
+
+@pytest.mark.parametrize(
+    ("dump", "last"),
+    [
+        ("cpu/cartpole", "after_fusion-wrapper.before_cpu-all-reduce-combiner"),
+        ("cpu/loop", "after_fusion-wrapper.before_cpu-all-reduce-combiner"),
+        ("h100/loop", "after_multi_output_fusion"),
+    ],
+)
+def test_loops_are_copied_as_in_the_final_module(dump, last):
+    (module,) = open_dump(DUMPS / dump).modules
+    found = with_copies(module.read(module.stage(last)), module.backend)
+    assert found == total_kernels(module.read(module.final), module.backend)
+
+
+@pytest.mark.parametrize(
+    ("file", "final"),
+    [
+        ("cpu.jacobi", (15, 274573)),  # read before and after an update in place
+        ("cpu.swapped", (124, 414847)),  # two variables of a loop change places
+        ("cpu.lion", (41, 3434504)),  # outputs in the buffers of donated arguments
+        ("h100.kmeans", (9, 10843660)),  # a copy becomes an output of its producer
+    ],
+)
+def test_copies_after_fusion(file, final):
+    """``final`` are launches and bytes of the final module, which the compiler made of ``file``."""
+    text = (HERE / "after_fusion" / f"{file}.txt").read_text(encoding="utf-8")
+    assert with_copies(parse(text), file.partition(".")[0].replace("h100", "gpu")) == final
