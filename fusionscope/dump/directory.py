@@ -206,11 +206,19 @@ class DumpedModule:
         return next(iter(self._side(Role.PASS_TIMES, read_pass_times)), ())
 
     def instruction_ids(self, stage: Stage) -> dict[str, dict[str, int]] | None:
-        """Return unique ids by computation and instruction, or None if no proto was dumped."""
+        """Return unique ids by computation and instruction, or None if no proto was dumped; the
+        same object as for the stage before if both protos are equal.
+        """
         if stage.proto is None:
             return None
+        ids: dict[str, dict[str, int]]
+        last, ids, known = self._lazy.get(Role.STAGE_PROTO, (None, {}, {}))
         with self._noting():
-            return read_instruction_ids(stage.proto.read(), str(stage.proto))
+            data = stage.proto.read()
+            if data != last:
+                ids = read_instruction_ids(data, str(stage.proto), known)
+                self._lazy[Role.STAGE_PROTO] = data, ids, known
+        return ids
 
 
 @dataclass(frozen=True, slots=True)

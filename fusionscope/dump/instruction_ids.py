@@ -25,18 +25,33 @@ _INSTRUCTION_ID = 35
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5  # wire types
 
 
-def read_instruction_ids(data: bytes, file: str) -> dict[str, dict[str, int]]:
+# The name and id of each instruction, by its bytes.
+KnownInstructions = dict[bytes, tuple[str, int]]
+
+
+def read_instruction_ids(
+    data: bytes, file: str, known: KnownInstructions | None = None
+) -> dict[str, dict[str, int]]:
     """Return the ids of instructions by computation and name.
 
-    Raises ``UnusableInput`` if ``data`` is truncated or is not an HloProto.
+    ``known`` holds the instructions of the stage that was read before, and then those of this one:
+    stages share most of them. Raises ``UnusableInput`` if ``data`` is truncated or is not an
+    HloProto.
     """
     module = module_part(data, file)
+    known = {} if known is None else known
+    read: KnownInstructions = {}
     try:
-        ids = dict(_computation(module, start, end) for start, end in _parts(module, _COMPUTATION))
+        ids = dict(
+            _computation(module, start, end, known, read)
+            for start, end in _parts(module, _COMPUTATION)
+        )
     except (IndexError, ValueError) as error:
         raise _unusable(error, file) from None
     if not ids:
         raise _unusable(ValueError("no computation in it"), file)
+    known.clear()
+    known |= read
     return ids
 
 
@@ -62,25 +77,34 @@ def _unusable(error: IndexError | ValueError, file: str) -> UnusableInput:
     )
 
 
-def _computation(data: bytes, start: int, end: int) -> tuple[str, dict[str, int]]:
+def _computation(
+    data: bytes, start: int, end: int, known: KnownInstructions, read: KnownInstructions
+) -> tuple[str, dict[str, int]]:
     computation = ""
     instructions = {}
     for number, wire_type, value, stop in _fields(data, start, end):
         if number == _COMPUTATION_NAME and wire_type == _BYTES:
             computation = data[value:stop].decode()
         elif number == _INSTRUCTION and wire_type == _BYTES:
-            name, unique_id = "", 0
-            for inner, inner_wire_type, inner_value, inner_stop in _fields(data, value, stop):
-                if inner == _INSTRUCTION_NAME and inner_wire_type == _BYTES:
-                    name = data[inner_value:inner_stop].decode()
-                elif inner == _INSTRUCTION_ID and inner_wire_type == _VARINT:
-                    unique_id = inner_value
-            if not name:
-                raise ValueError(f"byte {value}: an instruction without a name")
+            content = data[value:stop]
+            found = known.get(content) or _instruction(data, value, stop)
+            name, unique_id = read[content] = found
             instructions[name] = unique_id
     if not computation or not instructions:
         raise ValueError(f"byte {start}: a computation without name or instructions")
     return computation, instructions
+
+
+def _instruction(data: bytes, start: int, end: int) -> tuple[str, int]:
+    name, unique_id = "", 0
+    for number, wire_type, value, stop in _fields(data, start, end):
+        if number == _INSTRUCTION_NAME and wire_type == _BYTES:
+            name = data[value:stop].decode()
+        elif number == _INSTRUCTION_ID and wire_type == _VARINT:
+            unique_id = value
+    if not name:
+        raise ValueError(f"byte {start}: an instruction without a name")
+    return name, unique_id
 
 
 def _parts(data: bytes, wanted: int) -> Iterator[tuple[int, int]]:

@@ -36,42 +36,66 @@ class Divergence:
     theirs: str
 
 
-def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
-    """Return the first structural difference, from the entry on, or None.
+class Comparison:
+    """Two modules, ``ours`` and ``theirs``, side by side. Neither is changed.
 
     Structure means the instructions and their operands, in order: opcodes, shapes, operands,
     attributes, literals, kinds of fusions and their contents. Names do not count, nor do
     instructions that nothing reads.
     """
-    for place in _side_by_side(MutableModule(ours), MutableModule(theirs)):
-        if place.what is not None:
-            one, other = (_words(each, place.what) for each in (place.ours, place.theirs))
-            return Divergence(place.computation, place.what, one, other)
-    return None
+
+    def __init__(self, ours: MutableModule, theirs: MutableModule) -> None:
+        self._ours = ours
+        self._theirs = theirs
+
+    def find_divergence(self) -> Divergence | None:
+        """Return the first structural difference, from the entry on, or None."""
+        for place in _side_by_side(self._ours, self._theirs):
+            if place.what is not None:
+                one, other = (_words(each, place.what) for each in (place.ours, place.theirs))
+                return Divergence(place.computation, place.what, one, other)
+        return None
+
+    def find_names(self) -> dict[str, str]:
+        """Return the names in ``ours`` of the instructions of ``theirs``, up to the first
+        difference, and of their users that nothing reads.
+        """
+        names = {
+            place.theirs.name: place.ours.name
+            for place in _side_by_side(self._ours, self._theirs)
+            if place.what is None and place.ours is not None and place.theirs is not None
+        }
+        known = set(names.values())
+        unread: dict[tuple[str, Shape, tuple[str, ...]], list[str]] = defaultdict(list)
+        for each in self._ours.walk():
+            if each.operands and not each.users and each.name not in known:
+                reads = tuple(operand.name for operand in each.operands)
+                unread[each.opcode, each.shape, reads].append(each.name)
+        for each in self._theirs.walk():
+            if each.operands and not each.users and each.name not in names:
+                reads = tuple(names.get(operand.name, "") for operand in each.operands)
+                if candidates := unread[each.opcode, each.shape, reads]:
+                    names[each.name] = candidates.pop(0)
+        return names
+
+    def has_same_kernels(self) -> bool:
+        """Return whether both compute the same in the same kernels, apart from the order of outputs
+        and of operands.
+
+        A kernel is its kind and its contents, with each instruction as often as it is computed.
+        """
+        contents = _Contents()
+        return contents.of(self._ours) == contents.of(self._theirs)
 
 
-def find_names(ours: Module, theirs: Module) -> dict[str, str]:
-    """Return the names in ``ours`` of the instructions of ``theirs``, up to the first difference,
-    and of their users that nothing reads.
-    """
-    our_graph, their_graph = MutableModule(ours), MutableModule(theirs)
-    names = {
-        place.theirs.name: place.ours.name
-        for place in _side_by_side(our_graph, their_graph)
-        if place.what is None and place.ours is not None and place.theirs is not None
-    }
-    known = set(names.values())
-    unread: dict[tuple[str, Shape, tuple[str, ...]], list[str]] = defaultdict(list)
-    for each in our_graph.walk():
-        if each.operands and not each.users and each.name not in known:
-            reads = tuple(operand.name for operand in each.operands)
-            unread[each.opcode, each.shape, reads].append(each.name)
-    for each in their_graph.walk():
-        if each.operands and not each.users and each.name not in names:
-            reads = tuple(names.get(operand.name, "") for operand in each.operands)
-            if candidates := unread[each.opcode, each.shape, reads]:
-                names[each.name] = candidates.pop(0)
-    return names
+def compare(ours: Module, theirs: Module) -> Comparison:
+    """Raises ``UnusableInput`` if one of the two contradicts itself."""
+    return Comparison(MutableModule(ours), MutableModule(theirs))
+
+
+def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
+    """Return the first structural difference of two modules, from the entry on, or None."""
+    return compare(ours, theirs).find_divergence()
 
 
 class _Place(NamedTuple):
@@ -109,19 +133,12 @@ def _side_by_side(ours: MutableModule, theirs: MutableModule) -> Iterator[_Place
                 return
 
 
-def has_same_kernels(ours: Module, theirs: Module) -> bool:
+def is_same(ours: Module, theirs: Module) -> bool:
     """Return whether two modules compute the same in the same kernels, apart from the order of
     outputs and of operands.
-
-    A kernel is its kind and its contents, with each instruction as often as it is computed.
     """
-    contents = _Contents()
-    return contents.of(ours) == contents.of(theirs)
-
-
-def is_same(ours: Module, theirs: Module) -> bool:
-    """Return the same as ``has_same_kernels``, faster if nothing differs at all."""
-    return find_divergence(ours, theirs) is None or has_same_kernels(ours, theirs)
+    compared = compare(ours, theirs)
+    return compared.find_divergence() is None or compared.has_same_kernels()
 
 
 def has_equal_kernels(ours: Module, theirs: Module) -> bool:
@@ -139,9 +156,8 @@ class _Contents:
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
 
-    def of(self, module: Module) -> int:
+    def of(self, graph: MutableModule) -> int:
         """Return the number of the entry's result."""
-        graph = MutableModule(module)
         called: dict[MutableComputation, int] = {}
         for computation in graph.post_order():
             numbers = self._instructions(computation, called)

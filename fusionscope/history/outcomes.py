@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from fusionscope.history.operations import TRANSPARENT, Value, flatten, is_free_reshape, is_view
 from fusionscope.history.traffic import Traffic, traffic
@@ -237,15 +238,10 @@ def find_pairs(
     ``stages`` are labels and modules after the passes that form fusions, the final one last, all
     numbered by the ``Numbering`` that numbered ``before``.
     """
-    placed = [(label, _Stage(numbered)) for label, numbered in stages]
-    copies = _Copies(_Stage(before))
+    follower = _Follower(before, stages)
     pairs: list[Pair] = []
     for execution in before.executions:
-        found: dict[tuple[Instruction, Instruction, tuple[int, ...]], Instruction] = {}
-        for consumer in execution.values:
-            if not is_looked_through(consumer):
-                for producer, chain, read in _producers(execution, consumer):
-                    found.setdefault((producer, consumer, chain), read)
+        found = _list_pairs(execution)
         readings = Counter(chain[0] for _, _, chain in found)
         moved: dict[Instruction, Traffic] = {}
         for (producer, consumer, chain), read in found.items():
@@ -255,7 +251,20 @@ def find_pairs(
             between = moved[consumer].operands.get(read, read.shape.byte_size)
             if readings[chain[0]] == 1 and read not in moved[consumer].updated:
                 between += min(read.shape.byte_size, moved[producer].written)
-            pairs.append(_pair(execution, producer, consumer, chain, between, placed, copies))
+            followed = follower.follow(execution, producer, consumer, chain)
+            pairs.append(
+                Pair(
+                    producer=producer,
+                    consumer=consumer,
+                    outcome=followed.outcome,
+                    kernel=followed.kernel,
+                    stage=followed.stage,
+                    chain=chain,
+                    readers=followed.readers,
+                    path=execution.path,
+                    bytes_between=between,
+                )
+            )
     return tuple(pairs)
 
 
@@ -264,6 +273,38 @@ def pairs_after(before: Module, after: Module) -> tuple[Pair, ...]:
     numbering = Numbering()
     numbered = numbering.number(before)
     return find_pairs(numbered, [("after", numbering.number(after))])
+
+
+def outcomes_after(before: Module, after: Module) -> tuple[Outcome, ...]:
+    """Return the outcomes of ``pairs_after``, without what takes longest: the bytes."""
+    numbering = Numbering()
+    numbered = numbering.number(before)
+    follower = _Follower(numbered, [("after", numbering.number(after))])
+    return tuple(
+        follower.follow(execution, *pair).outcome
+        for execution in numbered.executions
+        for pair in _list_pairs(execution)
+    )
+
+
+def count_pairs(before: Module) -> int:
+    """Return the number of pairs of ``before``."""
+    numbered = Numbering().number(before, contents=False)
+    return sum(len(_list_pairs(execution)) for execution in numbered.executions)
+
+
+def _list_pairs(
+    execution: Execution,
+) -> dict[tuple[Instruction, Instruction, tuple[int, ...]], Instruction]:
+    """Return each producer, consumer and chain of values between them, with the instruction that
+    the consumer reads.
+    """
+    found: dict[tuple[Instruction, Instruction, tuple[int, ...]], Instruction] = {}
+    for consumer in execution.values:
+        if not is_looked_through(consumer):
+            for producer, chain, read in _producers(execution, consumer):
+                found.setdefault((producer, consumer, chain), read)
+    return found
 
 
 def _producers(
@@ -317,25 +358,39 @@ def with_parts(readers: tuple[int, ...], parts: dict[int, set[int]]) -> set[int]
     return set(readers).union(*(parts.get(reader, ()) for reader in readers))
 
 
-def _pair(
-    execution: Execution,
-    producer: Instruction,
-    consumer: Instruction,
-    chain: tuple[int, ...],
-    between: int,
-    placed: Sequence[tuple[str, _Stage]],
-    copies: _Copies,
-) -> Pair:
-    number = chain[0]
-    readers = _readers(execution, consumer, execution.values[consumer], chain[-1])
-    final = placed[-1][1]
-    producers = final.find(producer, (number,))
-    consumers = final.find(consumer, readers)
-    stage: str | None = None
-    kernel: Instruction | None = None
-    if not producers or not consumers:
-        outcome = Outcome.GONE
-    else:
+class _Followed(NamedTuple):
+    """The fate of a pair. The fields are as in ``Pair``."""
+
+    outcome: Outcome
+    kernel: Instruction | None
+    stage: str | None
+    readers: tuple[int, ...]
+
+
+class _Follower:
+    """Follows the pairs of one stage through later ones."""
+
+    def __init__(
+        self, before: NumberedModule, stages: Sequence[tuple[str, NumberedModule]]
+    ) -> None:
+        self._placed = [(label, _Stage(numbered)) for label, numbered in stages]
+        self._copies = _Copies(_Stage(before))
+
+    def follow(
+        self,
+        execution: Execution,
+        producer: Instruction,
+        consumer: Instruction,
+        chain: tuple[int, ...],
+    ) -> _Followed:
+        placed, copies = self._placed, self._copies
+        number = chain[0]
+        readers = _readers(execution, consumer, execution.values[consumer], chain[-1])
+        final = placed[-1][1]
+        producers = final.find(producer, (number,))
+        consumers = final.find(consumer, readers)
+        if not producers or not consumers:
+            return _Followed(Outcome.GONE, None, None, readers)
         kernel = _joined(final, number, readers, consumer, copies)
         known = number in final.kernels and any(reader in final.kernels for reader in readers)
         if kernel is None and not known:
@@ -345,38 +400,24 @@ def _pair(
                 (k for k in producers if k in consumers and k.opcode in ("fusion", "async-start")),
                 None,
             )
-        outcome = Outcome.NOT_FUSED
-        if (
-            kernel is None
-            and known
-            and not any(
+        if kernel is None:
+            is_read = any(
                 (number, part) in final.reading for part in with_parts(readers, final.parts)
             )
-        ):
-            outcome = Outcome.GONE  # both are there, but one no longer reads the other
-        if kernel is not None:
-            own = copies.find(number, producer, final) if number in final.kernels else producers
-            elsewhere = any(each is not kernel or number in final.results[each] for each in own)
-            outcome = Outcome.DUPLICATED if elsewhere else Outcome.FUSED
-            stage = next(
-                (
-                    label
-                    for label, where in placed
-                    if _joined(where, number, readers, consumer, copies) is not None
-                ),
-                placed[-1][0],
-            )
-    return Pair(
-        producer=producer,
-        consumer=consumer,
-        outcome=outcome,
-        kernel=kernel,
-        stage=stage,
-        chain=chain,
-        readers=readers,
-        path=execution.path,
-        bytes_between=between,
-    )
+            # If both are there, but one no longer reads the other, the pair is gone.
+            outcome = Outcome.GONE if known and not is_read else Outcome.NOT_FUSED
+            return _Followed(outcome, None, None, readers)
+        own = copies.find(number, producer, final) if number in final.kernels else producers
+        elsewhere = any(each is not kernel or number in final.results[each] for each in own)
+        stage = next(
+            (
+                label
+                for label, where in placed
+                if _joined(where, number, readers, consumer, copies) is not None
+            ),
+            placed[-1][0],
+        )
+        return _Followed(Outcome.DUPLICATED if elsewhere else Outcome.FUSED, kernel, stage, readers)
 
 
 def _joined(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusionscope.graph.mutable import Users
-from fusionscope.hlo import Computation
+from fusionscope.hlo import Computation, Module
 
 UserOrder = Mapping[str, Sequence[str]]
 
@@ -22,7 +22,8 @@ UserOrder = Mapping[str, Sequence[str]]
 class StageGraph:
     """The edges of a stage, by names in the order of the text. ``rank`` holds an instruction's id
     and its place in the text. ``lines`` are all opcodes in order, with the places of their
-    operands. ``roots`` are those of the computations, by name.
+    operands. ``roots`` are those of the computations, by name. ``ids`` are those of the dump,
+    None if it has none.
     """
 
     rank: dict[str, tuple[int, int]]
@@ -31,6 +32,8 @@ class StageGraph:
     lines: list[tuple[str, tuple[int, ...]]]
     roots: dict[str, str]
     computations: dict[str, Computation]
+    module: Module
+    ids: Mapping[str, Mapping[str, int]] | None
 
 
 def infer_user_order(

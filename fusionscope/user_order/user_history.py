@@ -109,6 +109,8 @@ def _follow(
     users = _with_all(users, before)
     for stage_before, stage in pairwise([first, *others]):
         after = _read(module, stage, before)
+        if before is after:
+            continue
         if before.lines == after.lines:  # at most the names differ
             users = _renamed(users, before, after)
         else:
@@ -121,7 +123,7 @@ def _follow(
                 rewrite(graph)
                 names = _find_names(graph, after)
                 followed |= users_by_name(names)
-                if module.instruction_ids(stage) is None:
+                if after.ids is None:
                     _number(after, before, [names[each] for each in graph.walk() if each in names])
             users = _with_all(followed, after)
         before = after
@@ -163,12 +165,24 @@ def _stages(module: DumpedModule) -> list[Stage]:
 
 
 def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) -> StageGraph:
-    """Read a stage. If the dump has no ids, those of ``before`` are kept, and new instructions
-    follow.
+    """Read a stage; return ``before`` if nothing changed. If the dump has no ids, those of
+    ``before`` are kept, and new instructions follow.
     """
-    graph = StageGraph(rank={}, operands={}, users={}, lines=[], roots={}, computations={})
     ids = module.instruction_ids(stage)
-    for computation in module.read(stage).reachable():
+    current = module.read(stage)
+    if before is not None and ids is before.ids and _is_same(current, before.module):
+        return before
+    graph = StageGraph(
+        rank={},
+        operands={},
+        users={},
+        lines=[],
+        roots={},
+        computations={},
+        module=current,
+        ids=ids,
+    )
+    for computation in current.reachable():
         known = {} if ids is None else ids.get(computation.name, {})
         statements = computation.graph.statements
         graph.computations[computation.name] = computation
@@ -184,6 +198,10 @@ def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) 
     if ids is None:
         _number(graph, before)
     return graph
+
+
+def _is_same(one: Module, other: Module) -> bool:
+    return one.entry_index == other.entry_index and one.bodies == other.bodies
 
 
 def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = ()) -> None:

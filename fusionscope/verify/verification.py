@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
@@ -19,13 +20,12 @@ from fusionscope.dump.priority_fusion import PriorityFusionRecord
 from fusionscope.errors import UnusableInput
 from fusionscope.gpu.emitters import is_generic_triton
 from fusionscope.graph.comparison import (
+    Comparison,
     Divergence,
-    find_divergence,
-    find_names,
-    has_same_kernels,
+    compare,
 )
 from fusionscope.graph.mutable import MutableModule
-from fusionscope.history.outcomes import pairs_after
+from fusionscope.history.outcomes import count_pairs, outcomes_after
 from fusionscope.hlo import Module
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.gpu.priority_fusion.record import (
@@ -211,7 +211,7 @@ def _verify_passes(
             file=str(module.stages[0].file),
         )
     context = read_context(module, device)
-    behind: tuple[Stage, FusionPlan, Module] | None = None
+    behind: tuple[Stage, UserOrder] | None = None
     rounds: Counter[str] = Counter()  # of a pipeline that repeats until nothing changes
     for run in runs:
         theirs: list[list[_Told]] = []
@@ -230,51 +230,82 @@ def _verify_passes(
         rounds[run.pass_name] += 1
         last, behind = behind, None
         try:
-            before = module.read(run.before)
-            after = before if run.after is None else module.read(run.after)
-            if last is None:
-                users = find_user_order(module, run.before, find_rewriters(module))
-            else:
-                users = _carry_on(module, *last, run.before)
+            users = _users_before(module, run, last)
             context = with_ages(context, module, run)
-            plan = replay(run.pass_name, before, context, compiler, arrange(before, users))
-            book = compiler.find(run.pass_name).book.name
-            told_of = _record_of(compiler, known)
-            compared = _compare(run, book, told_of, plan, before, after, theirs)
-            if record is not None:
-                compared, plan = _with_steps(
-                    compared, plan, before, record, context, compiler, users
-                )
-            behind = run.after or run.before, plan, after
+            compared, following = _verify_run(module, run, context, compiler, users, theirs, record)
+            behind = run.after or run.before, following
             yield compared
         except UnusableInput as error:
             problems.append(str(error))
 
 
+def _users_before(
+    module: DumpedModule, run: PassRun, behind: tuple[Stage, UserOrder] | None
+) -> UserOrder:
+    """Return the users before ``run``. ``behind`` is an earlier stage whose users are known."""
+    rewriters = find_rewriters(module)
+    if behind is None:
+        return find_user_order(module, run.before, rewriters)
+    since, users = behind
+    return follow_users(module, since, run.before, users, rewriters)
+
+
+def _verify_run(
+    module: DumpedModule,
+    run: PassRun,
+    context: PassContext,
+    compiler: Compiler,
+    users: UserOrder,
+    theirs: list[list[_Told]],
+    record: PriorityFusionRecord | None,
+) -> tuple[PassVerification, UserOrder]:
+    """Return the comparison of one run, and the users after it."""
+    before = module.read(run.before)
+    after = before if run.after is None else module.read(run.after)
+    plan = replay(run.pass_name, before, context, compiler, arrange(before, users))
+    comparison = compare(plan.module, after)
+    compared = _compare(run, compiler, plan, comparison, before, after, theirs)
+    if record is not None:
+        compared, followed = _with_steps(compared, plan, before, record, context, compiler, users)
+        if followed is not plan:
+            plan, comparison = followed, compare(followed.module, after)
+    return compared, _users_after(plan, comparison)
+
+
+def _users_after(plan: FusionPlan, comparison: Comparison) -> UserOrder:
+    """Return the users in the compiler's module, by its names."""
+    # The number of a fusion means nothing.
+    names = {ours: name for name, ours in comparison.find_names().items()}
+    called = {each: names[each.name] for each in plan.graph.walk() if each.name in names}
+    return users_by_name(called)
+
+
 def _compare(
     run: PassRun,
-    book: str,
-    record: Record | None,
+    compiler: Compiler,
     plan: FusionPlan,
+    comparison: Comparison,
     before: Module,
     after: Module,
     theirs: list[list[_Told]],
 ) -> PassVerification:
-    divergence = find_divergence(plan.module, after)
-    pairs = pairs_after(before, after)
-    agreeing = len(pairs)
-    if divergence is not None:
-        ours = pairs_after(before, plan.module)
-        agreeing = sum(one.outcome is other.outcome for one, other in zip(ours, pairs, strict=True))
-    told = _told(plan, record) if theirs else []
+    divergence = comparison.find_divergence()
+    if divergence is None:
+        pairs = agreeing = count_pairs(before)
+    else:
+        outcomes = [outcomes_after(before, each) for each in (plan.module, after)]
+        pairs = len(outcomes[0])
+        agreeing = sum(map(operator.is_, *outcomes))
+    found = compiler.find(run.pass_name)
+    told = _told(plan, _record_of(compiler, found.known)) if theirs else []
     return PassVerification(
         pass_name=run.pass_name,
-        book=book,
+        book=found.book.name,
         before=run.before.label,
         after=run.after.label if run.after else None,
         divergence=divergence,
-        has_same_kernels=divergence is None or has_same_kernels(plan.module, after),
-        pairs=len(pairs),
+        has_same_kernels=divergence is None or comparison.has_same_kernels(),
+        pairs=pairs,
         pairs_agreeing=agreeing,
         decisions=max(sum(map(len, told)), sum(map(len, theirs))) if theirs else 0,
         decisions_agreeing=_count_agreeing(told, theirs),
@@ -312,18 +343,6 @@ def _with_steps(
         steps=steps,
     )
     return compared, plan
-
-
-def _carry_on(
-    module: DumpedModule, since: Stage, plan: FusionPlan, theirs: Module, until: Stage
-) -> UserOrder:
-    """Return the users of ``until``. ``plan`` led to ``since``, which the compiler has as
-    ``theirs``.
-    """
-    # The number of a fusion means nothing.
-    names = {ours: name for name, ours in find_names(plan.module, theirs).items()}
-    called = {each: names[each.name] for each in plan.graph.walk() if each.name in names}
-    return follow_users(module, since, until, users_by_name(called), find_rewriters(module))
 
 
 class _Teller:

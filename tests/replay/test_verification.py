@@ -8,7 +8,7 @@ import pytest
 
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
-from fusionscope.graph.comparison import find_divergence, find_names
+from fusionscope.graph.comparison import compare, find_divergence
 from fusionscope.hlo import parse, to_text
 from fusionscope.passes.context import PassContext
 from fusionscope.rules.changes import Changes
@@ -126,9 +126,9 @@ def test_names_are_told_up_to_the_first_difference():
     named = re.sub(r"\b(kernel|twice|difference|[abpq])\b", r"\1.7", BASE)
     names = dict.fromkeys(("a", "b", "two", "twice", "kernel", "p", "q", "difference"))
     expected = {each if each == "two" else f"{each}.7": each for each in names}
-    assert find_names(parse(BASE), parse(named)) == expected
+    assert compare(parse(BASE), parse(named)).find_names() == expected
     other = parse(named.replace("subtract", "add"))
-    assert find_names(parse(BASE), other) == {
+    assert compare(parse(BASE), other).find_names() == {
         each: ours for each, ours in expected.items() if ours != "difference"
     }
 
@@ -143,7 +143,7 @@ def test_names_are_told_of_what_nothing_reads():
     theirs = with_unread(
         "u = f32[8]{0} negate(a)", "v = f32[8]{0} tanh(a)", "w = f32[8]{0} negate(b)"
     )
-    names = find_names(parse(ours), parse(theirs))
+    names = compare(parse(ours), parse(theirs)).find_names()
     assert (names["u"], names["w"]) == ("x", "y")
     assert "v" not in names
 

@@ -9,7 +9,7 @@ import pytest
 
 from fusionscope import parse
 from fusionscope.dump import open_dump
-from fusionscope.graph.comparison import find_divergence, has_same_kernels
+from fusionscope.graph.comparison import compare, find_divergence
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module
 from fusionscope.rerun.buffers import find_steps, walk_control_flow
@@ -86,7 +86,7 @@ def test_what_was_hidden_comes_back(dump: Path) -> None:
     )
     filled = fill(parse(named), plan)
     assert find_divergence(plan, filled) is None
-    assert has_same_kernels(plan, filled)
+    assert compare(plan, filled).has_same_kernels()
     assert filled.frames == plan.frames
     kernels = {each.name: each.attributes for each in plan.walk() if each.opcode == "fusion"}
     found = {each.name: each.attributes for each in filled.walk() if each.opcode == "fusion"}
