@@ -151,7 +151,7 @@ def _graph(body: Body) -> Graph:
     position: dict[str, int] = {}
     find = position.__getitem__
     for offset, statement in enumerate(body.written, 1):
-        root, name, _, opcode, inside, _ = statement
+        root, name, shape, opcode, inside, attributes = statement
         count = OPERAND_COUNT.get(opcode)
         try:
             if count == 1:
@@ -170,13 +170,13 @@ def _graph(body: Body) -> Graph:
         if count != len(edge):
             _check_count(statement, len(edge), offset)
         if opcode in CHECKED:
-            operands = [body.shapes[statements[each].shape] for each in edge]
-            problem = find_problem(opcode, operands, body.shapes[statement.shape], statement[5])
+            operands = [statements[each][2] for each in edge]
+            problem = find_problem(opcode, operands, shape, attributes, body.shapes)
             if problem is not None:
                 raise UnusableInput(f"{opcode} {name} {problem}", line=offset)
-            if opcode == "broadcast" and "dimensions=" not in statement.attributes:
+            if opcode == "broadcast" and "dimensions=" not in attributes:
                 # Optional for a scalar, though the compiler prints them.
-                whole = f", dimensions={{}}{statement.attributes}"
+                whole = f", dimensions={{}}{attributes}"
                 statement = statement._replace(attributes=whole)
         if root:
             roots.append(len(edges))

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import chain, filterfalse
+from itertools import chain, filterfalse, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -85,9 +85,10 @@ class ParseTable:
     def __init__(self) -> None:
         self.shapes = ShapeTable()
         self.pieces: dict[str, _Piece] = {}
+        self.following: dict[str, str] = {}  # the piece that last followed each
         self.statements: dict[str, Statement] = {}
         self.with_footers: dict[tuple[Body, str], Body] = {}
-        self.frames: dict[str, StackFrames] = {}
+        self.frames: list[StackFrames] = []
         # Every other stage of a dump equals the one before it.
         self.last: tuple[str, Module] | None = None
         # Texts that are known to be well formed.
@@ -251,9 +252,7 @@ class _Reader:
         lines: list[int] = []
         entry: int | None = None
         defined: set[str] = set()
-        pieces = text.split("\n}")
-        pieces[0] = f"\n{pieces[0][position:]}"
-        tail = pieces.pop()
+        pieces, tail = self._cut(position)
         self.line -= 1  # for the line break that was inserted in front
         known = list(map(self.table.pieces.get, pieces))
         if None in known:
@@ -300,7 +299,7 @@ class _Reader:
         error = self._error(f"found {quoted(line)}, expected {_HLO}", offset)
         return _Unformed(error.problem, line=error.line, column=error.column)
 
-    def _cut(self, name: str) -> UnusableInput:
+    def _truncated(self, name: str) -> UnusableInput:
         return _Unformed(
             f"the text ends inside computation {shorten(name)}, expected '}}': is the file cut?",
             line=self.text.count("\n") + 1,
@@ -322,15 +321,47 @@ class _Reader:
         self.table.headers.add(header)
 
     def _frames(self, position: int) -> tuple[int, StackFrames | None]:
-        end = StackFrames.end(self.text, position)
-        if end == position:
-            return position, None
-        content = self.text[position:end].rstrip()
-        frames = self.table.frames.get(content)
-        if frames is None:
-            frames = self.table.frames[content] = StackFrames(content)
+        for frames in self.table.frames:
+            end = frames.end_here(self.text, position)
+            if end is not None:
+                break
+        else:
+            end = StackFrames.end(self.text, position)
+            if end == position:
+                return position, None
+            frames = StackFrames(self.text[position:end].rstrip())
+            self.table.frames.append(frames)
         self.line += self.text.count("\n", position, end)
         return end, frames
+
+    def _cut(self, position: int) -> tuple[list[str], str]:
+        """Return the pieces from ``position`` on, each before a closing brace, and the rest.
+
+        A piece usually follows the same one as in the stage before. Comparing the text with it is
+        ten times as fast as searching for its end.
+        """
+        text, following = self.text, self.table.following
+        end = text.find("\n}")
+        if end < 0:
+            return [], f"\n{text[position:]}"
+        piece = f"\n{text[position:end]}"
+        pieces = [piece]
+        while True:
+            position = end + 2
+            expected = following.get(piece)
+            if expected is not None and text.startswith(expected, position):
+                end = position + len(expected)
+                if text.startswith("\n}", end):
+                    piece = expected
+                    pieces.append(piece)
+                    continue
+            end = text.find("\n}", position)
+            if end < 0:
+                break
+            piece = text[position:end]
+            pieces.append(piece)
+        following.update(pairwise(pieces))
+        return pieces, text[position:]
 
     def _learn(self, pieces: list[str], known: list[_Piece | None]) -> None:
         """Read the unknown pieces, with all their new lines at once."""
@@ -411,7 +442,7 @@ class _Reader:
             line = line.partition("\n")[0]
             found = _cut_opening(strip_comments(line))
             if found is not None:
-                raise self._cut(found[1])
+                raise self._truncated(found[1])
             raise self._unexpected(line, text[: text.index(line)].count("\n"))
         return self._footer(footer) if footer else ""
 

@@ -192,6 +192,8 @@ class ShapeTable:
 
     def __init__(self) -> None:
         self.known: dict[str, Shape] = {}
+        # Operations on these shapes that are known to be sound (see ``validate``).
+        self.fitting: set[tuple[str, ...]] = set()
 
     def __getitem__(self, text: str) -> Shape:
         shape = self.known.get(text)

@@ -22,6 +22,7 @@ _TABLES = re.compile(
     rf"(?:{_NUMBER}\s*(?:{STRING}|{_RECORD})\s*)*)+",
     re.DOTALL,
 )
+_COMPUTATION = re.compile(r"\s*\n(?=%|ENTRY)")
 _SECTION = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\b", re.MULTILINE)
 
 
@@ -59,6 +60,13 @@ class StackFrames:
         """
         found = _TABLES.match(text, position)
         return found.end() if found else position
+
+    def end_here(self, text: str, position: int) -> int | None:
+        """Return the same if ``text`` has exactly these tables at ``position``, otherwise None."""
+        if not text.startswith(self.text, position):
+            return None
+        found = _COMPUTATION.match(text, position + len(self.text))
+        return found.end() if found else None
 
     def stack(self, frame: int) -> tuple[SourceLocation, ...]:
         """Return the call stack of one frame id, innermost first; empty if the id is unknown."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo.attributes import called_names, read_attributes
 from fusionscope.hlo.opcodes import BINARY, UNARY
-from fusionscope.hlo.shape import Shape
+from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.text import STRING
 from fusionscope.hlo.window import window_dimensions
 
@@ -31,7 +31,9 @@ _CALLS = {
     "sort": 1,
     "while": 2,
 }
-_METADATA = re.compile(r", metadata=\{(?:[^{}\"']|" + STRING + r"|\{[^{}\"']*\})*\}", re.DOTALL)
+_METADATA = re.compile(
+    rf", metadata=\{{[^{{}}\"']*(?:(?:{STRING}|\{{[^{{}}\"']*\}})[^{{}}\"']*)*\}}", re.DOTALL
+)
 _TOO_LARGE = 10**18
 
 
@@ -54,28 +56,50 @@ class _Written(NamedTuple):
 
 
 def find_problem(
-    opcode: str, operands: Sequence[Shape], shape: Shape, attributes: str
+    opcode: str, operands: Sequence[str], shape: str, attributes: str, shapes: ShapeTable
 ) -> str | None:
-    """Return what is wrong with an instruction of these operands, result and
-    attributes, or None.
+    """Return what is wrong with an instruction of these operands, result (as text) and attributes,
+    or None.
     """
+    elementwise = opcode in _ELEMENTWISE
+    if elementwise and operands.count(shape) == len(operands):
+        return None
     needed = _CALLS.get(opcode, 0)
     if needed and (called := len(called_names(attributes))) < needed:
         return f"calls {called} computations, expected {needed}"
-    if opcode == "get-tuple-element":
-        return _element(operands[0], _read(_METADATA.sub("", attributes))) if operands else None
-    check = _CHECKS.get(opcode)
-    if check is None or not all(each.is_array for each in operands):
+    if opcode not in _CHECKS:
+        return None
+    # Without metadata, few instructions are distinct.
+    stated = "" if elementwise else _without_metadata(attributes)
+    key = (opcode, stated, shape, *operands)
+    if key in shapes.fitting:
+        return None
+    read = [shapes[each] for each in operands]
+    problem = _find_problem(opcode, read, shapes[shape], stated)
+    if problem is None:
+        shapes.fitting.add(key)
+    return problem
+
+
+def _without_metadata(attributes: str) -> str:
+    before, _, metadata = attributes.partition(", metadata={")
+    if metadata.find("}") == len(metadata) - 1:  # nothing follows it
+        return before
+    return _METADATA.sub("", attributes)
+
+
+def _find_problem(
+    opcode: str, operands: Sequence[Shape], shape: Shape, attributes: str
+) -> str | None:
+    if opcode != "get-tuple-element" and not all(each.is_array for each in operands):
         return None
     if not operands:
         return "has no operands"
-    # Without metadata, few texts are distinct.
-    read = {} if check is _same else _read(_METADATA.sub("", attributes))
-    return check(_Written(opcode, operands, shape, read))
+    return _CHECKS[opcode](_Written(opcode, operands, shape, _read(attributes)))
 
 
-def _element(read: Shape, attributes: dict[str, Any]) -> str | None:
-    index = attributes.get("index")
+def _element(written: _Written) -> str | None:
+    read, index = written.operands[0], written.attributes.get("index")
     if not isinstance(index, int) or not 0 <= index < _TOO_LARGE:
         return "has no index= of an element"
     if read.is_tuple and index >= len(read.elements):
@@ -213,9 +237,10 @@ def _ranked(written: _Written) -> str | None:
     return _counted("sizes", written.shape.rank, written.rank)
 
 
+# A bitcast-convert to another width changes the rank.
+_ELEMENTWISE = (UNARY | BINARY) - {"bitcast-convert"}
 _CHECKS: dict[str, Callable[[_Written], str | None]] = {
-    # A bitcast-convert to another width changes the rank.
-    **dict.fromkeys((UNARY | BINARY) - {"bitcast-convert"}, _same),
+    **dict.fromkeys(_ELEMENTWISE, _same),
     "broadcast": _broadcast,
     "concatenate": _concatenate,
     "convolution": _window,
@@ -223,6 +248,7 @@ _CHECKS: dict[str, Callable[[_Written], str | None]] = {
     "dynamic-slice": _dynamic,
     "dynamic-update-slice": _dynamic,
     "gather": _gather,
+    "get-tuple-element": _element,
     "pad": _pad,
     "reduce": _reduce,
     "reduce-window": _window,
@@ -232,4 +258,4 @@ _CHECKS: dict[str, Callable[[_Written], str | None]] = {
     "transpose": _transpose,
 }
 # The operations that are checked.
-CHECKED = frozenset(_CHECKS) | frozenset(_CALLS) | {"get-tuple-element"}
+CHECKED = frozenset(_CHECKS) | frozenset(_CALLS)
