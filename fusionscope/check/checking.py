@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fusionscope.check.baseline import AsBefore, Baseline
 from fusionscope.check.expectations import Expectation, Violation
 from fusionscope.explain.result import Explanation, ModuleFacts
-from fusionscope.verify.rules_used import RulesUsed
+from fusionscope.verify.agreement import RulesUsed
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from fusionscope.history.pairing import CERTAIN
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
 from fusionscope.system.files import is_there
-from fusionscope.verify.rules_used import RulesUsed
+from fusionscope.verify.agreement import RulesUsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

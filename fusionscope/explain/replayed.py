@@ -13,7 +13,8 @@ from fusionscope.explain.evidence import Evidence, Reason
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.rules.messages import PASS_OFF
-from fusionscope.verify.rules_used import RulesUsed, replay_one, sum_up
+from fusionscope.verify.agreement import RulesUsed
+from fusionscope.verify.rules_used import replay_one, sum_up
 from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fusionscope.explain.suggestion import Figures, Suggestions
-from fusionscope.verify.rules_used import RulesUsed
+from fusionscope.verify.agreement import RulesUsed
 
 _NOTICEABLE = 0.01  # of a time: a smaller difference is within the error of an estimate
 

@@ -50,7 +50,7 @@ def _rules_lines(found: Checked) -> list[str]:
     """Return the rules that gave reasons, with the modules for which the text is the same."""
     modules: dict[str, list[str]] = defaultdict(list)
     for _, module, rules in found.rules:
-        modules[f"{rules.chosen.version}; {rules_used.in_words(rules)}"].append(module)
+        modules[f"{rules.version}; {rules_used.in_words(rules)}"].append(module)
     return [f"{', '.join(dict.fromkeys(names))}: {words}" for words, names in modules.items()]
 
 

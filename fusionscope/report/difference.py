@@ -75,7 +75,7 @@ def _header_lines(module: ModuleDifference) -> Iterator[str]:
 
 
 def _side_text(side: SideFacts) -> str:
-    rules = side.rules.chosen.version if side.rules is not None else ""
+    rules = side.rules.version if side.rules is not None else ""
     parts = [side.path, side.module, side.stage, side.device or "", rules]
     return "  ".join(part for part in parts if part)
 

@@ -66,7 +66,7 @@ def _heading(module: ModuleFacts) -> str:
     target = module.device or {"cpu": "CPU", "gpu": "GPU", "tpu": "TPU"}.get(module.backend or "")
     heading = f"{module.name} on {target or 'an unknown backend'}"
     if module.rules is not None:
-        heading += f", {module.rules.chosen.version}"
+        heading += f", {module.rules.version}"
     return safe(heading)
 
 

@@ -9,7 +9,7 @@ from fusionscope.report.text import plural, safe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.verify.rules_used import RulesUsed
+    from fusionscope.verify.agreement import RulesUsed
 
 
 def style(rules: RulesUsed) -> str:
@@ -18,11 +18,10 @@ def style(rules: RulesUsed) -> str:
 
 def in_words(rules: RulesUsed) -> str:
     """Return text such as *the rules cpu-0.12 agree with this dump (2 of 2 plans); …*."""
-    chosen = rules.chosen
     figures = f"{rules.plans_agreeing:,} of {plural(rules.plans, 'plan')}"
     if not rules.guessed:
         trust = f"agree with this dump ({figures})"
-    elif not chosen.are_checked:
+    elif not rules.are_checked:
         trust = (
             "were not checked against this version, so what they say is a guess "
             f"({figures} agree with this dump)"
@@ -32,9 +31,9 @@ def in_words(rules: RulesUsed) -> str:
             f"do not agree with this dump ({figures}), so what they say about "
             f"{', '.join(rules.guessed)} is a guess"
         )
-    shown_by = chosen.shown_by
+    shown_by = rules.shown_by
     shows = f"recognised by: {shown_by}" if shown_by else "nothing in the dump shows its version"
-    return f"the rules {chosen.name} {trust}; {shows}"
+    return f"the rules {rules.name} {trust}; {shows}"
 
 
 def print_rules(rules: RulesUsed | None, console: Console) -> None:
@@ -43,5 +42,5 @@ def print_rules(rules: RulesUsed | None, console: Console) -> None:
     from rich.text import Text
 
     if rules is not None:
-        words = Text(safe(f"{rules.chosen.version}; {in_words(rules)}"), style=style(rules))
+        words = Text(safe(f"{rules.version}; {in_words(rules)}"), style=style(rules))
         console.print(Padding(words, (0, 0, 0, 2)))

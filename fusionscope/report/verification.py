@@ -93,7 +93,7 @@ def to_markdown(verification: Verification) -> str:
 def _markdown(verification: Verification) -> Iterator[str]:
     yield f"{cell(_summary(verification))}\n"
     for module in verification.modules:
-        yield f"{cell(_heading(module))}, {module.rules.chosen.version}: "
+        yield f"{cell(_heading(module))}, {module.rules.version}: "
         yield f"{cell(rules_used.in_words(module.rules))}\n"
     yield "| module | pass | rules | plan | pairs | recorded |"
     yield "|---|---|---|---|--:|--:|"
@@ -123,7 +123,7 @@ def print_verification(verification: Verification, console: Console) -> None:
     from rich.text import Text
 
     for module in verification.modules:
-        heading = f"{_heading(module)}, {module.rules.chosen.version}"
+        heading = f"{_heading(module)}, {module.rules.version}"
         console.print(Text(shorten(heading, console.width), style="bold"))
         rules = Text(safe(rules_used.in_words(module.rules)), style=rules_used.style(module.rules))
         console.print(Padding(rules, (0, 0, 0, 2)))

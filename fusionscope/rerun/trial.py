@@ -15,7 +15,7 @@ from fusionscope.rerun.programs import disabling
 from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rerun.running import Measurement, Numbers, measure, why_not_run
 from fusionscope.rules.changes import Changes
-from fusionscope.verify.rules_used import RulesUsed
+from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.runs import find_runs
 
 

@@ -22,7 +22,7 @@ from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import WRAPPER, Plan, find_fusing_runs, make_plan, own_plan
 from fusionscope.rerun.running import Measurement, Numbers, Speed, measure, why_not_run
 from fusionscope.rules.changes import Changes
-from fusionscope.verify.rules_used import RulesUsed
+from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import replay

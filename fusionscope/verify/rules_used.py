@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION
@@ -11,32 +11,23 @@ from fusionscope.graph.comparison import is_same
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.plan import FusionPlan, PassRun
+from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.choice import ChosenCompiler, find_rewriters
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.runs import replay
-
-
-@dataclass(frozen=True, slots=True)
-class RulesUsed:
-    """The rules of a replay, the reason for their choice, and their agreement with the dump:
-    ``plans_agreeing`` of the ``plans`` that were replayed have the kernels of the stage after the
-    pass.
-
-    ``guessed`` are the passes whose reasons are guesses: all if the rules were not checked against
-    the version that made the dump, or else those whose plan does not agree.
-    """
-
-    chosen: ChosenCompiler
-    plans: int
-    plans_agreeing: int
-    guessed: tuple[str, ...]
 
 
 def sum_up(chosen: ChosenCompiler, plans: Sequence[tuple[str, bool]]) -> RulesUsed:
     """Return the summary. ``plans`` are passes, and whether the plan of each run agrees."""
     guessed = (name for name, agrees in plans if not (chosen.are_checked and agrees))
     return RulesUsed(
-        chosen, len(plans), sum(agrees for _, agrees in plans), tuple(dict.fromkeys(guessed))
+        name=chosen.name,
+        version=chosen.version,
+        shown_by=chosen.shown_by,
+        are_checked=chosen.are_checked,
+        plans=len(plans),
+        plans_agreeing=sum(agrees for _, agrees in plans),
+        guessed=tuple(dict.fromkeys(guessed)),
     )
 
 

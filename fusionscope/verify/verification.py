@@ -42,7 +42,8 @@ from fusionscope.user_order.user_history import (
     follow_users,
     users_by_name,
 )
-from fusionscope.verify.rules_used import RulesUsed, sum_up, with_ages
+from fusionscope.verify.agreement import RulesUsed
+from fusionscope.verify.rules_used import sum_up, with_ages
 from fusionscope.versions.choice import choose_compiler, find_rewriters
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context

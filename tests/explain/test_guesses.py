@@ -14,6 +14,7 @@ from fusionscope.explain import Selection, explain
 from fusionscope.explain.replayed import replay_passes
 from fusionscope.verify.rules_used import sum_up
 from fusionscope.verify.verification import verify
+from fusionscope.versions.choice import choose_compiler
 
 pytestmark = pytest.mark.slow
 
@@ -66,26 +67,25 @@ def test_explain_and_verify_agree_on_how_far_the_rules_agree(path):
             continue
         found = verified[module.number]
         deciding = DECIDING[module.backend]
-        if module.backend == "gpu" and not found.rules.chosen.compiler.has_priority_fusion:
+        chosen = choose_compiler(module)
+        if module.backend == "gpu" and not chosen.compiler.has_priority_fusion:
             deciding = OLDER
         passes = [each for each in found.passes if each.pass_name in deciding]
         plans = [(each.pass_name, each.has_same_kernels) for each in passes]
-        assert replayed.rules == sum_up(found.rules.chosen, plans)
+        assert replayed.rules == sum_up(chosen, plans)
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=name)
 def test_of_versions_with_rules_nothing_is_a_guess(path):
     for module in explain(open_dump(path), Selection(all_modules=True)).modules:
-        assert module.rules is None or (
-            module.rules.chosen.are_checked and not module.rules.guessed
-        )
+        assert module.rules is None or (module.rules.are_checked and not module.rules.guessed)
         assert "guess" not in evidence_of(module)
 
 
 @pytest.mark.parametrize("path", UNKNOWN, ids=name)
 def test_of_a_version_without_rules_all_is_a_guess(path, tmp_path):
     module = facts_of(without_record(path, tmp_path))
-    assert not module.rules.chosen.are_checked
+    assert not module.rules.are_checked
     assert module.rules.plans_agreeing < module.rules.plans
     assert evidence_of(module) == {"guess"}
 
@@ -104,8 +104,8 @@ def test_guesses_change_no_outcome(path, tmp_path):
 def test_the_rules_of_another_version_are_guesses():
     path = ROOT / "samples" / "dumps" / "cpu" / "softmax"
     module = facts_of(path, rules="cpu-0.10")
-    assert module.rules.chosen.name == "cpu-0.10"
-    assert module.rules.chosen.version == "jaxlib 0.12"
+    assert module.rules.name == "cpu-0.10"
+    assert module.rules.version == "jaxlib 0.12"
     assert evidence_of(module) == {"guess"}
     assert evidence_of(facts_of(path, rules="cpu-0.12")) == {"re-evaluated"}
 
@@ -122,7 +122,7 @@ def test_a_plan_that_differs_makes_the_reasons_of_its_pass_guesses(tmp_path):
     )
     shutil.copy(before, fused)
     module = facts_of(path)
-    assert module.rules.chosen.are_checked
+    assert module.rules.are_checked
     assert module.rules.guessed == ("fusion",)
     assert evidence_of(module) == {"guess"}
 

@@ -17,9 +17,9 @@ class Agreement(Form):
 class RulesUsed(Form):
     """The rules of a replay."""
 
-    name: Annotated[str, At("chosen.name")]
-    version: Annotated[str, At("chosen.version")]
-    shown_by: Annotated[str | None, At("chosen.shown_by")]
-    checked: Annotated[bool, At("chosen.are_checked")]
+    name: str
+    version: str
+    shown_by: str | None
+    checked: Annotated[bool, At("are_checked")]
     plans: Annotated[Agreement, At(lambda rules: (rules.plans, rules.plans_agreeing))]
     guessed: list[str]
