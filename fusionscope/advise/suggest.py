@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
 
 from fusionscope.advise.candidates import Candidate, flag_candidates, rule_candidates
 from fusionscope.advise.recipes.trying import Compilation, by_compiler, by_example, find_offers
@@ -21,6 +20,8 @@ from fusionscope.explain.suggestion import (
     Suggestion,
     SuggestionKind,
     Suggestions,
+    by_gain,
+    merged,
 )
 from fusionscope.explain.summary import group_alike
 from fusionscope.history.outcomes import Outcome
@@ -85,13 +86,14 @@ def suggest(
     device: Device | None = None,
     compilation: Compilation | None = None,
 ) -> Suggestions:
-    """Try changes that could help ``module``, which ``facts`` explain.
+    """Try changes that could help ``module``, which ``facts`` explain with all of its pairs.
 
     At most ``seconds`` of processor time are spent on replays, but at least one second; None means
     no limit. ``compiler`` and ``device`` are those to replay, by default those of the dump. With a
     ``compilation``, changes are also tried by the compiler.
     """
     refused = [pair for pair in facts.pairs if pair.outcome == Outcome.NOT_FUSED]
+    refused.sort(key=lambda pair: -pair.bytes_saved)
     trial = _Trial(module, refused, compilation)
     if refused:
         try:
@@ -151,16 +153,13 @@ class _Trial:
         """Return everything in order. Suggestions that were tried only on their own example come
         last.
         """
-        numbers = count(1)
-        helpful, unmeasured, rejected = (
-            tuple(replace(each, number=next(numbers)) for each in group)
-            for group in (
-                [*_ranked(_merged(self._helpful)), *self._by_example],
-                _ranked(_merged(self._unmeasured)),
-                _ranked(self._rejected),
-            )
-        )
-        return Suggestions(helpful, unmeasured, rejected, self._untried, tuple(self._notes))
+        return Suggestions(
+            helpful=(*sorted(merged(self._helpful), key=by_gain), *self._by_example),
+            unmeasured=tuple(sorted(merged(self._unmeasured), key=by_gain)),
+            rejected=tuple(sorted(self._rejected, key=by_gain)),
+            untried=self._untried,
+            notes=tuple(self._notes),
+        ).numbered()
 
     def replay(
         self, replays: Replays, candidates: Sequence[Candidate], seconds: float | None
@@ -300,18 +299,3 @@ def _is_less(before: Figures, after: Figures) -> bool:
     one = (before.launches, before.bytes_moved)
     other = (after.launches, after.bytes_moved)
     return one != other and all(new <= old for old, new in zip(one, other, strict=True))
-
-
-def _merged(found: Iterable[Suggestion]) -> list[Suggestion]:
-    """Return the first of changes with the same result: one that names fewer pairs is not another
-    suggestion.
-    """
-    merged: dict[tuple[object, ...], Suggestion] = {}
-    for each in found:
-        merged.setdefault((each.kind, each.after, each.pairs), each)
-    return list(merged.values())
-
-
-def _ranked(found: Iterable[Suggestion]) -> list[Suggestion]:
-    """Return them by saved time, then by saved bytes, then by saved launches, the most first."""
-    return sorted(found, key=lambda each: (-each.saved_us, -each.saved_bytes, -each.saved_launches))

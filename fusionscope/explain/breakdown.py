@@ -9,11 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import takewhile
 
-from fusionscope.explain.result import Branch, Breakdown, Grouping, KernelFacts, PairFacts, SortedBy
-from fusionscope.explain.scopes import frame_text, frames_of, origin_of, scope_of, short_file
-from fusionscope.history.kernels import Kernel
-from fusionscope.history.outcomes import Pair
-from fusionscope.hlo import Instruction
+from fusionscope.explain.analysis import Analysis
+from fusionscope.explain.result import Branch, Breakdown, Grouping, KernelFacts, SortedBy
+from fusionscope.explain.scopes import frame_text, outermost_first, scope_of, short_file
 
 _NO_NAME = _NO_LINE = "(inserted by the compiler)"
 _NUMBER = re.compile(r"\d+")
@@ -49,8 +47,9 @@ class _Node:
 
 
 def break_down(
-    kernels: Sequence[tuple[Kernel, KernelFacts]],
-    pairs: Sequence[tuple[Pair, PairFacts]],
+    analysis: Analysis,
+    kernels: Sequence[int],
+    pairs: Sequence[int],
     by: Grouping | None,
     sorted_by: SortedBy | None,
 ) -> Breakdown:
@@ -58,14 +57,16 @@ def break_down(
     known, and by bytes otherwise. ``by`` None selects the scope, or the call stack if most is in no
     scope that somebody named.
 
-    The bytes of a refused pair count where its producer comes from.
+    ``kernels`` and ``pairs`` are the numbers of those to count. The bytes of a refused pair count
+    where its producer comes from.
     """
     if sorted_by is None:
-        is_timed = any(facts.time_ns is not None for _, facts in kernels)
+        is_timed = any(analysis.facts.kernels[each].time_ns is not None for each in kernels)
         sorted_by = SortedBy.TIME if is_timed else SortedBy.BYTES
-    tree = _tree(_rows(kernels, pairs, by or Grouping.SCOPE), sorted_by, by or Grouping.SCOPE)
+    rows = partial(_rows, analysis, kernels, pairs)
+    tree = _tree(rows(by or Grouping.SCOPE), sorted_by, by or Grouping.SCOPE)
     if by is None and not _has_scopes(tree, sorted_by):
-        stacks = _tree(_rows(kernels, pairs, Grouping.STACK), sorted_by, Grouping.STACK)
+        stacks = _tree(rows(Grouping.STACK), sorted_by, Grouping.STACK)
         if len(_summarize(stacks, Grouping.STACK, sorted_by)) > 1:
             by, tree = Grouping.STACK, stacks
     by = by or Grouping.SCOPE
@@ -85,21 +86,21 @@ def _has_scopes(tree: Branch, sorted_by: SortedBy) -> bool:
 
 
 def _rows(
-    kernels: Iterable[tuple[Kernel, KernelFacts]],
-    pairs: Iterable[tuple[Pair, PairFacts]],
-    by: Grouping,
+    analysis: Analysis, kernels: Iterable[int], pairs: Iterable[int], by: Grouping
 ) -> list[_Row]:
-    rows = [
-        _Row(_path(kernel.instruction, facts, by), facts.runs, facts.bytes_moved, facts.time_us)
-        for kernel, facts in kernels
-    ]
-    if by is not Grouping.KIND:
-        path_of = cache(partial(_path, facts=None, by=by))  # many pairs may have one producer
-        rows += [
-            _Row(path_of(pair.producer), refused_bytes=facts.bytes_saved)
-            for pair, facts in pairs
-            if facts.reason is not None
-        ]
+    path_of = cache(partial(_path, analysis, by))  # much comes from one origin
+    rows = []
+    for number in kernels:
+        facts = analysis.facts.kernels[number]
+        path = _kind(facts) if by is Grouping.KIND else path_of(analysis.kernels[number].origin)
+        rows.append(_Row(path, facts.runs, facts.bytes_moved, facts.time_us))
+    if by is Grouping.KIND:
+        return rows
+    for number in pairs:
+        pair = analysis.facts.pairs[number]
+        if pair.reason is not None:
+            path = path_of(analysis.pairs[number].origin)
+            rows.append(_Row(path, refused_bytes=pair.bytes_saved))
     return _without_common_frames(rows) if by is Grouping.STACK else rows
 
 
@@ -117,14 +118,16 @@ def _without_common_frames(rows: Sequence[_Row]) -> list[_Row]:
     ]
 
 
-def _path(instruction: Instruction, facts: KernelFacts | None, by: Grouping) -> tuple[str, ...]:
-    if by is Grouping.KIND:
-        assert facts is not None
-        return (str(facts.kind), facts.emitter) if facts.emitter else (str(facts.kind),)
-    origin = origin_of(instruction)
+def _kind(facts: KernelFacts) -> tuple[str, ...]:
+    return (str(facts.kind), facts.emitter) if facts.emitter else (str(facts.kind),)
+
+
+def _path(analysis: Analysis, by: Grouping, number: int) -> tuple[str, ...]:
+    """Return the path of the origin with this number."""
+    origin = analysis.origins[number]
     if by is Grouping.SCOPE:
         return scope_of(origin.op_name) if origin.op_name else (_NO_NAME,)
-    frames = frames_of(origin)
+    frames = outermost_first(analysis.stack(origin.stack))
     if not frames:
         return (_NO_LINE,)
     if by is Grouping.STACK:

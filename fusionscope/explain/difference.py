@@ -11,11 +11,8 @@ from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.dump.device import describe as describe_device
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.explain import (
-    NO_FINAL,
-    explain_module,
-    flag_texts,
-)
+from fusionscope.explain.analyze import NO_FINAL, flag_texts
+from fusionscope.explain.explain import explain_module
 from fusionscope.explain.first_divergence import (
     DecisionChange,
     FirstDivergence,
@@ -26,7 +23,6 @@ from fusionscope.explain.first_divergence import (
 from fusionscope.explain.fusions import FusionFacts, fusion_facts
 from fusionscope.explain.modules import pick_modules
 from fusionscope.explain.result import ModuleFacts, Operation, PairFacts
-from fusionscope.explain.selection import Selection
 from fusionscope.explain.source_lines import operation_of
 from fusionscope.history.changes import (
     ChangeKind,
@@ -367,7 +363,7 @@ def _compare_dumps(
 ) -> _Reasons:
     """``told`` are the changes of fusions; ``is_edited`` is whether there are other changes."""
     backend = one.backend or other.backend
-    facts = explain_module(one, Selection()), explain_module(other, Selection())
+    facts = explain_module(one), explain_module(other)
     rules = facts[0].rules, facts[1].rules
     outcomes = _outcome_changes(one, other, facts)
     notes = [*facts[0].notes, *facts[1].notes]

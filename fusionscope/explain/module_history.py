@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from fusionscope.dump import Dump, DumpedModule, Stage
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.explain import NO_FINAL
+from fusionscope.explain.analyze import NO_FINAL
 from fusionscope.explain.fusions import FusionFacts, fusion_facts
 from fusionscope.explain.instruction_trace import InstructionTrace, UnknownName, follow
 from fusionscope.explain.modules import rank_modules

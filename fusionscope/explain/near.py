@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 
-from fusionscope.explain.result import PairFacts
-from fusionscope.explain.selection import EVERYTHING, Selection, is_selected
-from fusionscope.history.outcomes import Pair
+from fusionscope.explain.analysis import Analysis
+from fusionscope.explain.selection import EVERYTHING, Selection, select_pairs
 
 _MOST = 4
 _LIKE = 0.4  # the least similarity of two names, from 0 to 1
@@ -24,20 +23,20 @@ _FILTERS = (
 )
 
 
-def near_matches(pairs: Sequence[tuple[Pair, PairFacts]], selection: Selection) -> tuple[str, ...]:
+def near_matches(analysis: Analysis, selection: Selection) -> tuple[str, ...]:
     """Return the names nearest to the first part of ``selection`` that selects nothing by itself.
     If each part selects something, return pairs of the requested producer or consumer.
     """
     for name in _FILTERS:
         asked = getattr(selection, name)
         alone = replace(EVERYTHING, **{name: asked})
-        if asked is not None and not any(is_selected(*pair, alone) for pair in pairs):
-            return _closest(asked.strip("*%"), _names(pairs, name))
+        if asked is not None and not select_pairs(analysis, alone):
+            return _closest(asked.strip("*%"), _names(analysis, name))
     for name in ("producer", "consumer"):
         asked = getattr(selection, name)
         if asked is not None:
             alone = replace(EVERYTHING, **{name: asked})
-            found = [facts for pair, facts in pairs if is_selected(pair, facts, alone)]
+            found = (analysis.facts.pairs[number] for number in select_pairs(analysis, alone))
             return tuple(
                 dict.fromkeys(f"{each.producer.name} -> {each.consumer.name}" for each in found)
             )[:_MOST]
@@ -50,8 +49,8 @@ def _closest(asked: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(close or [name for name in known if asked in name][:_MOST] or known[:_MOST])
 
 
-def _names(pairs: Sequence[tuple[Pair, PairFacts]], name: str) -> Iterable[str]:
-    for pair, facts in pairs:
+def _names(analysis: Analysis, name: str) -> Iterable[str]:
+    for facts, origins in zip(analysis.facts.pairs, analysis.pairs, strict=True):
         ends = (facts.producer, facts.consumer)
         match name:
             case "producer" | "consumer":
@@ -60,8 +59,8 @@ def _names(pairs: Sequence[tuple[Pair, PairFacts]], name: str) -> Iterable[str]:
             case "opcode":
                 yield from (end.opcode for end in ends)
             case "source":
-                for instruction in (pair.producer, pair.consumer):
-                    for place in instruction.stack:
+                for stack in (origins.producer, origins.consumer):
+                    for place in analysis.stack(stack):
                         yield from (str(place), place.file)
             case "computation":
                 yield facts.computation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from fusionscope.hlo import Instruction, SourceLocation
@@ -106,14 +106,14 @@ def _first_user(instruction: Instruction) -> Instruction | None:
     return instruction.computation.instructions[users[0]] if users else None
 
 
-def frames_of(instruction: Instruction) -> tuple[SourceLocation, ...]:
-    """Return its call stack, outermost first.
+def outermost_first(stack: Sequence[SourceLocation]) -> tuple[SourceLocation, ...]:
+    """Return the frames of a call stack that is innermost first.
 
     If the compiler inlined a call it appends the stack of the call to that of the callee, so frames
     repeat: each is kept once. The frame of ``fusionscope capture``, which called the program, is
     omitted.
     """
-    frames = reversed(dict.fromkeys(instruction.stack))
+    frames = reversed(dict.fromkeys(stack))
     return tuple(frame for frame in frames if not frame.file.endswith(_CAPTURE))
 
 

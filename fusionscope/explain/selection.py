@@ -7,13 +7,13 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from fusionscope.explain.result import Grouping, PairFacts, SortedBy
-from fusionscope.history.outcomes import Pair
-from fusionscope.hlo import Instruction
+from fusionscope.explain.result import Grouping, Operation, PairFacts, SortedBy
 from fusionscope.rules.changes import NO_CHANGES, Changes
 
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
+    from fusionscope.explain.analysis import Analysis
+    from fusionscope.hlo import SourceLocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +59,33 @@ class Selection:
 EVERYTHING = Selection()
 
 
-def is_selected(pair: Pair, fact: PairFacts, wanted: Selection) -> bool:
-    """Return whether ``wanted`` selects the pair. ``fact`` holds what explain reports about it."""
-    ends = (pair.producer, pair.consumer)
+def select_pairs(analysis: Analysis, wanted: Selection) -> list[int]:
+    """Return the numbers of the pairs that ``wanted`` selects."""
+    stacks = None
+    if wanted.source is not None:
+        frames = {n for n, each in enumerate(analysis.frames) if _is_line(each, wanted.source)}
+        stacks = {n for n, stack in enumerate(analysis.stacks) if not frames.isdisjoint(stack)}
+    return [
+        number
+        for number, (fact, origins) in enumerate(
+            zip(analysis.facts.pairs, analysis.pairs, strict=True)
+        )
+        if (stacks is None or origins.producer in stacks or origins.consumer in stacks)
+        and _is_selected(fact, wanted)
+    ]
+
+
+def _is_selected(fact: PairFacts, wanted: Selection) -> bool:
+    """Return whether ``wanted`` selects the pair by anything but its source."""
+    ends = (fact.producer, fact.consumer)
     return (
         (wanted.computation is None or fnmatchcase(fact.computation, wanted.computation))
-        and (wanted.producer is None or _matches(pair.producer, wanted.producer))
-        and (wanted.consumer is None or _matches(pair.consumer, wanted.consumer))
+        and (wanted.producer is None or _matches(fact.producer, wanted.producer))
+        and (wanted.consumer is None or _matches(fact.consumer, wanted.consumer))
         and (wanted.outcome is None or wanted.outcome == fact.outcome)
-        and (wanted.op_name is None or any(has_op_name(end, wanted.op_name) for end in ends))
+        and (
+            wanted.op_name is None or any(has_op_name(end.op_name, wanted.op_name) for end in ends)
+        )
         and (wanted.opcode is None or wanted.opcode in (end.opcode for end in ends))
         and (
             wanted.reason is None
@@ -77,27 +95,24 @@ def is_selected(pair: Pair, fact: PairFacts, wanted: Selection) -> bool:
                 and wanted.reason == fact.fused_by_later_pass.reason
             )
         )
-        and (wanted.source is None or any(_comes_from(end, wanted.source) for end in ends))
     )
 
 
-def _matches(instruction: Instruction, pattern: str) -> bool:
+def _matches(operation: Operation, pattern: str) -> bool:
     pattern = pattern.lstrip("%")
-    return fnmatchcase(instruction.name, pattern) or fnmatchcase(instruction.opcode, pattern)
+    return fnmatchcase(operation.name, pattern) or fnmatchcase(operation.opcode, pattern)
 
 
-def has_op_name(instruction: Instruction, pattern: str) -> bool:
-    return fnmatchcase(instruction.op_name or "", pattern)
+def has_op_name(op_name: str | None, pattern: str) -> bool:
+    return fnmatchcase(op_name or "", pattern)
 
 
-def _comes_from(instruction: Instruction, source: str) -> bool:
+def _is_line(place: SourceLocation, source: str) -> bool:
     """``source`` is ``FILE`` or ``FILE:LINE``; the file may be the end of the path."""
     file, _, line = source.rpartition(":")
     if not line.isdecimal():
         file, line = source, ""
     wanted = PurePath(file).parts
-    return any(
-        PurePath(place.file).parts[-len(wanted) :] == wanted
-        and (not line or int(line) == place.line)
-        for place in instruction.stack
+    return PurePath(place.file).parts[-len(wanted) :] == wanted and (
+        not line or int(line) == place.line
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import count
 
 
 class SuggestionKind(StrEnum):
@@ -80,6 +82,34 @@ class Suggestions:
     untried: int = 0
     notes: tuple[str, ...] = ()
 
+    def about(self, pairs: frozenset[tuple[str, str]]) -> Suggestions:
+        """Return what was tried, as far as it concerns these refused pairs: a change that fuses
+        only others is rejected.
+        """
+        helpful: list[Suggestion] = []
+        unmeasured: list[Suggestion] = []
+        rejected = list(self.rejected)
+        for group, kept in ((self.helpful, helpful), (self.unmeasured, unmeasured)):
+            for each in group:
+                own = tuple(pair for pair in each.pairs if pair in pairs)
+                is_for_others = bool(each.pairs) and not own and each.evidence != HowTried.EXAMPLE
+                (rejected if is_for_others else kept).append(replace(each, pairs=own))
+        return replace(
+            self,
+            helpful=tuple(merged(helpful)),
+            unmeasured=tuple(merged(unmeasured)),
+            rejected=tuple(sorted(rejected, key=by_gain)),
+        ).numbered()
+
+    def numbered(self) -> Suggestions:
+        """Return the same with numbers from 1 on, which continue from group to group."""
+        numbers = count(1)
+        helpful, unmeasured, rejected = (
+            tuple(replace(each, number=next(numbers)) for each in group)
+            for group in (self.helpful, self.unmeasured, self.rejected)
+        )
+        return replace(self, helpful=helpful, unmeasured=unmeasured, rejected=rejected)
+
     def find(self, producer: str, consumer: str) -> tuple[int, ...]:
         """Return the numbers of the helpful suggestions that fuse a pair."""
         return tuple(each.number for each in self.helpful if (producer, consumer) in each.pairs)
@@ -88,3 +118,20 @@ class Suggestions:
         """Return whether something that may help a pair was not tried to the end."""
         is_named = any((producer, consumer) in each.pairs for each in self.unmeasured)
         return bool(is_named or self.untried or self.notes)
+
+
+def merged(found: Iterable[Suggestion]) -> list[Suggestion]:
+    """Return the first of changes with the same result: one that names fewer pairs is not another
+    suggestion.
+    """
+    first: dict[tuple[object, ...], Suggestion] = {}
+    for each in found:
+        first.setdefault((each.kind, each.after, each.pairs), each)
+    return list(first.values())
+
+
+def by_gain(suggestion: Suggestion) -> tuple[float, ...]:
+    """Return a sort key: by saved time, then by saved bytes, then by saved launches, the most
+    first.
+    """
+    return -suggestion.saved_us, -suggestion.saved_bytes, -suggestion.saved_launches

@@ -11,7 +11,7 @@ from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Target, read_program
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
-from fusionscope.explain import ModuleFacts, Selection
+from fusionscope.explain import ModuleFacts
 from fusionscope.explain.explain import explain_module
 from fusionscope.explain.result import TimeEstimate
 from fusionscope.explain.times import estimate_final
@@ -175,7 +175,7 @@ def _make(
         captured = capture(program, target, folder, python=python, limit_s=limit_s)
         problem = captured.problem
     module = _largest(folder)
-    facts = explain_module(module, Selection())
+    facts = explain_module(module)
     row = Row(
         step=step.name,
         size=size,

@@ -10,7 +10,7 @@ from fusionscope import parse
 from fusionscope.dump import open_dump
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.explain.result import Branch, Grouping, SortedBy
-from fusionscope.explain.scopes import frames_of, scope_of
+from fusionscope.explain.scopes import outermost_first, scope_of
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 
@@ -122,7 +122,7 @@ ENTRY main {
 """
     root = parse(text).entry.root
     assert len(root.stack) == 4
-    assert [str(frame) for frame in frames_of(root)] == ["model.py:9", "model.py:3"]
+    assert [str(frame) for frame in outermost_first(root.stack)] == ["model.py:9", "model.py:3"]
 
 
 def test_a_filter_restricts_the_tree() -> None:

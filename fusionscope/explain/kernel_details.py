@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 
-from fusionscope.explain.result import (
-    KernelFacts,
-    KernelInput,
-    KernelOutput,
-    KernelPage,
-    PairFacts,
-)
+from fusionscope.explain.analysis import KernelDetails
+from fusionscope.explain.origins import Origins
+from fusionscope.explain.result import KernelInput, KernelOutput
 from fusionscope.explain.source_lines import user_line
 from fusionscope.history.kernels import Kernel
 from fusionscope.history.outcomes import Outcome, Pair, is_looked_through
@@ -20,40 +15,40 @@ from fusionscope.history.traffic import traffic
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.attributes import split_attributes
 
-_NEAR = 4
 # They do not affect what is computed.
 _NOT_SHOWN = frozenset({"backend_config", "frontend_attributes", "metadata", "sharding"})
 
 
-def kernel_pages(
-    kernels: Sequence[tuple[Kernel, KernelFacts]],
-    pairs: Sequence[tuple[Pair, PairFacts]],
-    name: str,
-) -> tuple[KernelPage, ...]:
-    """Return the kernels whose name matches ``name``, a shell glob."""
-    refused = [each for each in pairs if each[0].outcome is Outcome.NOT_FUSED]
+def kernel_details(
+    kernels: Sequence[Kernel], pairs: Sequence[Pair], origins: Origins
+) -> tuple[KernelDetails, ...]:
+    """Return the details of each kernel. ``pairs`` are those that the numbers of pairs mean."""
+    computing: dict[int, list[int]] = defaultdict(list)
+    for number, kernel in enumerate(kernels):
+        for value in kernel.values:
+            computing[value].append(number)
+    began: list[list[int]] = [[] for _ in kernels]
+    ended: list[list[int]] = [[] for _ in kernels]
+    for number, pair in enumerate(pairs):
+        if pair.outcome is Outcome.NOT_FUSED:
+            for borders, values in ((began, pair.readers), (ended, pair.chain[:1])):
+                for holder in {each for value in values for each in computing.get(value, ())}:
+                    borders[holder].append(number)
     return tuple(
-        _page(kernel, facts, refused)
-        for kernel, facts in kernels
-        if fnmatchcase(kernel.name, name.lstrip("%"))
+        _details(kernel, origins, tuple(first), tuple(last))
+        for kernel, first, last in zip(kernels, began, ended, strict=True)
     )
 
 
-def near_kernels(kernels: Sequence[tuple[Kernel, KernelFacts]], name: str) -> tuple[str, ...]:
-    """Return the names nearest to ``name``."""
-    names = [kernel.name for kernel, _ in kernels]
-    return tuple(get_close_matches(name.strip("*%"), names, _NEAR, 0.4) or names[:_NEAR])
-
-
-def _page(
-    kernel: Kernel, facts: KernelFacts, refused: Sequence[tuple[Pair, PairFacts]]
-) -> KernelPage:
+def _details(
+    kernel: Kernel, origins: Origins, began: tuple[int, ...], ended: tuple[int, ...]
+) -> KernelDetails:
     launch = kernel.instruction
     read = traffic(launch).operands
     inside = [each for called in launch.called for each in called.instructions] or [launch]
     places = (user_line(each.stack) for each in inside)
-    return KernelPage(
-        kernel=facts,
+    return KernelDetails(
+        origin=origins.of(launch),
         inputs=tuple(
             KernelInput(operand.name, operand.opcode, str(operand.shape), read.get(operand, 0))
             for operand in dict.fromkeys(launch.operands)
@@ -61,17 +56,9 @@ def _page(
         outputs=tuple(_outputs(launch)),
         hlo=tuple(_lines(launch)),
         sources=tuple(dict.fromkeys(str(place) for place in places if place)),
-        began=_costliest(facts for pair, facts in refused if _is_in(pair.readers, kernel)),
-        ended=_costliest(facts for pair, facts in refused if _is_in(pair.chain[:1], kernel)),
+        began=began,
+        ended=ended,
     )
-
-
-def _is_in(numbers: Sequence[int], kernel: Kernel) -> bool:
-    return any(number in kernel.values for number in numbers)
-
-
-def _costliest(facts: Iterator[PairFacts]) -> tuple[PairFacts, ...]:
-    return tuple(sorted(facts, key=lambda each: -each.bytes_saved))
 
 
 def _outputs(launch: Instruction) -> Iterator[KernelOutput]:

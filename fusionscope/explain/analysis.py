@@ -1,0 +1,69 @@
+"""The analysis of one module: what ``explain`` may be asked about it, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionscope.explain.result import KernelInput, KernelOutput, ModuleFacts
+from fusionscope.hlo import SourceLocation
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an operation comes from: the framework's name of it, and the number of its call
+    stack.
+    """
+
+    op_name: str | None
+    stack: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairOrigins:
+    """The numbers of the call stacks of a producer and its consumer, and the number of the origin
+    of the producer.
+
+    The origin of an operation that a pass inserted is that of an operation nearby.
+    """
+
+    producer: int
+    consumer: int
+    origin: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelDetails:
+    """One kernel, beyond its facts.
+
+    ``hlo`` are the lines of what it computes, ``sources`` the lines of the program. ``began`` and
+    ``ended`` are the numbers of the refused pairs whose consumer, or producer, is in it.
+    """
+
+    origin: int
+    inputs: tuple[KernelInput, ...]
+    outputs: tuple[KernelOutput, ...]
+    hlo: tuple[str, ...]
+    sources: tuple[str, ...]
+    began: tuple[int, ...]
+    ended: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """Everything about one module that no filter, format or grouping changes.
+
+    ``facts`` are those about all kernels and pairs, both in the order of the module, without what
+    depends on the request. ``kernels`` and ``pairs`` are in the same order. A stack lists the
+    numbers of its ``frames``, innermost first.
+    """
+
+    facts: ModuleFacts
+    kernels: tuple[KernelDetails, ...]
+    pairs: tuple[PairOrigins, ...]
+    origins: tuple[Origin, ...]
+    stacks: tuple[tuple[int, ...], ...]
+    frames: tuple[SourceLocation, ...]
+
+    def stack(self, number: int) -> tuple[SourceLocation, ...]:
+        """Return the call stack with this number, innermost frame first."""
+        return tuple(self.frames[frame] for frame in self.stacks[number])

@@ -1,0 +1,82 @@
+"""Shows the part of an analysis that a selection asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from fusionscope.explain.analysis import Analysis
+from fusionscope.explain.breakdown import break_down
+from fusionscope.explain.near import near_matches
+from fusionscope.explain.result import Breakdown, KernelPage, ModuleFacts, PairFacts
+from fusionscope.explain.selection import Selection, has_op_name, select_pairs
+
+_NEAR = 4
+
+
+def view(analysis: Analysis, selection: Selection) -> ModuleFacts:
+    """Return the facts about the selected pairs and kernels of a module."""
+    whole = analysis.facts
+    pairs = whole.pairs
+    near: tuple[str, ...] = ()
+    pages: tuple[KernelPage, ...] = ()
+    if selection.picks_pairs:
+        pairs = tuple(whole.pairs[number] for number in select_pairs(analysis, selection))
+        near = () if pairs else near_matches(analysis, selection)
+    if selection.kernel is not None:
+        pages = _kernel_pages(analysis, selection.kernel)
+        near = near if pages else _near_kernels(analysis, selection.kernel)
+    return replace(
+        whole,
+        kernels=tuple(sorted(whole.kernels, key=lambda kernel: -kernel.bytes_moved)),
+        pairs=_costliest_first(pairs),
+        breakdown=_break_down(analysis, selection),
+        near=near,
+        kernel_pages=pages,
+    )
+
+
+def _break_down(analysis: Analysis, selection: Selection) -> Breakdown:
+    """Break down the kernels and pairs with the requested operation name."""
+    pattern = selection.op_name
+    kernels: Sequence[int] = range(len(analysis.kernels))
+    pairs: Sequence[int] = range(len(analysis.pairs))
+    if pattern is not None:
+        origins = [analysis.origins[kernel.origin].op_name for kernel in analysis.kernels]
+        kernels = [each for each in kernels if has_op_name(origins[each], pattern)]
+        producers = [pair.producer.op_name for pair in analysis.facts.pairs]
+        pairs = [each for each in pairs if has_op_name(producers[each], pattern)]
+    return break_down(analysis, kernels, pairs, selection.by, selection.sorted_by)
+
+
+def _kernel_pages(analysis: Analysis, name: str) -> tuple[KernelPage, ...]:
+    """Return the kernels whose name matches ``name``, a shell glob."""
+    return tuple(
+        KernelPage(
+            kernel=facts,
+            inputs=details.inputs,
+            outputs=details.outputs,
+            hlo=details.hlo,
+            sources=details.sources,
+            began=_refused(analysis, details.began),
+            ended=_refused(analysis, details.ended),
+        )
+        for details, facts in zip(analysis.kernels, analysis.facts.kernels, strict=True)
+        if fnmatchcase(facts.name, name.lstrip("%"))
+    )
+
+
+def _refused(analysis: Analysis, numbers: Sequence[int]) -> tuple[PairFacts, ...]:
+    return _costliest_first(analysis.facts.pairs[number] for number in numbers)
+
+
+def _costliest_first(pairs: Iterable[PairFacts]) -> tuple[PairFacts, ...]:
+    return tuple(sorted(pairs, key=lambda pair: -pair.bytes_saved))
+
+
+def _near_kernels(analysis: Analysis, name: str) -> tuple[str, ...]:
+    """Return the names nearest to ``name``."""
+    names = [kernel.name for kernel in analysis.facts.kernels]
+    return tuple(get_close_matches(name.strip("*%"), names, _NEAR, 0.4) or names[:_NEAR])
