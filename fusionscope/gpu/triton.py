@@ -17,6 +17,7 @@ from fusionscope.gpu.tiling.search import (
     estimate_run_time,
     find_best_tiling,
 )
+from fusionscope.gpu.tiling.table import TilingTables
 from fusionscope.gpu.triton_support import TritonVersion, unsupported
 from fusionscope.graph.mutable import MutableInstruction
 
@@ -29,6 +30,7 @@ class Triton:
     def __init__(self, device: Device, version: TritonVersion) -> None:
         self._device = device
         self._version = version
+        self._tables = TilingTables()
         self._unsupported: dict[MutableInstruction, str | None] = {}
         self._identities = Identities()
         self._pairs: dict[PairIdentity, Tiling | Untileable] = {}
@@ -55,12 +57,15 @@ class Triton:
         """Return why the two together cannot be tiled; None if they can."""
         pair = self.identity(producer, consumer)
         if pair not in self._pairs:
-            body = FusionBody(producer, consumer)
-            self._pairs[pair] = find_best_tiling(body, self._device, self._version)
+            self._pairs[pair] = self.find_best_tiling(FusionBody(producer, consumer))
         found = self._pairs[pair]
         if isinstance(found, Tiling):
             return None
         return _ERROR + found.message if found.is_error else found.message
+
+    def find_best_tiling(self, body: FusionBody) -> Tiling | Untileable:
+        """Return the fastest tiling of a kernel."""
+        return find_best_tiling(body, self._device, self._version, self._tables)
 
     def known_tiling(self, pair: PairIdentity) -> Tiling | None:
         """Return the tiling of a pair, if it was requested and exists."""
@@ -81,7 +86,7 @@ class Triton:
         config = self.config(fusion)
         if config is None:
             return None
-        return estimate_run_time(fusion, self._device, config, self._version)
+        return estimate_run_time(fusion, self._device, config, self._version, self._tables)
 
     def config(self, fusion: MutableInstruction) -> BlockLevelConfig | None:
         """Return the tiles that a fusion was given when it was formed, or before; None if it has

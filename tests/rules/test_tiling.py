@@ -36,7 +36,8 @@ from fusionscope.gpu.cost.memory import (
     write_time,
 )
 from fusionscope.gpu.emitters import is_generic_triton
-from fusionscope.gpu.tiling.computation import TiledBody
+from fusionscope.gpu.state import is_priority_fusible
+from fusionscope.gpu.tiling.computation import Sources, TiledBody
 from fusionscope.gpu.tiling.expression import (
     ADD,
     CONSTANT,
@@ -69,11 +70,13 @@ from fusionscope.gpu.tiling.search import (
     estimate_run_time,
     find_best_tiling,
 )
+from fusionscope.gpu.tiling.table import TilingTables, grid_of
 from fusionscope.gpu.tiling.tile import Collapsed, DimensionTile, Expanded, Grid, OfRoot
 from fusionscope.gpu.triton_support import (
     TritonVersion,
     unsupported,
 )
+from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.hlo import parse
 from fusionscope.versions.jaxlib_0_10_2.gpu import TRITON_0_10
@@ -178,7 +181,9 @@ def test_triton_pairs_take_the_recorded_time(name: str) -> None:
             continue
         total: Duration = len(consumers) * KERNEL_LAUNCH
         for consumer in consumers:
-            found = find_best_tiling(FusionBody(producer, consumer), record.device, RECORDED[name])
+            found = find_best_tiling(
+                FusionBody(producer, consumer), record.device, RECORDED[name], TilingTables()
+            )
             assert isinstance(found, Tiling)
             total += found.total
         assert microseconds(total) == f32(step.fused_us)
@@ -195,11 +200,11 @@ def test_triton_fusions_have_the_tiling_that_is_found(name: str) -> None:
     fusions = [each for each in graph.entry.instructions if is_generic_triton(each)]
     assert fusions
     for fusion in fusions:
-        found = find_best_tiling(FusionBody(fusion), record.device, RECORDED[name])
+        found = find_best_tiling(FusionBody(fusion), record.device, RECORDED[name], TilingTables())
         assert isinstance(found, Tiling)
         config = BlockLevelConfig(found.tile_sizes, found.warps)
         assert config == block_level_config(fusion)
-        again = estimate_run_time(fusion, record.device, config, RECORDED[name])
+        again = estimate_run_time(fusion, record.device, config, RECORDED[name], TilingTables())
         assert again == found
 
 
@@ -392,22 +397,53 @@ def test_the_compiler_finds_the_same_tilings(name: str) -> None:
     logged, _ = LOGGED[name]
     body = body_of(name)
     propagation = TilePropagation()
-    kernel = TiledKernel(body, H100, propagation, TRITON_0_12)
-    times = []
-    for tile_sizes in product(*map(propagation.tile_sizes, kernel.extents)):
-        found = kernel.tiling(tile_sizes)
-        if found is not None:
-            times.append(found.total)
-    best = find_best_tiling(body, H100, TRITON_0_12)
+    extents = sizes(body.roots[0].shape)
+    tile_sizes = tuple(tuple(propagation.tile_sizes(extent)) for extent in extents)
+    table = TilingTables().of(H100, extents, tile_sizes)
+    kernel = TiledKernel(body, table, propagation, TRITON_0_12)
+    tilings = map(kernel.tiling, range(len(table.grids)))
+    times = [found.total for found in tilings if found is not None]
+    best = find_best_tiling(body, H100, TRITON_0_12, TilingTables())
     assert isinstance(best, Tiling)
     assert Logged(best.tile_sizes, int(best.total), len(times), int(sum(times))) == logged
+
+
+def test_the_search_finds_the_fastest_of_all_tilings() -> None:
+    for name in LOGGED:
+        body = body_of(name)
+        extents = sizes(body.roots[0].shape)
+        tile_sizes = tuple(tuple(TilePropagation().tile_sizes(extent)) for extent in extents)
+        table = TilingTables().of(H100, extents, tile_sizes)
+        kernel = TiledKernel(body, table, TilePropagation(), TRITON_0_12)
+        found = [tiling for index in range(len(table.grids)) if (tiling := kernel.tiling(index))]
+        assert kernel.best() == min(reversed(found), key=lambda tiling: tiling.total)
+
+
+@pytest.mark.parametrize("version", [TRITON_0_12, TRITON_0_11])
+def test_tables_of_other_kernels_change_nothing(version: TritonVersion) -> None:
+    """Of all pairs of two samples, which Triton computes or not."""
+    tables, count = TilingTables(), 0
+    for name in ("h100/softmax", "h100/attention"):
+        graph = stage(only_module(name), "fusion.after_pipeline-start")
+        for consumer in graph.entry.instructions:
+            for producer in dict.fromkeys(consumer.operands):
+                parts = (producer, consumer)
+                if not all(map(is_priority_fusible, parts)) or any(
+                    unsupported(each, H100, version) for each in parts
+                ):
+                    continue
+                body = FusionBody(*parts)
+                found = find_best_tiling(body, H100, version, tables)
+                assert found == find_best_tiling(body, H100, version, TilingTables())
+                count += isinstance(found, Tiling)
+    assert count > 10
 
 
 @pytest.mark.parametrize("name", LOGGED)
 def test_older_compilers_find_the_same_tiling(name: str) -> None:
     """Logged by jaxlib 0.11.2 for an H100."""
     _, logged = LOGGED[name]
-    found = find_best_tiling(body_of(name), H100, TRITON_0_11)
+    found = find_best_tiling(body_of(name), H100, TRITON_0_11, TilingTables())
     if isinstance(logged, Untileable):
         assert found == logged
     else:
@@ -417,12 +453,18 @@ def test_older_compilers_find_the_same_tiling(name: str) -> None:
 
 def test_a_tiling_that_was_given_is_estimated_as_it_is() -> None:
     _, fusion = read_pair(MODULES["normalized"].replace("KERNEL", KERNEL))
-    small = estimate_run_time(fusion, H100, BlockLevelConfig((1, 200), 1), TRITON_0_12)
-    large = estimate_run_time(fusion, H100, BlockLevelConfig((48, 200), 8), TRITON_0_12)
+    tables = TilingTables()
+    small = estimate_run_time(
+        fusion, H100, BlockLevelConfig((1, 200), 1), TRITON_0_12, TilingTables()
+    )
+    large = estimate_run_time(fusion, H100, BlockLevelConfig((48, 200), 8), TRITON_0_12, tables)
     assert small is not None and large is not None
     assert (small.tile_sizes, small.blocks, small.threads) == ((1, 256), 48, 32)
     assert (large.tile_sizes, large.blocks, large.threads) == ((64, 256), 1, 256)
-    assert estimate_run_time(fusion, H100, BlockLevelConfig((128, 256), 8), TRITON_0_12) is None
+    assert (
+        estimate_run_time(fusion, H100, BlockLevelConfig((128, 256), 8), TRITON_0_12, tables)
+        is None
+    )
 
 
 @pytest.mark.parametrize("extents", [(0, 40), (20, 0)])
@@ -434,9 +476,9 @@ def test_an_array_without_elements_takes_no_time_to_read(extents: tuple[int, int
   ROOT consumer = f32[{rows},{columns}] exponential(producer)
 }}
 """)
-    tiling = TiledKernel(
-        FusionBody(producer, consumer), H100, TilePropagation(), TRITON_0_12
-    ).tiling((1, 1))
+    table = TilingTables().of_given(H100, extents, (1, 1))
+    kernel = TiledKernel(FusionBody(producer, consumer), table, TilePropagation(), TRITON_0_12)
+    tiling = kernel.tiling(0)
     assert tiling is not None
     assert tiling.bytes_read == 0
 
@@ -695,15 +737,18 @@ def tiles_of(text: str) -> list[str]:
     given."""
     kernel = MutableModule(parse(text)).entry.root
     body = FusionBody(kernel.operands[0], kernel)
-    tiled = TiledBody(body, TilePropagation())
-    sizes = given_tiles(text)
-    counts = [-(-extent // size) for extent, size in zip(tiled.extents, sizes, strict=True)]
-    places = tiled.tiles(Grid(sizes, counts))
-    assert places is not None
+    sources = Sources()
+    tiled = TiledBody(body, TilePropagation(), sources.register)
+    grid = grid_of(sizes(kernel.shape), tuple(given_tiles(text)))
+    tiles: list[DimensionTile] = []
+    for source in sources:
+        made = source.tile([tiles[number] for number in source.inputs], grid)
+        assert made is not None
+        tiles.append(made)
     found, regions = set(), [tiled.region]
     for region in regions:
         for numbers, instructions in region.instructions.items():
-            tile = [tiled.distinct[places[number]] for number in numbers]
+            tile = [tiles[number] for number in numbers]
             line = " ".join(
                 f"{name} [{', '.join(map(str, values))}]"
                 for name, values in {

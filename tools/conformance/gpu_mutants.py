@@ -68,8 +68,8 @@ MODULES = (
         f"fusionscope.gpu.{name}"
         for name in """state emitters body reductions transposes inplace_emitter identity triton
         triton_support cost.model cost.coalescing cost.launch cost.memory cost.duration cost.numbers
-        cost.analysis cost.cycles tiling.search tiling.kernel tiling.computation tiling.tile
-        tiling.propagation tiling.indexing tiling.expression""".split()
+        cost.analysis cost.cycles tiling.search tiling.kernel tiling.table tiling.computation
+        tiling.tile tiling.propagation tiling.indexing tiling.expression""".split()
     ),
 )
 
@@ -236,14 +236,12 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "tiling.kernel._MOST_WARPS -1",
         "tiling.kernel._MOST_WARPS +1",
     ),
-    "no number below 0 is a place": ("tiling.computation._NO_TILE -1",),
+    "no number below 0 is a place": ("tiling.table._NO_TILE -1",),
     "tiles have powers of two of elements, and no limit but that for Triton is one": (
         "tiling.kernel._MOST_ELEMENTS +1",
-        "tiling.kernel._REGISTER_SHARE * 1.1",
-        "tiling.kernel.Kernel.tiling: prod(map(power_of_two, tile_sizes)) > self._most_registers, "
-        "GtE",
-        "tiling.kernel.Kernel._work: elements * content.transposed > "
-        "self._device.shared_memory_per_block_optin, GtE",
+        "tiling.table._REGISTER_SHARE * 1.1",
+        "tiling.table._fitting: prod(map(power_of_two, tile_sizes)) <= most, Lt",
+        "tiling.table.TilingTable.within: elements <= limit, Lt",
     ),
     "the fewest dimensions are the same, whichever of the two comes first": (
         "tiling.propagation._reshaped: size <= target_size, Lt",
@@ -262,8 +260,8 @@ EQUIVALENT: dict[str, tuple[str, ...]] = {
         "tiling.expression.canonical: difference.left <= 0, Lt",
         "tiling.expression.canonical: difference.left <= 0, -1",
     ),
-    "what takes longer to read and write takes longer in all": (
-        "tiling.kernel.Kernel.tiling: read + write, Sub",
+    "no tiling takes less time than its memory accesses": (
+        "tiling.kernel.TiledKernel.best: memory[index] > best[0], GtE",
     ),
 }
 

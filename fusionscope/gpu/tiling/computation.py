@@ -5,15 +5,14 @@ Source: xla/codegen/tiling/experimental/tiled_hlo.cc, tiling_space.cc.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fusionscope.gpu.body import FusionBody
-from fusionscope.gpu.tiling.propagation import Numbers, Propagation
-from fusionscope.gpu.tiling.tile import DimensionTile, Grid, Source
+from fusionscope.gpu.tiling.propagation import Numbers, Propagation, Register
+from fusionscope.gpu.tiling.tile import Source
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction
-
-_NO_TILE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,70 +35,27 @@ class Region:
     )
 
 
-@dataclass(slots=True, eq=False)
-class _KnownSource:
-    """A source, the dimensions of the root that it depends on, and its known tiles: the index for
-    each combination of their tile sizes.
-    """
-
-    source: Source
-    dimensions: frozenset[int]
-    known: dict[tuple[int, ...], int] = field(default_factory=dict)
-
-
 class TiledBody:
     """The tiles of all instructions of a body with one root, and of its parameters.
 
-    A tile is a list of source indices, one for each dimension. Sources are evaluated for each
-    tiling, once for each combination of sizes that they depend on. If no sizes give tiles,
-    ``problem`` is the compiler's message.
+    A tile is a list of source numbers, one for each dimension, which ``register`` gives.
+    ``sources`` are those of all tiles. If no sizes give tiles, ``problem`` is the compiler's
+    message.
     """
 
-    def __init__(self, body: FusionBody, propagation: Propagation) -> None:
+    def __init__(self, body: FusionBody, propagation: Propagation, register: Register) -> None:
         self.body = body
         self.root = body.roots[0]
-        self.extents = sizes(self.root.shape)
-        self.distinct: list[DimensionTile] = []
+        self.sources: set[int] = set()
         self._propagation = propagation
-        self._places: dict[DimensionTile, int] = {}
-        self._sources: list[_KnownSource] = []
-        self._numbers: dict[Source, int] = {}
-        self.root_tile = propagation.root(self.extents, self._register)
+        self._number = register
         self.region = Region()
-        self.problem = self._fill(self.region, self.root, self.root_tile)
-
-    def tiles(self, grid: Grid) -> list[int] | None:
-        """Return for each source the index of its tile in ``distinct``, or None if a source has no
-        tile.
-        """
-        found: list[int] = []
-        for each in self._sources:
-            key = tuple([grid.sizes[dimension] for dimension in each.dimensions])
-            place = each.known.get(key)
-            if place is None:
-                inputs = [self.distinct[found[number]] for number in each.source.inputs]
-                place = each.known[key] = self._place(each.source.tile(inputs, grid))
-            if place == _NO_TILE:
-                return None
-            found.append(place)
-        return found
-
-    def _place(self, tile: DimensionTile | None) -> int:
-        if tile is None:
-            return _NO_TILE
-        place = self._places.setdefault(tile, len(self.distinct))
-        if place == len(self.distinct):
-            self.distinct.append(tile)
-        return place
+        tile = propagation.root(sizes(self.root.shape), self._register)
+        self.problem = self._fill(self.region, self.root, tile)
 
     def _register(self, source: Source) -> int:
-        number = self._numbers.get(source)
-        if number is None:
-            number = self._numbers[source] = len(self._sources)
-            dimensions = source.dimensions.union(
-                *(self._sources[each].dimensions for each in source.inputs)
-            )
-            self._sources.append(_KnownSource(source, dimensions))
+        number = self._number(source)
+        self.sources.add(number)
         return number
 
     def _fill(self, region: Region, root: MutableInstruction, root_tile: Numbers) -> str:
@@ -145,3 +101,17 @@ def _nested(concatenate: MutableInstruction) -> tuple[Nested, ...]:
     return tuple(
         Nested(sizes(operand.shape)[place], whole, Region()) for operand in concatenate.operands
     )
+
+
+class Sources:
+    """The sources of tiles, each with a number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Source, int] = {}
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self._numbers)
+
+    def register(self, source: Source) -> int:
+        """Return the number of a source."""
+        return self._numbers.setdefault(source, len(self._numbers))

@@ -344,6 +344,10 @@ class IndexPropagation(Propagation):
             for number in range(len(extents))
         )
 
+    @property
+    def can_fail(self) -> bool:
+        return bool(self._parts)
+
     def error(self, tile_sizes: Sequence[int]) -> str:
         """Source: ComputeOutputTilingInfo."""
         for space, indices in self._parts:

@@ -5,25 +5,25 @@ Source: xla/service/gpu/model/gpu_indexing_performance_model.cc, triton_emitter_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 
-from fusionscope.dump.device import Device
 from fusionscope.gpu.body import FusionBody
-from fusionscope.gpu.cost.cycles import architecture_of, cycles_of
-from fusionscope.gpu.cost.duration import INFINITE, Duration, from_seconds
-from fusionscope.gpu.cost.memory import combine, compute_time, memory_figures, read_time
-from fusionscope.gpu.tiling.computation import Nested, Region, TiledBody
+from fusionscope.gpu.cost.cycles import cycles_of
+from fusionscope.gpu.cost.duration import Duration
+from fusionscope.gpu.cost.memory import combine
+from fusionscope.gpu.tiling.computation import Region, TiledBody
 from fusionscope.gpu.tiling.propagation import Numbers, Propagation
-from fusionscope.gpu.tiling.tile import Grid, power_of_two
+from fusionscope.gpu.tiling.table import Array, Part, Path, Read, TilingTable, Use
+from fusionscope.gpu.tiling.tile import power_of_two
 from fusionscope.gpu.triton_support import TritonVersion
-from fusionscope.graph.layouts import minor_to_major, sizes
+from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.graph.properties import is_elementwise
 
 _MOST_ELEMENTS = 1_048_576  # of a Triton tensor
-_REGISTER_SHARE = 0.4  # for one tile, of all registers of a block
 _ELEMENTS_BY_WARPS = ((256, 1), (1024, 2), (4096, 4))
 _MOST_WARPS = 8
 
@@ -50,118 +50,111 @@ class Tiling:
     total: Duration
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """The work for one tile: flops per element, the operands read from memory, whether it stays in
-    registers, the bytes of an element that is transposed in shared memory, and its concatenations.
-    """
-
-    flops: int
-    read: tuple[_Array, ...]
-    is_kept: bool
-    transposed: int
-    nested: tuple[Nested, ...]
-
-
-class _Array:
-    """An operand, or the root: its extents in elements, its dimensions from minor to major, and the
-    bytes of an element and of all elements.
-    """
-
-    __slots__ = ("element_size", "extents", "order", "size")
-
-    def __init__(self, instruction: MutableInstruction) -> None:
-        self.extents = sizes(instruction.shape)
-        self.order = minor_to_major(instruction.shape)
-        self.element_size = -(-instruction.shape.bits // 8)
-        self.size = instruction.shape.byte_size
-
-
 class TiledKernel:
-    """A fusion with one root, on a device."""
+    """A fusion with one root, in each tiling of ``table``."""
 
     def __init__(
-        self, body: FusionBody, device: Device, propagation: Propagation, version: TritonVersion
+        self,
+        body: FusionBody,
+        table: TilingTable,
+        propagation: Propagation,
+        version: TritonVersion,
     ) -> None:
-        self._tiled = TiledBody(body, propagation)
-        self._root = _Array(self._tiled.root)
-        self._device = device
-        self._architecture = architecture_of(device)
+        self._table = table
         self._version = version
-        self._transaction_size = memory_figures(device).transaction_size
-        self._most_registers = _REGISTER_SHARE * device.registers_per_block_limit
-        self._contents: dict[tuple[Region, tuple[Numbers, ...]], _Content] = {}
-        self._arrays: dict[MutableInstruction, _Array] = {}
+        self._tiled = TiledBody(body, propagation, table.register)
+        self._root = Array.of(self._tiled.root.shape)
         self._flops: dict[MutableInstruction, int] = {}
-
-    @property
-    def extents(self) -> tuple[int, ...]:
-        """The extents of the root, in elements."""
-        return self._tiled.extents
+        # The tilings that are possible, and their columns: the elements of each tile, the elements
+        # computed for each number of flops, the time to write and, with their number, the reads.
+        self._possible = 0
+        self._elements: list[list[int]] = []
+        self._work: list[tuple[int, list[int]]] = []
+        self._writes: list[Duration] = []
+        self._reads: list[tuple[int, list[Read]]] = []
+        if not self._tiled.problem:
+            self._possible = table.with_tiles(self._tiled.sources)
+            self._read_regions()
 
     @property
     def problem(self) -> str:
         """The compiler's message if no tiling is possible, else empty."""
         return self._tiled.problem
 
-    def has_tiles(self, tile_sizes: tuple[int, ...]) -> bool:
-        """Return whether such tiles exist, whatever their size in registers."""
-        return self._tiled.tiles(self._grid(tile_sizes)) is not None
+    @property
+    def sources(self) -> set[int]:
+        """The sources of all tiles."""
+        return self._tiled.sources
 
-    def _grid(self, tile_sizes: tuple[int, ...]) -> Grid:
-        counts = [-(-extent // size) for extent, size in zip(self.extents, tile_sizes, strict=True)]
-        return Grid(tile_sizes, counts)
+    def _read_regions(self) -> None:
+        body, table = self._tiled.body, self._table
+        tiles: dict[Numbers, None] = {}
+        work: Counter[Use] = Counter()
+        operands: dict[MutableInstruction, tuple[Use, ...]] = {}
+        regions: list[tuple[Path, Region]] = [((), self._tiled.region)]
+        while regions:
+            path, region = regions.pop()
+            uses: dict[MutableInstruction, tuple[Numbers, ...]] = {}
+            for tile, instructions in region.instructions.items():
+                tiles[tile] = None
+                self._possible &= self._fitting(tile, instructions)
+                for instruction, nested in instructions.items():
+                    earlier = uses.get(instruction, ())
+                    uses[instruction] = (*earlier, tile)
+                    for each in nested:
+                        part = Part(each.part, each.whole, tile, earlier)
+                        regions.append(((*path, part), each.region))
+            for instruction, its_tiles in uses.items():
+                use = Use(path, its_tiles)
+                if instruction in body:
+                    work[use] += self._flops_of(instruction)
+                else:
+                    operands[instruction] = (*operands.get(instruction, ()), use)
+        reads = Counter((uses, Array.of(each.shape)) for each, uses in operands.items())
+        self._elements = [table.elements(tile) for tile in tiles]
+        self._work = [(flops, table.work(use)) for use, flops in work.items() if flops]
+        self._writes = table.writes(self._root)
+        self._reads = [(count, table.reads(*read)) for read, count in reads.items()]
 
-    def tiling(
-        self,
-        tile_sizes: tuple[int, ...],
-        *,
-        warps: int | None = None,
-        limit: Duration = INFINITE,
-    ) -> Tiling | None:
-        """Return the tiling with tiles of these sizes. The number of warps follows from the tiles
-        unless it is given, and then the grid can have any size.
+    def _fitting(self, tile: Numbers, instructions: Collection[MutableInstruction]) -> int:
+        """Return the set of tilings in which instructions with this tile are not too large.
 
-        Return None if such tiles do not exist or are too large, or if the kernel takes longer than
-        ``limit``. Source: EstimateTiledRunTimeDataImpl, VerifyTritonConstraints.
+        What is read from memory stays in registers; what is transposed goes through shared memory.
+        Source: VerifyTritonConstraints.
         """
-        if prod(map(power_of_two, tile_sizes)) > self._most_registers:
+        body, table = self._tiled.body, self._table
+        inside = [each for each in instructions if each in body]
+        is_kept = len(inside) < len(instructions) or any(each.opcode == "iota" for each in inside)
+        fitting = table.within(tile, table.most_registers if is_kept else _MOST_ELEMENTS)
+        if self._version.limits_transposes:
+            for each in inside:
+                if each.opcode == "transpose" and each.shape.bits:
+                    memory = table.device.shared_memory_per_block_optin
+                    fitting &= table.within(tile, memory // -(-each.shape.bits // 8))
+        return fitting
+
+    def tiling(self, index: int, warps: int | None = None) -> Tiling | None:
+        """Return the tiling ``index`` of the table, or None if its tiles do not exist or are too
+        large. The number of warps follows from the tiles unless it is given. Source:
+        EstimateTiledRunTimeDataImpl.
+        """
+        if not self._possible >> index & 1:
             return None
-        grid = self._grid(tile_sizes)
-        blocks = prod(grid.counts)
-        if warps is None and blocks > self._device.block_dim_limit_x:
-            return None
-        utilization = self._utilization(self._root, tile_sizes, (1,) * len(tile_sizes))
-        write = from_seconds(self._root.size / int(utilization * self._device.memory_bandwidth))
-        if write > limit:
-            return None
-        tiles = self._tiled.tiles(grid)
-        if tiles is None:
-            return None
-        work = self._work(self._tiled.region, blocks, tiles)
-        if work is None:
-            return None
-        flops, largest, reads = work
-        if warps is None:
-            warps = _warps(largest)
-        threads = warps * self._device.threads_per_warp
-        compute = compute_time(self._device, flops, blocks, threads)
-        if compute > limit:
-            return None
-        read: Duration = 0
-        bytes_read = 0
-        for array, (size, utilization) in reads.items():
-            bytes_read += size
-            read += read_time(self._device, blocks, min(array.size, size), size, utilization)
-            if read + write > limit:
-                return None
+        table = self._table
+        grid = table.grids[index]
+        warps = self._warps(index) if warps is None else warps
+        flops = self._flops_in(index)
+        compute = table.compute_time(flops, index, warps)
+        reads = [(count, column[index]) for count, column in self._reads]
+        read: Duration = sum(count * each.time for count, each in reads)
+        write = self._writes[index]
         return Tiling(
-            tile_sizes,
+            tuple(grid.sizes),
             warps,
-            blocks,
-            threads,
+            table.blocks[index],
+            warps * table.device.threads_per_warp,
             flops,
-            bytes_read,
+            sum(count * each.size for count, each in reads),
             self._root.size,
             read,
             write,
@@ -169,94 +162,34 @@ class TiledKernel:
             combine(compute, read + write),
         )
 
-    def _work(
-        self, region: Region, blocks: int, tiles: Sequence[int]
-    ) -> tuple[int, int, dict[_Array, tuple[int, float]]] | None:
-        """Return the flops of all blocks, the elements of the largest tile, and for each operand
-        the bytes read and the least share of the bandwidth that they use. Return None if a tile is
-        too large.
-        """
-        distinct = self._tiled.distinct
-        flops, largest = 0, 1
-        reads: dict[_Array, tuple[int, float]] = {}
-        regions = [(region, blocks)]
-        while regions:
-            region, blocks = regions.pop()
-            same: dict[tuple[int, ...], tuple[Numbers, ...]] = {}
-            for numbers in region.instructions:
-                places = tuple([tiles[number] for number in numbers])
-                same[places] = (*same.get(places, ()), numbers)
-            for places, written in same.items():
-                content = self._content(region, written)
-                tile = [distinct[place] for place in places]
-                tile_sizes = [each.size for each in tile]
-                elements = prod(map(power_of_two, tile_sizes))
-                if (
-                    elements > (self._most_registers if content.is_kept else _MOST_ELEMENTS)
-                    or elements * content.transposed > self._device.shared_memory_per_block_optin
-                ):
-                    return None
-                largest = max(largest, elements)
-                flops += content.flops * blocks * elements
-                for array in content.read:
-                    size = array.element_size * blocks * prod(map(min, tile_sizes, array.extents))
-                    utilization = self._utilization(
-                        array, tile_sizes, [each.stride for each in tile]
-                    )
-                    known, least = reads.get(array, (0, 1.0))
-                    reads[array] = known + size, min(least, utilization)
-                for nested in content.nested:
-                    regions.append((nested.region, blocks * nested.part // nested.whole))
-        return flops, largest, reads
-
-    def _utilization(
-        self, array: _Array, tile_sizes: Sequence[int], strides: Sequence[int]
-    ) -> float:
-        """Return the share of moved bytes that is used, for the elements that are adjacent.
-
-        Source: BandwidthUtilizationRateHeuristicForTiledMemoryAccess in
-        xla/service/gpu/model/coalescing_analysis.cc.
-        """
-        size = array.element_size
-        for place in array.order:
-            tile_size, extent = tile_sizes[place], array.extents[place]
-            if strides[place] != 1:
+    def best(self) -> Tiling | None:
+        """Return the fastest tiling; of several equally fast ones, the last."""
+        columns: list[list[Duration]] = [self._writes]
+        for count, reads in self._reads:
+            columns += [[each.time for each in reads]] * count
+        memory: list[Duration] = list(map(sum, zip(*columns, strict=True)))
+        best: tuple[Duration, int] | None = None
+        # No tiling takes less time than its memory accesses.
+        for index in sorted(_members(self._possible), key=memory.__getitem__):
+            if best is not None and memory[index] > best[0]:
                 break
-            size *= min(tile_size, extent)
-            if tile_size < extent:
-                break
-        moved = -(-size // self._transaction_size) * self._transaction_size
-        return size / moved if moved else 1.0  # an array without elements moves nothing
+            compute = self._table.compute_time(self._flops_in(index), index, self._warps(index))
+            found = combine(compute, memory[index]), -index
+            if best is None or found < best:
+                best = found
+        return None if best is None else self.tiling(-best[1])
 
-    def _content(self, region: Region, tiles: tuple[Numbers, ...]) -> _Content:
-        """Return the work for instructions with the same tiles."""
-        key = region, tiles
-        found = self._contents.get(key)
-        if found is None:
-            together: dict[MutableInstruction, tuple[Nested, ...]] = {}
-            for tile in tiles:
-                together = region.instructions[tile] | together
-            inside = [each for each in together if each in self._tiled.body]
-            read = tuple(self._array(each) for each in together if each not in self._tiled.body)
-            found = self._contents[key] = _Content(
-                sum(self._flops_of(each) for each in inside),
-                read,
-                bool(read) or any(each.opcode == "iota" for each in inside),
-                self._transposed(inside),
-                tuple(nested for each in inside for nested in together[each]),
-            )
-        return found
+    def _flops_in(self, index: int) -> int:
+        """Return the flops of all blocks in a tiling."""
+        return sum([flops * column[index] for flops, column in self._work])
 
-    def _transposed(self, instructions: Iterable[MutableInstruction]) -> int:
-        if not self._version.limits_transposes:
-            return 0
-        transposes = (each for each in instructions if each.opcode == "transpose")
-        return max((-(-each.shape.bits // 8) for each in transposes), default=0)
-
-    def _array(self, operand: MutableInstruction) -> _Array:
-        if operand not in self._arrays:
-            self._arrays[operand] = _Array(operand)
-        return self._arrays[operand]
+    def _warps(self, index: int) -> int:
+        """Return the warps for the elements of the largest tile. Source: GetNumWarps."""
+        largest = max([column[index] for column in self._elements])
+        for most, warps in _ELEMENTS_BY_WARPS:
+            if largest <= most:
+                return warps
+        return _MOST_WARPS
 
     def _flops_of(self, instruction: MutableInstruction) -> int:
         """Return the flops for one element of the result. Source: FlopsPerElement."""
@@ -281,13 +214,10 @@ class TiledKernel:
             reducer = instruction.called[0].instructions
             return (prod(reduced) - 1) * sum(self._flops_of(inner) for inner in reducer)
         if is_elementwise(instruction):
-            return cycles_of(self._architecture, opcode, instruction.shape.element_type)
+            return cycles_of(self._table.architecture, opcode, instruction.shape.element_type)
         return 0
 
 
-def _warps(elements: int) -> int:
-    """Return the warps for the elements of the largest tile. Source: GetNumWarps."""
-    for most, warps in _ELEMENTS_BY_WARPS:
-        if elements <= most:
-            return warps
-    return _MOST_WARPS
+def _members(found: int) -> list[int]:
+    """Return the tilings in a set."""
+    return [index for index, digit in enumerate(reversed(bin(found)[2:])) if digit == "1"]

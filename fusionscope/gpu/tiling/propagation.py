@@ -66,6 +66,11 @@ class Propagation(ABC):
         have this tile; empty if it can.
         """
 
+    @property
+    def can_fail(self) -> bool:
+        """Whether there is an ``error`` for any sizes."""
+        return False
+
     def error(self, tile_sizes: Sequence[int]) -> str:
         """Return the compiler's message if it gives up on all tilings at one of these sizes."""
         return ""

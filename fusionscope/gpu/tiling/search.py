@@ -13,11 +13,12 @@ from typing import Any
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
 from fusionscope.gpu.body import FusionBody
-from fusionscope.gpu.cost.duration import INFINITE
 from fusionscope.gpu.tiling.indexing import IndexPropagation
 from fusionscope.gpu.tiling.kernel import TiledKernel, Tiling
 from fusionscope.gpu.tiling.propagation import NONE_FOUND, Propagation, TilePropagation
+from fusionscope.gpu.tiling.table import TilingTables, grid_of
 from fusionscope.gpu.triton_support import TritonVersion
+from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction
 
 
@@ -39,29 +40,29 @@ _MANY_REAL_ROOTS = Untileable(
 
 
 def find_best_tiling(
-    body: FusionBody, device: Device, version: TritonVersion
+    body: FusionBody, device: Device, version: TritonVersion, tables: TilingTables
 ) -> Tiling | Untileable:
     """Return the fastest of all tilings; of several equally fast ones, the one with the smallest
-    tiles.
+    tiles. ``tables`` are those of other kernels, if any.
 
     Source: TryFindBestTilingForFusion.
     """
     if len(body.roots) > 1:
         return _MANY_ROOTS if version.propagates_tiles else _MANY_REAL_ROOTS
     propagation = _propagation(body, version)
-    kernel = TiledKernel(body, device, propagation, version)
+    extents = sizes(body.roots[0].shape)
+    tile_sizes = tuple(tuple(propagation.tile_sizes(extent)) for extent in extents)
+    table = _tables_for(version, tables).of(device, extents, tile_sizes)
+    kernel = TiledKernel(body, table, propagation, version)
     if kernel.problem:
         return Untileable(kernel.problem)
-    best, failed = None, None
-    # From large tiles to small ones: slow tilings are then recognised sooner.
-    for tile_sizes in product(*map(propagation.tile_sizes, kernel.extents)):
-        error = propagation.error(tile_sizes)
-        if error and kernel.has_tiles(tile_sizes):
-            failed = Untileable(error, True)  # the compiler goes from small ones to large ones
-        found = kernel.tiling(tile_sizes, limit=INFINITE if best is None else best.total)
-        if found is not None and (best is None or found.total <= best.total):
-            best = found
-    return failed or best or Untileable(NONE_FOUND)
+    if propagation.can_fail:
+        # The compiler goes from small tiles to large ones.
+        for each in product(*map(reversed, tile_sizes)):
+            error = propagation.error(each)
+            if error and table.has_tiles(kernel.sources, grid_of(extents, each)):
+                return Untileable(error, True)
+    return kernel.best() or Untileable(NONE_FOUND)
 
 
 def estimate_run_time(
@@ -69,6 +70,7 @@ def estimate_run_time(
     device: Device,
     config: BlockLevelConfig,
     version: TritonVersion,
+    tables: TilingTables,
 ) -> Tiling | None:
     """Return the run time of a Triton fusion with the tiling that it was given.
 
@@ -79,8 +81,15 @@ def estimate_run_time(
     if len(body.roots) > 1:
         return None
     propagation = _propagation(body, version, is_given=True)
-    kernel = TiledKernel(body, device, propagation, version)
-    return kernel.tiling(propagation.given(config.tile_sizes), warps=config.warps)
+    extents = sizes(body.roots[0].shape)
+    tile_sizes = propagation.given(config.tile_sizes)
+    table = _tables_for(version, tables).of_given(device, extents, tile_sizes)
+    return TiledKernel(body, table, propagation, version).tiling(0, config.warps)
+
+
+def _tables_for(version: TritonVersion, tables: TilingTables) -> TilingTables:
+    """Return ``tables`` if kernels of different contents can have equal tiles."""
+    return tables if version.propagates_tiles else TilingTables()
 
 
 def _propagation(

@@ -11,7 +11,7 @@ from typing import ClassVar
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.state import GpuState
 from fusionscope.gpu.tiling.kernel import Tiling
-from fusionscope.gpu.tiling.search import Untileable, block_level_config, find_best_tiling
+from fusionscope.gpu.tiling.search import Untileable, block_level_config
 from fusionscope.gpu.triton_support import unsupported
 from fusionscope.graph.layouts import minor_to_major, normal_transpose, sizes
 from fusionscope.graph.mutable import MutableInstruction
@@ -142,7 +142,7 @@ class BlockLevelTiling(BlockLevelRule):
         return None if isinstance(found, Tiling) else self.refuse(found.message)
 
     def find(self, fusion: MutableInstruction, state: GpuState) -> Tiling | Untileable:
-        return find_best_tiling(FusionBody(fusion), state.device, state.gpu_model.triton)
+        return state.triton.find_best_tiling(FusionBody(fusion))
 
 
 GPU_BLOCK_LEVEL: RuleBook[BlockLevelRule] = RuleBook(

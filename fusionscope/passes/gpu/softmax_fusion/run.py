@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.emitters import TRITON
 from fusionscope.gpu.state import GpuState
-from fusionscope.gpu.tiling.computation import TiledBody
+from fusionscope.gpu.tiling.computation import Sources, TiledBody
 from fusionscope.gpu.tiling.indexing import IndexPropagation
 from fusionscope.gpu.tiling.kernel import Tiling
 from fusionscope.gpu.tiling.propagation import TilePropagation
-from fusionscope.gpu.tiling.search import Untileable, find_best_tiling
+from fusionscope.gpu.tiling.search import Untileable
 from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_and_prune
 from fusionscope.passes.context import PassContext
@@ -92,13 +92,13 @@ class SoftmaxRewriter:
     def _tiled(self, body: FusionBody) -> TiledBody:
         """Source: CanSymbolicTileAnalysisTileDiamond."""
         propagates = self.state.gpu_model.triton.propagates_tiles
-        return TiledBody(body, TilePropagation() if propagates else IndexPropagation(body))
+        propagation = TilePropagation() if propagates else IndexPropagation(body)
+        return TiledBody(body, propagation, Sources().register)
 
     def _decide(self, diamond: Diamond) -> None:
         """Source: MaybeFuseDiamondImpl."""
         fusion, root = self._make_fusion(diamond), diamond.root
-        gpu_model = self.state.gpu_model
-        tiling = find_best_tiling(FusionBody(fusion), self.state.device, gpu_model.triton)
+        tiling = self.state.triton.find_best_tiling(FusionBody(fusion))
         if isinstance(tiling, Untileable):
             refusal: Decision | None = TilingFound().refuse_because(tiling)
         else:
