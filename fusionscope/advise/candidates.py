@@ -36,7 +36,8 @@ class Candidate:
     """A change to try.
 
     ``flags`` are the new values of flags, ``changes`` those of rules; one of the two is empty.
-    ``passes`` are all that the change concerns, empty if they are unknown.
+    ``passes`` are all that the change concerns, empty if they are unknown. ``pairs`` are the
+    refused producers and consumers, by name, for which it is tried; a flag is for all of them.
     """
 
     kind: SuggestionKind
@@ -44,6 +45,20 @@ class Candidate:
     passes: frozenset[str]
     flags: Mapping[str, tuple[str, ...]]
     changes: Changes = NO_CHANGES
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    def joined(self, other: Candidate) -> Candidate | None:
+        """Return both changes as one; None if they are not of the same kind, or set one flag."""
+        if self.kind is not other.kind or self.flags.keys() & other.flags.keys():
+            return None
+        return Candidate(
+            kind=self.kind,
+            change=f"{self.change} {other.change}",
+            passes=self.passes | other.passes,
+            flags={**self.flags, **other.flags},
+            changes=self.changes | other.changes,
+            pairs=(*self.pairs, *other.pairs),
+        )
 
 
 def flag_candidates(module: DumpedModule) -> Iterator[Candidate]:
@@ -101,23 +116,29 @@ def _of_flag(name: str, values: tuple[str, ...], passes: frozenset[str]) -> Cand
     )
 
 
-def rule_candidates(compiler: Compiler, alike: Sequence[PairFacts]) -> Iterator[Candidate]:
-    """Yield changes of the rule that refused pairs which look ``alike``: another threshold, the
-    rule disabled, or an exception for these pairs. Rules that keep results correct are not changed.
+def rule_candidates(
+    compiler: Compiler, alike: Sequence[PairFacts], names: Mapping[str, str]
+) -> Iterator[Candidate]:
+    """Yield changes of the rule that refused pairs which look ``alike``: an exception for these
+    pairs, another threshold, or the rule disabled. Rules that keep results correct are not changed.
+
+    ``names`` are those of the instructions when the main pass runs, by their names before fusion.
     """
     reason = alike[0].reason
     rule = compiler.find_rule(reason) if reason is not None else None
     if rule is None or rule.is_legality or rule.only_allows:
         return
     asking = frozenset(each.name for each in compiler.passes if each.book.find(rule.id) is not None)
-    for name, value in _thresholds(rule, alike):
-        yield _of_rule(Changes(thresholds=((rule.id, name, value),)), asking)
-    if not rule.thresholds:
-        yield _of_rule(Changes(disabled=(rule.id,)), asking)
+    pairs = tuple(dict.fromkeys((pair.producer.name, pair.consumer.name) for pair in alike))
     overriding = frozenset(each.name for each in compiler.passes if each.known.takes_overrides)
-    if asking & overriding and len(alike) <= _MOST_ALIKE:
-        patterns = (PairPattern(pair.producer.name, pair.consumer.name) for pair in alike)
-        yield _of_rule(Changes(allowed=tuple(dict.fromkeys(patterns))), overriding)
+    if asking & overriding and len(pairs) <= _MOST_ALIKE:
+        known = [pair for pair in pairs if names.keys() >= set(pair)]
+        if known:
+            patterns = tuple(PairPattern(names[one], names[other]) for one, other in known)
+            yield _of_rule(Changes(allowed=patterns), overriding, pairs)
+    for name, value in _thresholds(rule, alike):
+        yield _of_rule(Changes(thresholds=((rule.id, name, value),)), asking, pairs)
+    yield _of_rule(Changes(disabled=(rule.id,)), asking, pairs)
 
 
 def _thresholds(rule: Rule, alike: Iterable[PairFacts]) -> Iterator[tuple[str, int]]:
@@ -138,13 +159,16 @@ def _thresholds(rule: Rule, alike: Iterable[PairFacts]) -> Iterator[tuple[str, i
             yield name, max(figures)
 
 
-def _of_rule(changes: Changes, passes: frozenset[str]) -> Candidate:
+def _of_rule(
+    changes: Changes, passes: frozenset[str], pairs: tuple[tuple[str, str], ...]
+) -> Candidate:
     return Candidate(
         kind=SuggestionKind.RULE,
         change=" ".join(_options(changes)),
         passes=passes,
         flags={},
         changes=changes,
+        pairs=pairs,
     )
 
 

@@ -9,12 +9,12 @@ from tempfile import TemporaryDirectory
 
 from fusionscope.advise.candidates import Candidate
 from fusionscope.advise.recipes.trying import Compilation
+from fusionscope.advise.settled import settled_pairs
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import estimate
 from fusionscope.history.kernels import total_kernels
-from fusionscope.history.outcomes import TOGETHER
 from fusionscope.hlo import Module
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, own_plan
@@ -26,8 +26,9 @@ from fusionscope.versions.context import read_context
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """The result of compiling a module with a change. ``pairs`` are the producers and consumers, by
-    name, that are fused because of it. ``timing`` is None if nothing was timed.
+    """The result of compiling a module with a change. ``pairs`` are the producers and consumers
+    before fusion, by name, that are fused then, or whose value is no longer written. ``timing`` is
+    None if nothing was timed.
 
     ``problem`` says why there is no result, or no correct one; it is empty otherwise.
     """
@@ -92,7 +93,7 @@ def _compile(
     module: DumpedModule, candidate: Candidate, directory: Path, compilation: Compilation
 ) -> Rerun:
     if candidate.flags:
-        return _rerun(module, None, (candidate.change,), directory, compilation)
+        return _rerun(module, None, candidate.change.split(), directory, compilation)
     variant = make_variant(module, "changed", candidate.changes, Rest.RULES, ())
     return _rerun(module, variant.plan, variant.flags, directory, compilation)
 
@@ -117,9 +118,7 @@ def _result(module: DumpedModule, candidate: Candidate, again: Rerun) -> Compile
     return Compiled(
         candidate=candidate,
         figures=_figures(module, made.read(made.final)),
-        pairs=frozenset(
-            (pair.producer, pair.consumer) for pair in again.changed if pair.after in TOGETHER
-        ),
+        pairs=settled_pairs(module, made),
     )
 
 

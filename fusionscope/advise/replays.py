@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fusionscope.advise.candidates import Candidate
 from fusionscope.advise.copies import Copied, insert_copies
+from fusionscope.advise.settled import fused_pairs, later_names
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.explain.suggestion import Figures
@@ -16,10 +17,8 @@ from fusionscope.explain.times import estimate
 from fusionscope.graph.comparison import is_same
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.kernels import total_kernels
-from fusionscope.history.outcomes import TOGETHER, find_pairs
-from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
-from fusionscope.passes.context import PassContext
+from fusionscope.passes.context import Deadline, PassContext
 from fusionscope.passes.plan import PassRun
 from fusionscope.user_order.infer_user_order import UserOrder
 from fusionscope.user_order.user_history import arrange, find_user_order
@@ -74,6 +73,12 @@ class Replays:
         self.compiler = choose_compiler(module, compiler).compiler
         self.final = self._figures(final)
 
+    def names(self) -> dict[str, str]:
+        """Return the names of instructions when the first of the passes runs, by those before
+        fusion.
+        """
+        return later_names(self._module, self._runs[0].before) if self._runs else {}
+
     def can_try(self, candidate: Candidate) -> bool:
         """Return whether all passes that the change concerns are replayed, to the end of fusion."""
         if not candidate.passes:
@@ -84,15 +89,16 @@ class Replays:
             names |= {run.pass_name for run in chained_runs(changed)}
         return bool(self._runs) and candidate.passes <= names
 
-    def try_out(self, candidate: Candidate) -> Replayed | None:
+    def try_out(self, candidate: Candidate, deadline: Deadline | None = None) -> Replayed | None:
         """Return the result of the passes with a change; None if it equals that without the change.
 
-        Raises ``UnusableInput``.
+        Raises ``UnusableInput``, and ``OutOfTime`` at the ``deadline``.
         """
         module, context = self._module, self._context
         if candidate.flags:
             module = module.with_flags(candidate.flags)
             context = read_context(module, self._device)
+        context = replace(context, deadline=deadline)
         compiler = candidate.changes.apply(choose_compiler(module, self._asked).compiler)
         runs = self._runs_from(candidate, module)
         current = self._replay(runs, module, compiler, context, candidate.passes)
@@ -131,6 +137,8 @@ class Replays:
         left = len([run for run in runs if run.pass_name in concerned])
         for run in runs:
             if module.lets_run(compiler.find(run.pass_name).known.in_files):
+                if context.deadline is not None:
+                    context.deadline.check()
                 if run in self._aged:
                     context = with_ages(context, self._module, run)
                 plan = replay(run.pass_name, module.read(run.before), context, compiler, graph)
@@ -141,29 +149,31 @@ class Replays:
                 return None
         return made
 
-    def agrees(self, candidate: Candidate) -> bool | None:
+    def agrees(self, candidate: Candidate, deadline: Deadline | None = None) -> bool | None:
         """Return whether the replay of these passes without the change agrees with the dump.
 
         None if it agrees only with an order of users and instructions that no text shows and that
-        was not used so far: the change has to be tried again. Raises ``UnusableInput``.
+        was not used so far: the change has to be tried again. Raises ``UnusableInput``, and
+        ``OutOfTime`` at the ``deadline``.
         """
         known = len(self._aged)
         runs = tuple(run for run in self._runs_from(candidate, self._module) if run in self._runs)
         if runs not in self._agreeing:
-            self._agreeing[runs] = self._lead_to_dump(runs)
+            self._agreeing[runs] = self._lead_to_dump(runs, deadline)
             first = runs[0]
             if not self._agreeing[runs] and first not in self._aged:
                 rewriters = find_rewriters(self._module)
                 self._orders[first.before] = find_user_order(self._module, first.before, rewriters)
                 self._aged.update(runs)
-                self._agreeing[runs] = self._lead_to_dump(runs)
+                self._agreeing[runs] = self._lead_to_dump(runs, deadline)
         return None if self._agreeing[runs] and len(self._aged) > known else self._agreeing[runs]
 
-    def _lead_to_dump(self, runs: Sequence[PassRun]) -> bool:
+    def _lead_to_dump(self, runs: Sequence[PassRun], deadline: Deadline | None) -> bool:
         """Return whether the result has as many launches and bytes as the compiler's. Passes
         between them, which only tidy up, are not replayed.
         """
-        made = self._replay(runs, self._module, self.compiler, self._context)
+        context = replace(self._context, deadline=deadline)
+        made = self._replay(runs, self._module, self.compiler, context)
         assert made is not None, "no pass is concerned"
         return _is_as_large(self._figures(made), self._figures_after_fusion())
 
@@ -174,14 +184,7 @@ class Replays:
         start = self._module.pre_fusion or self._runs[0].before
         stages = self._module.stages
         between = stages[stages.index(start) + 1 : stages.index(self._runs[0].before) + 1]
-        numbering = Numbering()
-        first = numbering.number(self._module.read(start))
-        for stage in between:
-            numbering.number(self._module.read(stage), contents=False)
-        pairs = find_pairs(first, [("after", numbering.number(tried.module))])
-        return frozenset(
-            (pair.producer.name, pair.consumer.name) for pair in pairs if pair.outcome in TOGETHER
-        )
+        return fused_pairs(self._module, map(self._module.read, between), tried.module)
 
     def _figures_after_fusion(self) -> Figures:
         if self._ends is None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain, zip_longest
 
 from fusionscope.advise.candidates import Candidate, flag_candidates, rule_candidates
 from fusionscope.advise.recipes.trying import Compilation, by_compiler, by_example, find_offers
@@ -15,6 +16,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain.result import ModuleFacts, PairFacts
 from fusionscope.explain.selection import Selection
 from fusionscope.explain.suggestion import (
+    Answer,
     Figures,
     HowTried,
     Suggestion,
@@ -25,13 +27,20 @@ from fusionscope.explain.suggestion import (
 )
 from fusionscope.explain.summary import group_alike
 from fusionscope.history.outcomes import Outcome
+from fusionscope.passes.causes import CAUSES
+from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.rerun.running import Speed
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
 
 MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
+MOST_ANSWERS = 10  # kinds of refusals for which the result is told in any case
+_MOST_COMPILED = 12  # changes that a CPU compiles and times
 _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
 _LEAST_SECONDS = 1.0  # for trying, however short the explanation took
+
+_MOST_COMBINED = 4  # changes of which the best one is combined with each other one
+_FIXED_BEFORE = "no change of a rule reaches {}; only flags do"
 
 _NOT_REPLAYED = "no change can be tried by replaying the fusion passes: {}"
 _NOT_COMPILED = "no change can be compiled: {}"
@@ -49,15 +58,15 @@ def suggester(
 ) -> Callable[[DumpedModule, ModuleFacts, float], Suggestions]:
     """Return the function that ``explain`` calls for each module.
 
-    It spends no more time than the explanation took, unless ``is_limited`` is false. With a
-    ``compilation``, changes are also compiled, and timed if the device is present. Raises
+    It spends no more time than the explanation took, unless ``is_limited`` is false or there is a
+    ``compilation``: then changes are also compiled, and timed if the device is present. Raises
     ``UnusableInput`` if no rules have the name in ``selection``.
     """
     compiler = compiler_named(selection.rules)
 
     def ask(module: DumpedModule, facts: ModuleFacts, seconds: float) -> Suggestions:
         device = selection.device if _lacks_device(module) else None
-        limit = seconds if is_limited else None
+        limit = seconds if is_limited and compilation is None else None
         return suggest(
             module,
             facts,
@@ -92,36 +101,52 @@ def suggest(
     no limit. ``compiler`` and ``device`` are those to replay, by default those of the dump. With a
     ``compilation``, changes are also tried by the compiler.
     """
+    deadline = None
+    if seconds is not None:
+        deadline = Deadline(time.process_time() + max(seconds, _LEAST_SECONDS))
     refused = [pair for pair in facts.pairs if pair.outcome == Outcome.NOT_FUSED]
     refused.sort(key=lambda pair: -pair.bytes_saved)
+    groups = group_alike(refused, lambda pair: pair.reason)[:MOST_REFUSALS]
     trial = _Trial(module, refused, compilation)
+    answers: tuple[Answer, ...] = ()
     if refused:
         try:
             final = module.read(module.final or module.stages[-1])
             replays = Replays(module, final, compiler, device)
-            candidates = list(_candidates(module, replays.compiler, refused))
+            candidates = _candidates(module, replays, groups)
         except UnusableInput as error:
             trial.note(_NOT_REPLAYED.format(error))
         else:
-            trial.replay(replays, list(filter(replays.can_try, candidates)), seconds)
+            replayable = list(filter(replays.can_try, candidates))
+            trial.replay(replays, replayable, deadline)
+            trial.combine(replays, deadline)
             trial.compile([each for each in candidates if not replays.can_try(each)])
+            answers = tuple(
+                trial.answer(alike, replayable, replays.compiler) for alike in groups[:MOST_ANSWERS]
+            )
     trial.apply_recipes()
-    return trial.suggestions()
+    return replace(trial.suggestions(), answers=answers)
 
 
 def _candidates(
-    module: DumpedModule, compiler: Compiler, refused: Sequence[PairFacts]
-) -> Iterator[Candidate]:
-    """Yield each candidate once: flags, then changes of rules, in the order of the bytes that these
-    refused.
+    module: DumpedModule, replays: Replays, groups: Sequence[Sequence[PairFacts]]
+) -> list[Candidate]:
+    """Return each candidate once: flags and changes of rules by turns, these in the order of the
+    bytes that the rules refused.
     """
-    seen = set()
-    groups = group_alike(refused, lambda pair: pair.reason)[:MOST_REFUSALS]
-    rules = (each for alike in groups for each in rule_candidates(compiler, alike))
-    for each in (*flag_candidates(module), *rules):
-        if each.change not in seen:
-            seen.add(each.change)
-            yield each
+    names = replays.names()
+    compiler = replays.compiler
+    # The first change for each kind of refusal, then the second one for each.
+    rules = chain.from_iterable(
+        zip_longest(*(rule_candidates(compiler, alike, names) for alike in groups))
+    )
+    flags = flag_candidates(module)
+    turns = chain.from_iterable(zip_longest(flags, filter(None, rules)))
+    unique: dict[str, Candidate] = {}
+    for each in filter(None, turns):
+        known = unique.get(each.change)
+        unique[each.change] = replace(each, pairs=known.pairs + each.pairs) if known else each
+    return list(unique.values())
 
 
 class _Trial:
@@ -137,10 +162,12 @@ class _Trial:
         self._refused = refused
         self._wanted = frozenset((pair.producer.name, pair.consumer.name) for pair in refused)
         self._compilation = compilation
-        self._promising: list[Candidate] = []
+        self._promising: list[tuple[Candidate, Suggestion]] = []
+        self._replayed: list[Candidate] = []
         self._disagreeing: list[Candidate] = []
         self._notes: dict[str, None] = {}
-        self._untried = 0
+        self._untried: list[Candidate] = []
+        self._in_vain: list[Candidate] = []
         self._helpful: list[Suggestion] = []
         self._by_example: list[Suggestion] = []
         self._unmeasured: list[Suggestion] = []
@@ -157,46 +184,87 @@ class _Trial:
             helpful=(*sorted(merged(self._helpful), key=by_gain), *self._by_example),
             unmeasured=tuple(sorted(merged(self._unmeasured), key=by_gain)),
             rejected=tuple(sorted(self._rejected, key=by_gain)),
-            untried=self._untried,
+            untried=len(self._untried),
             notes=tuple(self._notes),
         ).numbered()
 
+    def answer(
+        self, alike: Sequence[PairFacts], replayable: Sequence[Candidate], compiler: Compiler
+    ) -> Answer:
+        """Return what is known about refusals that look ``alike``."""
+        pairs = tuple(dict.fromkeys((each.producer.name, each.consumer.name) for each in alike))
+        own = [each for each in replayable if not set(pairs).isdisjoint(each.pairs)]
+        return Answer(
+            pairs=pairs,
+            in_vain=tuple(each.change for each in own if each in self._in_vain),
+            untried=sum(each in self._untried for each in own),
+            why=_why_fixed(alike[0], compiler) if not own else "",
+        )
+
     def replay(
-        self, replays: Replays, candidates: Sequence[Candidate], seconds: float | None
+        self, replays: Replays, candidates: Sequence[Candidate], deadline: Deadline | None
     ) -> None:
         """Replay with each of ``candidates``, as long as there is time."""
-        end = None if seconds is None else time.process_time() + max(seconds, _LEAST_SECONDS)
-        for candidate in candidates:
-            if end is not None and time.process_time() > end:
-                self._untried += 1
-                continue
+        for number, candidate in enumerate(candidates):
             try:
-                self._replay(replays, candidate)
+                self._replay(replays, candidate, deadline)
+            except OutOfTime:
+                self._untried += candidates[number:]
+                return
             except UnusableInput as error:
                 self.note(str(error))
 
-    def _replay(self, replays: Replays, candidate: Candidate) -> None:
-        tried = replays.try_out(candidate)
+    def combine(self, replays: Replays, deadline: Deadline | None) -> None:
+        """Replay with the best change and each of the next ones, as long as there is time. Both
+        together have to be better than each of them.
+        """
+        ranked = sorted(self._promising, key=lambda each: -each[1].saved_us)
+        for other in ranked[1:_MOST_COMBINED]:
+            both = ranked[0][0].joined(other[0])
+            if both is not None and ranked[0][1].after != other[1].after:
+                try:
+                    self._replay(replays, both, deadline, ranked[0][1].after)
+                except OutOfTime:
+                    return
+                except UnusableInput:
+                    continue  # the two contradict each other
+
+    def _replay(
+        self,
+        replays: Replays,
+        candidate: Candidate,
+        deadline: Deadline | None,
+        best: Figures | None = None,
+    ) -> None:
+        """Replay with a change, which is ignored if it is not better than ``best``."""
+        tried = replays.try_out(candidate, deadline)
         if tried is not None and _is_better(replays.final, tried.figures):
-            agrees = replays.agrees(candidate)
+            agrees = replays.agrees(candidate, deadline)
             if agrees is None:
-                tried = replays.try_out(candidate)
+                tried = replays.try_out(candidate, deadline)
             elif not agrees:
                 self._disagreeing.append(candidate)
                 self.note(_DISAGREES.format(" and ".join(sorted(candidate.passes))))
                 return
+        self._replayed.append(candidate)
         if tried is None:
+            self._in_vain.append(candidate)
             return
         if not tried.is_final:
             self._disagreeing.append(candidate)
             self.note(_COPIES.format(" and ".join(sorted(candidate.passes))))
             return
-        is_better = _is_better(replays.final, tried.figures)
-        pairs = replays.fused_pairs(tried) & self._wanted if is_better else frozenset()
+        if best is not None and not _is_better(best, tried.figures):
+            return
+        pairs = replays.fused_pairs(tried) & self._wanted
+        if pairs.isdisjoint(candidate.pairs):
+            self._in_vain.append(candidate)
         found = _suggestion(candidate, HowTried.REPLAYED, pairs, replays.final, tried.figures)
-        if pairs:
-            self._promising.append(candidate)
-        (self._helpful if pairs else self._rejected).append(found)
+        if pairs and _is_better(replays.final, tried.figures):
+            self._promising.append((candidate, found))
+            self._helpful.append(found)
+        else:
+            self._rejected.append(found)
 
     def compile(self, others: Sequence[Candidate]) -> None:
         """Compile with the changes that help in a replay, and with flags that cannot be replayed.
@@ -208,21 +276,34 @@ class _Trial:
         found, self._helpful = self._helpful, []
         if self._compilation is not None:
             try:
-                self._compile(others, has_model=has_model)
+                self._compile(others, found, has_model=has_model)
                 return
             except UnusableInput as error:
                 self.note(_NOT_COMPILED.format(error))
         (self._helpful if has_model else self._unmeasured).extend(found)
 
-    def _compile(self, others: Sequence[Candidate], *, has_model: bool) -> None:
+    def _compile(
+        self, others: Sequence[Candidate], found: Sequence[Suggestion], *, has_model: bool
+    ) -> None:
         from fusionscope.advise.compilations import compile_each, compile_unchanged
 
         assert self._compilation is not None
         flags = [each for each in others if each.kind is SuggestionKind.FLAG]
-        candidates = [*self._promising, *self._disagreeing, *flags]
+        ranked = sorted(self._promising, key=lambda each: -each[1].saved_us)
+        candidates = [*(each for each, _ in ranked), *self._disagreeing, *flags]
+        if not has_model:
+            # A replay says little about time: flags are timed whatever it says.
+            replayed = [each for each in self._replayed if each.kind is SuggestionKind.FLAG]
+            turns = chain.from_iterable(zip_longest([*flags, *replayed], candidates))
+            unique = {each.change: each for each in filter(None, turns)}
+            candidates = list(unique.values())[:_MOST_COMPILED]
         before = compile_unchanged(self._module, self._compilation)
         compiled = compile_each(self._module, candidates, self._compilation)
         self._notes.clear()  # about failed replays
+        changes = {each.candidate.change for each in compiled}
+        self._rejected = [each for each in self._rejected if each.change not in changes]
+        if not has_model:
+            self._unmeasured += [each for each in found if each.change not in changes]
         for each in compiled:
             if each.figures is None or each.problem:  # such as a flag that this version lacks
                 continue
@@ -232,12 +313,12 @@ class _Trial:
                 then = replace(then, time_us=each.timing.baseline_ns / 1_000)
                 now = replace(now, time_us=each.timing.variant_ns / 1_000)
                 how, is_better = HowTried.MEASURED, each.timing.verdict is Speed.FASTER
-            pairs = each.pairs & self._wanted if is_better else frozenset()
+            pairs = each.pairs & self._wanted
             # If a flag changes the stages before fusion, there are no pairs to compare.
             helps = is_better and (pairs or _is_less(then, now))
             if then != now:
-                found = _suggestion(each.candidate, how, pairs, then, now)
-                (self._helpful if helps else self._rejected).append(found)
+                tried = _suggestion(each.candidate, how, pairs, then, now)
+                (self._helpful if helps else self._rejected).append(tried)
 
     def apply_recipes(self) -> None:
         """Add the recipes that match, and whether they help."""
@@ -262,6 +343,19 @@ class _Trial:
                 self._rejected.append(replace(found, pairs=()))
         for problem in problems:
             self.note(problem)
+
+
+def _why_fixed(pair: PairFacts, compiler: Compiler) -> str:
+    """Return why no change of a flag or a rule is known that could fuse a pair."""
+    rule = compiler.find_rule(pair.reason or "")
+    cause = next((each for each in CAUSES if each.id == pair.reason), None)
+    fixed = rule or cause
+    if fixed is not None and fixed.is_legality:
+        return fixed.why or fixed.what
+    deciding = [each.name for each in compiler.passes if each.book.find(pair.reason or "")]
+    if deciding and pair.reason is not None:
+        return _FIXED_BEFORE.format(" and ".join(deciding))
+    return ""
 
 
 def _suggestion(

@@ -66,6 +66,23 @@ class Suggestion:
         return self.before.launches - self.after.launches
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What is known to help against one of the costliest kinds of refusals, besides the changes
+    that fuse some of them.
+
+    ``pairs`` are the refused producers and consumers, by name, the costliest first. ``in_vain`` are
+    changes that were tried for them and fuse none of them. ``untried`` counts those for which there
+    was no time. ``why`` is the reason for which no change of flags or rules is known, in one
+    sentence; it is empty if there are some.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    in_vain: tuple[str, ...] = ()
+    untried: int = 0
+    why: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Suggestions:
     """What was tried on one module: ``helpful`` changes, which save something, the most first, and
@@ -73,7 +90,8 @@ class Suggestions:
 
     ``unmeasured`` changes reduce launches or bytes on a CPU in a replay, but were not timed:
     whether they save time is unknown. ``untried`` counts the candidates for which there was no
-    time. ``notes`` say why others could not be tried.
+    time. ``notes`` say why others could not be tried. ``answers`` are about the costliest kinds of
+    refusals, the costliest first.
     """
 
     helpful: tuple[Suggestion, ...] = ()
@@ -81,6 +99,20 @@ class Suggestions:
     rejected: tuple[Suggestion, ...] = ()
     untried: int = 0
     notes: tuple[str, ...] = ()
+    answers: tuple[Answer, ...] = ()
+
+    def answer(self, producer: str, consumer: str) -> Answer | None:
+        """Return the answer for a pair, or None if it is not among the costliest."""
+        pair = producer, consumer
+        return next((each for each in self.answers if pair in each.pairs), None)
+
+    def not_worth_it(self, producer: str, consumer: str) -> tuple[Suggestion, ...]:
+        """Return the rejected changes that fuse a pair."""
+        return tuple(each for each in self.rejected if (producer, consumer) in each.pairs)
+
+    def not_timed(self, producer: str, consumer: str) -> tuple[Suggestion, ...]:
+        """Return the unmeasured changes that fuse a pair."""
+        return tuple(each for each in self.unmeasured if (producer, consumer) in each.pairs)
 
     def about(self, pairs: frozenset[tuple[str, str]]) -> Suggestions:
         """Return what was tried, as far as it concerns these refused pairs: a change that fuses
@@ -99,6 +131,7 @@ class Suggestions:
             helpful=tuple(merged(helpful)),
             unmeasured=tuple(merged(unmeasured)),
             rejected=tuple(sorted(rejected, key=by_gain)),
+            answers=tuple(each for each in self.answers if not pairs.isdisjoint(each.pairs)),
         ).numbered()
 
     def numbered(self) -> Suggestions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,6 +12,22 @@ if TYPE_CHECKING:
     from fusionscope.gpu.model import GpuModel
     from fusionscope.gpu.state import GpuState
     from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder
+
+
+class OutOfTime(Exception):
+    """A replay that was given a deadline did not end before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The processor time of this process, in seconds, at which a replay has to give up."""
+
+    end: float
+
+    def check(self) -> None:
+        """Raise ``OutOfTime`` if it is over."""
+        if time.process_time() > self.end:
+            raise OutOfTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +54,15 @@ class PassContext:
 
     ``ynn_types`` are the enabled types of library fusions. ``has_emitters`` is whether the fusion
     emitters are enabled, ``has_multi_output`` whether multi-output fusion runs. ``gpu`` is the
-    target, or None for a CPU.
+    target, or None for a CPU. ``deadline`` ends the run of a pass that takes long, None for no
+    limit.
     """
 
     ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
     has_emitters: bool = True
     has_multi_output: bool = False
     gpu: GpuTarget | None = None
+    deadline: Deadline | None = None
 
     @property
     def target(self) -> GpuTarget:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fusionscope.report.text import cell, code, plural, print_hidden, safe, size
+from fusionscope.report.text import cell, code, plural, print_hidden, safe, shorten, size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.suggestion import Suggestion, Suggestions
+    from fusionscope.explain.suggestion import Answer, Suggestion, Suggestions
 
 TITLE = "What to try"
 REJECTED = "Tried, not worth it"
@@ -19,16 +19,69 @@ UNMEASURED = (
     "many such changes are slower: --compile compiles and times them"
 )
 NOTHING = "nothing known that helps"
+NOTHING_YET = "nothing so far that helps"
+_LONGEST = 60  # characters of a change beside a refusal
 
 
 def for_pair(suggestions: Suggestions | None, producer: str, consumer: str) -> str:
-    """Return text such as *try 1, 3*; empty if not everything, or nothing, was tried."""
+    """Return text such as *try 1, 3*, or what was tried and does not help; empty if nothing was
+    tried, or the pair is not among the costliest and not everything was tried.
+    """
     if suggestions is None:
         return ""
     numbers = suggestions.find(producer, consumer)
     if numbers:
         return f"try {', '.join(map(str, numbers))}"
-    return "" if suggestions.is_open(producer, consumer) else NOTHING
+    is_open = suggestions.is_open(producer, consumer)
+    answer = suggestions.answer(producer, consumer)
+    if answer is None:
+        return "" if is_open else NOTHING
+    words = list(_tried_for_pair(suggestions, producer, consumer))
+    words += _in_vain(answer)
+    if answer.why:
+        words.append(answer.why.rstrip("."))
+    if answer.untried:
+        words.append(f"{plural(answer.untried, 'change')} not tried yet (--all)")
+    head = NOTHING_YET if is_open else NOTHING
+    return f"{head}: {'; '.join(words)}" if words else head
+
+
+def _tried_for_pair(suggestions: Suggestions, producer: str, consumer: str) -> Iterator[str]:
+    """Yield what fuses a pair and is no suggestion, with the figures: the least bad change."""
+    not_timed = suggestions.not_timed(producer, consumer)
+    if not_timed:
+        first = not_timed[0]
+        yield f"{first.number} fuses it and was not timed ({_differences(first)}): --compile"
+    rejected = suggestions.not_worth_it(producer, consumer)
+    if rejected:
+        first = rejected[0]
+        more = f", and {plural(len(rejected) - 1, 'other')} too" if len(rejected) > 1 else ""
+        yield (
+            f"{shorten(first.change, _LONGEST)} fuses it{more}, not worth it "
+            f"({_differences(first)}, {first.evidence})"
+        )
+
+
+def _in_vain(answer: Answer) -> Iterator[str]:
+    if answer.in_vain:
+        more = f" and {plural(len(answer.in_vain) - 1, 'other')}" if answer.in_vain[1:] else ""
+        verb = "do" if more else "does"
+        yield f"{shorten(answer.in_vain[0], _LONGEST)}{more} {verb} not fuse it"
+
+
+def _differences(each: Suggestion) -> str:
+    """Return the differences in time, launches and bytes, with their signs."""
+    before, after = each.before, each.after
+    words = []
+    if before.time_us is not None and after.time_us is not None:
+        words.append(f"{after.time_us - before.time_us:+,.3g} us")
+    if after.launches != before.launches:
+        launches = after.launches - before.launches
+        words.append(f"{launches:+,} {'launch' if abs(launches) == 1 else 'launches'}")
+    if after.bytes_moved != before.bytes_moved:
+        sign = "+" if after.bytes_moved > before.bytes_moved else "-"
+        words.append(f"{sign}{size(abs(after.bytes_moved - before.bytes_moved))}")
+    return ", ".join(words) or "no difference"
 
 
 def to_markdown(suggestions: Suggestions | None, top: int | None) -> Iterator[str]:
@@ -145,7 +198,7 @@ def _times(each: Suggestion) -> str:
 def _none(suggestions: Suggestions) -> str:
     tried = len(suggestions.rejected)
     if suggestions.untried or not tried:
-        return NOTHING if not suggestions.untried else "nothing so far that helps"
+        return NOTHING if not suggestions.untried else NOTHING_YET
     return f"{NOTHING}: {plural(tried, 'change')} tried (--all shows them)"
 
 

@@ -11,6 +11,7 @@ from fusionscope.advise.candidates import EXTRA_OPTIONS, Candidate, flag_candida
 from fusionscope.advise.compilations import compile_each, compile_unchanged
 from fusionscope.advise.recipes.trying import Compilation
 from fusionscope.advise.replays import Replays
+from fusionscope.advise.settled import later_names, settled_pairs
 from fusionscope.advise.suggest import suggest, suggester
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
@@ -19,7 +20,10 @@ from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.explain.selection import EVERYTHING
 from fusionscope.explain.suggestion import SuggestionKind, Suggestions
+from fusionscope.explain.summary import group_alike
 from fusionscope.history.kernels import total_kernels
+from fusionscope.passes.context import Deadline, OutOfTime
+from fusionscope.versions.runs import find_runs
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "samples" / "programs"
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
@@ -160,6 +164,76 @@ def test_every_flag_that_a_pass_reads_is_a_candidate():
     assert read - known == {"xla_cpu_disable_new_fusion_emitters"}  # jaxlib 0.12 has none else
 
 
+@pytest.mark.parametrize("name", ["cpu/attention", "h100/attention", "h100/cartpole"])
+def test_each_of_the_costliest_refusals_has_an_answer(name):
+    module, found = explained(name)
+    refused = [pair for pair in module.pairs if pair.outcome == "not-fused"]
+    costliest = group_alike(refused, lambda pair: pair.reason)[:10]
+    assert len(found.answers) == len(costliest)
+    for alike, answer in zip(costliest, found.answers, strict=True):
+        names = {(pair.producer.name, pair.consumer.name) for pair in alike}
+        assert set(answer.pairs) == names
+        for producer, consumer in answer.pairs:
+            tried = (
+                found.find(producer, consumer),
+                found.not_timed(producer, consumer),
+                found.not_worth_it(producer, consumer),
+                answer.in_vain,
+                answer.why,
+            )
+            assert any(tried) and found.answer(producer, consumer) is not None
+        assert not answer.untried
+
+
+@pytest.mark.parametrize("name", ["h100/attention", "h100/dense", "h100/softmax"])
+def test_later_names_are_those_of_the_same_operations(name):
+    """On a GPU a pass renames all instructions after the fusions around dots are formed. The
+    framework's names stay."""
+    (module,) = open_dump(DUMPS / name).modules
+    (before,) = (run.before for run in find_runs(module) if run.pass_name == "priority-fusion")
+    old, new = (
+        {each.name: each for each in module.read(stage).entry.instructions}
+        for stage in (module.pre_fusion, before)
+    )
+    names = {one: other for one, other in later_names(module, before).items() if one in old}
+    assert names and all(one != other for one, other in names.items())
+    for one, other in names.items():
+        assert (old[one].opcode, old[one].op_name) == (new[other].opcode, new[other].op_name)
+
+
+def test_a_replay_ends_at_its_deadline():
+    (module,) = open_dump(DUMPS / "h100/cartpole").modules
+    replays = Replays(module, module.read(module.final))
+    candidate = next(filter(replays.can_try, flag_candidates(module)))
+    with pytest.raises(OutOfTime):
+        replays.try_out(candidate, Deadline(0.0))
+    assert replays.try_out(candidate, Deadline(float("inf"))) == replays.try_out(candidate)
+
+
+@pytest.mark.parametrize(
+    ("flag", "without", "compiled"),
+    [
+        (MULTI_OUTPUT, "cpu/cartpole", "cpu-multi-output/cartpole"),
+        (
+            f"--xla_cpu_experimental_ynn_fusion_type={ELEMENTWISE}",
+            "cpu/attention",
+            "cpu-elementwise-library/attention",
+        ),
+        (
+            "--xla_disable_hlo_passes=multi_output_fusion",
+            "h100/reductions",
+            "h100-without-multi-output-fusion/reductions",
+        ),
+    ],
+)
+def test_the_pairs_that_a_compiled_change_fuses_are_those_of_the_replay(flag, without, compiled):
+    replays, candidate = flag_tried(without, flag)
+    (module,) = open_dump(DUMPS / without).modules
+    (made,) = open_dump(DUMPS / compiled).modules
+    found = replays.try_out(candidate)
+    assert settled_pairs(module, made) == replays.fused_pairs(found)
+
+
 def test_no_time_is_no_reason_to_try_nothing():
     dump = open_dump(DUMPS / "cpu/cartpole")
     (module,) = dump.modules
@@ -182,7 +256,9 @@ def test_the_compiler_makes_what_a_replay_predicts(tmp_path):
     (facts,) = explain(open_dump(captured.directory)).modules
     alike = [pair for pair in facts.pairs if pair.reason == "cpu-concat"]
     candidates = [
-        each for each in rule_candidates(replays.compiler, alike[:1]) if replays.try_out(each)
+        each
+        for each in rule_candidates(replays.compiler, alike[:1], replays.names())
+        if replays.try_out(each)
     ]
     assert candidates
     compilation = Compilation(sys.executable, seconds=0.1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
-from fusionscope.explain import result
+from fusionscope.explain import result, suggestion
 from fusionscope.explain.result import (
     Branch,
     ChangedKernel,
@@ -23,6 +23,23 @@ from fusionscope.explain.suggestion import HowTried, SuggestionKind
 from fusionscope.history.outcomes import Outcome
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
+
+
+def _answers(module: ModuleFacts) -> Sequence[object]:
+    """Return the answers, each with all suggestions."""
+    tried = module.suggestions
+    return [(tried, answer) for answer in tried.answers] if tried is not None else []
+
+
+def _numbers(kind: str) -> Callable[[tuple[suggestion.Suggestions, suggestion.Answer]], list[int]]:
+    """Return the numbers of the suggestions of one kind that fuse one of the pairs of an answer."""
+
+    def find(about: tuple[suggestion.Suggestions, suggestion.Answer]) -> list[int]:
+        tried, answer = about
+        found = getattr(tried, kind)
+        return [each.number for each in found if not set(answer.pairs).isdisjoint(each.pairs)]
+
+    return find
 
 
 def _suggestions(kind: str) -> Callable[[ModuleFacts], Sequence[object]]:
@@ -291,6 +308,18 @@ class Suggestion(Form):
     sources: list[str]
 
 
+class Answer(Form):
+    """What is known to help against one of the costliest kinds of refusals."""
+
+    pairs: Annotated[list[FusedPair], At("1.pairs")]
+    suggestions: Annotated[list[int], At(_numbers("helpful"))]
+    unmeasured: Annotated[list[int], At(_numbers("unmeasured"))]
+    rejected: Annotated[list[int], At(_numbers("rejected"))]
+    in_vain: Annotated[list[str], At("1.in_vain")]
+    untried: Annotated[int, At("1.untried")]
+    why: Annotated[str | None, At("1.why")]
+
+
 class Module(Form):
     name: str
     number: int
@@ -316,6 +345,7 @@ class Module(Form):
     untried: Annotated[
         int, At(lambda module: module.suggestions.untried if module.suggestions else 0)
     ]
+    answers: Annotated[list[Answer], At(_answers)]
 
 
 class ModuleRow(Form):

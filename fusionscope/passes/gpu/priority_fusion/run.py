@@ -25,7 +25,7 @@ from fusionscope.graph.mutable import (
     slots_of,
 )
 from fusionscope.graph.properties import is_fusible
-from fusionscope.passes.context import PassContext
+from fusionscope.passes.context import Deadline, PassContext
 from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder
 from fusionscope.passes.gpu.priority_fusion.rules import (
     AllUsers,
@@ -56,6 +56,7 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
         users=target.users,
         recorded=target.recorded,
         tells_events=target.has_record,
+        deadline=context.deadline,
     ).run()
 
 
@@ -161,7 +162,7 @@ class PriorityFusion:
     them, positions in the text do. ``users`` are the ordered users of instructions by name, as far
     as they are known: no text shows the order. ``recorded``, if given, decides the order of equal
     priorities. The plan has events only if ``tells_events``: each names all users of a producer,
-    every time that one of them changes.
+    every time that one of them changes. Raises ``OutOfTime`` at the ``deadline``.
     """
 
     graph: MutableModule
@@ -171,6 +172,7 @@ class PriorityFusion:
     users: Mapping[str, Sequence[str]] = field(default_factory=dict)
     recorded: RecordedOrder | None = None
     tells_events: bool = True
+    deadline: Deadline | None = None
 
     def run(self) -> FusionPlan:
         decisions: list[PairDecision] = []
@@ -199,6 +201,7 @@ class _Run:
         self._ids = _Ids(computation, parent.ids.get(computation.name, {}), parent.recorded)
         self._queue = _Queue(self._ids)
         self._tells_events = parent.tells_events
+        self._deadline = parent.deadline
         self._asks_all_users = parent.book.find(AllUsers.id) is not None
         negative = parent.book.find(NegativeBenefit.id)
         self._negative = negative if isinstance(negative, NegativeBenefit) else None
@@ -282,6 +285,8 @@ class _Run:
 
         Source: CalculateProducerPriority.
         """
+        if self._deadline is not None:
+            self._deadline.check()
         self._some.pop(producer, None)
         if is_fusible_bitcast(producer):
             return INFINITE

@@ -1,0 +1,114 @@
+"""Which refused pairs a change settles: they are fused, or their value is no longer written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fusionscope.dump import DumpedModule, Stage
+from fusionscope.history.operations import Value
+from fusionscope.history.outcomes import TOGETHER, Outcome, Pair, find_pairs, is_looked_through
+from fusionscope.history.values import NumberedModule, Numbering
+from fusionscope.hlo import Module
+
+Names = tuple[str, str]
+
+
+def fused_pairs(module: DumpedModule, between: Iterable[Module], after: Module) -> frozenset[Names]:
+    """Return the producers and consumers of the stage before fusion, by name, that are in one
+    kernel of ``after``. ``between`` are the stages on the way to it.
+    """
+    pairs, _ = _follow(module, between, after)
+    return frozenset(_names(pair) for pair in pairs if pair.outcome in TOGETHER)
+
+
+def later_names(module: DumpedModule, later: Stage) -> dict[str, str]:
+    """Return the names that the values of the stage before fusion have in a later one, by their
+    names before fusion. Values that a fusion computes by then are not among them, nor values that
+    several instructions compute.
+    """
+    start = module.pre_fusion or module.stages[0]
+    stages = module.stages[module.stages.index(start) : module.stages.index(later) + 1]
+    numbering = Numbering()
+    first = last = numbering.number(module.read(start), contents=False)
+    for stage in map(module.read, stages[1:]):
+        if stage.bodies != last.module.bodies:
+            last = numbering.number(stage, contents=False)
+    known = _by_value(last)
+    return {name: known[value] for value, name in _by_value(first).items() if value in known}
+
+
+def _by_value(numbered: NumberedModule) -> dict[Value, str]:
+    """Return the names of instructions by their values, without those of equal values."""
+    names: dict[Value, str | None] = {}
+    for execution in numbered.executions:
+        for instruction, value in execution.values.items():
+            if not is_looked_through(instruction) and instruction.opcode != "fusion":
+                known = names.setdefault(value, instruction.name)
+                if known != instruction.name:
+                    names[value] = None
+    return {value: name for value, name in names.items() if name is not None}
+
+
+def settled_pairs(module: DumpedModule, made: DumpedModule) -> frozenset[Names]:
+    """Return the producers and consumers before fusion, by name, that ``made``, the same program
+    compiled with a change, fuses, or whose value it no longer writes.
+    """
+    assert made.final is not None
+    stages = list(_stages_from(module, made))
+    pairs, last = _follow(module, map(made.read, stages[:-1]), made.read(stages[-1]))
+    written = dict(_written(last))
+    return frozenset(
+        _names(pair)
+        for pair in pairs
+        if pair.outcome in TOGETHER
+        or (pair.outcome is Outcome.GONE and not _is_written(pair, written))
+    )
+
+
+def _follow(
+    module: DumpedModule, between: Iterable[Module], after: Module
+) -> tuple[tuple[Pair, ...], NumberedModule]:
+    numbering = Numbering()
+    first = numbering.number(module.read(module.pre_fusion or module.stages[0]))
+    latest = first.module
+    for stage in between:
+        if stage.bodies != latest.bodies:
+            numbering.number(stage, contents=False)
+            latest = stage
+    last = numbering.number(after)
+    return find_pairs(first, [("after", last)]), last
+
+
+def _stages_from(module: DumpedModule, made: DumpedModule) -> Iterator[Stage]:
+    """Yield the stages of ``made`` from the one that corresponds to the stage of ``module`` before
+    fusion. A flag may change earlier passes, so that no stage has the same name.
+    """
+    start = module.pre_fusion
+    stages = [stage for stage in made.stages if not stage.is_final or stage is made.final]
+    alike = [stage for stage in stages if start is not None and stage.label == start.label]
+    same = [s for s in stages if start is not None and s.name.pipeline == start.name.pipeline]
+    first = next(iter((*alike, *same)), made.pre_fusion or stages[0])
+    return iter(stages[stages.index(first) :])
+
+
+def _written(last: NumberedModule) -> Iterator[tuple[str, int]]:
+    """Yield the framework's names of the values that kernels write, with the largest size in bytes
+    of each, the largest last.
+    """
+    values = [
+        (name, instruction.shape.byte_size)
+        for execution in last.executions
+        for instruction in execution.values
+        if (name := instruction.op_name) is not None
+    ]
+    return iter(sorted(values, key=lambda each: each[1]))
+
+
+def _is_written(pair: Pair, written: dict[str, int]) -> bool:
+    """Return whether a kernel writes the value of the producer, as far as its name shows."""
+    name = pair.producer.op_name
+    return name is None or written.get(name, 0) >= pair.producer.shape.byte_size
+
+
+def _names(pair: Pair) -> Names:
+    return pair.producer.name, pair.consumer.name
