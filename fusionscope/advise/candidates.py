@@ -13,10 +13,10 @@ from fusionscope.dump import DumpedModule
 from fusionscope.dump.debug_options import FUSION_FLAGS, FusionFlag
 from fusionscope.dump.fusion_passes import FUSION_PASSES, Purpose
 from fusionscope.explain.result import PairFacts
-from fusionscope.explain.suggestion import SuggestionKind
+from fusionscope.explain.suggestion import Suggestion, SuggestionKind
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.passes.rule import Rule
-from fusionscope.rules.changes import NO_CHANGES, Changes
+from fusionscope.rules.changes import NO_CHANGES, Changes, read_changes
 from fusionscope.versions.compiler import Compiler
 
 _DISABLING = "xla_disable_hlo_passes"
@@ -59,6 +59,28 @@ class Candidate:
             changes=self.changes | other.changes,
             pairs=(*self.pairs, *other.pairs),
         )
+
+
+def read_candidate(suggestion: Suggestion) -> Candidate:
+    """Return the change of a suggestion, to try it again. It may be for any pass."""
+    words = shlex.split(suggestion.change)
+    if suggestion.kind is SuggestionKind.FLAG:
+        named = (word.removeprefix("--").partition("=") for word in words)
+        flags = {name: tuple(filter(None, values.split(","))) for name, _, values in named}
+        changes = NO_CHANGES
+    else:
+        given: dict[str, list[str]] = {"--set": [], "--disable": [], "--allow": []}
+        for option, value in zip(words[::2], words[1::2], strict=True):
+            given[option].append(value)
+        flags, changes = {}, read_changes(given["--set"], given["--disable"], given["--allow"])
+    return Candidate(
+        kind=suggestion.kind,
+        change=suggestion.change,
+        passes=frozenset(),
+        flags=flags,
+        changes=changes,
+        pairs=suggestion.pairs,
+    )
 
 
 def flag_candidates(module: DumpedModule) -> Iterator[Candidate]:

@@ -3,11 +3,18 @@
 import importlib.util
 import re
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from fusionscope.advise.candidates import EXTRA_OPTIONS, Candidate, flag_candidates, rule_candidates
+from fusionscope.advise.candidates import (
+    EXTRA_OPTIONS,
+    Candidate,
+    flag_candidates,
+    read_candidate,
+    rule_candidates,
+)
 from fusionscope.advise.compilations import compile_each, compile_unchanged
 from fusionscope.advise.recipes.trying import Compilation
 from fusionscope.advise.replays import Replays
@@ -199,6 +206,22 @@ def test_later_names_are_those_of_the_same_operations(name):
     assert names and all(one != other for one, other in names.items())
     for one, other in names.items():
         assert (old[one].opcode, old[one].op_name) == (new[other].opcode, new[other].op_name)
+
+
+@pytest.mark.parametrize("name", ["cpu/attention", "h100/cartpole"])
+def test_a_suggestion_can_be_tried_again(name):
+    _, found = explained(name)
+    (module,) = open_dump(DUMPS / name).modules
+    groups = group_alike(
+        explain(open_dump(DUMPS / name)).modules[0].pairs, lambda pair: pair.reason
+    )
+    replays = Replays(module, module.read(module.final))
+    rules = (rule_candidates(replays.compiler, alike, replays.names()) for alike in groups)
+    known = {each.change: each for each in (*flag_candidates(module), *chain(*rules))}
+    again = [read_candidate(each) for each in found.rejected if each.change in known]
+    assert {each.kind for each in again} == {SuggestionKind.FLAG, SuggestionKind.RULE}
+    for each in again:
+        assert (each.flags, each.changes) == (known[each.change].flags, known[each.change].changes)
 
 
 def test_a_replay_ends_at_its_deadline():

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from outcomes import dumps
 
-from fusionscope.advise.candidates import flag_candidates, rule_candidates
+from fusionscope.advise.candidates import read_candidate
 from fusionscope.advise.compilations import Compiled, compile_each, compile_unchanged
 from fusionscope.advise.recipes.trying import Compilation
 from fusionscope.advise.suggest import suggester
@@ -29,9 +29,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
 from fusionscope.explain.result import ModuleFacts
 from fusionscope.explain.suggestion import Suggestion, SuggestionKind
-from fusionscope.explain.summary import group_alike
 from fusionscope.report.text import size
-from fusionscope.versions.choice import choose_compiler
 
 HEAD = """| program | for | change | launches | compiled | bytes | compiled | time |
 |---|---|---|--:|--:|--:|--:|---|"""
@@ -53,14 +51,7 @@ def follow(
 ) -> list[tuple[Suggestion, Compiled]]:
     compilation = Compilation(sys.executable, seconds=seconds)
     compile_unchanged(module, compilation)
-    facts = explain(open_dump(module.directory)).modules[0]
-    compiler = choose_compiler(module).compiler
-    groups = group_alike(facts.pairs, lambda pair: pair.reason)
-    candidates = {each.change: each for each in flag_candidates(module)}
-    for alike in groups:
-        candidates |= {each.change: each for each in rule_candidates(compiler, alike)}
-    wanted = [candidates[each.change] for each in suggestions]
-    compiled = compile_each(module, wanted, compilation)
+    compiled = compile_each(module, list(map(read_candidate, suggestions)), compilation)
     return list(zip(suggestions, compiled, strict=True))
 
 
