@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from fusionscope.advise.candidates import Candidate
 from fusionscope.advise.recipes.trying import Compilation
+from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import settled_pairs
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
@@ -27,8 +28,8 @@ from fusionscope.versions.context import read_context
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
     """The result of compiling a module with a change. ``pairs`` are the producers and consumers
-    before fusion, by name, that are fused then, or whose value is no longer written. ``timing`` is
-    None if nothing was timed.
+    before fusion, by name, that are fused then, or whose value is no longer written, ``removes``
+    the kernels that only move data and are gone. ``timing`` is None if nothing was timed.
 
     ``problem`` says why there is no result, or no correct one; it is empty otherwise.
     """
@@ -36,6 +37,7 @@ class Compiled:
     candidate: Candidate
     figures: Figures | None = None
     pairs: frozenset[tuple[str, str]] = frozenset()
+    removes: tuple[str, ...] = ()
     timing: Timing | None = None
     problem: str = ""
 
@@ -114,10 +116,12 @@ def _result(module: DumpedModule, candidate: Candidate, again: Rerun) -> Compile
         problem = again.problem or "the compiler did not finish"
         return Compiled(candidate=candidate, problem=problem)
     (made,) = open_dump(again.captured.directory).modules
-    assert made.final is not None
+    assert made.final is not None and module.final is not None
+    before, after = module.read(module.final), made.read(made.final)
     return Compiled(
         candidate=candidate,
-        figures=_figures(module, made.read(made.final)),
+        figures=_figures(module, after),
+        removes=removed_movements(before, before, after, module.backend),
         pairs=settled_pairs(module, made),
     )
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fusionscope.advise.candidates import Candidate
 from fusionscope.advise.copies import Copied, insert_copies
+from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import fused_pairs, later_names
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
@@ -71,6 +72,7 @@ class Replays:
         self._ends: Figures | None = None
         self._copied: _WithCopies | None = None
         self.compiler = choose_compiler(module, compiler).compiler
+        self._final = final
         self.final = self._figures(final)
 
     def names(self) -> dict[str, str]:
@@ -185,6 +187,14 @@ class Replays:
         stages = self._module.stages
         between = stages[stages.index(start) + 1 : stages.index(self._runs[0].before) + 1]
         return fused_pairs(self._module, map(self._module.read, between), tried.module)
+
+    def removed_movements(self, tried: Replayed) -> tuple[str, ...]:
+        """Return the names of kernels of the final module that only move data and that the change
+        removes.
+        """
+        return removed_movements(
+            self._final, self._after_fusion(), tried.module, self._module.backend
+        )
 
     def _figures_after_fusion(self) -> Figures:
         if self._ends is None:

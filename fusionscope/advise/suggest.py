@@ -261,6 +261,7 @@ class _Trial:
             self._in_vain.append(candidate)
         found = _suggestion(candidate, HowTried.REPLAYED, pairs, replays.final, tried.figures)
         if pairs and _is_better(replays.final, tried.figures):
+            found = replace(found, removes=replays.removed_movements(tried))
             self._promising.append((candidate, found))
             self._helpful.append(found)
         else:
@@ -318,6 +319,7 @@ class _Trial:
             helps = is_better and (pairs or _is_less(then, now))
             if then != now:
                 tried = _suggestion(each.candidate, how, pairs, then, now)
+                tried = replace(tried, removes=each.removes if helps else ())
                 (self._helpful if helps else self._rejected).append(tried)
 
     def apply_recipes(self) -> None:

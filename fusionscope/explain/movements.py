@@ -76,10 +76,15 @@ class _Launch:
     time_ns: float | None
 
 
-def _launch(launch: Instruction, facts: Sequence[KernelFacts]) -> _Launch:
+def moves_in(launch: Instruction) -> tuple[tuple[Instruction, ...], bool]:
+    """Return the movements that a launch executes, and whether it executes nothing else."""
     own = [each for each in instructions_in(launch) if each.opcode not in _SILENT]
-    moves = tuple(each for each in own if _moves(each))
     is_alone = all(each.opcode in _MOVES for each in own)
+    return tuple(each for each in own if _moves(each)), is_alone
+
+
+def _launch(launch: Instruction, facts: Sequence[KernelFacts]) -> _Launch:
+    moves, is_alone = moves_in(launch)
     times = [fact.runs * fact.time_ns for fact in facts if fact.time_ns is not None]
     return _Launch(
         instruction=launch,

@@ -37,8 +37,10 @@ class Suggestion:
     ``change`` is a flag in the notation of XLA_FLAGS, options of ``rerun``, or the id of a recipe.
     ``pairs`` are the refused producers and consumers that it fuses, by name. ``number`` is its
     place among the suggestions for its module, from 1 on. ``sources`` are the user's lines that a
-    recipe changes. With the evidence ``EXAMPLE`` the figures are those of the recipe's example, and
-    ``pairs`` those of operations that it changes: nothing was tried here.
+    recipe changes. ``removes`` are the kernels of the final module that only move data and that it
+    removes, by name; a rejected change has none. With the evidence ``EXAMPLE`` the figures are
+    those of the recipe's example, and ``pairs`` those of operations that it changes: nothing was
+    tried here.
     """
 
     number: int
@@ -49,6 +51,7 @@ class Suggestion:
     before: Figures
     after: Figures
     sources: tuple[str, ...] = ()
+    removes: tuple[str, ...] = ()
 
     @property
     def saved_us(self) -> float:
@@ -146,6 +149,12 @@ class Suggestions:
     def find(self, producer: str, consumer: str) -> tuple[int, ...]:
         """Return the numbers of the helpful suggestions that fuse a pair."""
         return tuple(each.number for each in self.helpful if (producer, consumer) in each.pairs)
+
+    def removing(self, kernel: str) -> tuple[int, ...]:
+        """Return the numbers of the helpful suggestions that remove a kernel that only moves
+        data.
+        """
+        return tuple(each.number for each in self.helpful if kernel in each.removes)
 
     def is_open(self, producer: str, consumer: str) -> bool:
         """Return whether something that may help a pair was not tried to the end."""

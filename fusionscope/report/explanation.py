@@ -153,7 +153,7 @@ def _markdown(
             )
         yield ""
         yield from boundaries.to_markdown(module.boundaries, top)
-        yield from movements.to_markdown(module.movements, top)
+        yield from movements.to_markdown(module.movements, module.suggestions, top)
         yield from recomputed.to_markdown(module, top)
         if module.what_if:
             yield from _markdown_what_if(module.what_if, top)
@@ -195,7 +195,7 @@ def print_explanation(
         else:
             _print_refusals(module, console, top)
         boundaries.print_boundaries(module.boundaries, console, top=top)
-        movements.print_movements(module.movements, console, top=top)
+        movements.print_movements(module.movements, module.suggestions, console, top=top)
         recomputed.print_recomputed(module, console, top=top)
         if module.what_if:
             print_what_if(module.what_if, console, top)

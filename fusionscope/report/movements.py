@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fusionscope.explain.result import Movement
+    from fusionscope.explain.suggestion import Suggestions
 
 _TITLE = "Data movement"
 
@@ -22,13 +23,19 @@ class _Alike:
     """Return movements of one shape, for one reason, from one line."""
 
     example: Movement
-    count: int
+    kernels: tuple[str, ...]
     bytes_moved: int
     time_ns: float | None
 
+    @property
+    def count(self) -> int:
+        return len(self.kernels)
 
-def to_markdown(movements: Sequence[Movement] | None, top: int | None) -> Iterator[str]:
-    """Yield the lines of a table."""
+
+def to_markdown(
+    movements: Sequence[Movement] | None, suggestions: Suggestions | None, top: int | None
+) -> Iterator[str]:
+    """Yield the lines of a table; ``suggestions`` may remove some of the movements."""
     if movements is None:
         return
     yield f"{_TITLE}: {_summary(movements)}.\n"
@@ -44,7 +51,7 @@ def to_markdown(movements: Sequence[Movement] | None, top: int | None) -> Iterat
             f"{group.count:,}",
             size(group.bytes_moved),
             _time(group.time_ns),
-            cell(_why(example)),
+            cell(_why(group, suggestions)),
             cell(example.source or ""),
         )
         yield f"| {' | '.join(columns)} |"
@@ -52,7 +59,11 @@ def to_markdown(movements: Sequence[Movement] | None, top: int | None) -> Iterat
 
 
 def print_movements(
-    movements: Sequence[Movement] | None, console: Console, *, top: int | None
+    movements: Sequence[Movement] | None,
+    suggestions: Suggestions | None,
+    console: Console,
+    *,
+    top: int | None,
 ) -> None:
     """Print them to a terminal; ``top`` limits the list."""
     from rich.padding import Padding
@@ -72,7 +83,7 @@ def print_movements(
         place = f" at {example.source}" if example.source else ""
         for text, style in (
             (f"{example.operation.opcode} {example.operation.shape}{place}", "dim"),
-            (_why(example), ""),
+            (_why(group, suggestions), ""),
         ):
             console.print(Padding(Text(safe(text), style=style), (0, 0, 0, 5)))
     print_hidden(console, 2, len(groups), top, "movement")
@@ -102,14 +113,26 @@ def _group(movements: Sequence[Movement]) -> list[_Alike]:
     for own in alike.values():
         times = [each.time_ns for each in own if each.time_ns is not None]
         time = sum(times) if len(times) == len(own) else None
-        groups.append(_Alike(own[0], len(own), sum(each.bytes_moved for each in own), time))
+        kernels = tuple(each.kernel for each in own)
+        groups.append(_Alike(own[0], kernels, sum(each.bytes_moved for each in own), time))
     return sorted(groups, key=lambda group: -group.bytes_moved)
 
 
-def _why(movement: Movement) -> str:
+def _why(group: _Alike, suggestions: Suggestions | None) -> str:
+    """Return the cause, and the suggestions that remove these movements, each with their number if
+    it does not remove all.
+    """
+    movement = group.example
     made_by = movement.made_by
     named = f" ({made_by})" if made_by is not None and made_by not in movement.text else ""
-    return f"{movement.cause}: {movement.text}{named}"
+    found = suggestions.removing if suggestions is not None else lambda _: ()
+    removing = Counter(number for kernel in group.kernels for number in found(kernel))
+    tries = (
+        str(number) if count == group.count else f"{number} ({count} of {group.count})"
+        for number, count in sorted(removing.items())
+    )
+    told = f"; gone with try {', '.join(tries)}" if removing else ""
+    return f"{movement.cause}: {movement.text}{named}{told}"
 
 
 def _time(nanoseconds: float | None) -> str:

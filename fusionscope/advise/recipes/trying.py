@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fusionscope.advise.recipes.catalogue import RECIPES
 from fusionscope.advise.recipes.proofs import read_proofs
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
+from fusionscope.advise.removed import removed_movements
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
@@ -152,6 +153,7 @@ def by_compiler(
                 for number, each in enumerate((baseline, made))
             )
             suggestion = _suggestion(offer, how, refused, before, after)
+            suggestion = replace(suggestion, removes=_removes(module, made))
             found.append(Tried(suggestion, races[1].ratio.high < 1 if races else None))
     return found, problems
 
@@ -190,6 +192,12 @@ class _Compiler:
             python=self.compilation.python,
             limit_s=self.compilation.limit_s,
         )
+
+
+def _removes(module: DumpedModule, made: DumpedModule) -> tuple[str, ...]:
+    assert module.final is not None and made.final is not None
+    before, after = module.read(module.final), made.read(made.final)
+    return removed_movements(before, before, after, module.backend)
 
 
 def _computes_the_same(run: Race) -> bool:

@@ -306,6 +306,7 @@ class Suggestion(Form):
     before: Figures
     after: Figures
     sources: list[str]
+    removes: list[str]
 
 
 class Answer(Form):
