@@ -29,7 +29,7 @@ from fusionscope.explain.summary import group_alike
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.causes import CAUSES
 from fusionscope.passes.context import Deadline, OutOfTime
-from fusionscope.rerun.running import Speed
+from fusionscope.rerun.running import Speed, why_not_run
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
 
@@ -40,10 +40,10 @@ _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
 _LEAST_SECONDS = 1.0  # for trying, however short the explanation took
 
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
-_FIXED_BEFORE = "no change of a rule reaches {}; only flags do"
 
 _NOT_REPLAYED = "no change can be tried by replaying the fusion passes: {}"
 _NOT_COMPILED = "no change can be compiled: {}"
+_NOT_TIMED = "no change was timed: {}"
 _DISAGREES = (
     "the replay of {} does not make the kernels that are in the dump, so its changes cannot be "
     "tried by replaying: --compile"
@@ -194,12 +194,32 @@ class _Trial:
         """Return what is known about refusals that look ``alike``."""
         pairs = tuple(dict.fromkeys((each.producer.name, each.consumer.name) for each in alike))
         own = [each for each in replayable if not set(pairs).isdisjoint(each.pairs)]
+        flags = [each.change for each in self._in_vain if each.kind is SuggestionKind.FLAG]
+        flags += [
+            each.change
+            for each in (*self._helpful, *self._unmeasured, *self._rejected)
+            if each.kind is SuggestionKind.FLAG and set(pairs).isdisjoint(each.pairs)
+        ]
+        in_vain = [*(each.change for each in own if each in self._in_vain), *flags]
         return Answer(
             pairs=pairs,
-            in_vain=tuple(each.change for each in own if each in self._in_vain),
+            in_vain=tuple(dict.fromkeys(in_vain)),
             untried=sum(each in self._untried for each in own),
-            why=_why_fixed(alike[0], compiler) if not own else "",
+            why=self._why_fixed(alike[0], compiler) if not own else "",
         )
+
+    def _why_fixed(self, pair: PairFacts, compiler: Compiler) -> str:
+        """Return why no change of a rule is known that could fuse a pair."""
+        reason = pair.reason or ""
+        cause = next((each for each in CAUSES if each.id == reason), None)
+        fixed = compiler.find_rule(reason) or cause
+        if fixed is None:
+            return ""
+        if fixed.is_legality:
+            return fixed.why or fixed.what
+        deciding = [each.name for each in compiler.passes if each.book.find(reason)]
+        how = "" if self._compilation is not None else ": --compile"
+        return f"no change of a rule reaches {' and '.join(deciding)}, only flags do{how}"
 
     def replay(
         self, replays: Replays, candidates: Sequence[Candidate], deadline: Deadline | None
@@ -308,6 +328,9 @@ class _Trial:
         for each in compiled:
             if each.figures is None or each.problem:  # such as a flag that this version lacks
                 continue
+            if each.figures == before:
+                self._in_vain.append(each.candidate)
+                continue
             then, now, how = before, each.figures, HowTried.COMPILED
             is_better = has_model and _is_better(then, now)
             if each.timing is not None:
@@ -317,10 +340,15 @@ class _Trial:
             pairs = each.pairs & self._wanted
             # If a flag changes the stages before fusion, there are no pairs to compare.
             helps = is_better and (pairs or _is_less(then, now))
-            if then != now:
-                tried = _suggestion(each.candidate, how, pairs, then, now)
-                tried = replace(tried, removes=each.removes if helps else ())
-                (self._helpful if helps else self._rejected).append(tried)
+            tried = _suggestion(each.candidate, how, pairs, then, now)
+            if helps:
+                self._helpful.append(replace(tried, removes=each.removes))
+            elif not has_model and each.timing is None and pairs and _is_better(then, now):
+                self._unmeasured.append(tried)
+            else:
+                self._rejected.append(tried)
+        if not has_model and (problem := why_not_run(self._module)):
+            self.note(_NOT_TIMED.format(problem))
 
     def apply_recipes(self) -> None:
         """Add the recipes that match, and whether they help."""
@@ -345,19 +373,6 @@ class _Trial:
                 self._rejected.append(replace(found, pairs=()))
         for problem in problems:
             self.note(problem)
-
-
-def _why_fixed(pair: PairFacts, compiler: Compiler) -> str:
-    """Return why no change of a flag or a rule is known that could fuse a pair."""
-    rule = compiler.find_rule(pair.reason or "")
-    cause = next((each for each in CAUSES if each.id == pair.reason), None)
-    fixed = rule or cause
-    if fixed is not None and fixed.is_legality:
-        return fixed.why or fixed.what
-    deciding = [each.name for each in compiler.passes if each.book.find(pair.reason or "")]
-    if deciding and pair.reason is not None:
-        return _FIXED_BEFORE.format(" and ".join(deciding))
-    return ""
 
 
 def _suggestion(

@@ -75,9 +75,9 @@ class Answer:
     that fuse some of them.
 
     ``pairs`` are the refused producers and consumers, by name, the costliest first. ``in_vain`` are
-    changes that were tried for them and fuse none of them. ``untried`` counts those for which there
-    was no time. ``why`` is the reason for which no change of flags or rules is known, in one
-    sentence; it is empty if there are some.
+    changes that were tried and fuse none of them: those for these pairs, then flags. ``untried``
+    counts those for these pairs for which there was no time. ``why`` is the reason for which no
+    change of a rule is known, in one sentence; it is empty if there is one.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -91,8 +91,8 @@ class Suggestions:
     """What was tried on one module: ``helpful`` changes, which save something, the most first, and
     ``rejected`` ones, which fuse none of the pairs or cost more.
 
-    ``unmeasured`` changes reduce launches or bytes on a CPU in a replay, but were not timed:
-    whether they save time is unknown. ``untried`` counts the candidates for which there was no
+    ``unmeasured`` changes reduce launches or bytes on a CPU, but were not timed: whether they save
+    time is unknown. ``untried`` counts the candidates for which there was no
     time. ``notes`` say why others could not be tried. ``answers`` are about the costliest kinds of
     refusals, the costliest first.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 TITLE = "What to try"
 REJECTED = "Tried, not worth it"
 UNMEASURED = (
-    "By a replay, these make fewer launches or bytes. On a CPU this says little about time, and "
+    "These make fewer launches or bytes. On a CPU this says little about time, and "
     "many such changes are slower: --compile compiles and times them"
 )
 NOTHING = "nothing known that helps"
@@ -51,7 +51,8 @@ def _tried_for_pair(suggestions: Suggestions, producer: str, consumer: str) -> I
     not_timed = suggestions.not_timed(producer, consumer)
     if not_timed:
         first = not_timed[0]
-        yield f"{first.number} fuses it and was not timed ({_differences(first)}): --compile"
+        how = ": --compile" if first.evidence == "replayed" else ""
+        yield f"{first.number} fuses it and was not timed ({_differences(first)}){how}"
     rejected = suggestions.not_worth_it(producer, consumer)
     if rejected:
         first = rejected[0]
@@ -63,7 +64,7 @@ def _tried_for_pair(suggestions: Suggestions, producer: str, consumer: str) -> I
 
 
 def _in_vain(answer: Answer) -> Iterator[str]:
-    if answer.in_vain:
+    if answer.in_vain:  # the first is for this pair if any is
         more = f" and {plural(len(answer.in_vain) - 1, 'other')}" if answer.in_vain[1:] else ""
         verb = "do" if more else "does"
         yield f"{shorten(answer.in_vain[0], _LONGEST)}{more} {verb} not fuse it"

@@ -67,9 +67,9 @@ def status_of(found: Suggestions, answer: Answer) -> str:
         return NOT_TIMED
     if found.not_worth_it(*pair):
         return NOT_WORTH_IT
-    if answer.untried:
+    if answer.untried and not answer.why:
         return UNTRIED
-    return IN_VAIN if answer.in_vain else NOTHING
+    return NOTHING if answer.why or not answer.in_vain else IN_VAIN
 
 
 def rows_of(module: ModuleFacts) -> Iterator[Row]:
