@@ -49,7 +49,8 @@ _DISAGREES = (
     "tried by replaying: --compile"
 )
 _COPIES = (
-    "changes of {} lead to other copies after fusion, whose costs cannot be predicted: --compile"
+    "some changes to {} also change what the compiler copies after fusion, at a cost that only it "
+    "can tell: --compile"
 )
 
 

@@ -14,6 +14,7 @@ from fusionscope.explain.result import Branch, Breakdown, Grouping, KernelFacts,
 from fusionscope.explain.scopes import frame_text, outermost_first, scope_of, short_file
 
 _NO_NAME = _NO_LINE = "(inserted by the compiler)"
+_NO_SCOPE = "(in no scope)"
 _NUMBER = re.compile(r"\d+")
 _UNNAMED = re.compile(r"while\b|cond\b|branch_|_|\(|[^/]*[,>]|gradient(/|$)")
 _BETWEEN = {
@@ -101,7 +102,21 @@ def _rows(
         if pair.reason is not None:
             path = path_of(analysis.pairs[number].origin)
             rows.append(_Row(path, refused_bytes=pair.bytes_saved))
-    return _without_common_frames(rows) if by is Grouping.STACK else rows
+    if by is Grouping.STACK:
+        return _without_common_frames(rows)
+    return _with_scopes(rows) if by is Grouping.SCOPE else rows
+
+
+def _with_scopes(rows: Sequence[_Row]) -> list[_Row]:
+    """Return the paths with one scope for all operations that are in none, if others are in one."""
+    if all(len(row.path) == 1 for row in rows):
+        return list(rows)
+    return [
+        replace(row, path=(_NO_SCOPE, *row.path))
+        if len(row.path) == 1 and row.path != (_NO_NAME,)
+        else row
+        for row in rows
+    ]
 
 
 def _without_common_frames(rows: Sequence[_Row]) -> list[_Row]:

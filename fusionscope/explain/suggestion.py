@@ -36,11 +36,11 @@ class Suggestion:
 
     ``change`` is a flag in the notation of XLA_FLAGS, options of ``rerun``, or the id of a recipe.
     ``pairs`` are the refused producers and consumers that it fuses, by name. ``number`` is its
-    place among the suggestions for its module, from 1 on. ``sources`` are the user's lines that a
-    recipe changes. ``removes`` are the kernels of the final module that only move data and that it
-    removes, by name; a rejected change has none. With the evidence ``EXAMPLE`` the figures are
-    those of the recipe's example, and ``pairs`` those of operations that it changes: nothing was
-    tried here.
+    place among the suggestions for its module, from 1 on. ``title`` are a few words on a recipe,
+    ``sources`` the user's lines that it changes. ``removes`` are the kernels of the final module
+    that only move data and that it removes, by name; a rejected change has none. With the evidence
+    ``EXAMPLE`` the figures are those of the recipe's example, and ``pairs`` those of operations
+    that it changes: nothing was tried here.
     """
 
     number: int
@@ -50,6 +50,7 @@ class Suggestion:
     pairs: tuple[tuple[str, str], ...]
     before: Figures
     after: Figures
+    title: str = ""
     sources: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
 

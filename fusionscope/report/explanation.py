@@ -15,7 +15,17 @@ from fusionscope.report import (
     suggestions,
 )
 from fusionscope.report.refusals import why
-from fusionscope.report.text import cell, code, counted, duration, plural, safe, shorten, size
+from fusionscope.report.text import (
+    cell,
+    code,
+    counted,
+    duration,
+    file_and_line,
+    plural,
+    safe,
+    shorten,
+    size,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -370,11 +380,6 @@ def _print_kernels(module: ModuleFacts, console: Console, top: int | None) -> No
             file_and_line(kernel.source),
         )
     _print_indented(table, console)
-
-
-def file_and_line(source: str | None) -> str:
-    """Shorten a path from the left: in a narrow column its last part identifies it."""
-    return shorten((source or "").replace("\\", "/").rpartition("/")[2], 24)
 
 
 def _tail(text: str, width: int) -> str:

@@ -6,13 +6,9 @@ from typing import TYPE_CHECKING
 
 from fusionscope.report import recomputed, suggestions
 from fusionscope.report.breakdown import print_lines, print_rows
-from fusionscope.report.explanation import (
-    file_and_line,
-    print_header,
-    print_what_if,
-)
+from fusionscope.report.explanation import print_header, print_what_if
 from fusionscope.report.refusals import why
-from fusionscope.report.text import duration, or_dash, plural, size, squeeze
+from fusionscope.report.text import duration, file_and_line, or_dash, plural, size, squeeze
 
 if TYPE_CHECKING:
     from rich.console import Console

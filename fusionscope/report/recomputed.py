@@ -74,9 +74,10 @@ def print_summary(module: ModuleFacts, console: Console) -> None:
     if not groups or not groups[0][0].saved_ns:
         return
     value = groups[0][0]
-    words = Text.assemble((_TITLE, "bold"), f": {_summary(module)}; most by ")
-    words.append(f"{safe(value.value.name)} in {len(value.kernels):,} kernels{_alike(groups[0])}: ")
-    words.append(_change(value), style="green")
+    words = Text.assemble((_TITLE, "bold"), f": {_summary(module)}. Keeping ")
+    where = f"in {len(value.kernels):,} kernels{_alike(groups[0])}"
+    words.append(f"{safe(value.value.name)} ({where}) ")
+    words.append(f"saves most: {_change(value)}", style="green")
     console.print(Padding(words, (1, 0, 0, 2)))
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fusionscope.report.text import cell, code, plural, print_hidden, safe, shorten, size
+from fusionscope.report.text import (
+    cell,
+    code,
+    duration,
+    file_and_line,
+    plural,
+    print_hidden,
+    safe,
+    shorten,
+    size,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -156,9 +166,12 @@ def _print_list(suggestions: tuple[Suggestion, ...], console: Console) -> None:
 
 
 def _change(each: Suggestion) -> str:
-    if each.kind != "recipe":
-        return each.change
-    return f"fusionscope recipes {each.change}{_places(each)}"
+    """Return the change as somebody would make it."""
+    if each.kind == "rule":
+        return f"fusionscope rerun DUMP {each.change}"
+    if each.kind == "recipe":
+        return f"{each.title}: fusionscope recipes {each.change}{_places(each)}"
+    return each.change
 
 
 def _places(each: Suggestion) -> str:
@@ -166,7 +179,8 @@ def _places(each: Suggestion) -> str:
     if not each.sources:
         return ""
     more = len(each.sources) - 1
-    return f", at {each.sources[0]}" + (f" and {plural(more, 'more line')}" if more else "")
+    first = file_and_line(each.sources[0])
+    return f", at {first}" + (f" and {plural(more, 'more line')}" if more else "")
 
 
 def _what_came_of_it(each: Suggestion) -> str:
@@ -188,12 +202,12 @@ def _sizes(each: Suggestion) -> str:
 
 
 def _times(each: Suggestion) -> str:
-    """Return text such as *time 120 → 110 us (-8.3%)*."""
+    """Return text such as *time 120 µs → 110 µs (-8.3%)*."""
     before, after = each.before.time_us, each.after.time_us
     if before is None or after is None:
         return ""
     share = f" ({100 * (after / before - 1):+.2g}%)" if before else ""
-    return f"time {before:,.4g} → {after:,.4g} us{share}"
+    return f"time {duration(before)} → {duration(after)}{share}"
 
 
 def _none(suggestions: Suggestions) -> str:

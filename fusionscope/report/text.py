@@ -71,6 +71,11 @@ def or_dash(figure: Figure | None, written: Callable[[Figure], str]) -> str:
     return written(figure) if figure else "-"
 
 
+def file_and_line(source: str | None) -> str:
+    """Shorten a path from the left: in a narrow column its last part identifies it."""
+    return shorten((source or "").replace("\\", "/").rpartition("/")[2], 24)
+
+
 def plural(count: int, noun: str, many: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else many or f'{noun}s'}"
 

@@ -92,6 +92,7 @@ def _suggestion(
         pairs=tuple(sorted(pairs)),
         before=before,
         after=after,
+        title=offer.recipe.title,
         sources=offer.sources,
     )
 
