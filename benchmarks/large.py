@@ -70,14 +70,19 @@ def run_compile(name: str, python: str, *more: str) -> dict[str, float]:
 
 def make(name: str, directory: Path, python: str) -> Compiled:
     """Compile a program for its dump, and once more without one."""
-    target = name.partition("/")[0]
     shutil.rmtree(directory / name, ignore_errors=True)
     dumped = run_compile(name, python, str(directory / name))
     alone = run_compile(name, python)
-    changed = directory / f"{name}-changed"
-    shutil.rmtree(changed, ignore_errors=True)
-    run_compile(name, python, str(changed), f"--flag={CHANGED[target]}")
     return Compiled(alone["compile"], dumped["compile"], dumped["process"], str(dumped["jaxlib"]))
+
+
+def make_changed(name: str, directory: Path, python: str) -> None:
+    """Make the other dump of a diff, unless it is there."""
+    changed = directory / f"{name}-changed"
+    if not changed.exists():
+        made = Path(tempfile.mkdtemp(dir=directory))
+        run_compile(name, python, str(made), f"--flag={CHANGED[name.partition('/')[0]]}")
+        made.rename(changed)
 
 
 def make_all(names: list[str], directory: Path, python: str) -> dict[str, Compiled]:
@@ -195,12 +200,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         directory = options.directory or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
+        questions = options.command or list(QUESTIONS)
         times = make_all(names, directory.resolve(), options.python)
+        if "diff" in questions:
+            for name in names:
+                make_changed(name, directory.resolve(), options.python)
         print(
             f"{date.today()}, Python {platform.python_version()}, dumps by jaxlib "
             f"{times[names[0]].jaxlib}, {os.cpu_count()} cores, rounds: {options.rounds}."
         )
-        tell(names, directory.resolve(), times, options.rounds, options.command or list(QUESTIONS))
+        tell(names, directory.resolve(), times, options.rounds, questions)
 
 
 if __name__ == "__main__":

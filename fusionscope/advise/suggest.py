@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
 
@@ -13,6 +13,7 @@ from fusionscope.advise.replays import Replays
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.explain import Suggest
 from fusionscope.explain.result import ModuleFacts, PairFacts
 from fusionscope.explain.selection import Selection
 from fusionscope.explain.suggestion import (
@@ -29,6 +30,7 @@ from fusionscope.explain.summary import group_alike
 from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.causes import CAUSES
 from fusionscope.passes.context import Deadline, OutOfTime
+from fusionscope.progress import Progress, counted, silent
 from fusionscope.rerun.running import Speed, why_not_run
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
@@ -56,7 +58,7 @@ _COPIES = (
 
 def suggester(
     selection: Selection, *, is_limited: bool = True, compilation: Compilation | None = None
-) -> Callable[[DumpedModule, ModuleFacts, float], Suggestions]:
+) -> Suggest:
     """Return the function that ``explain`` calls for each module.
 
     It spends no more time than the explanation took, unless ``is_limited`` is false or there is a
@@ -65,7 +67,9 @@ def suggester(
     """
     compiler = compiler_named(selection.rules)
 
-    def ask(module: DumpedModule, facts: ModuleFacts, seconds: float) -> Suggestions:
+    def ask(
+        module: DumpedModule, facts: ModuleFacts, seconds: float, progress: Progress
+    ) -> Suggestions:
         device = selection.device if _lacks_device(module) else None
         limit = seconds if is_limited and compilation is None else None
         return suggest(
@@ -75,6 +79,7 @@ def suggester(
             compiler=compiler,
             device=device,
             compilation=compilation,
+            progress=progress,
         )
 
     return ask
@@ -95,6 +100,7 @@ def suggest(
     compiler: Compiler | None = None,
     device: Device | None = None,
     compilation: Compilation | None = None,
+    progress: Progress = silent,
 ) -> Suggestions:
     """Try changes that could help ``module``, which ``facts`` explain with all of its pairs.
 
@@ -108,7 +114,7 @@ def suggest(
     refused = [pair for pair in facts.pairs if pair.outcome == Outcome.NOT_FUSED]
     refused.sort(key=lambda pair: -pair.bytes_saved)
     groups = group_alike(refused, lambda pair: pair.reason)[:MOST_REFUSALS]
-    trial = _Trial(module, refused, compilation)
+    trial = _Trial(module, refused, compilation, progress)
     answers: tuple[Answer, ...] = ()
     if refused:
         try:
@@ -158,8 +164,10 @@ class _Trial:
         module: DumpedModule,
         refused: Sequence[PairFacts],
         compilation: Compilation | None,
+        progress: Progress,
     ) -> None:
         self._module = module
+        self._progress = progress
         self._refused = refused
         self._wanted = frozenset((pair.producer.name, pair.consumer.name) for pair in refused)
         self._compilation = compilation
@@ -226,7 +234,7 @@ class _Trial:
         self, replays: Replays, candidates: Sequence[Candidate], deadline: Deadline | None
     ) -> None:
         """Replay with each of ``candidates``, as long as there is time."""
-        for number, candidate in enumerate(candidates):
+        for number, candidate in enumerate(counted(candidates, "trying change", self._progress)):
             try:
                 self._replay(replays, candidate, deadline)
             except OutOfTime:
@@ -319,6 +327,7 @@ class _Trial:
             turns = chain.from_iterable(zip_longest([*flags, *replayed], candidates))
             unique = {each.change: each for each in filter(None, turns)}
             candidates = list(unique.values())[:_MOST_COMPILED]
+        self._progress(f"compiling with each of {len(candidates)} changes")
         before = compile_unchanged(self._module, self._compilation)
         compiled = compile_each(self._module, candidates, self._compilation)
         self._notes.clear()  # about failed replays
@@ -354,11 +363,13 @@ class _Trial:
     def apply_recipes(self) -> None:
         """Add the recipes that match, and whether they help."""
         module, refused, compilation = self._module, self._refused, self._compilation
+        self._progress("matching recipes")
         try:
             offers = find_offers(module)
             if compilation is None:
                 self._by_example.extend(by_example(module, offers, refused))
                 return
+            self._progress(f"compiling with each of {len(offers)} recipes")
             compiled, problems = by_compiler(module, offers, refused, compilation)
         except UnusableInput as error:
             if compilation is not None:

@@ -12,11 +12,12 @@ from fusionscope.cli.output import (
     as_flags,
     compiling_options,
     open_console,
-    show_elapsed,
     write_json,
 )
+from fusionscope.cli.progress import show_progress
 from fusionscope.cli.streams import show_problem
 from fusionscope.errors import UnusableInput, quoted
+from fusionscope.progress import each_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,19 +97,22 @@ def command(
     ]
     found: list[tuple[str, Captured]] = []
     problems: list[UnusableInput] = []
-    for name, target, all_flags in show_elapsed(runs, lambda run: f"Compiling for {run[0]}"):
-        try:
-            captured = capture(
-                read,
-                target,
-                output / name if len(runs) > 1 else output,
-                flags=all_flags,
-                python=python,
-                limit_s=limit_s,
-            )
-            found.append((name, captured))
-        except UnusableInput as error:
-            problems.append(error)
+    with show_progress() as progress:
+        for (name, target, all_flags), _ in each_of(
+            runs, lambda run: f"compiling for {run[0]}", progress
+        ):
+            try:
+                captured = capture(
+                    read,
+                    target,
+                    output / name if len(runs) > 1 else output,
+                    flags=all_flags,
+                    python=python,
+                    limit_s=limit_s,
+                )
+                found.append((name, captured))
+            except UnusableInput as error:
+                problems.append(error)
     if not found:
         raise problems[0]
     for problem in problems:
@@ -143,7 +147,8 @@ def _explain(directory: Path, console: Console) -> tuple[ModuleFacts, TimeEstima
     from fusionscope.report.first_screen import print_screen
 
     dump = open_dump(directory)
-    explanation = explain(dump, Selection())
+    with show_progress() as progress:
+        explanation = explain(dump, Selection(), progress=progress)
     for problem in explanation.problems:
         show_problem(problem)
     print_screen(explanation, console)

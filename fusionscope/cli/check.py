@@ -11,14 +11,15 @@ import click
 from fusionscope.cli.output import (
     device_option,
     open_console,
-    show_progress,
     top_option,
     write_data,
     write_json,
     write_text,
 )
+from fusionscope.cli.progress import show_progress
 from fusionscope.cli.streams import show_problem
 from fusionscope.errors import UnusableInput
+from fusionscope.progress import each_of
 from fusionscope.system.files import append_file, is_there, read_text
 
 if TYPE_CHECKING:
@@ -127,14 +128,11 @@ def command(
             hint="name a file with --expect or --baseline",
         )
     selection = Selection(all_modules=True, device=device)
-    explanations = [
-        explain(
-            open_dump(dump),
-            selection,
-            progress=lambda modules: show_progress(modules, "Explaining"),
-        )
-        for dump in dumps
-    ]
+    with show_progress() as progress:
+        explanations = [
+            explain(open_dump(dump), selection, progress=own_progress)
+            for dump, own_progress in each_of(dumps, str, progress)
+        ]
     if update and baseline is not None:
         write_text(write_baseline(explanations), baseline)
         write_text(f"written: {baseline}\n", None)

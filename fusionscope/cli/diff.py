@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import format_options, show_progress, top_option, write_report
+from fusionscope.cli.output import format_options, top_option, write_report
+from fusionscope.cli.progress import show_progress
 
 
 @click.command(name="diff")
@@ -51,12 +52,8 @@ def command(
     from fusionscope.explain.difference import compare
     from fusionscope.report.difference import print_difference, to_markdown
 
-    difference = compare(
-        before,
-        after,
-        module=module,
-        progress=lambda stages: show_progress(stages, "Comparing stages"),
-    )
+    with show_progress() as progress:
+        difference = compare(before, after, module=module, progress=progress)
     limit = None if everything else top
     write_report(
         "diff",

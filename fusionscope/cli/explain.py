@@ -14,9 +14,9 @@ from fusionscope.cli.output import (
     format_options,
     python_option,
     rules_option,
-    show_progress,
     write_report,
 )
+from fusionscope.cli.progress import show_progress
 from fusionscope.errors import UnusableInput, quoted
 
 if TYPE_CHECKING:
@@ -195,12 +195,8 @@ def command(
 
         compilation = Compilation(python) if compiles else None
         suggest = suggester(selection, is_limited=not everything, compilation=compilation)
-    explanation = explain(
-        open_dump(dump),
-        selection,
-        progress=lambda modules: show_progress(modules, "Explaining"),
-        suggest=suggest,
-    )
+    with show_progress() as progress:
+        explanation = explain(open_dump(dump), selection, progress=progress, suggest=suggest)
     limit = None if everything else top or _TOP
     pairs = everything or selection.picks_pairs
     is_unmatched = _is_unmatched(explanation, selection)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from fusionscope.cli.output import format_options, show_progress, top_option, write_report
+from fusionscope.cli.output import format_options, top_option, write_report
+from fusionscope.cli.progress import show_progress
 
 
 @click.command(name="history")
@@ -44,13 +45,10 @@ def command(
     from fusionscope.explain.module_history import history_of
     from fusionscope.report.history import print_history, to_markdown
 
-    history = history_of(
-        open_dump(dump),
-        name,
-        module=module,
-        all_modules=everything,
-        progress=lambda stages: show_progress(stages, "Reading stages"),
-    )
+    with show_progress() as progress:
+        history = history_of(
+            open_dump(dump), name, module=module, all_modules=everything, progress=progress
+        )
     limit = None if everything else top
     write_report(
         "history",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fusionscope.cli.streams import discard_output, show_problem
-from fusionscope.report.text import safe, safe_lines
+from fusionscope.report.text import safe_lines
 from fusionscope.system.files import write_file
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from fusionscope.dump.device import Device
 
-Item = TypeVar("Item")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _WIDTH = 100  # of text that goes into a file or a pipe
@@ -180,39 +179,6 @@ def changes_options(command: Command) -> Command:
     return command
 
 
-def show_progress(items: Iterable[Item], doing: str) -> Iterable[Item]:
-    """Show a bar on a terminal, if there is more than one item."""
-    found = list(items)
-    if len(found) < 2 or sys.stderr is None or not sys.stderr.isatty():
-        return found
-    from rich.console import Console
-    from rich.progress import track
-
-    width, height = _terminal_size()
-    console = Console(stderr=True, width=width, height=height)
-    return track(found, doing, console=console, transient=True)
-
-
-def show_elapsed(items: Iterable[Item], words: Callable[[Item], str]) -> Iterator[Item]:
-    """Show, on a terminal, what is being done about each of ``items``, and the elapsed time."""
-    found = list(items)
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield from found
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    width, height = _terminal_size()
-    console = Console(stderr=True, width=width, height=height)
-    with Progress(*columns, console=console, transient=True) as progress:
-        for number, item in enumerate(found, 1):
-            of = f" ({number} of {len(found)})" if len(found) > 1 else ""
-            task = progress.add_task(safe(words(item)) + of, total=None)
-            yield item
-            progress.remove_task(task)
-
-
 def write_text(text: str, output: Path | None) -> None:
     """Write ``text`` to the file ``output``, or to the standard output if that is None.
 
@@ -246,7 +212,7 @@ def write_data(content: dict[str, Any], output: Path | None) -> None:
     write_text(json.dumps(content, indent=1) + "\n", output)
 
 
-def _terminal_size() -> tuple[int, int]:
+def terminal_size() -> tuple[int, int]:
     """Return columns and lines of the terminal, preferring ``COLUMNS``, with plausible minima."""
     columns, lines = shutil.get_terminal_size((_WIDTH, 25))
     return min(max(columns, _NARROWEST), _WIDEST), lines
@@ -261,7 +227,7 @@ def open_console(output: Path | None) -> Iterator[Console]:
 
     buffer = StringIO()
     is_terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
-    width, height = _terminal_size()
+    width, height = terminal_size()
     console = Console(
         file=sys.stdout if is_terminal else buffer,
         width=width,

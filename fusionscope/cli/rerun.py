@@ -12,10 +12,10 @@ from fusionscope.cli.output import (
     compiling_options,
     open_console,
     running_options,
-    show_progress,
     top_option,
     write_json,
 )
+from fusionscope.cli.progress import show_progress
 from fusionscope.cli.streams import show_problem
 from fusionscope.errors import UnusableInput
 
@@ -138,19 +138,20 @@ def command(
     baseline = None if is_own or not variants else own_plan(chosen)
     if not variants:
         variants.append(Variant("flags", None, tuple(flags)))
-    found = try_variants(
-        chosen,
-        variants,
-        output,
-        baseline=baseline,
-        runs=runs,
-        inputs=inputs,
-        seed=seed,
-        seconds=seconds,
-        python=python,
-        limit_s=limit_s,
-        progress=lambda each: show_progress(each, "Compiling"),
-    )
+    with show_progress() as progress:
+        found = try_variants(
+            chosen,
+            variants,
+            output,
+            baseline=baseline,
+            runs=runs,
+            inputs=inputs,
+            seed=seed,
+            seconds=seconds,
+            python=python,
+            limit_s=limit_s,
+            progress=progress,
+        )
     for problem in opened.untold():
         show_problem(problem)
     if format_name == "json":

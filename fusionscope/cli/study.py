@@ -11,10 +11,10 @@ from fusionscope.cli.output import (
     limit_option,
     open_console,
     python_option,
-    show_progress,
     write_json,
     write_text,
 )
+from fusionscope.cli.progress import show_progress
 
 
 @click.command(name="study")
@@ -84,16 +84,17 @@ def command(
     from fusionscope.study.study_files import read_study
 
     study = read_study(folder)
-    result = run_study(
-        study,
-        [read_target(each) for each in devices],
-        sizes or study.sizes,
-        output,
-        python=python,
-        limit_s=limit_s,
-        seconds=seconds,
-        progress=lambda work: show_progress(work, "Compiling"),
-    )
+    with show_progress() as progress:
+        result = run_study(
+            study,
+            [read_target(each) for each in devices],
+            sizes or study.sizes,
+            output,
+            python=python,
+            limit_s=limit_s,
+            seconds=seconds,
+            progress=progress,
+        )
     if format_name == "json":
         write_json("study", result, None)
     elif format_name == "markdown":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -16,6 +15,7 @@ from fusionscope.cli.output import (
     write_json,
     write_text,
 )
+from fusionscope.cli.progress import show_progress
 from fusionscope.cli.streams import show_problem
 
 
@@ -76,14 +76,15 @@ def command(
 
     opened = open_dump(dump)
     chosen = pick_module(opened, module)
-    found = tune(
-        chosen,
-        budget_s=budget_s,
-        inputs=inputs,
-        seed=seed,
-        python=python,
-        progress=lambda words: click.echo(words, err=True) if sys.stderr.isatty() else None,
-    )
+    with show_progress() as progress:
+        found = tune(
+            chosen,
+            budget_s=budget_s,
+            inputs=inputs,
+            seed=seed,
+            python=python,
+            progress=progress,
+        )
     if found.best is not None:
         plan = PlanFile(found.best.changes, chosen.name, dump)
         write_text(write_plan(plan, output), output)

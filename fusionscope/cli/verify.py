@@ -12,9 +12,9 @@ from fusionscope.cli.output import (
     device_option,
     format_options,
     rules_option,
-    show_progress,
     write_report,
 )
+from fusionscope.cli.progress import show_progress
 from fusionscope.errors import UnusableInput
 
 if TYPE_CHECKING:
@@ -67,13 +67,10 @@ def command(
     from fusionscope.versions.known import compiler_named
 
     opened = open_dump(dump)
-    verification = verify(
-        opened,
-        pick_modules(opened, module),
-        compiler_named(rules),
-        device,
-        progress=lambda modules: show_progress(modules, "Replaying"),
-    )
+    with show_progress() as progress:
+        verification = verify(
+            opened, pick_modules(opened, module), compiler_named(rules), device, progress=progress
+        )
     write_report(
         "verify",
         verification,

@@ -46,6 +46,7 @@ from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
+from fusionscope.progress import Progress, counted, silent
 from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.versions.context import read_gpu
 from fusionscope.versions.known import compiler_named
@@ -91,6 +92,7 @@ def analyze(
     rules: str | None = None,
     device: Device | None = None,
     prices_all: bool = False,
+    progress: Progress = silent,
 ) -> Analysis:
     """Analyze one module. Raises ``UnusableInput`` if its final stage cannot be read.
 
@@ -100,8 +102,9 @@ def analyze(
     """
     notes: list[str] = []
     ends = _find_ends(module, notes)
-    known = _gather(module, rules, device, notes)
-    followed = _follow_pairs(module, ends, notes)
+    known = _gather(module, rules, device, notes, progress)
+    followed = _follow_pairs(module, ends, notes, progress)
+    progress("explaining pairs and kernels")
     if not (followed.first.is_whole and followed.last.is_whole):
         notes.append(_NOT_WHOLE)
     kernels = find_kernels(followed.last, module.backend)
@@ -163,7 +166,7 @@ def _reason_before(fact: PairFacts) -> str | None:
 
 
 def movements_of(
-    module: DumpedModule, kernels: Sequence[KernelFacts], notes: list[str]
+    module: DumpedModule, kernels: Sequence[KernelFacts], notes: list[str], progress: Progress
 ) -> tuple[Movement, ...]:
     """Return the data movement in the final stage, whose ``kernels`` these are. Unreadable stages
     are noted.
@@ -172,7 +175,7 @@ def movements_of(
     from fusionscope.history.lineage import read_lineage
 
     final = module.final or module.stages[-1]
-    lineage = read_lineage(module)
+    lineage = read_lineage(module, progress=progress)
     notes += [note for note in lineage.notes if note not in notes]
     if final not in lineage.stages:
         return ()
@@ -233,21 +236,28 @@ class _Known:
 
 
 def _gather(
-    module: DumpedModule, rules: str | None, asked: Device | None, notes: list[str]
+    module: DumpedModule,
+    rules: str | None,
+    asked: Device | None,
+    notes: list[str],
+    progress: Progress,
 ) -> _Known:
+    progress("reading the compiler's records")
     evidence = _read(lambda: read_evidence(module), notes)
     compiler = compiler_named(rules)
     own = _read(lambda: module.device, notes)
     device = own or (asked if module.backend == "gpu" else None)
     notes += _device_notes(module, asked, own)
-    replayed = _read(lambda: replay_passes(module, compiler, device), notes)
+    replayed = _read(lambda: replay_passes(module, compiler, device, progress=progress), notes)
     if compiler is not None and replayed is None:
         notes.append(_NO_REPLAY)
     gpu = _read(lambda: read_gpu(module, device), notes)
     return _Known(device, gpu, evidence, replayed)
 
 
-def try_changes(module: DumpedModule, selection: Selection, notes: list[str]) -> WhatIf | None:
+def try_changes(
+    module: DumpedModule, selection: Selection, notes: list[str], progress: Progress
+) -> WhatIf | None:
     """Return the effect of the requested changes of rules, or of another GPU; None if there are
     none.
 
@@ -264,8 +274,10 @@ def try_changes(module: DumpedModule, selection: Selection, notes: list[str]) ->
 
     compiler = compiler_named(selection.rules)
     if selection.changes:
-        return what_if(module, selection.changes, compiler, device, other)
-    return _read(lambda: what_if(module, NO_CHANGES, compiler, device, other), notes)
+        return what_if(module, selection.changes, compiler, device, other, progress=progress)
+    return _read(
+        lambda: what_if(module, NO_CHANGES, compiler, device, other, progress=progress), notes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +292,15 @@ class _Followed:
     pairs: tuple[Pair, ...]
 
 
-def _follow_pairs(module: DumpedModule, ends: _Ends, notes: list[str]) -> _Followed:
+def _follow_pairs(
+    module: DumpedModule, ends: _Ends, notes: list[str], progress: Progress
+) -> _Followed:
     numbering = Numbering()
     if ends.before is None:
         only = numbering.number(module.read(ends.final))
         return _Followed(only, only, None, ())
     first = numbering.number(module.read(ends.before))
-    stages, base = _follow(module, ends.before, ends.final, numbering, first, notes)
+    stages, base = _follow(module, ends.before, ends.final, numbering, first, notes, progress)
     return _Followed(first, stages[-1][1], base, find_pairs(first, stages))
 
 
@@ -388,6 +402,7 @@ def _follow(
     numbering: Numbering,
     first: NumberedModule,
     notes: list[str],
+    progress: Progress,
 ) -> tuple[list[tuple[str, NumberedModule]], NumberedModule]:
     """Number the stages from ``before`` to ``final``.
 
@@ -400,7 +415,7 @@ def _follow(
     stages: list[tuple[str, NumberedModule]] = []
     latest, latest_read = first, module.read(before)
     base = first
-    for stage in following:
+    for stage in counted(following, "following values through stage", progress):
         if stage.is_final and stage is not final:
             continue
         try:

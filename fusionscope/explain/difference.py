@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from fusionscope.history.operations import plain_shape
 from fusionscope.history.pairing import CERTAIN
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
+from fusionscope.progress import Progress, about, silent
 from fusionscope.system.files import is_there
 from fusionscope.verify.agreement import RulesUsed
 
@@ -195,7 +196,7 @@ def compare(
     after: str | Path,
     *,
     module: str | None = None,
-    progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter,
+    progress: Progress = silent,
 ) -> Difference:
     """Compare two HLO files, two stages (``DUMP@STAGE``) or two dumps.
 
@@ -208,7 +209,7 @@ def compare(
     problems: list[str] = []
     for one, other in pairs:
         try:
-            differences.append(_compare(sides, one, other, progress))
+            differences.append(_compare(sides, one, other, about(one.name, progress)))
             problems += (
                 f"{side.path}: {NO_FINAL.format(stage=dumped.stages[-1].label)}"
                 for side, dumped in zip(sides, (one, other), strict=True)
@@ -294,7 +295,7 @@ def _compare(
     sides: tuple[_Side, _Side],
     one: DumpedModule,
     other: DumpedModule,
-    progress: Callable[[Iterable[Stage]], Iterable[Stage]],
+    progress: Progress,
 ) -> ModuleDifference | Unchanged:
     stages = sides[0].chosen(one), sides[1].chosen(other)
     modules = one.read(stages[0]), other.read(stages[1])
@@ -359,17 +360,21 @@ def _compare_dumps(
     other: DumpedModule,
     told: list[FusionChange],
     is_edited: bool,
-    progress: Callable[[Iterable[Stage]], Iterable[Stage]],
+    progress: Progress,
 ) -> _Reasons:
     """``told`` are the changes of fusions; ``is_edited`` is whether there are other changes."""
     backend = one.backend or other.backend
-    facts = explain_module(one), explain_module(other)
+    before, after = about("before", progress), about("after", progress)
+    facts = explain_module(one, progress=before), explain_module(other, progress=after)
     rules = facts[0].rules, facts[1].rules
     outcomes = _outcome_changes(one, other, facts)
     notes = [*facts[0].notes, *facts[1].notes]
     if not (is_edited or told or outcomes):
         return _Reasons(_without_passes(told, backend), outcomes, rules, notes=tuple(notes))
-    lineages = read_lineage(one), read_lineage(other)
+    lineages = (
+        read_lineage(one, progress=before),
+        read_lineage(other, progress=after),
+    )
     notes += (*lineages[0].notes, *lineages[1].notes)
     first_divergence = find_first_divergence(lineages, progress)
     fusions = _with_passes(told, lineages, backend, progress)
@@ -547,7 +552,7 @@ def _with_passes(
     changes: list[FusionChange],
     lineages: tuple[Lineage, Lineage],
     backend: str | None,
-    progress: Callable[[Iterable[Stage]], Iterable[Stage]],
+    progress: Progress,
 ) -> tuple[FusionDifference, ...]:
     """Return changes with the passes that formed the fusions on both sides."""
     makers = [find_makers(lineage, progress) for lineage in lineages]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -15,9 +15,10 @@ from fusionscope.explain.result import Explanation, ModuleFacts, ModuleRow
 from fusionscope.explain.selection import EVERYTHING, Selection
 from fusionscope.explain.suggestion import Suggestions
 from fusionscope.explain.view import view
+from fusionscope.progress import Progress, each_of, silent
 from fusionscope.rules.messages import rule_ids
 
-Ranked = tuple[int, tuple[ModuleRow, DumpedModule]]
+Suggest = Callable[[DumpedModule, ModuleFacts, float, Progress], Suggestions]
 
 # Of many modules, those are explained that make up this share of the total.
 _SHARE = 0.9
@@ -27,25 +28,25 @@ def explain(
     dump: Dump,
     selection: Selection = EVERYTHING,
     *,
-    progress: Callable[[list[Ranked]], Iterable[Ranked]] = iter,
-    suggest: Callable[[DumpedModule, ModuleFacts, float], Suggestions] | None = None,
+    progress: Progress = silent,
+    suggest: Suggest | None = None,
 ) -> Explanation:
     """Explain the costliest modules of ``dump``, or those that ``selection`` names.
 
-    ``progress`` may wrap the modules to show progress. ``suggest`` is called with an analyzed
-    module to find what could help, and with the processor time of the analysis in seconds. Raises
-    ``UnusableInput`` if nothing can be explained. An unreadable file beside readable ones is a
-    problem in the result.
+    ``suggest`` is called with an analyzed module to find what could help, and with the processor
+    time of the analysis in seconds. Raises ``UnusableInput`` if nothing can be explained. An
+    unreadable file beside readable ones is a problem in the result.
     """
     _check_reason(selection.reason)
-    ranked, problems = rank(dump, selection.module)
+    ranked, problems = rank(dump, selection.module, progress=progress)
     count_all = len(ranked) + len(problems)
     rows = [row for row, _ in ranked]
     count = len(ranked) if selection.all_modules else _count_costliest(rows, selection.most_modules)
     explained: dict[int, ModuleFacts] = {}
-    for place, (_, module) in progress(list(enumerate(ranked[:count]))):
+    chosen = list(enumerate(module for _, module in ranked[:count]))
+    for (place, module), own_progress in each_of(chosen, lambda each: each[1].name, progress):
         try:
-            explained[place] = explain_module(module, selection, suggest)
+            explained[place] = explain_module(module, selection, suggest, progress=own_progress)
         except UnusableInput as error:
             problems.append(str(error))
     told = [note for each in explained.values() for note in each.notes]
@@ -71,7 +72,9 @@ def explain(
 def explain_module(
     module: DumpedModule,
     selection: Selection = EVERYTHING,
-    suggest: Callable[[DumpedModule, ModuleFacts, float], Suggestions] | None = None,
+    suggest: Suggest | None = None,
+    *,
+    progress: Progress = silent,
 ) -> ModuleFacts:
     """Explain one module; ``suggest`` is as for ``explain``. Raises ``UnusableInput`` if its final
     stage cannot be read, or if the requested changes cannot be tried.
@@ -82,15 +85,16 @@ def explain_module(
         rules=selection.rules,
         device=selection.device,
         prices_all=selection.all_modules,
+        progress=progress,
     )
     seconds = time.process_time() - begin
     facts = view(analysis, selection)
     notes = list(facts.notes)
-    facts = replace(facts, what_if=try_changes(module, selection, notes))
+    facts = replace(facts, what_if=try_changes(module, selection, notes, progress))
     if selection.movements:
-        facts = replace(facts, movements=movements_of(module, facts.kernels, notes))
+        facts = replace(facts, movements=movements_of(module, facts.kernels, notes, progress))
     if suggest is not None:
-        tried = suggest(module, analysis.facts, seconds)
+        tried = suggest(module, analysis.facts, seconds, progress)
         if selection.picks_pairs:
             tried = tried.about(frozenset((p.producer.name, p.consumer.name) for p in facts.pairs))
         facts = replace(facts, suggestions=tried)

@@ -5,7 +5,7 @@ that made each fusion.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import pairwise
@@ -19,6 +19,7 @@ from fusionscope.history.matching import Matching, match
 from fusionscope.history.operations import Value
 from fusionscope.history.pairing import CERTAIN, MatchKind
 from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.progress import Progress, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,7 @@ class DecisionChange:
         return any(ties) if ties else None
 
 
-def find_first_divergence(
-    lineages: tuple[Lineage, Lineage], progress: Callable[[Iterable[Stage]], Iterable[Stage]]
-) -> FirstDivergence:
+def find_first_divergence(lineages: tuple[Lineage, Lineage], progress: Progress) -> FirstDivergence:
     """Search backwards from the end for the last stage in which both are the same.
 
     Stages are aligned by pipeline and pass. A stage that only one side has between that stage and
@@ -83,7 +82,7 @@ def find_first_divergence(
         is_exact = all(lineage.dumped.shows_all_passes for lineage in lineages)
     except UnusableInput:  # reported where the flags matter
         is_exact = False
-    for (i, j), _ in zip(rows, progress([sides[0][i][0] for i, _ in rows]), strict=True):
+    for i, j in counted(rows, "comparing stage", progress):
         if not _is_same(sides[0][i][1], sides[1][j][1]):
             following = i, j
             continue
@@ -205,14 +204,12 @@ _FORMING = frozenset(
 )  # fmt: skip
 
 
-def find_makers(
-    lineage: Lineage, progress: Callable[[Iterable[Stage]], Iterable[Stage]]
-) -> dict[tuple[str, str], tuple[str, ...]]:
+def find_makers(lineage: Lineage, progress: Progress) -> dict[tuple[str, str], tuple[str, ...]]:
     """Return the passes that made each fusion of the last stage what it is, in order, by
     computation and name.
     """
     made: dict[Instruction, tuple[str, ...]] = {}
-    for index, stage in enumerate(progress(lineage.stages[1:])):
+    for index, stage in enumerate(counted(lineage.stages[1:], "comparing stage", progress)):
         by_after: dict[Instruction, list[FusionChange]] = defaultdict(list)
         for change in lineage.changes(index):
             if change.kind in _FORMING:

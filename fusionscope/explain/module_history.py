@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from fusionscope.dump import Dump, DumpedModule, Stage
+from fusionscope.dump import Dump, DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.analyze import NO_FINAL
 from fusionscope.explain.fusions import FusionFacts, fusion_facts
@@ -18,6 +17,7 @@ from fusionscope.history.changes import FusionChange
 from fusionscope.history.flow import ACTING
 from fusionscope.history.lineage import Lineage, read_lineage
 from fusionscope.hlo import Instruction, Module
+from fusionscope.progress import Progress, about, counted, silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +70,20 @@ def history_of(
     *,
     module: str | None = None,
     all_modules: bool = False,
-    progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter,
+    progress: Progress = silent,
 ) -> History:
     """Return the history of the costliest module, or of all that ``module`` (a glob, or a number)
     names. With ``name``, of those that have this instruction.
 
     Raises ``UnusableInput`` if there is nothing to show.
     """
-    ranked, problems = rank_modules(dump, module)
+    ranked, problems = rank_modules(dump, module, progress=progress)
     stories: list[ModuleHistory] = []
     told: list[DumpedModule] = []
     unknown: list[UnknownName] = []
     for dumped in ranked:
         try:
-            stories.append(module_history(dumped, name, progress=progress))
+            stories.append(module_history(dumped, name, progress=about(dumped.name, progress)))
             told.append(dumped)
         except UnknownName as error:
             unknown.append(error)
@@ -113,7 +113,7 @@ def module_history(
     dumped: DumpedModule,
     name: str | None = None,
     *,
-    progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter,
+    progress: Progress = silent,
 ) -> ModuleHistory:
     """Return how the fusions of a module formed or, with ``name``, the trace of one instruction.
 
@@ -136,7 +136,7 @@ def module_history(
     passes: list[PassFacts] = []
     trace: InstructionTrace | None = None
     if name is None:
-        for index, _ in enumerate(progress(lineage.stages[1:])):
+        for index, _ in enumerate(counted(lineage.stages[1:], "comparing stage", progress)):
             changes = lineage.changes(index)
             if changes:
                 passes.append(_pass_facts(lineage, index, changes, steps))

@@ -14,6 +14,7 @@ from fusionscope.explain.times import clock_for, sum_up
 from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
+from fusionscope.progress import Progress, counted, silent
 from fusionscope.versions.context import read_gpu
 
 _NO_WORD = re.compile(r"\W+")
@@ -47,15 +48,19 @@ def pick_module(dump: Dump, wanted: str | None) -> DumpedModule:
     return picked[0]
 
 
-def rank_modules(dump: Dump, wanted: str | None) -> tuple[list[DumpedModule], list[str]]:
+def rank_modules(
+    dump: Dump, wanted: str | None, *, progress: Progress = silent
+) -> tuple[list[DumpedModule], list[str]]:
     """Return the modules that ``wanted`` names (a glob or a number; None: all), the costliest
     first, and one line for each that cannot be read. Raises ``UnusableInput`` if there is none.
     """
-    ranked, problems = rank(dump, wanted)
+    ranked, problems = rank(dump, wanted, progress=progress)
     return [module for _, module in ranked], problems
 
 
-def rank(dump: Dump, wanted: str | None) -> tuple[list[tuple[ModuleRow, DumpedModule]], list[str]]:
+def rank(
+    dump: Dump, wanted: str | None, *, progress: Progress = silent
+) -> tuple[list[tuple[ModuleRow, DumpedModule]], list[str]]:
     """Return the same with the cost of a run of each module.
 
     If there is only one module, its cost is not examined. The user's modules come before those that
@@ -64,7 +69,7 @@ def rank(dump: Dump, wanted: str | None) -> tuple[list[tuple[ModuleRow, DumpedMo
     modules = pick_modules(dump, wanted)
     problems: list[str] = []
     rows: list[tuple[ModuleRow, DumpedModule]] = []
-    for module in modules:
+    for module in counted(modules, "ranking module", progress):
         try:
             rows.append((_row(module) if len(modules) > 1 else _only(module), module))
         except UnusableInput as error:

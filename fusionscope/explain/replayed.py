@@ -12,6 +12,7 @@ from fusionscope.explain.carriers import UseStep
 from fusionscope.explain.evidence import Evidence, Reason
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.passes.plan import FusionPlan
+from fusionscope.progress import Progress, about, silent
 from fusionscope.rules.messages import PASS_OFF
 from fusionscope.verify.agreement import RulesUsed
 from fusionscope.verify.rules_used import replay_one, sum_up
@@ -125,7 +126,11 @@ def find_rules(module: DumpedModule) -> RulesUsed | None:
 
 
 def replay_passes(
-    module: DumpedModule, compiler: Compiler | None = None, device: Device | None = None
+    module: DumpedModule,
+    compiler: Compiler | None = None,
+    device: Device | None = None,
+    *,
+    progress: Progress = silent,
 ) -> Replayed | None:
     """Replay the passes that decide about pairs; None if they cannot be replayed.
 
@@ -145,9 +150,9 @@ def replay_passes(
     plans: dict[str, list[FusionPlan]] = {}
     agreements: list[tuple[str, bool]] = []
     graph: MutableModule | None = None
-    for run in find_runs(module):
-        if run.pass_name not in own.deciding:
-            continue
+    runs = [run for run in find_runs(module) if run.pass_name in own.deciding]
+    for number, run in enumerate(runs, 1):
+        context = replace(context, progress=about(f"pass {number} of {len(runs)}", progress))
         is_chained = len(in_chain) > 1 and run.pass_name in in_chain
         if is_chained:
             graph = graph or MutableModule(module.read(run.before))

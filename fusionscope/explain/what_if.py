@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import chain
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from fusionscope.hlo import Module
 from fusionscope.passes.context import PassContext
 from fusionscope.passes.overrides import unmatched_patterns
 from fusionscope.passes.plan import FusionPlan, PassRun
+from fusionscope.progress import Progress, about, silent
 from fusionscope.rules.changes import Changes
 from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.compiler import Compiler
@@ -64,6 +66,8 @@ def what_if(
     compiler: Compiler | None = None,
     device: Device | None = None,
     other: Device | None = None,
+    *,
+    progress: Progress = silent,
 ) -> WhatIf:
     """Replay the fusion passes of ``module`` with the original and the changed rules.
 
@@ -73,8 +77,9 @@ def what_if(
     chosen = choose_compiler(module, compiler)
     compiler = chosen.compiler
     changed = changes.apply(compiler)
-    context = read_context(module, device)
+    context = replace(read_context(module, device), progress=progress)
     changed_settings = context if other is None else read_context(module, other)
+    changed_settings = replace(changed_settings, progress=about("with the changes", progress))
     runs = _runs(module, compiler, changed, changes.disabled)
     if not runs:
         raise UnusableInput(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from fusionscope.dump import DumpedModule, Stage
@@ -16,6 +16,7 @@ from fusionscope.history.operations import plain_shape
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body
+from fusionscope.progress import Progress, counted, silent
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -178,9 +179,7 @@ class Lineage:
         return computation in known
 
 
-def read_lineage(
-    dumped: DumpedModule, *, progress: Callable[[Iterable[Stage]], Iterable[Stage]] = iter
-) -> Lineage:
+def read_lineage(dumped: DumpedModule, *, progress: Progress = silent) -> Lineage:
     """Read the stages of a module. Raises ``UnusableInput`` if none can be read."""
     stages: list[Stage] = []
     modules: list[Module] = []
@@ -192,7 +191,7 @@ def read_lineage(
         for stage in dumped.stages
         if stage.name.counter is not None or stage in (dumped.stages[0], dumped.final)
     ] or list(dumped.stages)
-    for stage in progress(wanted):
+    for stage in counted(wanted, "reading stage", progress):
         try:
             module = dumped.read(stage)
             module.check()

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fusionscope.progress import Progress, silent
+
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
     from fusionscope.gpu.model import GpuModel
@@ -55,7 +57,7 @@ class PassContext:
     ``ynn_types`` are the enabled types of library fusions. ``has_emitters`` is whether the fusion
     emitters are enabled, ``has_multi_output`` whether multi-output fusion runs. ``gpu`` is the
     target, or None for a CPU. ``deadline`` ends the run of a pass that takes long, None for no
-    limit.
+    limit. ``progress`` is told what a replay does.
     """
 
     ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
@@ -63,6 +65,7 @@ class PassContext:
     has_multi_output: bool = False
     gpu: GpuTarget | None = None
     deadline: Deadline | None = None
+    progress: Progress = field(default=silent, compare=False, repr=False)
 
     @property
     def target(self) -> GpuTarget:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fusionscope.dump import DumpedModule
 from fusionscope.explain.replayed import find_rules
+from fusionscope.progress import Progress, each_of, silent
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, find_fusing_runs, make_plan
 from fusionscope.rerun.programs import disabling
@@ -82,7 +83,7 @@ def try_variants(
     seconds: float = 2.0,
     python: str = sys.executable,
     limit_s: float = 600.0,
-    progress: Callable[[Sequence[Variant]], Iterable[Variant]] = lambda variants: variants,
+    progress: Progress = silent,
 ) -> Trial:
     """Dump each of ``variants`` into ``directory``, or into a folder of it if there are several.
 
@@ -100,11 +101,12 @@ def try_variants(
             python=python,
             limit_s=limit_s,
         )
-        for each in progress(variants)
+        for each, _ in each_of(variants, lambda each: f"compiling {each.name}", progress)
     ]
     not_run = why_not_run(module) if runs else ""
     measured: list[Measurement | None] = [None] * len(made)
     if runs and not not_run:
+        progress("running")
         injection = Injection()
         if baseline is not None:
             injection = inject(module, baseline, python=python, limit_s=limit_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import zip_longest
@@ -18,6 +18,7 @@ from fusionscope.explain.replayed import find_rules
 from fusionscope.graph.comparison import has_equal_kernels
 from fusionscope.history.outcomes import Outcome, pairs_after
 from fusionscope.passes.overrides import PairPattern
+from fusionscope.progress import Progress, silent
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import WRAPPER, Plan, find_fusing_runs, make_plan, own_plan
 from fusionscope.rerun.running import Measurement, Numbers, Speed, measure, why_not_run
@@ -81,7 +82,7 @@ def tune(
     seed: int = 0,
     python: str = sys.executable,
     limit_s: float = 600.0,
-    progress: Callable[[str], None] = lambda words: None,
+    progress: Progress = silent,
 ) -> Tuning:
     """Try single changes for ``budget_s``, and combine those that are faster. The changes are: each
     fusion pass disabled, each refused pair (the most bytes between producer and consumer first),
@@ -93,6 +94,7 @@ def tune(
     if problem:
         raise UnusableInput(f"{module.name}: {problem}, and tuning has to measure")
     end = time.monotonic() + budget_s
+    progress("compiling the program as it is")
     own = own_plan(module)
     baseline = inject(module, own, python=python, limit_s=limit_s)
     if baseline.problem:
@@ -107,19 +109,19 @@ def tune(
     attempts: list[Attempt] = []
     # The first compilations may use up a short time: some changes are tried in any case.
     while len(attempts) < len(candidates) and (not attempts or time.monotonic() < end):
-        progress(f"{len(attempts)} of {len(candidates)} changes tried")
+        progress(f"trying changes, {len(attempts)} of {len(candidates)} done")
         some = candidates[len(attempts) : len(attempts) + _AT_ONCE]
         attempts += attempt(some, _SECONDS)
     left = len(candidates) - len(attempts)
     better = sorted((each for each in attempts if each.is_better), key=lambda each: each.ratio)
     together = [reduce(or_, (e.changes for e in better[:n])) for n in range(2, len(better) + 1)]
     if together:
-        progress("putting together what is faster")
+        progress("trying the faster changes together")
         attempts += attempt(together[:_AT_ONCE], _SECONDS)
     better = sorted((each for each in attempts if each.is_better), key=lambda each: each.ratio)
     best = None
     if better:
-        progress("measuring the best once more")
+        progress("measuring the best again")
         (again,) = attempt([better[0].changes], _SECONDS * _CONFIRMING)
         best = again if again.is_better else None
     return Tuning(module.name, tuple(attempts), left, best, find_rules(module))

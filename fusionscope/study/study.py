@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from fusionscope.explain import ModuleFacts
 from fusionscope.explain.explain import explain_module
 from fusionscope.explain.result import TimeEstimate
 from fusionscope.explain.times import estimate_final
+from fusionscope.progress import Progress, each_of, silent
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.plans import Rest, make_plan
 from fusionscope.rerun.racing import Race, Racer, race
@@ -114,9 +115,7 @@ def run_study(
     python: str = sys.executable,
     limit_s: float = 600.0,
     seconds: float = 2.0,
-    progress: Callable[
-        [Sequence[tuple[Target, int, StudyStep]]], Iterable[tuple[Target, int, StudyStep]]
-    ] = (lambda work: work),
+    progress: Progress = silent,
 ) -> StudyResult:
     """Run a study. Dumps go to ``output``, a folder each. Steps that can run here are timed for
     ``seconds`` each, all steps of a table in turns. Raises ``UnusableInput`` if nothing can be
@@ -124,7 +123,7 @@ def run_study(
     """
     work = [(target, size, step) for target in targets for size in sizes for step in study.steps]
     rows: dict[tuple[str, int], list[_Made]] = {}
-    for target, size, step in progress(work):
+    for (target, size, step), _ in each_of(work, _words, progress):
         made = rows.setdefault((target.name, size), [])
         folder = output / target.name / f"{size}" / step.name
         try:
@@ -134,10 +133,16 @@ def run_study(
     tables = []
     for target in targets:
         for size in sizes:
+            progress(f"comparing for {target.name}, size {size}")
             tables.append(_table(target, size, rows[target.name, size], seconds, python, limit_s))
     if all(row.problem and not row.launches for table in tables for row in table.rows):
         raise UnusableInput(tables[0].rows[0].problem, file=str(study.folder))
     return StudyResult(study, tuple(tables))
+
+
+def _words(work: tuple[Target, int, StudyStep]) -> str:
+    target, size, step = work
+    return f"compiling {step.name} for {target.name}, size {size}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import operator
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, zip_longest
@@ -35,6 +35,7 @@ from fusionscope.passes.gpu.priority_fusion.record import (
     steps_within,
 )
 from fusionscope.passes.plan import FusionPlan, PassRun
+from fusionscope.progress import Progress, about, each_of, silent
 from fusionscope.user_order.infer_user_order import UserOrder
 from fusionscope.user_order.user_history import (
     arrange,
@@ -149,7 +150,7 @@ def verify(
     compiler: Compiler | None = None,
     device: Device | None = None,
     *,
-    progress: Callable[[Iterable[DumpedModule]], Iterable[DumpedModule]] = iter,
+    progress: Progress = silent,
 ) -> Verification:
     """Replay every fusion pass of ``modules`` from the stage before it.
 
@@ -159,10 +160,18 @@ def verify(
     """
     verified: list[ModuleVerification] = []
     problems: list[str] = []
-    for module in progress(modules):
+    for module, own_progress in each_of(list(modules), lambda each: each.name, progress):
         try:
             chosen = choose_compiler(module, compiler)
-            passes = tuple(_verify_passes(module, chosen.compiler, device, problems))
+            passes = tuple(
+                _verify_passes(
+                    module,
+                    chosen.compiler,
+                    device,
+                    problems,
+                    own_progress,
+                )
+            )
             if passes:
                 folder = str(module.directory.relative_to(dump.path)) if dump.path.is_dir() else "."
                 rules = sum_up(chosen, [(each.pass_name, each.has_same_kernels) for each in passes])
@@ -196,7 +205,11 @@ class _Told(NamedTuple):
 
 
 def _verify_passes(
-    module: DumpedModule, compiler: Compiler, device: Device | None, problems: list[str]
+    module: DumpedModule,
+    compiler: Compiler,
+    device: Device | None,
+    problems: list[str],
+    progress: Progress,
 ) -> Iterator[PassVerification]:
     """Yield the comparison of each run. Unreadable parts are added to ``problems``, and the rest is
     still compared.
@@ -214,7 +227,9 @@ def _verify_passes(
     context = read_context(module, device)
     behind: tuple[Stage, UserOrder] | None = None
     rounds: Counter[str] = Counter()  # of a pipeline that repeats until nothing changes
-    for run in runs:
+    for number, run in enumerate(runs, 1):
+        own_progress = about(f"pass {number} of {len(runs)}", progress)
+        own_progress("reading stages")
         theirs: list[list[_Told]] = []
         record: PriorityFusionRecord | None = None
         try:
@@ -232,7 +247,7 @@ def _verify_passes(
         last, behind = behind, None
         try:
             users = _users_before(module, run, last)
-            context = with_ages(context, module, run)
+            context = replace(with_ages(context, module, run), progress=own_progress)
             compared, following = _verify_run(module, run, context, compiler, users, theirs, record)
             behind = run.after or run.before, following
             yield compared
@@ -264,6 +279,7 @@ def _verify_run(
     before = module.read(run.before)
     after = before if run.after is None else module.read(run.after)
     plan = replay(run.pass_name, before, context, compiler, arrange(before, users))
+    context.progress(f"comparing {run.pass_name}")
     comparison = compare(plan.module, after)
     compared = _compare(run, compiler, plan, comparison, before, after, theirs)
     if record is not None:

@@ -39,6 +39,7 @@ def replay(
 
     Raises ``UnusableInput`` if ``before`` contradicts itself, or ``compiler`` has no such pass.
     """
+    context.progress(pass_name)
     return compiler.find(pass_name).run(graph or MutableModule(before), context)
 
 

@@ -40,6 +40,7 @@ from fusionscope.passes.overrides import Allowed, Forbidden
 from fusionscope.passes.plan import Event, FusionPlan, Merged, PairDecision, Refused, Scored
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 from fusionscope.passes.state import FusionPair
+from fusionscope.progress import Progress, about, silent
 
 _NOT_SCORED = frozenset({"get-tuple-element", "parameter", "tuple"})
 _FUSED_WITHIN = frozenset({"conditional", "fusion", "while"})
@@ -57,6 +58,7 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
         recorded=target.recorded,
         tells_events=target.has_record,
         deadline=context.deadline,
+        progress=context.progress,
     ).run()
 
 
@@ -173,6 +175,7 @@ class PriorityFusion:
     recorded: RecordedOrder | None = None
     tells_events: bool = True
     deadline: Deadline | None = None
+    progress: Progress = silent
 
     def run(self) -> FusionPlan:
         decisions: list[PairDecision] = []
@@ -202,6 +205,7 @@ class _Run:
         self._queue = _Queue(self._ids)
         self._tells_events = parent.tells_events
         self._deadline = parent.deadline
+        self._progress = about(parent.book.pass_name, parent.progress)
         self._asks_all_users = parent.book.find(AllUsers.id) is not None
         negative = parent.book.find(NegativeBenefit.id)
         self._negative = negative if isinstance(negative, NegativeBenefit) else None
@@ -228,14 +232,15 @@ class _Run:
         order = self._computation.post_order()
         for each in order:
             self._estimate(each)
-        self._score(
-            [
-                each
-                for each in order
-                if each.opcode not in _NOT_SCORED and each.users and is_fusible(each)
-            ]
-        )
+        producers = [
+            each
+            for each in order
+            if each.opcode not in _NOT_SCORED and each.users and is_fusible(each)
+        ]
+        self._progress(f"scoring {len(producers):,} producers")
+        self._score(producers)
         while (producer := self._queue.pop()) is not None:
+            self._progress(f"{len(self._queue):,} producers left")
             consumers = self._some.pop(producer, None) or self._ids.in_turn(producer)
             if is_fusible_bitcast(producer):
                 consumers = [each for each in consumers if self._decide(producer, each).allow]
@@ -699,6 +704,9 @@ class _Queue:
 
     def __contains__(self, producer: MutableInstruction) -> bool:
         return producer in self._priorities
+
+    def __len__(self) -> int:
+        return len(self._priorities)
 
     def priority(self, producer: MutableInstruction) -> Duration:
         return self._priorities[producer]
