@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -74,6 +74,10 @@ class Replays:
         self.compiler = choose_compiler(module, compiler).compiler
         self._final = final
         self.final = self._figures(final)
+
+    def replays_all(self, passes: Iterable[str]) -> bool:
+        """Return whether all of these passes are among those that are replayed."""
+        return {run.pass_name for run in self._runs}.issuperset(passes)
 
     def names(self) -> dict[str, str]:
         """Return the names of instructions when the first of the passes runs, by those before

@@ -129,7 +129,7 @@ def suggest(
             trial.combine(replays, deadline)
             trial.compile([each for each in candidates if not replays.can_try(each)])
             answers = tuple(
-                trial.answer(alike, replayable, replays.compiler) for alike in groups[:MOST_ANSWERS]
+                trial.answer(alike, replayable, replays) for alike in groups[:MOST_ANSWERS]
             )
     trial.apply_recipes()
     return replace(trial.suggestions(), answers=answers)
@@ -198,7 +198,7 @@ class _Trial:
         ).numbered()
 
     def answer(
-        self, alike: Sequence[PairFacts], replayable: Sequence[Candidate], compiler: Compiler
+        self, alike: Sequence[PairFacts], replayable: Sequence[Candidate], replays: Replays
     ) -> Answer:
         """Return what is known about refusals that look ``alike``."""
         pairs = tuple(dict.fromkeys((each.producer.name, each.consumer.name) for each in alike))
@@ -214,21 +214,28 @@ class _Trial:
             pairs=pairs,
             in_vain=tuple(dict.fromkeys(in_vain)),
             untried=sum(each in self._untried for each in own),
-            why=self._why_fixed(alike[0], compiler) if not own else "",
+            why=self._why_fixed(alike[0], replays) if not own else "",
         )
 
-    def _why_fixed(self, pair: PairFacts, compiler: Compiler) -> str:
+    def _why_fixed(self, pair: PairFacts, replays: Replays) -> str:
         """Return why no change of a rule is known that could fuse a pair."""
         reason = pair.reason or ""
         cause = next((each for each in CAUSES if each.id == reason), None)
+        compiler = replays.compiler
         fixed = compiler.find_rule(reason) or cause
         if fixed is None:
             return ""
-        if fixed.is_legality:
-            return fixed.why or fixed.what
         deciding = [each.name for each in compiler.passes if each.book.find(reason)]
-        how = "" if self._compilation is not None else ": --compile"
-        return f"no change of a rule reaches {' and '.join(deciding)}, only flags do{how}"
+        if cause is not None and cause.pass_name != "any":
+            deciding = [cause.pass_name]
+        why = (fixed.why or fixed.what) if fixed.is_legality else ""
+        if not deciding or replays.replays_all(deciding):
+            return why
+        words = [why.rstrip(".")] if why else []
+        words.append(f"only flags change what {' and '.join(deciding)} does")
+        if self._compilation is None:
+            words.append("--compile tries them")
+        return "; ".join(words)
 
     def replay(
         self, replays: Replays, candidates: Sequence[Candidate], deadline: Deadline | None

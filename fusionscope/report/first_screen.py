@@ -94,7 +94,7 @@ def _print_refusals(module: ModuleFacts, console: Console) -> None:
         lost = cost.fused_us - cost.unfused_us if cost is not None else 0
         loss = f"; {duration(lost)} slower" if lost > 0 else ""
         words = Text(f"{why(each.example)}{loss}", style="red")
-        if known := suggestions.for_pair(module.suggestions, *_ends(each)):
+        if known := suggestions.for_pair(module.suggestions, *_ends(each), in_full=False):
             words.append(f"; {known}", style="cyan")
         console.print(Padding(words, (0, 0, 0, width + 4)))
 

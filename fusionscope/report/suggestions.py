@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from fusionscope.report.text import (
+    Figure,
     cell,
     code,
     duration,
@@ -33,9 +34,12 @@ NOTHING_YET = "nothing so far that helps"
 _LONGEST = 60  # characters of a change beside a refusal
 
 
-def for_pair(suggestions: Suggestions | None, producer: str, consumer: str) -> str:
-    """Return text such as *try 1, 3*, or what was tried and does not help; empty if nothing was
-    tried, or the pair is not among the costliest and not everything was tried.
+def for_pair(
+    suggestions: Suggestions | None, producer: str, consumer: str, *, in_full: bool = True
+) -> str:
+    """Return text such as *try 1, 3*, or what was tried and does not help, and why; only the first
+    of that unless ``in_full``. It is empty if nothing was tried, or the pair is not among the
+    costliest and not everything was tried.
     """
     if suggestions is None:
         return ""
@@ -46,18 +50,17 @@ def for_pair(suggestions: Suggestions | None, producer: str, consumer: str) -> s
     answer = suggestions.answer(producer, consumer)
     if answer is None:
         return "" if is_open else NOTHING
-    words = list(_tried_for_pair(suggestions, producer, consumer))
-    words += _in_vain(answer)
-    if answer.why:
-        words.append(answer.why.rstrip("."))
-    if answer.untried:
-        words.append(f"{plural(answer.untried, 'change')} not tried yet (--all)")
     head = NOTHING_YET if is_open else NOTHING
-    return f"{head}: {'; '.join(words)}" if words else head
+    words = list(_what_is_known(suggestions, answer, producer, consumer, in_full=in_full))
+    return f"{head}: {'; '.join(words if in_full else words[:1])}" if words else head
 
 
-def _tried_for_pair(suggestions: Suggestions, producer: str, consumer: str) -> Iterator[str]:
-    """Yield what fuses a pair and is no suggestion, with the figures: the least bad change."""
+def _what_is_known(
+    suggestions: Suggestions, answer: Answer, producer: str, consumer: str, *, in_full: bool
+) -> Iterator[str]:
+    """Yield what fuses a pair and is no suggestion, with the figures of the least bad change; how
+    much is untried; and in full, why nothing else is known, and what does not fuse it.
+    """
     not_timed = suggestions.not_timed(producer, consumer)
     if not_timed:
         first = not_timed[0]
@@ -66,15 +69,14 @@ def _tried_for_pair(suggestions: Suggestions, producer: str, consumer: str) -> I
     rejected = suggestions.not_worth_it(producer, consumer)
     if rejected:
         first = rejected[0]
-        more = f", and {plural(len(rejected) - 1, 'other')} too" if len(rejected) > 1 else ""
-        yield (
-            f"{shorten(first.change, _LONGEST)} fuses it{more}, not worth it "
-            f"({_differences(first)}, {first.evidence})"
-        )
-
-
-def _in_vain(answer: Answer) -> Iterator[str]:
-    if answer.in_vain:  # the first is for this pair if any is
+        more = f", as do {plural(len(rejected) - 1, 'other')}" if len(rejected) > 1 else ""
+        what = f"{shorten(first.change, _LONGEST)} fuses it{more}" if in_full else "if it is fused"
+        yield f"{what}: {_differences(first)} ({first.evidence})"
+    if answer.untried:
+        yield f"{plural(answer.untried, 'change')} not tried yet (--all)"
+    if in_full and answer.why:
+        yield answer.why.rstrip(".")
+    if in_full and answer.in_vain:  # the first is for this pair if any is
         more = f" and {plural(len(answer.in_vain) - 1, 'other')}" if answer.in_vain[1:] else ""
         verb = "do" if more else "does"
         yield f"{shorten(answer.in_vain[0], _LONGEST)}{more} {verb} not fuse it"
@@ -85,14 +87,17 @@ def _differences(each: Suggestion) -> str:
     before, after = each.before, each.after
     words = []
     if before.time_us is not None and after.time_us is not None:
-        words.append(f"{after.time_us - before.time_us:+,.3g} us")
+        words.append(_signed(after.time_us - before.time_us, duration))
     if after.launches != before.launches:
         launches = after.launches - before.launches
-        words.append(f"{launches:+,} {'launch' if abs(launches) == 1 else 'launches'}")
+        words.append(_signed(launches, lambda count: plural(count, "launch", "launches")))
     if after.bytes_moved != before.bytes_moved:
-        sign = "+" if after.bytes_moved > before.bytes_moved else "-"
-        words.append(f"{sign}{size(abs(after.bytes_moved - before.bytes_moved))}")
+        words.append(_signed(after.bytes_moved - before.bytes_moved, size))
     return ", ".join(words) or "no difference"
+
+
+def _signed(figure: Figure, written: Callable[[Figure], str]) -> str:
+    return f"{'-' if figure < 0 else '+'}{written(abs(figure))}"
 
 
 def to_markdown(suggestions: Suggestions | None, top: int | None) -> Iterator[str]:
