@@ -40,21 +40,25 @@ def check_known(module: Module, outlines: Iterable[str], header: int) -> None:
     if problem := _unknown_word(module.header):
         raise UnusableInput(problem, file=module.file, line=header, column=1)
     texts = list(outlines)
-    doubted = any(map(unknown_word, texts))
-    numbered = [f"{key}=" for key in _NUMBERED if any(f"{key}=" in text for text in texts)]
-    values = doubted or bool(numbered)
+    if any(map(unknown_word, texts)):
+        doubtful = [""]
+    else:
+        keys = [f"{key}=" for key in _NUMBERED]
+        doubtful = [key for key in keys if any(key in text for text in texts)]
     for computation in module.computations:
         graph = computation.graph
-        for index, statement in enumerate(graph.statements):
-            if not values and statement[3] in _PLAIN:
-                continue
+        # Most instructions need no check.
+        special = {i for i, s in enumerate(graph.statements) if s[3] not in _PLAIN}
+        values = {i for key in doubtful for i, s in enumerate(graph.statements) if key in s[5]}
+        for index in sorted(special | values):
+            statement = graph.statements[index]
             problem = None
             if statement.opcode not in OPCODES:
                 problem = (
                     f"{statement.name} is an unknown operation, {quoted(statement.opcode)} (of a "
                     "newer compiler? explain reads the folder of a dump with such operations)"
                 )
-            elif doubted or any(key in statement.attributes for key in numbered):
+            elif index in values:
                 problem = _unknown_value(statement)
             rule = _RULES.get(statement.opcode)
             if rule is not None and problem is None:
@@ -244,5 +248,4 @@ _RULES: dict[str, Callable[[Instruction], str | None]] = {
     "conditional": _conditional,
     "custom-call": _constrained,
 }
-# Most instructions need no check.
 _PLAIN = OPCODES - _RULES.keys()

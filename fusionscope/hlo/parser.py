@@ -24,7 +24,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from fusionscope.errors import UnusableInput, quoted, shorten
-from fusionscope.hlo.attributes import DIGITS, check_attributes, outlines, split_attributes
+from fusionscope.hlo.attributes import check_attributes, outlines, split_attributes, with_zeros
 from fusionscope.hlo.desugar import desugar
 from fusionscope.hlo.forms import Joints
 from fusionscope.hlo.grammar import derive
@@ -411,7 +411,7 @@ class _Reader:
         entry, name, signature = found
         try:
             if signature:
-                _check_signature(signature.translate(DIGITS))
+                _check_signature(with_zeros(signature))
         except UnusableInput:
             raise self._diagnose("opening", line, opening) from None
         result = signature.rpartition("->")[2].strip()
