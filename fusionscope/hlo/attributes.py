@@ -136,6 +136,16 @@ def outlines(texts: Sequence[str]) -> list[str]:
     return found if len(parts) % 2 and len(found) == len(texts) else list(texts)
 
 
+def _outline(text: str) -> str:
+    """Return the same for one text."""
+    if "\\" in text or "'" in text or "\n" in text:
+        return outlines([text])[0]
+    if '"' not in text:
+        return with_zeros(text)
+    parts = text.split('"')
+    return with_zeros('""'.join(parts[::2])) if len(parts) % 2 else text
+
+
 def with_zeros(text: str) -> str:
     """Return ``text`` with zeros for digits. As bytes, a short text takes a tenth of the time."""
     return text.encode("utf-8", "surrogatepass").translate(_DIGITS).decode("utf-8", "surrogatepass")
@@ -257,15 +267,17 @@ def _parts(text: str) -> tuple[_Read, str | None, _Read]:
 def _read(text: str) -> _Read:
     if "/*" in text:
         text = strip_comments(text)
-    outline = outlines([text])[0]
-    if _NUMBERED_KEY.search(outline):
-        return _Read(_form(empty_strings(text)), text)
-    return _Read(_form_of_outline(outline), text)
+    form = _form_of_outline(_outline(text))
+    return _Read(_form(empty_strings(text)) if form is None else form, text)
 
 
 @functools.lru_cache(maxsize=1 << 13)
-def _form_of_outline(outline: str) -> _Attributes:
-    """Return the form of an outline. The number of digits does not matter, up to a limit."""
+def _form_of_outline(outline: str) -> _Attributes | None:
+    """Return the form of an outline, or None if it has keys with digits. The number of digits does
+    not matter, up to a limit.
+    """
+    if _NUMBERED_KEY.search(outline):
+        return None
     return _form(outline if _LONG_NUMBER.search(outline) else _ZEROS.sub("0", outline))
 
 
@@ -282,8 +294,7 @@ def _form(outline: str) -> _Attributes:
     if _LONG_NUMBER.search(outline):
         raise UnusableInput("found a number of more than 40 digits")
     joints = _HEADER_JOINTS if any(key in outline for key in _OF_HEADERS) else _JOINTS
-    skeleton, _ = joints.cut(outline)
-    pieces = cut_attributes(skeleton)
+    pieces = cut_attributes(joints.cut(outline)[0])
     if pieces is None:
         raise UnusableInput("expected attributes such as ', key=value'")
     skeletons = [piece.lstrip(", \t\n").rstrip() for piece in pieces]
@@ -295,22 +306,28 @@ def _form(outline: str) -> _Attributes:
     calls = []
     first = 0
     for each in skeletons:
-        try:
-            if joints.slots(each[: each.index("=") + 1]):
-                raise UnusableInput("the key is too long")
-            key, kind, content, text, is_call = _attribute_form(joints, each)
-        except UnusableInput:
-            raise UnusableInput(f"cannot read {quoted(each)}") from None
+        key, kind, content, text, is_call, size = _attribute_form(joints, each)
         shifted = [piece if isinstance(piece, str) else piece + first for piece in text]
-        end = first + len(joints.slots(each))
-        by_key[key] = _Attribute(kind, content, shifted, first, end)
+        by_key[key] = _Attribute(kind, content, shifted, first, first + size)
         if is_call:
             calls.append(key)
-        first = end
+        first += size
     return _Attributes(joints, dict(zip(by_key, skeletons, strict=True)), by_key, tuple(calls))
 
 
-def _attribute_form(joints: Joints, skeleton: str) -> Any:
+@functools.lru_cache(maxsize=1 << 12)
+def _attribute_form(joints: Joints, skeleton: str) -> tuple[str, str, Any, Pieces, bool, int]:
+    """Return the form of one attribute and the number of its slots."""
+    try:
+        if joints.slots(skeleton[: skeleton.index("=") + 1]):
+            raise UnusableInput("the key is too long")
+        key, kind, content, text, is_call = _read_form(joints, skeleton)
+    except UnusableInput:
+        raise UnusableInput(f"cannot read {quoted(skeleton)}") from None
+    return key, kind, content, text, is_call, len(joints.slots(skeleton))
+
+
+def _read_form(joints: Joints, skeleton: str) -> Any:
     """Return the form of one attribute. Of a long list whose items are not read one by one, the
     grammar reads only the distinct ones.
     """

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.hlo.attributes import split_attributes, unknown_word
 from fusionscope.hlo.grammar import derive
-from fusionscope.hlo.model import Instruction, Module, Statement
+from fusionscope.hlo.model import Instruction, Module
 from fusionscope.hlo.opcodes import OPCODES
 from fusionscope.hlo.window import read_window
 
@@ -40,17 +40,15 @@ def check_known(module: Module, outlines: Iterable[str], header: int) -> None:
     if problem := _unknown_word(module.header):
         raise UnusableInput(problem, file=module.file, line=header, column=1)
     texts = list(outlines)
-    if any(map(unknown_word, texts)):
-        doubtful = [""]
-    else:
-        keys = [f"{key}=" for key in _NUMBERED]
-        doubtful = [key for key in keys if any(key in text for text in texts)]
+    doubted = any(map(unknown_word, texts))
+    keys = [f"{key}=" for key in _NUMBERED]
+    numbered = [key for key in keys if any(key in text for text in texts)]
     for computation in module.computations:
         graph = computation.graph
         # Most instructions need no check.
         special = {i for i, s in enumerate(graph.statements) if s[3] not in _PLAIN}
-        values = {i for key in doubtful for i, s in enumerate(graph.statements) if key in s[5]}
-        for index in sorted(special | values):
+        values = {i for key in numbered for i, s in enumerate(graph.statements) if key in s[5]}
+        for index in range(len(graph.statements)) if doubted else sorted(special | values):
             statement = graph.statements[index]
             problem = None
             if statement.opcode not in OPCODES:
@@ -58,8 +56,10 @@ def check_known(module: Module, outlines: Iterable[str], header: int) -> None:
                     f"{statement.name} is an unknown operation, {quoted(statement.opcode)} (of a "
                     "newer compiler? explain reads the folder of a dump with such operations)"
                 )
-            elif index in values:
-                problem = _unknown_value(statement)
+            elif doubted and (unknown := _unknown_word(statement.attributes)):
+                problem = f"{statement.name}: {unknown}"
+            elif index in values and (wrong := _wrong_number(statement.attributes)):
+                problem = f"{statement.name}: {wrong}"
             rule = _RULES.get(statement.opcode)
             if rule is not None and problem is None:
                 problem = rule(computation.instructions[index])
@@ -80,13 +80,11 @@ def _unknown_word(attributes: str) -> str | None:
     return f"found {key}={shorten(value)}, expected something else"
 
 
-def _unknown_value(statement: Statement) -> str | None:
-    if problem := _unknown_word(statement.attributes):
-        return f"{statement.name}: {problem}"
-    for key, value in split_attributes(statement.attributes).items():
+def _wrong_number(attributes: str) -> str | None:
+    for key, value in split_attributes(attributes).items():
         check = _NUMBERED.get(key)
         if check and (problem := check(value)):
-            return f"{statement.name}: {problem}"
+            return problem
     return None
 
 
