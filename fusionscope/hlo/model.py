@@ -26,7 +26,8 @@ from fusionscope.hlo.opcodes import LEAST_OPERANDS, OPERAND_COUNT
 from fusionscope.hlo.shape import Shape, ShapeTable
 from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
 from fusionscope.hlo.text import NAME, SHAPE, strip_comments
-from fusionscope.hlo.validate import CHECKED, find_problem
+from fusionscope.hlo.validate import CHECKED, ELEMENTWISE, find_problem
+from fusionscope.system.collector import collector_paused
 
 if TYPE_CHECKING:
     import networkx
@@ -149,10 +150,11 @@ def _graph(body: Body) -> Graph:
     numbers: list[str] = []
     # Positions by name, with the percent sign that operands have in the text.
     position: dict[str, int] = {}
-    find = position.__getitem__
+    find, count_of = position.__getitem__, OPERAND_COUNT.get
+    shapes: list[str] = []
     for offset, statement in enumerate(body.written, 1):
-        root, name, shape, opcode, inside, attributes = statement
-        count = OPERAND_COUNT.get(opcode)
+        root, name, shape, opcode, inside, _ = statement
+        count = count_of(opcode)
         try:
             if count == 1:
                 edge: tuple[int, ...] = (find(inside),)
@@ -167,22 +169,20 @@ def _graph(body: Body) -> Graph:
                 edge = _find_operands(statement, position, statements, edges, body.shapes)
             except UnusableInput as error:
                 raise UnusableInput(error.problem, line=offset) from None
+            shapes += [added[2] for added in statements[len(shapes) :]]
         if count != len(edge):
             _check_count(statement, len(edge), offset)
         if opcode in CHECKED:
-            operands = [statements[each][2] for each in edge]
-            problem = find_problem(opcode, operands, shape, attributes, body.shapes)
-            if problem is not None:
-                raise UnusableInput(f"{opcode} {name} {problem}", line=offset)
-            if opcode == "broadcast" and "dimensions=" not in attributes:
-                # Optional for a scalar, though the compiler prints them.
-                whole = f", dimensions={{}}{attributes}"
-                statement = statement._replace(attributes=whole)
+            operands = [shapes[each] for each in edge]
+            # Most elementwise operations have one shape throughout.
+            if opcode not in ELEMENTWISE or operands.count(shape) < len(edge):
+                statement = _checked(statement, operands, body.shapes, offset)
         if root:
             roots.append(len(edges))
         position["%" + name] = len(edges)
         edges.append(edge)
         statements.append(statement)
+        shapes.append(shape)
     if len(roots) > 1 or len(position) < len(statements):
         raise _repeated(body)
     if numbers != _NUMBERS[: len(numbers)] and set(numbers) != set(_NUMBERS[: len(numbers)]):
@@ -193,6 +193,22 @@ def _graph(body: Body) -> Graph:
     if len(statements) > len(body.written):
         lines = _lines(statements)
     return Graph(tuple(statements), tuple(edges), index, lines)
+
+
+def _checked(
+    statement: Statement, operands: list[str], shapes: ShapeTable, offset: int
+) -> Statement:
+    """Return the statement with the attributes that may be omitted. Raises ``UnusableInput`` if it
+    does not fit the shapes of its operands.
+    """
+    _, name, shape, opcode, _, attributes = statement
+    problem = find_problem(opcode, operands, shape, attributes, shapes)
+    if problem is not None:
+        raise UnusableInput(f"{opcode} {name} {problem}", line=offset)
+    if opcode == "broadcast" and "dimensions=" not in attributes:
+        # Optional for a scalar, though the compiler prints them.
+        return statement._replace(attributes=f", dimensions={{}}{attributes}")
+    return statement
 
 
 def _check_count(statement: Statement, found: int, offset: int) -> None:
@@ -681,13 +697,14 @@ class Module:
         Reading a file finds errors within a line; this finds errors between lines.
         """
         defined: set[str] = set()
-        for body, line in zip(self.bodies, self.lines, strict=True):
-            try:
-                _ = body.graph
-                _check_names(body, defined)
-            except UnusableInput as error:
-                raise self.placed(error, line) from None
-            defined.add(body.name)
+        with collector_paused():
+            for body, line in zip(self.bodies, self.lines, strict=True):
+                try:
+                    _ = body.graph
+                    _check_names(body, defined)
+                except UnusableInput as error:
+                    raise self.placed(error, line) from None
+                defined.add(body.name)
 
     def placed(self, error: UnusableInput, line: int) -> UnusableInput:
         """Return an error of a body (line from the opening one) with its place in the

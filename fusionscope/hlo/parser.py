@@ -13,10 +13,7 @@ rewritten, see ``desugar``.
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain, filterfalse, pairwise
@@ -41,6 +38,7 @@ from fusionscope.hlo.text import (
     NAME,
     strip_comments,
 )
+from fusionscope.system.collector import collector_paused
 
 _INSTRUCTION = re.compile(rf"^[ \t]*{INSTRUCTION}$", re.MULTILINE)
 _MLIR = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:builtin\.)?module\s+(?:@|attributes)")
@@ -106,7 +104,7 @@ def parse(text: str, *, file: str | None = None) -> Module:
     defined twice, a wrong number of operands, a result of another shape than declared), or has
     operations or words that the compiler's parser does not know.
     """
-    with _collector_paused():
+    with collector_paused():
         table = ParseTable()
         module = read(text, table, file=file)
         module.check()
@@ -122,7 +120,7 @@ def read(text: str, table: ParseTable, *, file: str | None = None) -> Module:
     """
     if table.last is not None and table.last[0] == text:
         return table.last[1].with_file(file)
-    with _collector_paused():
+    with collector_paused():
         try:
             module = _read(text, table, file)
         except UnusableInput as error:
@@ -202,20 +200,6 @@ def _placed(
     return UnusableInput(error.problem, line=line, column=column)
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Pause garbage collection: reading makes many objects and no garbage, and looking for some
-    would take a fifth of the time.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 _LITERALS = frozenset({"constant", "parameter"})
 _INDENTATION = frozenset(" \t")
 _shape_of, _opcode_of, _attributes_of = itemgetter(2), itemgetter(3), itemgetter(5)
@@ -252,7 +236,8 @@ class _Reader:
         lines: list[int] = []
         entry: int | None = None
         defined: set[str] = set()
-        pieces, tail = self._cut(position)
+        # Tables that are known hold no closing brace at the beginning of a line.
+        pieces, tail = self._cut(position, position - 1 if frames in self.table.frames else 0)
         self.line -= 1  # for the line break that was inserted in front
         known = list(map(self.table.pieces.get, pieces))
         if None in known:
@@ -330,18 +315,20 @@ class _Reader:
             if end == position:
                 return position, None
             frames = StackFrames(self.text[position:end].rstrip())
-            self.table.frames.append(frames)
+            if "\n}" not in frames.text:
+                self.table.frames.append(frames)
         self.line += self.text.count("\n", position, end)
         return end, frames
 
-    def _cut(self, position: int) -> tuple[list[str], str]:
-        """Return the pieces from ``position`` on, each before a closing brace, and the rest.
+    def _cut(self, position: int, start: int) -> tuple[list[str], str]:
+        """Return the pieces from ``position`` on, each before a closing brace, and the rest. There
+        is no closing brace before ``start``.
 
         A piece usually follows the same one as in the stage before. Comparing the text with it is
         ten times as fast as searching for its end.
         """
         text, following = self.text, self.table.following
-        end = text.find("\n}")
+        end = text.find("\n}", start)
         if end < 0:
             return [], f"\n{text[position:]}"
         piece = f"\n{text[position:end]}"

@@ -61,16 +61,13 @@ def find_problem(
     """Return what is wrong with an instruction of these operands, result (as text) and attributes,
     or None.
     """
-    elementwise = opcode in _ELEMENTWISE
-    if elementwise and operands.count(shape) == len(operands):
-        return None
     needed = _CALLS.get(opcode, 0)
     if needed and (called := len(called_names(attributes))) < needed:
         return f"calls {called} computations, expected {needed}"
     if opcode not in _CHECKS:
         return None
     # Without metadata, few instructions are distinct.
-    stated = "" if elementwise else _without_metadata(attributes)
+    stated = "" if opcode in ELEMENTWISE else _without_metadata(attributes)
     key = (opcode, stated, shape, *operands)
     if key in shapes.fitting:
         return None
@@ -238,9 +235,9 @@ def _ranked(written: _Written) -> str | None:
 
 
 # A bitcast-convert to another width changes the rank.
-_ELEMENTWISE = (UNARY | BINARY) - {"bitcast-convert"}
+ELEMENTWISE = (UNARY | BINARY) - {"bitcast-convert"}
 _CHECKS: dict[str, Callable[[_Written], str | None]] = {
-    **dict.fromkeys(_ELEMENTWISE, _same),
+    **dict.fromkeys(ELEMENTWISE, _same),
     "broadcast": _broadcast,
     "concatenate": _concatenate,
     "convolution": _window,
