@@ -11,11 +11,23 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
 
 from fusionscope.graph.mutable import Users
 from fusionscope.hlo import Computation, Module
+from fusionscope.hlo.model import Body
 
 UserOrder = Mapping[str, Sequence[str]]
+
+
+class BodyGraph(NamedTuple):
+    """The edges of one computation. The fields are as in ``StageGraph``."""
+
+    names: list[str]
+    operands: dict[str, list[str]]
+    users: dict[str, list[str]]
+    lines: list[tuple[str, tuple[int, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +35,7 @@ class StageGraph:
     """The edges of a stage, by names in the order of the text. ``rank`` holds an instruction's id
     and its place in the text. ``lines`` are all opcodes in order, with the places of their
     operands. ``roots`` are those of the computations, by name. ``ids`` are those of the dump,
-    None if it has none.
+    None if it has none; ``bodies`` are the parts, which stages share.
     """
 
     rank: dict[str, tuple[int, int]]
@@ -33,12 +45,13 @@ class StageGraph:
     roots: dict[str, str]
     computations: dict[str, Computation]
     module: Module
+    bodies: dict[Body, BodyGraph]
     ids: Mapping[str, Mapping[str, int]] | None
 
 
 def infer_user_order(
     before: StageGraph, after: StageGraph, users: UserOrder, *, removes_last: bool = False
-) -> dict[str, list[str]]:
+) -> dict[str, Sequence[str]]:
     """Return the users of the values of ``after``, if those of ``before`` had ``users``.
     ``removes_last`` is whether the pass removed nothing before all new instructions existed.
     """
@@ -57,7 +70,7 @@ def infer_user_order(
         users = {names[name]: [names[user] for user in each] for name, each in users.items()}
     retracing = _Retracing(before, after, users, {gone[name]: name for name in gone})
     retracing.run(removes_last)
-    return {name: list(retracing.users[name]) for name in after.rank}
+    return {name: retracing.order(name) for name in after.rank}
 
 
 def _find_replaced(before: StageGraph, after: StageGraph) -> set[str]:
@@ -66,12 +79,13 @@ def _find_replaced(before: StageGraph, after: StageGraph) -> set[str]:
     """
     replaced: set[str] = set()
     for computation in after.computations.values():
-        names = [each.name for each in computation.instructions]
+        names = [each.name for each in computation.graph.statements]
         ages = {name: before.rank[name][0] for name in names if name in before.rank}
         known = [name for name in names if ages.get(name)]  # elements of tuples have no ids
         known.sort(key=after.rank.__getitem__)
-        replaced.update(known)
-        replaced -= _in_order(known, ages)
+        if any(ages[one] >= ages[other] for one, other in pairwise(known)):
+            replaced.update(known)
+            replaced -= _in_order(known, ages)
     return replaced
 
 
@@ -103,7 +117,7 @@ class _Retracing:
         self._before = before
         self._after = after
         self._replaced = replaced
-        self._operands = {name: list(each) for name, each in before.operands.items()}
+        self._operands = dict(before.operands)
         self._roots = {
             root: after.roots[computation]
             for computation, root in before.roots.items()
@@ -111,13 +125,30 @@ class _Retracing:
         }
         self._gone: set[str] = set()
         self._removes = True
-        self.users: dict[str, Users[str]] = {}
-        for name in [*before.rank, *after.rank]:
-            self.users[name] = Users()
-        for name, order in users.items():
-            for user in order:
-                for _ in range(before.operands[user].count(name)):
-                    self.users[name].add(user)
+        self._users_before = users
+        self._users: dict[str, Users[str]] = {}  # copied from there when they are first needed
+        # Instructions that have other operands than later, and the operands that they have or had.
+        # Only these, gone ones and roots can have been replaced.
+        self._differing = {
+            name for name, each in before.operands.items() if each != after.operands.get(name)
+        }
+        self._read_differently = {
+            operand for name in self._differing for operand in before.operands[name]
+        }
+
+    def order(self, name: str) -> Sequence[str]:
+        """Return the users of a value in their order."""
+        users = self._users.get(name)
+        return self._users_before.get(name, ()) if users is None else list(users)
+
+    def _users_of(self, name: str) -> Users[str]:
+        users = self._users.get(name)
+        if users is None:
+            users = self._users[name] = Users()
+            for user in self._users_before.get(name, ()):
+                for _ in range(self._before.operands[user].count(name)):
+                    users.add(user)
+        return users
 
     def run(self, removes_last: bool) -> None:
         after = self._after
@@ -125,9 +156,12 @@ class _Retracing:
             self._make(after.rank)
             self._removes = False
         for name in self._before.rank:
-            if name in after.rank:
+            is_there = name in after.rank
+            if is_there and name in self._differing:
                 self._correct(name)
-            if name not in self._gone:
+            if name not in self._gone and (
+                not is_there or name in self._read_differently or name in self._roots
+            ):
                 self._replace(name)
         self._make(after.rank)
         if removes_last:
@@ -145,10 +179,10 @@ class _Retracing:
         self._operands[name] = list(theirs)
         for slot, old in enumerate(ours):
             if not is_slot_by_slot or old != theirs[slot]:
-                self.users[old].drop(name)
+                self._users_of(old).drop(name)
         for slot, new in enumerate(theirs):
             if not is_slot_by_slot or new != ours[slot]:
-                self.users[new].add(name)
+                self._users_of(new).add(name)
         for old in ours:
             self._remove_unused(old)
 
@@ -157,24 +191,26 @@ class _Retracing:
         new = self._replacement(old)
         if new is not None and new != old:
             self._make([new])
-            for user in list(self.users[old]):
+            for user in list(self._users_of(old)):
                 if user != new:
-                    operands = self._operands[user]
+                    operands = self._operands[user] = list(self._operands[user])
                     for slot, each in enumerate(operands):
                         if each == old:
                             operands[slot] = new
-                            self.users[old].drop(user)
-                            self.users[new].add(user)
+                            self._users_of(old).drop(user)
+                            self._users_of(new).add(user)
+                    self._differing.add(user)
+                    self._read_differently.update(operands)
         self._remove_unused(old)
 
     def _replacement(self, old: str) -> str | None:
         """Return None if its users read different ones later, or are gone too."""
         if old in self._roots:
             return self._roots[old]
-        if not self.users[old]:
+        if not self._users_of(old):
             return self._replaced.get(old)
         found: set[str] = set()
-        for user in self.users[old]:
+        for user in self._users_of(old):
             theirs = self._after.operands.get(user, [])
             ours = self._operands[user]
             if len(ours) == len(theirs):
@@ -193,14 +229,15 @@ class _Retracing:
         for name in sorted(missing, key=self._after.rank.__getitem__):
             self._operands[name] = list(self._after.operands[name])
             for operand in self._operands[name]:
-                self.users[operand].add(name)
+                self._users_of(operand).add(name)
 
     def _remove_unused(self, name: str) -> None:
         pending = deque([name] if self._removes else [])
         while pending:
             each = pending.popleft()
-            if not self.users[each] and each not in self._after.rank and each not in self._gone:
-                self._gone.add(each)
-                for operand in self._operands[each]:
-                    self.users[operand].drop(each)
-                pending.extend(self._operands[each])
+            if each in self._after.rank or each in self._gone or self._users_of(each):
+                continue
+            self._gone.add(each)
+            for operand in self._operands[each]:
+                self._users_of(operand).drop(each)
+            pending.extend(self._operands[each])

@@ -26,7 +26,12 @@ from fusionscope.user_order.creation_order import (
 )
 from fusionscope.user_order.degenerate_dimensions import drop_degenerate_dimensions
 from fusionscope.user_order.float_normalization import normalize_floats
-from fusionscope.user_order.infer_user_order import StageGraph, UserOrder, infer_user_order
+from fusionscope.user_order.infer_user_order import (
+    BodyGraph,
+    StageGraph,
+    UserOrder,
+    infer_user_order,
+)
 from fusionscope.user_order.layout_normalization import normalize_layouts
 
 Rewriter = Callable[[MutableModule], None]
@@ -180,24 +185,38 @@ def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) 
         roots={},
         computations={},
         module=current,
+        bodies={},
         ids=ids,
     )
+    known_bodies = {} if before is None else before.bodies
     for computation in current.reachable():
         known = {} if ids is None else ids.get(computation.name, {})
-        statements = computation.graph.statements
+        body = known_bodies.get(computation.body) or _read_body(computation)
+        graph.bodies[computation.body] = body
         graph.computations[computation.name] = computation
-        graph.roots[computation.name] = statements[computation.graph.root].name
-        for statement, places in zip(statements, computation.graph.operands, strict=True):
-            name = statement.name
+        graph.roots[computation.name] = body.names[computation.graph.root]
+        graph.operands.update(body.operands)
+        graph.users.update(body.users)
+        graph.lines.extend(body.lines)
+        for name in body.names:
             graph.rank[name] = known.get(name, 0), len(graph.rank)
-            graph.operands[name] = [statements[place].name for place in places]
-            graph.users[name] = []
-            graph.lines.append((statement.opcode, places))
-            for operand in dict.fromkeys(graph.operands[name]):
-                graph.users[operand].append(name)
     if ids is None:
         _number(graph, before)
     return graph
+
+
+def _read_body(computation: Computation) -> BodyGraph:
+    statements, edges = computation.graph.statements, computation.graph.operands
+    names = [statement.name for statement in statements]
+    operands = {
+        name: [names[place] for place in places] for name, places in zip(names, edges, strict=True)
+    }
+    users: dict[str, list[str]] = {name: [] for name in names}
+    for name, read in operands.items():
+        for operand in dict.fromkeys(read):
+            users[operand].append(name)
+    lines = [(each.opcode, places) for each, places in zip(statements, edges, strict=True)]
+    return BodyGraph(names, operands, users, lines)
 
 
 def _is_same(one: Module, other: Module) -> bool:
