@@ -18,6 +18,7 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, reorder_users
 from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.system.memory import working_memory
 from fusionscope.user_order.call_inliner import inline_calls
 from fusionscope.user_order.creation_order import (
     find_made_again,
@@ -124,15 +125,25 @@ def _follow(
             followed = infer_user_order(before, after, users, removes_last=name in _REMOVING_LAST)
             followed |= _cloned(before, after, users)
             if rewrite is not None:
-                graph = arrange(module.read(stage_before), users)
-                rewrite(graph)
-                names = _find_names(graph, after)
-                followed |= users_by_name(names)
-                if after.ids is None:
-                    _number(after, before, [names[each] for each in graph.walk() if each in names])
+                with working_memory():
+                    followed |= _rewrite(module.read(stage_before), users, rewrite, before, after)
             users = _with_all(followed, after)
         before = after
     return _History(users, before)
+
+
+def _rewrite(
+    module: Module, users: UserOrder, rewrite: Rewriter, before: StageGraph, after: StageGraph
+) -> dict[str, list[str]]:
+    """Return the users in ``after`` if ``rewrite`` led to it. Instructions of ``after`` that have
+    no ids are numbered as they were made.
+    """
+    graph = arrange(module, users)
+    rewrite(graph)
+    names = _find_names(graph, after)
+    if after.ids is None:
+        _number(after, before, [names[each] for each in graph.walk() if each in names])
+    return users_by_name(names)
 
 
 def _find_rewriter(

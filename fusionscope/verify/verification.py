@@ -36,6 +36,7 @@ from fusionscope.passes.gpu.priority_fusion.record import (
 )
 from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.progress import Progress, about, each_of, silent
+from fusionscope.system.memory import working_memory
 from fusionscope.user_order.infer_user_order import UserOrder
 from fusionscope.user_order.user_history import (
     arrange,
@@ -248,7 +249,10 @@ def _verify_passes(
         try:
             users = _users_before(module, run, last)
             context = replace(with_ages(context, module, run), progress=own_progress)
-            compared, following = _verify_run(module, run, context, compiler, users, theirs, record)
+            with working_memory():
+                compared, following = _verify_run(
+                    module, run, context, compiler, users, theirs, record
+                )
             behind = run.after or run.before, following
             yield compared
         except UnusableInput as error:
