@@ -1,5 +1,9 @@
 """What all tests share."""
 
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -11,3 +15,17 @@ pytest.register_assert_rewrite(
 # A machine that does much else beside is slow, and no fault.
 settings.register_profile("fusionscope", deadline=None)
 settings.load_profile("fusionscope")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The user's own cache is neither read nor written."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("cache")
+        patch.setenv("XDG_CACHE_HOME", str(home))
+        yield home
+
+
+@pytest.fixture(autouse=True)
+def no_results_of_other_tests(cache_home: Path) -> None:
+    shutil.rmtree(cache_home / "fusionscope" / "results", ignore_errors=True)

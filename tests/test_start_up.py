@@ -66,7 +66,7 @@ def test_the_page_of_a_rule_imports_no_rules(id):
 
 
 def test_a_dump_for_a_cpu_imports_nothing_about_gpus():
-    modules = loaded("explain", "--no-try", "samples/dumps/cpu/concatenate")
+    modules = loaded("explain", "--no-try", "--no-cache", "samples/dumps/cpu/concatenate")
     assert "fusionscope.passes.cpu.instruction_fusion.run" in modules
     assert not within(
         modules,
@@ -83,7 +83,7 @@ def test_a_dump_for_a_cpu_imports_nothing_about_gpus():
 
 
 def test_a_dump_for_a_gpu_imports_no_older_version():
-    modules = loaded("explain", "--no-try", "samples/dumps/h100/concatenate")
+    modules = loaded("explain", "--no-try", "--no-cache", "samples/dumps/h100/concatenate")
     assert "fusionscope.passes.gpu.priority_fusion.run" in modules
     assert not within(modules, "fusionscope.passes.gpu_before_priority_fusion")
     versions = within(modules, "fusionscope.versions")
@@ -96,7 +96,7 @@ def test_a_dump_for_a_gpu_imports_no_older_version():
 def test_explain_imports_nothing_for_what_nobody_asked_for(target):
     """Changed rules, data movement, JSON, graphs, files of the user, stages dumped as protos."""
     assert not within(
-        loaded("explain", "--no-try", f"samples/dumps/{target}/concatenate"),
+        loaded("explain", "--no-try", "--no-cache", f"samples/dumps/{target}/concatenate"),
         "fusionscope.advise",
         "fusionscope.dump.protos",
         "fusionscope.explain.movements",
@@ -107,5 +107,28 @@ def test_explain_imports_nothing_for_what_nobody_asked_for(target):
         "fusionscope.system.user_files",
         "fusionscope.user_order",
         "msgspec",
+        "networkx",
+    )
+
+
+@pytest.mark.parametrize("target", ["cpu", "h100"])
+def test_another_question_imports_nothing_that_reads_a_dump(target):
+    dump = f"samples/dumps/{target}/concatenate"
+    loaded("explain", dump)
+    modules = loaded("explain", dump, "--pair", "* -> *")
+    assert within(modules, "fusionscope.hlo", "fusionscope.history") == {
+        "fusionscope.hlo",
+        "fusionscope.hlo.source_location",
+    }
+    assert not within(
+        modules,
+        "fusionscope.advise",
+        "fusionscope.dump.device",
+        "fusionscope.explain.analyze",
+        "fusionscope.graph",
+        "fusionscope.passes",
+        "fusionscope.rules",
+        "fusionscope.versions",
+        "lark",
         "networkx",
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fusionscope.cli.output import (
+    cache_option,
     device_option,
     open_console,
     top_option,
@@ -54,6 +55,7 @@ _FILES = ("fusionscope.toml", "pyproject.toml")
     help="How much bytes and launches may exceed the baseline if the pairs are the same.",
 )
 @device_option
+@cache_option
 @click.option(
     "--format",
     "format_name",
@@ -76,6 +78,7 @@ def command(
     allow_better: bool,
     tolerance: float,
     device: Device | None,
+    no_cache: bool,
     format_name: str,
     output: Path | None,
     top: int,
@@ -107,6 +110,7 @@ def command(
     from fusionscope.check.checking import check
     from fusionscope.check.expectation_files import read_expectations
     from fusionscope.dump import open_dump
+    from fusionscope.dump.cache import DumpCache, user_cache
     from fusionscope.explain import Selection, explain
     from fusionscope.report.check import print_check, to_markdown
     from fusionscope.report.github import to_github
@@ -128,10 +132,12 @@ def command(
             hint="name a file with --expect or --baseline",
         )
     selection = Selection(all_modules=True, device=device)
+    entries = None if no_cache else user_cache()
     with show_progress() as progress:
         explanations = [
-            explain(open_dump(dump), selection, progress=own_progress)
+            explain(opened, selection, progress=own_progress, cache=DumpCache(opened, entries))
             for dump, own_progress in each_of(dumps, str, progress)
+            for opened in [open_dump(dump)]
         ]
     if update and baseline is not None:
         write_text(write_baseline(explanations), baseline)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fusionscope.cli.output import (
+    cache_option,
     changes_options,
     device_option,
     format_options,
@@ -22,8 +23,13 @@ from fusionscope.errors import UnusableInput, quoted
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fusionscope.dump import DumpedModule
     from fusionscope.dump.device import Device
-    from fusionscope.explain import Explanation, Selection
+    from fusionscope.explain import Explanation, ModuleFacts, Selection
+    from fusionscope.explain.explain import Suggest
+    from fusionscope.explain.suggestion import Suggestions
+    from fusionscope.progress import Progress
+    from fusionscope.rules.changes import Changes
 
 _TOP = 5  # entries of a list, unless the user sets a number
 
@@ -89,6 +95,7 @@ _TOP = 5  # entries of a list, unless the user sets a number
     is_flag=True,
     help="Show the whole report of all modules, unabridged; try changes however long it takes.",
 )
+@cache_option
 @format_options("text", "json", "markdown")
 def command(
     dump: Path,
@@ -117,6 +124,7 @@ def command(
     compiles: bool,
     python: str,
     everything: bool,
+    no_cache: bool,
     format_name: str,
     output: Path | None,
 ) -> int:
@@ -127,7 +135,8 @@ def command(
     (PriorityFusion writes one for GPUs, --xla_dump_fusion_visualization one for every backend) and,
     for CPUs and GPUs, from a replay of its rules. If you change rules, explain also shows what the
     changes would do. --device names the GPU if DUMP does not describe it; if DUMP does, explain
-    also shows what would be fused on the named GPU.
+    also shows what would be fused on the named GPU. Results are kept for the next question about
+    DUMP (fusionscope cache).
 
     \b
     Examples:
@@ -146,6 +155,7 @@ def command(
       fusionscope explain dump_dir/ --format json --output explanation.json
     """
     from fusionscope.dump import open_dump
+    from fusionscope.dump.cache import DumpCache, user_cache
     from fusionscope.explain import Selection, explain
     from fusionscope.explain.result import Grouping, SortedBy
     from fusionscope.report.explanation import (
@@ -157,14 +167,8 @@ def command(
         to_markdown,
     )
     from fusionscope.report.first_screen import print_screen
-    from fusionscope.rules.changes import read_changes
 
     producer, consumer = _ends(pair)
-    changes = read_changes(set_, disable, allow, forbid)
-    if plan is not None:
-        from fusionscope.rules.plan_files import read_plan
-
-        changes = read_plan(plan).changes | changes
     selection = Selection(
         module=module,
         computation=computation,
@@ -179,8 +183,9 @@ def command(
         by=Grouping(by) if by is not None else None,
         sorted_by=SortedBy(sort) if sort is not None else None,
         all_modules=everything,
+        in_full=everything,
         movements=movements,
-        changes=changes,
+        changes=_changes(set_, disable, allow, forbid, plan),
         rules=rules,
         device=device,
     )
@@ -188,15 +193,11 @@ def command(
     is_first = not (is_whole or by is not None or selection.picks_pairs or kernel is not None)
     if is_first and format_name == "text":  # text output shows only one module
         selection = replace(selection, most_modules=1)
-    suggest = None
-    if tries and by is None:
-        from fusionscope.advise.recipes.trying import Compilation
-        from fusionscope.advise.suggest import suggester
-
-        compilation = Compilation(python) if compiles else None
-        suggest = suggester(selection, is_limited=not everything, compilation=compilation)
+    suggest = _suggester(selection, python if compiles else None) if tries and by is None else None
+    opened = open_dump(dump)
+    cache = DumpCache(opened, None if no_cache or compiles else user_cache())
     with show_progress() as progress:
-        explanation = explain(open_dump(dump), selection, progress=progress, suggest=suggest)
+        explanation = explain(opened, selection, progress=progress, suggest=suggest, cache=cache)
     limit = None if everything else top or _TOP
     pairs = everything or selection.picks_pairs
     is_unmatched = _is_unmatched(explanation, selection)
@@ -229,6 +230,22 @@ def command(
     return 1 if is_unmatched else 0
 
 
+def _suggester(selection: Selection, python: str | None) -> Suggest:
+    """Return the function that tries changes; with ``python``, it compiles them too."""
+
+    def suggest(
+        module: DumpedModule, facts: ModuleFacts, seconds: float, progress: Progress
+    ) -> Suggestions:
+        from fusionscope.advise.recipes.trying import Compilation  # not if this was tried before
+        from fusionscope.advise.suggest import suggester
+
+        compilation = Compilation(python) if python is not None else None
+        ask = suggester(selection, is_limited=not selection.in_full, compilation=compilation)
+        return ask(module, facts, seconds, progress)
+
+    return suggest
+
+
 def _is_unmatched(explanation: Explanation, selection: Selection) -> bool:
     """Return whether nothing matches the request."""
     modules = explanation.modules
@@ -253,6 +270,22 @@ def _words(selection: Selection) -> str:
         ("--kernel", selection.kernel),
     )
     return " ".join(f"{option} {quoted(value)}" for option, value in asked if value is not None)
+
+
+def _changes(
+    set_: tuple[str, ...],
+    disable: tuple[str, ...],
+    allow: tuple[str, ...],
+    forbid: tuple[str, ...],
+    plan: Path | None,
+) -> Changes | None:
+    if not (set_ or disable or allow or forbid or plan):
+        return None
+    from fusionscope.rules.changes import read_changes  # imports the rules
+    from fusionscope.rules.plan_files import read_plan
+
+    changes = read_changes(set_, disable, allow, forbid)
+    return changes if plan is None else read_plan(plan).changes | changes
 
 
 def _ends(pair: str | None) -> tuple[str | None, str | None]:

@@ -28,6 +28,7 @@ COMMANDS = {
     "rules": "List the compiler's fusion rules, or print the page of one rule.",
     "recipes": "List edits of a program that help, or print the page of one.",
     "parse": "Parse one HLO file and print a summary.",
+    "cache": "Show what is cached between runs, or remove it.",
 }
 
 

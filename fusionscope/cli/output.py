@@ -87,6 +87,11 @@ device_option = click.option(
 )
 
 
+cache_option = click.option(
+    "--no-cache", is_flag=True, help="Neither use nor keep results of earlier runs."
+)
+
+
 python_option = click.option(
     "--python",
     metavar="PATH",

@@ -11,21 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusionscope.dump.debug_options import DebugOptions, read_debug_options
-from fusionscope.dump.files import DumpFile, find_files
+from fusionscope.dump.files import DumpFile, as_text, find_files
 from fusionscope.dump.fusion_explorer import FusionExplorerRecord, read_fusion_explorer
 from fusionscope.dump.fusion_passes import names_in_files
 from fusionscope.dump.instruction_ids import read_instruction_ids
 from fusionscope.dump.names import FileName, Role, read_name
 from fusionscope.dump.pass_times import PassTime, read_pass_times
 from fusionscope.dump.stage import Stage, backend_of
+from fusionscope.dump.uses import FileReader
 from fusionscope.errors import UnusableInput, quoted, shorten
-from fusionscope.hlo import Module, ParseTable, read
 from fusionscope.system.files import is_directory, is_there
 
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
     from fusionscope.dump.priority_fusion import PriorityFusionRecord
     from fusionscope.dump.protos import ProtoPrinter
+    from fusionscope.hlo import Module, ParseTable
 
 HOW_TO_DUMP = (
     'dump with XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text --xla_dump_hlo_pass_re=.*" in '
@@ -49,8 +50,10 @@ class DumpedModule:
     directory: Path
     stages: tuple[Stage, ...]
     files: dict[Role, tuple[DumpFile, ...]]
-    table: ParseTable = field(repr=False)
+    table: Callable[[], ParseTable] = field(repr=False)  # one, made when a stage is read
     protos: Callable[[], ProtoPrinter] = field(repr=False)  # one, made when a stage needs it
+    reader: FileReader = field(repr=False)
+    unknown_opcodes: set[str] = field(repr=False)  # of the whole dump
     _problems: dict[str, None] = field(repr=False)  # of the whole dump, each once, in order
     _lazy: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -117,10 +120,12 @@ class DumpedModule:
         if module is None:
             with self._noting():
                 module = self._lazy[stage] = self._read(stage)
+        self.reader.use(stage.file)
         return module
 
     def note(self, problem: UnusableInput) -> None:
         """Keep a problem for the end of the report, if nothing else reports it."""
+        self.reader.fail()
         self._problems.setdefault(str(problem))
 
     @contextmanager
@@ -132,18 +137,33 @@ class DumpedModule:
             raise
 
     def _read(self, stage: Stage) -> Module:
+        from fusionscope.hlo import read  # not if an earlier run has read the stage
+
+        file, table = stage.file, self.table()
+        data = self.reader.read(file)
         if stage.text is not None:
-            return read(stage.text.text(), self.table, file=str(stage.text))
-        file = stage.file
-        return read(self.protos().print(file.read(), str(file)), self.table, file=str(file))
+            text = as_text(data)
+        else:
+            text = self.protos().print(data, str(file))
+            self.reader.fail()  # it depends on what prints it
+        try:
+            module = read(text, table, file=str(file))
+        finally:
+            self.unknown_opcodes.update(table.unknown_opcodes)
+        if table.unknown_opcodes:
+            opcodes = {each.opcode for each in module.walk()}
+            self.reader.unknown_opcodes[file] = opcodes & table.unknown_opcodes
+        return module
 
     def _side(self, role: Role, reader: Callable[[bytes, str], Content]) -> tuple[Content, ...]:
         contents: tuple[Content, ...] | None = self._lazy.get(role)
+        files = self.files.get(role, ())
         if contents is None:
             with self._noting():
-                files = self.files.get(role, ())
-                contents = tuple(reader(file.read(), str(file)) for file in files)
+                contents = tuple(reader(self.reader.read(file), str(file)) for file in files)
             self._lazy[role] = contents
+        for file in files:
+            self.reader.use(file)
         return contents
 
     @property
@@ -214,7 +234,8 @@ class DumpedModule:
         ids: dict[str, dict[str, int]]
         last, ids, known = self._lazy.get(Role.STAGE_PROTO, (None, {}, {}))
         with self._noting():
-            data = stage.proto.read()
+            data = self.reader.read(stage.proto)
+            self.reader.use(stage.proto)
             if data != last:
                 ids = read_instruction_ids(data, str(stage.proto), known)
                 self._lazy[Role.STAGE_PROTO] = data, ids, known
@@ -223,11 +244,12 @@ class DumpedModule:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """The modules of a dump, by number, the oldest process first."""
+    """The modules of a dump, by number, the oldest process first, and all of its files."""
 
     path: Path
     modules: tuple[DumpedModule, ...]
-    _table: ParseTable = field(repr=False)
+    files: tuple[DumpFile, ...] = field(repr=False)
+    _unknown_opcodes: set[str] = field(repr=False)
     _problems: dict[str, None] = field(repr=False)
 
     def unread(self, told: Iterable[str] = ()) -> list[str]:
@@ -240,16 +262,26 @@ class Dump:
     @property
     def notes(self) -> list[str]:
         """Return one line on the operations that no rule knows, if stages read so far have any."""
-        names = sorted(self._table.unknown_opcodes)
+        names = sorted(self._unknown_opcodes)
         if not names:
             return []
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         shown = ", ".join(map(shorten, names[:_MOST_NAMED]))
         return [f"{self.path}: operations of a newer compiler, which no rule covers: {shown}{more}"]
 
+    def add_unknown_opcodes(self, names: Iterable[str]) -> None:
+        """Note operations that no rule knows, in stages that an earlier run has read."""
+        self._unknown_opcodes.update(names)
+
     def untold(self, told: Iterable[str] = ()) -> list[str]:
         """Return all problems and notes so far that are not among ``told``, a line each."""
         return [*self.unread(told), *self.notes]
+
+
+def _make_table() -> ParseTable:
+    from fusionscope.hlo import ParseTable
+
+    return ParseTable()
 
 
 def _make_printer() -> ProtoPrinter:
@@ -269,10 +301,15 @@ def open_dump(path: Path | str) -> Dump:
     found = find_files(path)
     files = found.files
     problems = dict.fromkeys(found.problems)
-    # What its modules share: the cache for reading, and the problems.
-    table = ParseTable()
+    # What its modules share: the cache for reading, and what is reported in the end.
+    unknown_opcodes: set[str] = set()
     make_module = partial(
-        DumpedModule, table=table, protos=cache(_make_printer), _problems=problems
+        DumpedModule,
+        table=cache(_make_table),
+        protos=cache(_make_printer),
+        reader=FileReader(),
+        unknown_opcodes=unknown_opcodes,
+        _problems=problems,
     )
     groups: dict[tuple[Path, int], list[tuple[FileName, DumpFile]]] = defaultdict(list)
     for file in files:
@@ -301,7 +338,7 @@ def open_dump(path: Path | str) -> Dump:
             file=str(path),
             hint=HOW_TO_DUMP,
         )
-    return Dump(path, modules, table, problems)
+    return Dump(path, modules, files, unknown_opcodes, problems)
 
 
 def _modules(

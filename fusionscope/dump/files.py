@@ -47,8 +47,13 @@ class DumpFile:
         return uncompress(data, str(self)) if self.path.suffix == ".gz" else data
 
     def text(self) -> str:
-        """Return the content as text. Bytes that are not UTF-8 become replacement characters."""
-        return self.read().decode("utf-8", errors="replace")
+        """Return the content as text."""
+        return as_text(self.read())
+
+
+def as_text(content: bytes) -> str:
+    """Decode the content of a file. Bytes that are not UTF-8 become replacement characters."""
+    return content.decode("utf-8", errors="replace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusionscope.explain.result import KernelInput, KernelOutput, ModuleFacts
-from fusionscope.hlo import SourceLocation
+from fusionscope.explain.result import (
+    KernelInput,
+    KernelOutput,
+    ModuleFacts,
+    ModuleRow,
+    Movement,
+    WhatIf,
+)
+from fusionscope.hlo.source_location import SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,7 @@ class Analysis:
 
     ``facts`` are those about all kernels and pairs, both in the order of the module, without what
     depends on the request. ``kernels`` and ``pairs`` are in the same order. A stack lists the
-    numbers of its ``frames``, innermost first.
+    numbers of its ``frames``, innermost first. ``seconds`` are the processor time that it took.
     """
 
     facts: ModuleFacts
@@ -63,7 +70,33 @@ class Analysis:
     origins: tuple[Origin, ...]
     stacks: tuple[tuple[int, ...], ...]
     frames: tuple[SourceLocation, ...]
+    seconds: float
 
     def stack(self, number: int) -> tuple[SourceLocation, ...]:
         """Return the call stack with this number, innermost frame first."""
         return tuple(self.frames[frame] for frame in self.stacks[number])
+
+
+@dataclass(frozen=True, slots=True)
+class Movements:
+    """The data movement in a final module, and one line on each stage that cannot be read."""
+
+    found: tuple[Movement, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TriedChanges:
+    """The effect of the requested changes, None if it is unknown, and why."""
+
+    what_if: WhatIf | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The cost of a module, and whether its instructions have call stacks and names."""
+
+    row: ModuleRow
+    has_stacks: bool
+    has_names: bool

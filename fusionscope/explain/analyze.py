@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.debug_options import DebugOptions, flags_that_matter
 from fusionscope.dump.fusion_passes import Record, names_in_files, names_of_record
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.analysis import Analysis
+from fusionscope.explain.analysis import Analysis, Movements, TriedChanges
 from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.clock import KernelTime
 from fusionscope.explain.evidence import Evidence, read_evidence
@@ -26,11 +27,9 @@ from fusionscope.explain.result import (
     KernelFacts,
     ModuleFacts,
     ModuleRow,
-    Movement,
     PairFacts,
     Recomputation,
     Totals,
-    WhatIf,
 )
 from fusionscope.explain.selection import Selection
 from fusionscope.explain.summary import (
@@ -100,6 +99,7 @@ def analyze(
     the GPU to assume if the dump does not describe its own. ``prices_all`` is whether every value
     that several kernels compute is priced, however many there are.
     """
+    begin = time.process_time()
     notes: list[str] = []
     ends = _find_ends(module, notes)
     known = _gather(module, rules, device, notes, progress)
@@ -158,6 +158,7 @@ def analyze(
         origins=tuple(origins.origins),
         stacks=tuple(origins.stacks),
         frames=tuple(origins.frames),
+        seconds=time.process_time() - begin,
     )
 
 
@@ -166,21 +167,19 @@ def _reason_before(fact: PairFacts) -> str | None:
 
 
 def movements_of(
-    module: DumpedModule, kernels: Sequence[KernelFacts], notes: list[str], progress: Progress
-) -> tuple[Movement, ...]:
-    """Return the data movement in the final stage, whose ``kernels`` these are. Unreadable stages
-    are noted.
-    """
+    module: DumpedModule, kernels: Sequence[KernelFacts], progress: Progress
+) -> Movements:
+    """Return the data movement in the final stage, whose ``kernels`` these are."""
     from fusionscope.explain.movements import find_movements  # rarely requested
     from fusionscope.history.lineage import read_lineage
 
     final = module.final or module.stages[-1]
     lineage = read_lineage(module, progress=progress)
-    notes += [note for note in lineage.notes if note not in notes]
     if final not in lineage.stages:
-        return ()
+        return Movements((), tuple(lineage.notes))
     launches = find_kernels(Numbering().number(module.read(final)), module.backend)
-    return find_movements(lineage, lineage.stages.index(final), launches, kernels)
+    found = find_movements(lineage, lineage.stages.index(final), launches, kernels)
+    return Movements(found, tuple(lineage.notes))
 
 
 def _find_recomputed(
@@ -255,29 +254,29 @@ def _gather(
     return _Known(device, gpu, evidence, replayed)
 
 
-def try_changes(
-    module: DumpedModule, selection: Selection, notes: list[str], progress: Progress
-) -> WhatIf | None:
-    """Return the effect of the requested changes of rules, or of another GPU; None if there are
-    none.
+def try_changes(module: DumpedModule, selection: Selection, progress: Progress) -> TriedChanges:
+    """Return the effect of the requested changes of rules, or of another GPU.
 
     Raises ``UnusableInput`` if changes of rules cannot be tried. If another GPU cannot be tried,
     that is noted.
     """
+    notes: list[str] = []
     asked = selection.device if module.backend == "gpu" else None
     own = _read(lambda: module.device, [])  # noted by the analysis
     device = own or asked
     other = asked if asked != device else None
     if not selection.changes and other is None:
-        return None
+        return TriedChanges(None, ())
     from fusionscope.explain.what_if import what_if
 
     compiler = compiler_named(selection.rules)
     if selection.changes:
-        return what_if(module, selection.changes, compiler, device, other, progress=progress)
-    return _read(
+        tried = what_if(module, selection.changes, compiler, device, other, progress=progress)
+        return TriedChanges(tried, ())
+    found = _read(
         lambda: what_if(module, NO_CHANGES, compiler, device, other, progress=progress), notes
     )
+    return TriedChanges(found, tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)

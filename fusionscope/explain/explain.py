@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
 from fusionscope.dump import Dump, DumpedModule
+from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.analyze import analyze, movements_of, try_changes
+from fusionscope.explain.analysis import Analysis, Movements, TriedChanges
 from fusionscope.explain.modules import rank, weight
 from fusionscope.explain.result import Explanation, ModuleFacts, ModuleRow
 from fusionscope.explain.selection import EVERYTHING, Selection
 from fusionscope.explain.suggestion import Suggestions
 from fusionscope.explain.view import view
 from fusionscope.progress import Progress, each_of, silent
-from fusionscope.rules.messages import rule_ids
 
 Suggest = Callable[[DumpedModule, ModuleFacts, float, Progress], Suggestions]
 
@@ -30,15 +29,19 @@ def explain(
     *,
     progress: Progress = silent,
     suggest: Suggest | None = None,
+    cache: DumpCache | None = None,
 ) -> Explanation:
     """Explain the costliest modules of ``dump``, or those that ``selection`` names.
 
     ``suggest`` is called with an analyzed module to find what could help, and with the processor
-    time of the analysis in seconds. Raises ``UnusableInput`` if nothing can be explained. An
-    unreadable file beside readable ones is a problem in the result.
+    time of the analysis in seconds. What ``cache`` has is not computed again; what ``suggest``
+    returns then has to depend only on the rules and the device of ``selection``, and on whether it
+    is ``in_full``. Raises ``UnusableInput`` if nothing can be explained. An unreadable file beside
+    readable ones is a problem in the result.
     """
     _check_reason(selection.reason)
-    ranked, problems = rank(dump, selection.module, progress=progress)
+    cache = cache or DumpCache(dump, None)
+    ranked, problems = rank(dump, selection.module, cache, progress=progress)
     count_all = len(ranked) + len(problems)
     rows = [row for row, _ in ranked]
     count = len(ranked) if selection.all_modules else _count_costliest(rows, selection.most_modules)
@@ -46,7 +49,7 @@ def explain(
     chosen = list(enumerate(module for _, module in ranked[:count]))
     for (place, module), own_progress in each_of(chosen, lambda each: each[1].name, progress):
         try:
-            explained[place] = explain_module(module, selection, suggest, progress=own_progress)
+            explained[place] = _explain_module(module, selection, suggest, cache, own_progress)
         except UnusableInput as error:
             problems.append(str(error))
     told = [note for each in explained.values() for note in each.notes]
@@ -69,36 +72,83 @@ def explain(
     )
 
 
-def explain_module(
+def explain_module(module: DumpedModule, *, progress: Progress = silent) -> ModuleFacts:
+    """Explain all of one module. Raises ``UnusableInput`` if its final stage cannot be read."""
+    return view(_analyze(module, EVERYTHING, progress), EVERYTHING)
+
+
+def _explain_module(
     module: DumpedModule,
-    selection: Selection = EVERYTHING,
-    suggest: Suggest | None = None,
-    *,
-    progress: Progress = silent,
+    selection: Selection,
+    suggest: Suggest | None,
+    cache: DumpCache,
+    progress: Progress,
 ) -> ModuleFacts:
-    """Explain one module; ``suggest`` is as for ``explain``. Raises ``UnusableInput`` if its final
-    stage cannot be read, or if the requested changes cannot be tried.
+    """Raises ``UnusableInput`` if the final stage cannot be read, or if the requested changes
+    cannot be tried.
     """
-    begin = time.process_time()
-    analysis = analyze(
+    options = selection.rules, selection.device, selection.in_full
+    analysis = cache.get(
+        module,
+        Analysis,
+        options,
+        lambda: _analyze(module, selection, progress),
+    )
+    facts = view(analysis, selection)
+    notes = dict.fromkeys(facts.notes)
+    if selection.changes or selection.device is not None:
+        tried = cache.get(
+            module,
+            TriedChanges,
+            (selection.rules, selection.device, selection.changes),
+            lambda: _try_changes(module, selection, progress),
+        )
+        notes.update(dict.fromkeys(tried.notes))
+        facts = replace(facts, what_if=tried.what_if)
+    if selection.movements:
+        moved = cache.get(
+            module, Movements, options, lambda: _movements(module, analysis, progress)
+        )
+        notes.update(dict.fromkeys(moved.notes))
+        facts = replace(facts, movements=moved.found)
+    if suggest is not None:
+        found = cache.get(
+            module,
+            Suggestions,
+            options,
+            lambda: suggest(module, analysis.facts, analysis.seconds, progress),
+        )
+        if selection.picks_pairs:
+            found = found.about(frozenset((p.producer.name, p.consumer.name) for p in facts.pairs))
+        facts = replace(facts, suggestions=found)
+    return replace(facts, notes=tuple(notes))
+
+
+# What these import takes longer than to show what an earlier run has found.
+
+
+def _analyze(module: DumpedModule, selection: Selection, progress: Progress) -> Analysis:
+    from fusionscope.explain.analyze import analyze
+
+    return analyze(
         module,
         rules=selection.rules,
         device=selection.device,
-        prices_all=selection.all_modules,
+        prices_all=selection.in_full,
         progress=progress,
     )
-    seconds = time.process_time() - begin
-    facts = view(analysis, selection)
-    notes = list(facts.notes)
-    facts = replace(facts, what_if=try_changes(module, selection, notes, progress))
-    if selection.movements:
-        facts = replace(facts, movements=movements_of(module, facts.kernels, notes, progress))
-    if suggest is not None:
-        tried = suggest(module, analysis.facts, seconds, progress)
-        if selection.picks_pairs:
-            tried = tried.about(frozenset((p.producer.name, p.consumer.name) for p in facts.pairs))
-        facts = replace(facts, suggestions=tried)
-    return replace(facts, notes=tuple(notes))
+
+
+def _try_changes(module: DumpedModule, selection: Selection, progress: Progress) -> TriedChanges:
+    from fusionscope.explain.analyze import try_changes
+
+    return try_changes(module, selection, progress)
+
+
+def _movements(module: DumpedModule, analysis: Analysis, progress: Progress) -> Movements:
+    from fusionscope.explain.analyze import movements_of
+
+    return movements_of(module, analysis.facts.kernels, progress)
 
 
 def _with_figures(row: ModuleRow, facts: ModuleFacts) -> ModuleRow:
@@ -115,7 +165,11 @@ def _with_figures(row: ModuleRow, facts: ModuleFacts) -> ModuleRow:
 
 def _check_reason(reason: str | None) -> None:
     """Raise ``UnusableInput`` if ``reason`` is not the id of a rule."""
-    if reason is not None and reason not in rule_ids():
+    if reason is None:
+        return
+    from fusionscope.rules.messages import rule_ids  # imports the rules
+
+    if reason not in rule_ids():
         close = get_close_matches(reason, rule_ids(), 3, 0.4)
         raise UnusableInput(
             f"there is no reason {quoted(reason)}, expected a rule id such as "

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 
 from fusionscope.dump import Dump, DumpedModule
+from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.result import ModuleRow, TimeEstimate
-from fusionscope.explain.times import clock_for, sum_up
-from fusionscope.history.kernels import Kernel, find_kernels
-from fusionscope.history.values import Numbering
-from fusionscope.hlo import Module
+from fusionscope.explain.analysis import Examined
+from fusionscope.explain.result import ModuleRow
 from fusionscope.progress import Progress, counted, silent
-from fusionscope.versions.context import read_gpu
-
-_NO_WORD = re.compile(r"\W+")
-_NAMELESS = frozenset({"lambda", "unnamed_function", "unnamed_wrapped_function", "unknown"})
 
 
 def pick_modules(dump: Dump, wanted: str | None) -> list[DumpedModule]:
@@ -59,7 +52,7 @@ def rank_modules(
 
 
 def rank(
-    dump: Dump, wanted: str | None, *, progress: Progress = silent
+    dump: Dump, wanted: str | None, cache: DumpCache | None = None, *, progress: Progress = silent
 ) -> tuple[list[tuple[ModuleRow, DumpedModule]], list[str]]:
     """Return the same with the cost of a run of each module.
 
@@ -67,23 +60,27 @@ def rank(
     JAX compiled for functions of its own.
     """
     modules = pick_modules(dump, wanted)
+    if len(modules) == 1:
+        return [(_only(modules[0]), modules[0])], []
+    cache = cache or DumpCache(dump, None)
     problems: list[str] = []
-    rows: list[tuple[ModuleRow, DumpedModule]] = []
+    examined: list[tuple[Examined, DumpedModule]] = []
     for module in counted(modules, "ranking module", progress):
         try:
-            rows.append((_row(module) if len(modules) > 1 else _only(module), module))
+            examined.append((cache.get(module, Examined, (), partial(_examine, module)), module))
         except UnusableInput as error:
             problems.append(str(error))
-    have_stacks = [_has_stacks(module) for _, module in rows] if len(rows) > 1 else []
-    if any(have_stacks):
-        # One with names and no call stack was then compiled for no line of the user's.
-        rows = [
-            (
-                row if has_stacks else replace(row, is_helper=row.is_helper or _has_names(module)),
-                module,
-            )
-            for (row, module), has_stacks in zip(rows, have_stacks, strict=True)
-        ]
+    # With call stacks elsewhere, names without one are those of no line of the user's.
+    have_stacks = len(examined) > 1 and any(each.has_stacks for each, _ in examined)
+    rows = [
+        (
+            replace(each.row, is_helper=True)
+            if have_stacks and each.has_names and not each.has_stacks
+            else each.row,
+            module,
+        )
+        for each, module in examined
+    ]
     are_timed = all(row.time_us is not None for row, _ in rows)
     rows.sort(key=lambda each: (each[0].is_helper, -weight(each[0], by_time=are_timed)))
     return rows, problems
@@ -92,6 +89,12 @@ def rank(
 def weight(row: ModuleRow, *, by_time: bool) -> float:
     """Return the sort key of modules."""
     return row.time_us or 0.0 if by_time else row.bytes_moved
+
+
+def _examine(module: DumpedModule) -> Examined:
+    from fusionscope.explain.examine import examine  # imports what reads stages
+
+    return examine(module)
 
 
 def _only(module: DumpedModule) -> ModuleRow:
@@ -104,61 +107,3 @@ def _only(module: DumpedModule) -> ModuleRow:
         refused_bytes=None,
         is_helper=False,
     )
-
-
-def _row(module: DumpedModule) -> ModuleRow:
-    last = module.read(module.final or module.stages[-1])
-    kernels = find_kernels(Numbering().number(last), module.backend)
-    time = _time(module, last, kernels)
-    return ModuleRow(
-        name=module.name,
-        number=module.number,
-        launches=sum(kernel.runs for kernel in kernels),
-        bytes_moved=sum(kernel.bytes_moved for kernel in kernels),
-        time_us=time.microseconds if time is not None else None,
-        refused_bytes=None,
-        is_helper=_is_helper(module.name, last),
-    )
-
-
-def _time(module: DumpedModule, last: Module, kernels: Sequence[Kernel]) -> TimeEstimate | None:
-    try:
-        clock = clock_for(last, module.backend, read_gpu(module))
-    except UnusableInput:  # reported where the module is explained
-        return None
-    return None if clock is None else sum_up(kernels, [clock.time(kernel) for kernel in kernels])
-
-
-def _is_helper(name: str, module: Module) -> bool:
-    """Return whether JAX compiled the module for a function of its own, such as that behind
-    ``jax.random.normal``.
-
-    Call stacks omit JAX, so none of them contains a function of that name. If the dump has no call
-    stacks, or the function has no name, the module counts as the user's.
-    """
-    function = _plain(name.partition("_")[2])
-    if not function or function in _NAMELESS:
-        return False
-    functions = {_plain(each.rpartition(".")[2]) for each in _functions(module)}
-    return bool(functions) and function not in functions
-
-
-def _has_stacks(module: DumpedModule) -> bool:
-    return any(True for _ in _functions(module.read(module.final or module.stages[-1])))
-
-
-def _has_names(module: DumpedModule) -> bool:
-    return any(each.op_name for each in module.read(module.final or module.stages[-1]).walk())
-
-
-def _functions(module: Module) -> Iterator[str]:
-    """Return the functions in the call stacks of a module."""
-    for instruction in module.walk():
-        for frame in instruction.stack:
-            if frame.function:
-                yield frame.function
-
-
-def _plain(name: str) -> str:
-    """Return the name of a function in the notation of module names."""
-    return _NO_WORD.sub("_", name).strip("_")

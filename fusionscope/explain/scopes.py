@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
-from fusionscope.hlo import Instruction, SourceLocation
+if TYPE_CHECKING:
+    from fusionscope.hlo import Instruction, SourceLocation
 
 # Transformations whose result is still the function that they are given; they are dropped.
 _WRAPPERS = frozenset(

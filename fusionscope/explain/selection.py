@@ -8,12 +8,12 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from fusionscope.explain.result import Grouping, Operation, PairFacts, SortedBy
-from fusionscope.rules.changes import NO_CHANGES, Changes
 
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
     from fusionscope.explain.analysis import Analysis
     from fusionscope.hlo import SourceLocation
+    from fusionscope.rules.changes import Changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,8 @@ class Selection:
     explained, unless ``all_modules`` is set. ``kernel`` selects kernels to show by themselves.
     ``by`` and ``sorted_by`` are how launches are broken down, None for a choice that fits.
     ``device`` is the GPU to assume if the dump does not describe its own, and the GPU to try if it
-    does. ``movements`` requests data movement too: all stages are read for it.
+    does. ``movements`` requests data movement too: all stages are read for it. ``in_full`` requests
+    what is otherwise limited, however long it takes.
     """
 
     module: str | None = None
@@ -38,12 +39,13 @@ class Selection:
     outcome: str | None = None
     op_name: str | None = None
     all_modules: bool = False
+    in_full: bool = False
     movements: bool = False
     most_modules: int = 5
     kernel: str | None = None
     by: Grouping | None = None
     sorted_by: SortedBy | None = None
-    changes: Changes = NO_CHANGES
+    changes: Changes | None = None
     rules: str | None = None
     device: Device | None = None
 

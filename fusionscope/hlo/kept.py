@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from pathlib import Path
 
 from fusionscope.errors import UnusableInput
+from fusionscope.system.cache import cache_directory
 from fusionscope.system.files import make_directory, read_own_file, write_file
 
 
 def _file(name: str, source: str) -> Path | None:
     """Return the cache file, or None for a user without a home."""
-    try:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:
-        return None
+    directory = cache_directory()
     digest = hashlib.sha256(source.encode()).hexdigest()
-    return Path(base) / "fusionscope" / f"{name}-{digest[:32]}.json"
+    return directory / f"{name}-{digest[:32]}.json" if directory is not None else None
 
 
 def read_kept(name: str, source: str) -> bytes | None:

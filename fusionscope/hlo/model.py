@@ -24,7 +24,8 @@ from fusionscope.hlo.attributes import (
 )
 from fusionscope.hlo.opcodes import LEAST_OPERANDS, OPERAND_COUNT
 from fusionscope.hlo.shape import Shape, ShapeTable
-from fusionscope.hlo.source import SourceLocation, StackFrames, source_stack
+from fusionscope.hlo.source import StackFrames, source_stack
+from fusionscope.hlo.source_location import SourceLocation
 from fusionscope.hlo.text import NAME, SHAPE, strip_comments
 from fusionscope.hlo.validate import CHECKED, ELEMENTWISE, find_problem
 from fusionscope.system.collector import collector_paused

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusionscope.hlo.attributes import unescape
+from fusionscope.hlo.source_location import SourceLocation
 from fusionscope.hlo.text import STRING
 
 if TYPE_CHECKING:
@@ -24,21 +24,6 @@ _TABLES = re.compile(
 )
 _COMPUTATION = re.compile(r"\s*\n(?=%|ENTRY)")
 _SECTION = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\b", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLocation:
-    """A line (from 1) of a user's file; ``function`` and ``column`` if the compiler
-    recorded them.
-    """
-
-    file: str
-    line: int
-    function: str | None = None
-    column: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
 
 
 class StackFrames:

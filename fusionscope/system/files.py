@@ -79,16 +79,18 @@ def read_file(
         return _read_all(file, LARGEST_BYTES, name)
 
 
-def read_own_file(path: Path) -> bytes:
+def read_own_file(path: Path, *, largest: int = LARGEST_BYTES) -> bytes:
     """Return the bytes of a file that only this user, or root, can have written.
 
-    Raises ``UnusableInput``.
+    Raises ``UnusableInput``, also if there are more than ``largest``.
     """
     with _opened(path, str(path)) as (file, status):
         is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
         if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise UnusableInput("others can write it", file=str(path))
-        return file.read()
+        if status.st_size > largest:
+            raise _too_large(str(path), largest)
+        return _read_all(file, largest, str(path))
 
 
 @contextlib.contextmanager

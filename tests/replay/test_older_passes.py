@@ -129,7 +129,7 @@ def test_a_refusal_is_explained_by_the_record_and_the_rules() -> None:
     dump = SAMPLES / "dumps" / "a100-jaxlib-0.4.35" / "cartpole"
     module = opened(dump)
     assert len(list(find_runs(module))) == 7
-    (pair,) = [each for each in explain_module(module, Selection()).pairs if each.reason]
+    (pair,) = [each for each in explain_module(module).pairs if each.reason]
     assert (pair.reason, pair.evidence) == ("leg-fm-all-users", "agree")
 
 
@@ -172,7 +172,7 @@ def test_a_dump_that_lacks_its_gpu_takes_the_one_that_is_named(tmp_path: Path) -
     with pytest.raises(UnusableInput, match=r"name it, as in --device"):
         verify(open_dump(dump), open_dump(dump).modules)
     module = opened(dump)
-    reasons = {each.reason for each in explain_module(module, Selection()).pairs}
+    reasons = {each.reason for each in explain_module(module).pairs}
     assert reasons == {None, "unknown"}
     explained = explain_module(module, Selection(device=find_device("a100")))
     assert "unknown" not in {each.reason for each in explained.pairs}
@@ -183,7 +183,7 @@ def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
     """The library call, the concatenates with several users, and the limits that keep them out: by
     the compiler's own words."""
     module = opened(SAMPLES / "dumps/a100-jaxlib-0.4.35/library_random")
-    facts = explain_module(module, Selection())
+    facts = explain_module(module)
     assert {each.library for each in facts.boundaries} == {"JAX"}
     refused = {
         (each.producer.opcode, each.consumer.opcode): each for each in facts.pairs if each.reason
@@ -199,7 +199,7 @@ def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
 
 @pytest.mark.parametrize("version", ["a100-jaxlib-0.4.35", "a100-xla-2023"])
 def test_the_concatenate_of_the_state_is_refused_and_merged_into_both_users(version: str) -> None:
-    facts = explain_module(opened(SAMPLES / "dumps" / version / "library_random"), Selection())
+    facts = explain_module(opened(SAMPLES / "dumps" / version / "library_random"))
     state = [
         each
         for each in facts.pairs

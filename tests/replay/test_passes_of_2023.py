@@ -11,7 +11,6 @@ import pytest
 
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import CudaCapability
-from fusionscope.explain import Selection
 from fusionscope.explain.explain import explain_module
 from fusionscope.explain.module_history import module_history
 from fusionscope.user_order.user_history import arrange, find_user_order
@@ -123,7 +122,7 @@ def test_the_story_is_that_of_the_stages() -> None:
 
 
 def test_the_baseline_of_the_paper_names_what_the_paper_found() -> None:
-    facts = explain_module(opened("library_random"), Selection())
+    facts = explain_module(opened("library_random"))
     assert facts.totals.exact and facts.totals.launches > 20  # of 20 rounds of a loop
     assert {each.library for each in facts.boundaries} == {"JAX"}
     refused = {

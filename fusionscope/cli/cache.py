@@ -1,0 +1,35 @@
+"""``fusionscope cache``."""
+
+from __future__ import annotations
+
+import click
+
+from fusionscope.cli.output import write_text
+from fusionscope.errors import UnusableInput
+from fusionscope.report.text import plural, safe, size
+from fusionscope.system.cache import cache_directory, caches
+
+
+@click.command(name="cache")
+@click.option("--clear", is_flag=True, help="Remove everything that is cached.")
+def command(clear: bool) -> None:
+    """Show where results are kept between runs, and how much, or remove them.
+
+    explain and check keep what they find out about a dump, so that another question about the same
+    dump is answered at once. The directory is fusionscope in XDG_CACHE_HOME, by default ~/.cache.
+
+    \b
+    Examples:
+      fusionscope cache
+      fusionscope cache --clear
+    """
+    directory = cache_directory()
+    if directory is None:
+        raise UnusableInput("there is no home directory: nothing is cached")
+    measured = [cache.measure() for cache in caches(directory)]
+    files, total = (sum(figures) for figures in zip(*measured, strict=True))
+    if clear:
+        for cache in caches(directory):
+            cache.clear()
+    done = "removed from" if clear else "in"
+    write_text(f"{plural(files, 'file')}, {size(total)}, {done} {safe(str(directory))}\n", None)

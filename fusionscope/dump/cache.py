@@ -1,0 +1,160 @@
+"""Keeps results about the modules of a dump between runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from fusionscope import __version__
+from fusionscope.dump.directory import Dump, DumpedModule
+from fusionscope.dump.files import DumpFile
+from fusionscope.dump.uses import Stamp, Uses, digest_of, stamp_of
+from fusionscope.errors import UnusableInput
+from fusionscope.system.cache import Cache, cache_directory, caches
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class _UsedFile:
+    """``number`` is the place of the file among those of the dump."""
+
+    number: int
+    stamp: Stamp | None
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """``value`` is the result, encoded."""
+
+    files: tuple[_UsedFile, ...]
+    unknown_opcodes: tuple[str, ...]
+    value: bytes
+
+
+def user_cache() -> Cache | None:
+    """Return the cache of results, or None for a user without a home."""
+    directory = cache_directory()
+    return caches(directory)[1] if directory is not None else None
+
+
+class DumpCache:
+    """Results about one dump.
+
+    A result is looked up by the names and sizes of all files of the dump. It is used if the files
+    that it was made from have the content that they had then. A file with the same size, times and
+    inode is not read for that.
+    """
+
+    def __init__(self, dump: Dump, entries: Cache | None) -> None:
+        """``entries`` None keeps nothing."""
+        self._dump = dump
+        self._entries = entries
+        self._stamps: dict[DumpFile, Stamp | None] = {}
+        self._digests: dict[DumpFile, bytes] = {}
+        self._listing: tuple[object, ...] = ()
+        if entries is not None:
+            files = [(file.name, str(file.path), file.start, file.size) for file in dump.files]
+            self._listing = (_code(), sys.version, str(dump.path), files)
+
+    def get(
+        self,
+        module: DumpedModule,
+        kind: type[Value],
+        options: tuple[object, ...],
+        make: Callable[[], Value],
+    ) -> Value:
+        """Return the result of ``make``, or that of an earlier run.
+
+        It has to be data of type ``kind``, which depends on nothing but the files of the dump and
+        on ``options``, as their ``repr`` tells them apart. Raises what ``make`` raises.
+        """
+        if self._entries is None:
+            return make()
+        number = self._dump.modules.index(module)
+        source = repr((self._listing, number, kind.__qualname__, options))
+        name = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+        found = self._find(self._entries, name, kind)
+        if found is not None:
+            return found
+        with module.reader.recording() as uses:
+            value = make()
+        if uses.is_repeatable:
+            self._keep(self._entries, name, uses, value)
+        return value
+
+    def _find(self, entries: Cache, name: str, kind: type[Value]) -> Value | None:
+        import msgspec  # not without a cache
+
+        content = entries.read(name)
+        if content is None:
+            return None
+        try:
+            entry = msgspec.msgpack.decode(content, type=_Entry)
+            files = self._with_stamps(entry.files)
+            if files is None:
+                return None
+            value = msgspec.msgpack.decode(entry.value, type=kind)
+        except (msgspec.MsgspecError, RecursionError, ValueError):
+            return None
+        self._dump.add_unknown_opcodes(entry.unknown_opcodes)
+        if files != entry.files:
+            entries.write(name, msgspec.msgpack.encode(replace(entry, files=files)))
+        return value
+
+    def _with_stamps(self, files: tuple[_UsedFile, ...]) -> tuple[_UsedFile, ...] | None:
+        """Return the files with their present stamps, or None if the content of one differs."""
+        now = []
+        for each in files:
+            if not 0 <= each.number < len(self._dump.files):
+                return None
+            file = self._dump.files[each.number]
+            if file not in self._stamps:
+                self._stamps[file] = stamp_of(file.path)
+            stamp = self._stamps[file]
+            if (stamp is None or stamp != each.stamp) and self._digest(file) != each.digest:
+                return None
+            now.append(replace(each, stamp=stamp))
+        return tuple(now)
+
+    def _digest(self, file: DumpFile) -> bytes:
+        """Return the digest of the content, empty if it cannot be read."""
+        if file not in self._digests:
+            try:
+                self._digests[file] = digest_of(file.read())
+            except UnusableInput:
+                self._digests[file] = b""
+        return self._digests[file]
+
+    def _keep(self, entries: Cache, name: str, uses: Uses, value: object) -> None:
+        import msgspec
+
+        numbers = {file: number for number, file in enumerate(self._dump.files)}
+        files = (_UsedFile(numbers[file], r.stamp, r.digest) for file, r in uses.files.items())
+        try:
+            encoded = msgspec.msgpack.encode(value)
+        except (ValueError, OverflowError):  # half of a character, a number of over 64 bits
+            return
+        entry = _Entry(tuple(files), tuple(sorted(uses.unknown_opcodes)), encoded)
+        entries.write(name, msgspec.msgpack.encode(entry))
+
+
+@cache
+def _code() -> str:
+    """Return what changes with the code and the data of fusionscope, installed or in a checkout."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256(__version__.encode())
+    for folder in (package, package.parent / "grammars"):
+        for place, folders, names in os.walk(folder):
+            folders[:] = sorted(each for each in folders if each != "__pycache__")
+            for name in sorted(names):
+                status = Path(place, name).stat()
+                digest.update(repr((name, status.st_size, status.st_mtime_ns)).encode())
+    return digest.hexdigest()
