@@ -166,13 +166,15 @@ changes: ## a change for the worse is found, and a pass that is off is named
 	python $(TOOLS)/regressions.py "$$work/harmless" --only "no metadata"
 benchmarks: ## each benchmark once, to see that it runs
 	python benchmarks/start_up.py --rounds 1
-	python benchmarks/explain.py --rounds 1 --dump $(DUMPS)/cpu/cartpole --seconds 1
-	python benchmarks/diff.py --rounds 1 --dump $(DUMPS)/cpu/cartpole --seconds 1
+	python benchmarks/large.py --only cpu/resnet
+	python benchmarks/diff.py --rounds 1
 	python benchmarks/replay.py --rounds 1
 
 # Longer than CI has time for.
 
-.PHONY: fuzz-long mutants-gpu probes probes-gpu proofs ci clean
+.PHONY: page fuzz-long mutants-gpu probes probes-gpu proofs ci clean
+page: ## measure everything again, and rewrite the tables of benchmarks/README.md
+	python benchmarks/all.py
 fuzz-long: ## 20,000 damaged inputs
 	python $(TOOLS)/fuzz.py --count 20000
 mutants-gpu: ## rules and cost model of the GPU passes made wrong in turn

@@ -1,12 +1,11 @@
-"""How long ``diff`` and ``history`` take, as ratios within one run.
+"""How long ``diff`` takes, as ratios within one run.
 
-    python benchmarks/diff.py [--rounds N] [--dump DIRECTORY --seconds SECONDS]...
+    python benchmarks/diff.py [--rounds N]
 
 Needs a Python with jax. Compiles a transformer of 9, 17 and 34 layers for CPU, with and without the
 library rewriter, and holds the diff of both final modules against the compiler's parser reading
-them, and its time for an instruction against that of the smaller ones. ``history`` of each
-DIRECTORY is held against the SECONDS that its compile took (tools/conformance/make_fleet.py notes
-them in manifest.json). Figures are processor time, the least of all rounds. Prints Markdown tables.
+them, and its time for an instruction against that of the smaller ones. Figures are processor time,
+the least of all rounds. Prints a Markdown table.
 """
 
 import argparse
@@ -56,32 +55,11 @@ def find_all(modules: tuple[Module, Module]) -> Matching:
     return matching
 
 
-def run_history(dump: Path) -> None:
-    command = [sys.executable, "-m", "fusionscope", "history", str(dump.resolve())]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
-
-
-def children_seconds(dump: Path) -> float:
-    before = os.times()
-    run_history(dump)
-    after = os.times()
-    return (
-        after.children_user
-        + after.children_system
-        - (before.children_user + before.children_system)
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--dump", type=Path, action="append", default=[], metavar="DIRECTORY")
-    parser.add_argument("--seconds", type=float, action="append", default=[])
     options = parser.parse_args()
     gc.disable()  # as the commands do
-    if len(options.dump) != len(options.seconds):
-        parser.error("each --dump needs the --seconds that its compile took")
-
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {options.rounds} rounds\n")
     print("| instructions | matched | diff | XLA's parser | ratio | matching alone | µs each |")
     print("|--:|--:|--:|--:|--:|--:|--:|")
@@ -106,14 +84,6 @@ def main() -> None:
                 f"| {taken['oracle']:.3f} s | {taken['diff'] / taken['oracle']:.1f} "
                 f"| {taken['match']:.2f} s | {1e6 * taken['match'] / sum(counts):.0f} |"
             )
-    if options.dump:
-        print("\n| history of | seconds | its compile | ratio |\n|---|--:|--:|--:|")
-    for dump, compile_seconds in zip(options.dump, options.seconds, strict=True):
-        spent = min(children_seconds(dump) for _ in range(max(1, options.rounds // 2)))
-        name = f"{dump.parent.name}/{dump.name}"
-        print(
-            f"| {name} | {spent:.1f} s | {compile_seconds:.1f} s | {spent / compile_seconds:.2f} |"
-        )
 
 
 if __name__ == "__main__":

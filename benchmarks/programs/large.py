@@ -1,4 +1,4 @@
-"""Training steps and a simulation whose modules have 10,000 instructions and more.
+"""Training steps whose modules have 10,000 instructions and more.
 
 Plain JAX, with every layer written out, as frameworks do without a scan over layers.
 """
@@ -426,63 +426,10 @@ def recurrent(layers, steps, width=256):
     return program(recurrent_loss, weights, shape(32, steps + 1, dtype="int32"))
 
 
-# A simulation
-
-
-def flow(state, forcing, steps):
-    """Density, momentum and heat of a gas on a periodic grid, each step in two halves."""
-
-    def change(state):
-        density, east, north, heat = state
-        across, along = east / density, north / density
-        pressure = 0.4 * (heat - 0.5 * (east * across + north * along))
-
-        def slope(field, axis):
-            ahead, behind = jnp.roll(field, -1, axis), jnp.roll(field, 1, axis)
-            return 0.5 * (ahead - behind)
-
-        def spread(field):
-            around = sum(jnp.roll(field, step, axis) for step in (-1, 1) for axis in (0, 1))
-            return around - 4.0 * field
-
-        total = heat + pressure
-        sound = jnp.sqrt(1.4 * pressure / density)
-        drag = 1e-2 * (jnp.abs(across) + jnp.abs(along) + sound)
-        return (
-            drag * spread(density) - slope(east, 1) - slope(north, 0),
-            drag * spread(east) - slope(east * across + pressure, 1) - slope(east * along, 0),
-            drag * spread(north) - slope(north * across, 1) - slope(north * along + pressure, 0),
-            drag * spread(heat) - slope(total * across, 1) - slope(total * along, 0),
-        )
-
-    seen = []
-    for step in range(steps):
-        half = tuple(old + 0.005 * new for old, new in zip(state, change(state), strict=True))
-        state = tuple(old + 0.01 * new for old, new in zip(state, change(half), strict=True))
-        state = state[0], state[1] + 0.01 * forcing[step], *state[2:]
-        seen.append(state[0].mean(0))
-    return state, jnp.stack(seen)
-
-
-def flow_gradient(steps):
-    """The slopes of the distance between a forecast and measurements, by start and forcing."""
-
-    def loss(state, forcing, measured):
-        _, seen = flow(state, forcing, steps)
-        return jnp.square(seen - measured).sum()
-
-    grid = shape(256, 256)
-    return (
-        jax.value_and_grad(loss, argnums=(0, 1)),
-        ((grid,) * 4, shape(steps, 256, 256), shape(steps, 256)),
-    )
-
-
 programs = {
     "resnet": resnet(3, 4, 6, 3),
     "transformer": transformer(24),
     "mixture": mixture(14),
     "diffusion": diffusion(64, 128, 256, blocks=2),
     "recurrent": recurrent(2, 60),
-    "flow": flow_gradient(18),
 }
