@@ -71,7 +71,8 @@ def _what_is_known(
         first = rejected[0]
         more = f", as do {plural(len(rejected) - 1, 'other')}" if len(rejected) > 1 else ""
         what = f"{shorten(first.change, _LONGEST)} fuses it{more}" if in_full else "if it is fused"
-        yield f"{what}: {_differences(first)} ({first.evidence})"
+        noise = ", within the noise" if first.evidence == "measured" and first.saved_us > 0 else ""
+        yield f"{what}: {_differences(first)} ({first.evidence}{noise})"
     if answer.untried:
         yield f"{plural(answer.untried, 'change')} not tried yet (--all)"
     if in_full and answer.why:
