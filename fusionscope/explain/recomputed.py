@@ -29,6 +29,7 @@ from fusionscope.history.traffic import traffic
 from fusionscope.history.values import Execution, NumberedModule, Numbering
 from fusionscope.hlo import Instruction
 from fusionscope.passes.context import GpuTarget
+from fusionscope.system.memory import working_memory
 
 # They only move elements, or change their representation.
 _MOVES = frozenset(
@@ -44,6 +45,7 @@ _Holders = dict[
 ]  # kernels, and the instructions that compute a value in each
 
 
+@working_memory()
 def find_recomputed(
     first: NumberedModule,
     last: NumberedModule,

@@ -14,6 +14,7 @@ from fusionscope.graph.mutable import MutableModule
 from fusionscope.passes.plan import FusionPlan
 from fusionscope.progress import Progress, about, silent
 from fusionscope.rules.messages import PASS_OFF
+from fusionscope.system.memory import working_memory
 from fusionscope.verify.agreement import RulesUsed
 from fusionscope.verify.rules_used import replay_one, sum_up
 from fusionscope.versions.choice import choose_compiler
@@ -125,6 +126,7 @@ def find_rules(module: DumpedModule) -> RulesUsed | None:
     return replayed.rules if replayed is not None else None
 
 
+@working_memory()
 def replay_passes(
     module: DumpedModule,
     compiler: Compiler | None = None,

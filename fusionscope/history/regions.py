@@ -7,6 +7,7 @@ elements in unknown places. Numbers are upper bounds: every element that is read
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple, TypeAlias
 
@@ -91,7 +92,12 @@ def sizes(shape: Shape) -> tuple[int, ...]:
 
 
 def whole(shape: Shape) -> Region:
-    return _boxed(Interval(0, size) for size in sizes(shape))
+    return _whole(sizes(shape))
+
+
+@lru_cache(maxsize=4096)
+def _whole(dimensions: tuple[int, ...]) -> Region:
+    return _boxed(Interval(0, size) for size in dimensions)
 
 
 def union(regions: Iterable[Region], shape: Shape, names: Names) -> tuple[Region, ...]:

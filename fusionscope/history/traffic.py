@@ -143,6 +143,13 @@ def traffic(launch: Instruction) -> Traffic:
     """Return the bytes that one launch reads and writes. Each element of an operand counts once,
     however often the launch reads it.
     """
+    known: dict[int, Traffic] = launch.computation.found("traffic")
+    if launch.index not in known:
+        known[launch.index] = _traffic(launch)
+    return known[launch.index]
+
+
+def _traffic(launch: Instruction) -> Traffic:
     code, names = _Code(launch), Names()
     wanted: list[list[Region]] = [[] for _ in code.nodes]
     updates = _updates_in_place(code)

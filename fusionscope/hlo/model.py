@@ -527,6 +527,13 @@ class Computation:
         value = split_attributes(self.body.footer).get("execution_thread")
         return value.strip('"') if value else "main"
 
+    def found(self, what: str) -> dict[int, Any]:
+        """Return what was found out about its instructions so far, by their positions. Several
+        questions need some of it, and it is kept as long as the computation.
+        """
+        found: dict[int, Any] = self._lazy.setdefault(what, {})
+        return found
+
     def instruction(self, name: str) -> Instruction:
         """Return an instruction by name, with or without ``%``. Raises ``KeyError``."""
         by_name: dict[str, int] | None = self._lazy.get("by_name")

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def working_memory() -> Iterator[None]:
-    """Free at the end of the block what it made and nothing refers to any more.
+    """Free at the end of the block, or of a function that this decorates, what it made and nothing
+    refers to any more.
 
     Graphs and modules are full of reference cycles, which only Python's collector frees. Commands
     switch it off (``__main__``), since it looks through all objects again and again. Here it looks

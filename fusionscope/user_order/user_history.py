@@ -125,13 +125,13 @@ def _follow(
             followed = infer_user_order(before, after, users, removes_last=name in _REMOVING_LAST)
             followed |= _cloned(before, after, users)
             if rewrite is not None:
-                with working_memory():
-                    followed |= _rewrite(module.read(stage_before), users, rewrite, before, after)
+                followed |= _rewrite(module.read(stage_before), users, rewrite, before, after)
             users = _with_all(followed, after)
         before = after
     return _History(users, before)
 
 
+@working_memory()
 def _rewrite(
     module: Module, users: UserOrder, rewrite: Rewriter, before: StageGraph, after: StageGraph
 ) -> dict[str, list[str]]:

@@ -249,10 +249,7 @@ def _verify_passes(
         try:
             users = _users_before(module, run, last)
             context = replace(with_ages(context, module, run), progress=own_progress)
-            with working_memory():
-                compared, following = _verify_run(
-                    module, run, context, compiler, users, theirs, record
-                )
+            compared, following = _verify_run(module, run, context, compiler, users, theirs, record)
             behind = run.after or run.before, following
             yield compared
         except UnusableInput as error:
@@ -270,6 +267,7 @@ def _users_before(
     return follow_users(module, since, run.before, users, rewriters)
 
 
+@working_memory()
 def _verify_run(
     module: DumpedModule,
     run: PassRun,
