@@ -1,7 +1,10 @@
 """No command takes more than linear time, counted in the lines that Python executes."""
 
+import gc
 import importlib.util
 import sys
+import weakref
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +14,11 @@ from typing import Any
 import pytest
 
 from fusionscope.dump import open_dump
-from fusionscope.hlo import Computation
+from fusionscope.explain.analyze import analyze
+from fusionscope.graph.mutable import MutableModule
+from fusionscope.history import traffic
+from fusionscope.hlo import Computation, Instruction, Module, ParseTable
+from fusionscope.hlo import parser as hlo_parser
 from fusionscope.hlo.attributes import called_names
 from fusionscope.passes.gpu.priority_fusion.rules import ReductionBudget
 from fusionscope.passes.rule import Decision
@@ -23,6 +30,7 @@ from fusionscope.versions.runs import find_runs, replay
 pytestmark = pytest.mark.slow
 
 PATH = Path(__file__).parent.parent / "benchmarks" / "scale.py"
+SAMPLE = PATH.parent.parent / "samples" / "dumps" / "h100" / "softmax"
 SIZES = (150, 300)
 MOST = 2.07  # times as many lines for twice as many instructions; the square would be 4
 MOST_WITH_CLONES = 2.3  # of one fusion that is cloned each time it goes into the next
@@ -125,6 +133,82 @@ def test_no_record_is_made_that_is_not_compared(
     dump = open_dump(path)
     found = verify(dump, dump.modules)
     assert found.passes and not any(each.decisions for each in found.passes)
+
+
+def test_explain_reads_each_stage_that_it_needs_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files: list[str | None] = []
+    read = hlo_parser.read
+
+    def count(text: str, table: ParseTable, *, file: str | None = None) -> Module:
+        files.append(file)
+        return read(text, table, file=file)
+
+    monkeypatch.setattr("fusionscope.hlo.read", count)
+    (module,) = open_dump(SAMPLE).modules
+    assert module.pre_fusion is not None and module.final is not None
+    analyze(module)
+    assert len(files) == len(set(files))
+    stages = module.stages
+    followed = stages[stages.index(module.pre_fusion) : stages.index(module.final) + 1]
+    replayed = [
+        stage for run in find_runs(module) for stage in (run.before, run.after or run.before)
+    ]
+    needed = {stages[0], *followed, *replayed}  # the program's arguments are in the first
+    assert set(files) <= {str(stage.text) for stage in needed}
+    assert len(needed) < len(stages)
+
+
+def test_bytes_and_outcomes_are_not_found_where_plans_are_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "dump"
+    scale.write_dump(path, "gpu", scale.write_module("fan-out", scale.SMALL, is_changed=False))
+    monkeypatch.delattr("fusionscope.verify.verification.outcomes_after")
+    dump = open_dump(path)
+    found = verify(dump, dump.modules)
+    assert found.is_identical and all(each.pairs == each.pairs_agreeing for each in found.passes)
+
+
+def test_the_bytes_of_a_launch_are_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: Counter[Instruction] = Counter()
+    count_bytes = traffic._traffic
+
+    def count(launch: Instruction) -> traffic.Traffic:
+        counted[launch] += 1
+        return count_bytes(launch)
+
+    monkeypatch.setattr(traffic, "_traffic", count)
+    path = tmp_path / "dump"
+    scale.write_dump(path, "gpu", scale.write_module("fan-out", scale.SMALL, is_changed=False))
+    scale.run("explain", [path])
+    assert counted and set(counted.values()) == {1}
+
+
+def test_graphs_are_freed_without_the_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graphs: list[weakref.ref[MutableModule]] = []
+    copy = MutableModule.__init__
+
+    def remember(graph: MutableModule, module: Module) -> None:
+        graphs.append(weakref.ref(graph))
+        copy(graph, module)
+
+    monkeypatch.setattr(MutableModule, "__init__", remember)
+    dump = open_dump(SAMPLE)
+    gc.disable()
+    try:
+        verify(dump, dump.modules)
+        alive = sum(graph() is not None for graph in graphs)
+    finally:
+        gc.unfreeze()
+        gc.enable()
+    assert len(graphs) > 10
+    assert alive == 0
 
 
 def test_no_computation_is_looked_for_among_all(

@@ -21,6 +21,7 @@ from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module
 from fusionscope.passes.context import Deadline, PassContext
 from fusionscope.passes.plan import PassRun
+from fusionscope.system.memory import working_memory
 from fusionscope.user_order.infer_user_order import UserOrder
 from fusionscope.user_order.user_history import arrange, find_user_order
 from fusionscope.verify.rules_used import with_ages
@@ -126,6 +127,7 @@ class Replays:
         concerned = [run.pass_name in candidate.passes for run in runs]
         return runs[concerned.index(True) :] if any(concerned) else []
 
+    @working_memory()
     def _replay(
         self,
         runs: Sequence[PassRun],

@@ -112,3 +112,16 @@ def test_other_bytes_are_refused(content):
 
 def test_a_damaged_module_is_taken_or_refused(stage, survives_damage):
     survives_damage(lambda damaged: read_instruction_ids(damaged, "f"), stage.read_bytes())
+
+
+def test_known_instructions_change_no_id(stage, monkeypatch):
+    content = stage.read_bytes()
+    ids = read_instruction_ids(content, "f")
+    known = {}
+    assert read_instruction_ids(content, "f", known) == ids
+    assert sorted(known.values()) == sorted(
+        each for computation in ids.values() for each in computation.items()
+    )
+    # The second time no instruction is read, and the ids are those of the first time.
+    monkeypatch.delattr("fusionscope.dump.instruction_ids._instruction")
+    assert read_instruction_ids(content, "f", known) == ids
