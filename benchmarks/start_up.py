@@ -22,9 +22,11 @@ COMMANDS = (
     "--help",
     "rules cpu-concat",
     "rules pf-negative",
-    "explain --no-try samples/dumps/cpu/elementwise",
-    "explain --no-try samples/dumps/cpu/concatenate",
-    "explain --no-try samples/dumps/h100/concatenate",
+    "explain --no-cache --no-try samples/dumps/cpu/elementwise",
+    "explain --no-cache --no-try samples/dumps/cpu/concatenate",
+    "explain --no-cache --no-try samples/dumps/h100/concatenate",
+    "explain --no-cache samples/dumps/cpu/concatenate",
+    "explain --no-cache samples/dumps/h100/concatenate",
     "explain samples/dumps/cpu/concatenate",
     "explain samples/dumps/h100/concatenate",
 )
@@ -49,7 +51,7 @@ def main() -> None:
     for command in COMMANDS:
         jobs[f"`fusionscope {command}`"] = ["-m", "fusionscope", *command.split()]
     with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache}
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache, "XDG_CACHE_HOME": cache}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         for arguments in jobs.values():
             processor_seconds(arguments, environment)

@@ -908,6 +908,8 @@ def main() -> int:
     kinds: Counter[str] = Counter()
     codes: Counter[str] = Counter()
     next_number, end = options.start, options.start + options.count
+    cache = tempfile.TemporaryDirectory(prefix="fuzz-cache-")  # not the user's own
+    environment = os.environ | {"XDG_CACHE_HOME": cache.name}
     while next_number < end:
         count = min(CHUNK, end - next_number)
         own = [
@@ -923,7 +925,7 @@ def main() -> int:
         own += ["--processes"] if options.processes else []
         own += ["--keep", str(Path(options.keep).resolve())] if options.keep else []
         command = [sys.executable, __file__, "--worker", *own]
-        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert worker.stdout is not None
         last = next_number - 1
         for line in worker.stdout:
