@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import click
 from fusionscope.cli.output import (
     cache_option,
     device_option,
+    jobs_option,
     open_console,
     top_option,
     write_data,
@@ -20,11 +22,12 @@ from fusionscope.cli.output import (
 from fusionscope.cli.progress import show_progress
 from fusionscope.cli.streams import show_problem
 from fusionscope.errors import UnusableInput
-from fusionscope.progress import each_of
 from fusionscope.system.files import append_file, is_there, read_text
 
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
+    from fusionscope.explain import Explanation, Selection
+    from fusionscope.progress import Progress
 
 _FILES = ("fusionscope.toml", "pyproject.toml")
 
@@ -56,6 +59,7 @@ _FILES = ("fusionscope.toml", "pyproject.toml")
 )
 @device_option
 @cache_option
+@jobs_option
 @click.option(
     "--format",
     "format_name",
@@ -79,6 +83,7 @@ def command(
     tolerance: float,
     device: Device | None,
     no_cache: bool,
+    jobs: int,
     format_name: str,
     output: Path | None,
     top: int,
@@ -109,14 +114,13 @@ def command(
     from fusionscope.check.baseline import Tolerance, read_baseline, write_baseline
     from fusionscope.check.checking import check
     from fusionscope.check.expectation_files import read_expectations
-    from fusionscope.dump import open_dump
-    from fusionscope.dump.cache import DumpCache, user_cache
-    from fusionscope.explain import Selection, explain
+    from fusionscope.explain import Selection
     from fusionscope.report.check import print_check, to_markdown
     from fusionscope.report.github import to_github
     from fusionscope.report.junit import to_junit
     from fusionscope.report.places import find_repository
     from fusionscope.report.sarif import to_sarif
+    from fusionscope.system.workers import in_order
 
     if update and baseline is None:
         raise UnusableInput("--update writes a baseline, name its file with --baseline")
@@ -132,36 +136,46 @@ def command(
             hint="name a file with --expect or --baseline",
         )
     selection = Selection(all_modules=True, device=device)
-    entries = None if no_cache else user_cache()
+    explanations: list[Explanation] = []
+    work = partial(_explain, selection, no_cache)
     with show_progress() as progress:
-        explanations = [
-            explain(opened, selection, progress=own_progress, cache=DumpCache(opened, entries))
-            for dump, own_progress in each_of(dumps, str, progress)
-            for opened in [open_dump(dump)]
-        ]
+        for found in in_order(work, dumps, str, jobs=jobs, progress=progress):
+            if isinstance(found, UnusableInput):
+                raise found
+            explanations.append(found)
     if update and baseline is not None:
         write_text(write_baseline(explanations), baseline)
         write_text(f"written: {baseline}\n", None)
         return 0
-    found = check(explanations, expectations, before)
+    result = check(explanations, expectations, before)
     place, repository = str(path or baseline), find_repository()
-    for problem in found.problems:
+    for problem in result.problems:
         show_problem(problem)
     if format_name == "text":
         with open_console(output) as console:
-            print_check(found, console, top)
+            print_check(result, console, top)
     elif format_name == "json":
-        write_json("check", found, output)
+        write_json("check", result, output)
     elif format_name == "sarif":
-        write_data(to_sarif(found, place, repository), output)
+        write_data(to_sarif(result, place, repository), output)
     elif format_name == "junit":
-        write_text(to_junit(found), output)
+        write_text(to_junit(result), output)
     elif format_name == "markdown":
-        write_text(to_markdown(found), output)
+        write_text(to_markdown(result), output)
     else:
-        write_text(to_github(found, place, repository), output)
-        _write_summary(to_markdown(found))
-    return 0 if found.is_met else 1
+        write_text(to_github(result, place, repository), output)
+        _write_summary(to_markdown(result))
+    return 0 if result.is_met else 1
+
+
+def _explain(selection: Selection, no_cache: bool, dump: Path, progress: Progress) -> Explanation:
+    from fusionscope.dump import open_dump
+    from fusionscope.dump.cache import DumpCache, user_cache
+    from fusionscope.explain import explain
+
+    opened = open_dump(dump)
+    cache = DumpCache(opened, None if no_cache else user_cache())
+    return explain(opened, selection, progress=progress, cache=cache)
 
 
 def _default_file() -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from fusionscope.cli.output import (
     changes_options,
     device_option,
     format_options,
+    jobs_option,
     python_option,
     rules_option,
     write_report,
@@ -96,6 +98,7 @@ _TOP = 5  # entries of a list, unless the user sets a number
     help="Show the whole report of all modules, unabridged; try changes however long it takes.",
 )
 @cache_option
+@jobs_option
 @format_options("text", "json", "markdown")
 def command(
     dump: Path,
@@ -125,6 +128,7 @@ def command(
     python: str,
     everything: bool,
     no_cache: bool,
+    jobs: int,
     format_name: str,
     output: Path | None,
 ) -> int:
@@ -197,7 +201,9 @@ def command(
     opened = open_dump(dump)
     cache = DumpCache(opened, None if no_cache or compiles else user_cache())
     with show_progress() as progress:
-        explanation = explain(opened, selection, progress=progress, suggest=suggest, cache=cache)
+        explanation = explain(
+            opened, selection, jobs=jobs, progress=progress, suggest=suggest, cache=cache
+        )
     limit = None if everything else top or _TOP
     pairs = everything or selection.picks_pairs
     is_unmatched = _is_unmatched(explanation, selection)
@@ -232,18 +238,23 @@ def command(
 
 def _suggester(selection: Selection, python: str | None) -> Suggest:
     """Return the function that tries changes; with ``python``, it compiles them too."""
+    return partial(_suggest, selection, python)
 
-    def suggest(
-        module: DumpedModule, facts: ModuleFacts, seconds: float, progress: Progress
-    ) -> Suggestions:
-        from fusionscope.advise.recipes.trying import Compilation  # not if this was tried before
-        from fusionscope.advise.suggest import suggester
 
-        compilation = Compilation(python) if python is not None else None
-        ask = suggester(selection, is_limited=not selection.in_full, compilation=compilation)
-        return ask(module, facts, seconds, progress)
+def _suggest(
+    selection: Selection,
+    python: str | None,
+    module: DumpedModule,
+    facts: ModuleFacts,
+    seconds: float,
+    progress: Progress,
+) -> Suggestions:
+    from fusionscope.advise.recipes.trying import Compilation  # not if this was tried before
+    from fusionscope.advise.suggest import suggester
 
-    return suggest
+    compilation = Compilation(python) if python is not None else None
+    ask = suggester(selection, is_limited=not selection.in_full, compilation=compilation)
+    return ask(module, facts, seconds, progress)
 
 
 def _is_unmatched(explanation: Explanation, selection: Selection) -> bool:

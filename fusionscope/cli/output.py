@@ -64,6 +64,15 @@ top_option = click.option(
     help="Maximum length of each list.",
 )
 
+jobs_option = click.option(
+    "--jobs",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many modules or dumps to work on at once, each in a process.",
+)
+
 rules_option = click.option(
     "--rules",
     metavar="NAME",

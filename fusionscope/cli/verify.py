@@ -11,6 +11,7 @@ import click
 from fusionscope.cli.output import (
     device_option,
     format_options,
+    jobs_option,
     rules_option,
     write_report,
 )
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
 @rules_option
 @device_option
+@jobs_option
 @click.option(
     "--at-least",
     metavar="PERCENT",
@@ -38,6 +40,7 @@ def command(
     module: str | None,
     rules: str | None,
     device: Device | None,
+    jobs: int,
     at_least: float | None,
     format_name: str,
     output: Path | None,
@@ -69,7 +72,12 @@ def command(
     opened = open_dump(dump)
     with show_progress() as progress:
         verification = verify(
-            opened, pick_modules(opened, module), compiler_named(rules), device, progress=progress
+            opened,
+            pick_modules(opened, module),
+            compiler_named(rules),
+            device,
+            jobs=jobs,
+            progress=progress,
         )
     write_report(
         "verify",

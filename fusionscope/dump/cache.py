@@ -64,6 +64,9 @@ class DumpCache:
             files = [(file.name, str(file.path), file.start, file.size) for file in dump.files]
             self._listing = (_code(), sys.version, str(dump.path), files)
 
+    def __reduce__(self) -> tuple[type[DumpCache], tuple[Dump, Cache | None]]:
+        return DumpCache, (self._dump, self._entries)
+
     def get(
         self,
         module: DumpedModule,

@@ -243,6 +243,15 @@ class DumpedModule:
 
 
 @dataclass(frozen=True, slots=True)
+class Learned:
+    """What reading a dump has shown: one line for each file that could not be read, and the
+    operations that no rule knows."""
+
+    problems: tuple[str, ...]
+    unknown_opcodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Dump:
     """The modules of a dump, by number, the oldest process first, and all of its files."""
 
@@ -251,6 +260,19 @@ class Dump:
     files: tuple[DumpFile, ...] = field(repr=False)
     _unknown_opcodes: set[str] = field(repr=False)
     _problems: dict[str, None] = field(repr=False)
+
+    def __reduce__(self) -> tuple[Callable[[Path], Dump], tuple[Path]]:
+        """Pickle the path alone: another process opens the dump itself."""
+        return open_dump, (self.path,)
+
+    def learned(self) -> Learned:
+        """Return what has been found out so far."""
+        return Learned(tuple(self._problems), frozenset(self._unknown_opcodes))
+
+    def learn(self, learned: Learned) -> None:
+        """Add what another process has found out about the same dump."""
+        self._problems.update(dict.fromkeys(learned.problems))
+        self.add_unknown_opcodes(learned.unknown_opcodes)
 
     def unread(self, told: Iterable[str] = ()) -> list[str]:
         """Return one line for each file that could not be read so far, except those

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 
-from fusionscope.dump import Dump, DumpedModule
+from fusionscope.dump import Dump, DumpedModule, Learned
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.explain.analysis import Analysis, Movements, TriedChanges
@@ -15,7 +16,8 @@ from fusionscope.explain.result import Explanation, ModuleFacts, ModuleRow
 from fusionscope.explain.selection import EVERYTHING, Selection
 from fusionscope.explain.suggestion import Suggestions
 from fusionscope.explain.view import view
-from fusionscope.progress import Progress, each_of, silent
+from fusionscope.progress import Progress, silent
+from fusionscope.system.workers import in_order
 
 Suggest = Callable[[DumpedModule, ModuleFacts, float, Progress], Suggestions]
 
@@ -27,6 +29,7 @@ def explain(
     dump: Dump,
     selection: Selection = EVERYTHING,
     *,
+    jobs: int = 1,
     progress: Progress = silent,
     suggest: Suggest | None = None,
     cache: DumpCache | None = None,
@@ -36,7 +39,8 @@ def explain(
     ``suggest`` is called with an analyzed module to find what could help, and with the processor
     time of the analysis in seconds. What ``cache`` has is not computed again; what ``suggest``
     returns then has to depend only on the rules and the device of ``selection``, and on whether it
-    is ``in_full``. Raises ``UnusableInput`` if nothing can be explained. An unreadable file beside
+    is ``in_full``. Up to ``jobs`` processes work at once, each on one module, for which ``suggest``
+    is pickled. Raises ``UnusableInput`` if nothing can be explained. An unreadable file beside
     readable ones is a problem in the result.
     """
     _check_reason(selection.reason)
@@ -46,12 +50,20 @@ def explain(
     rows = [row for row, _ in ranked]
     count = len(ranked) if selection.all_modules else _count_costliest(rows, selection.most_modules)
     explained: dict[int, ModuleFacts] = {}
-    chosen = list(enumerate(module for _, module in ranked[:count]))
-    for (place, module), own_progress in each_of(chosen, lambda each: each[1].name, progress):
-        try:
-            explained[place] = _explain_module(module, selection, suggest, cache, own_progress)
-        except UnusableInput as error:
-            problems.append(str(error))
+    places = [dump.modules.index(module) for _, module in ranked[:count]]
+    work = partial(_explain_place, dump, selection, suggest, cache)
+    names = partial(_name_of, dump)
+    results = in_order(work, places, names, jobs=jobs, progress=progress)
+    for place, found in enumerate(results):
+        if isinstance(found, UnusableInput):
+            problems.append(str(found))
+            continue
+        facts, learned = found
+        dump.learn(learned)
+        if isinstance(facts, UnusableInput):
+            problems.append(str(facts))
+        else:
+            explained[place] = facts
     told = [note for each in explained.values() for note in each.notes]
     problems += dump.untold([*problems, *told])
     if not explained:
@@ -70,6 +82,27 @@ def explain(
         tuple(problems),
         tuple(rows),
     )
+
+
+def _name_of(dump: Dump, place: int) -> str:
+    return dump.modules[place].name
+
+
+def _explain_place(
+    dump: Dump,
+    selection: Selection,
+    suggest: Suggest | None,
+    cache: DumpCache,
+    place: int,
+    progress: Progress,
+) -> tuple[ModuleFacts | UnusableInput, Learned]:
+    """Return the facts about a module, or why there are none, and what reading it has shown."""
+    facts: ModuleFacts | UnusableInput
+    try:
+        facts = _explain_module(dump.modules[place], selection, suggest, cache, progress)
+    except UnusableInput as error:
+        facts = error
+    return facts, dump.learned()
 
 
 def explain_module(module: DumpedModule, *, progress: Progress = silent) -> ModuleFacts:

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
-from fusionscope.dump import Dump, DumpedModule, Stage
+from fusionscope.dump import Dump, DumpedModule, Learned, Stage
 from fusionscope.dump.device import Device
 from fusionscope.dump.fusion_explorer import Kind, RecordedDecision, with_fused
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION, KnownPass, Record
@@ -35,8 +35,9 @@ from fusionscope.passes.gpu.priority_fusion.record import (
     steps_within,
 )
 from fusionscope.passes.plan import FusionPlan, PassRun
-from fusionscope.progress import Progress, about, each_of, silent
+from fusionscope.progress import Progress, about, silent
 from fusionscope.system.memory import working_memory
+from fusionscope.system.workers import in_order
 from fusionscope.user_order.infer_user_order import UserOrder
 from fusionscope.user_order.user_history import (
     arrange,
@@ -151,36 +152,29 @@ def verify(
     compiler: Compiler | None = None,
     device: Device | None = None,
     *,
+    jobs: int = 1,
     progress: Progress = silent,
 ) -> Verification:
     """Replay every fusion pass of ``modules`` from the stage before it.
 
     ``compiler`` has the passes and rules, by default those of the version that made the dump.
-    ``device`` is the GPU, by default the dump's own. Raises ``UnusableInput`` if nothing can be
-    replayed.
+    ``device`` is the GPU, by default the dump's own. Up to ``jobs`` processes work at once. Raises
+    ``UnusableInput`` if nothing can be replayed.
     """
     verified: list[ModuleVerification] = []
     problems: list[str] = []
-    for module, own_progress in each_of(list(modules), lambda each: each.name, progress):
-        try:
-            chosen = choose_compiler(module, compiler)
-            passes = tuple(
-                _verify_passes(
-                    module,
-                    chosen.compiler,
-                    device,
-                    problems,
-                    own_progress,
-                )
-            )
-            if passes:
-                folder = str(module.directory.relative_to(dump.path)) if dump.path.is_dir() else "."
-                rules = sum_up(chosen, [(each.pass_name, each.has_same_kernels) for each in passes])
-                verified.append(
-                    ModuleVerification(module.number, module.name, folder, passes, rules)
-                )
-        except UnusableInput as error:
-            problems.append(str(error))
+    work = partial(_verify_module, dump, compiler, device)
+    places = [dump.modules.index(module) for module in modules]
+    name = partial(_name_of, dump)
+    for found in in_order(work, places, name, jobs=jobs, progress=progress):
+        if isinstance(found, UnusableInput):
+            problems.append(str(found))
+            continue
+        verification, own_problems, learned = found
+        dump.learn(learned)
+        problems += own_problems
+        if verification is not None:
+            verified.append(verification)
     problems += dump.unread(problems)
     if not verified:
         raise UnusableInput(
@@ -192,6 +186,31 @@ def verify(
     return Verification(
         str(dump.path), tuple(verified), tuple(dict.fromkeys(problems)), tuple(dump.notes)
     )
+
+
+def _name_of(dump: Dump, place: int) -> str:
+    return dump.modules[place].name
+
+
+def _verify_module(
+    dump: Dump, compiler: Compiler | None, device: Device | None, place: int, progress: Progress
+) -> tuple[ModuleVerification | None, list[str], Learned]:
+    """Return the comparison of a module, None if there is none, with the problems and what reading
+    it has shown.
+    """
+    module = dump.modules[place]
+    problems: list[str] = []
+    verification: ModuleVerification | None = None
+    try:
+        chosen = choose_compiler(module, compiler)
+        passes = tuple(_verify_passes(module, chosen.compiler, device, problems, progress))
+        if passes:
+            folder = str(module.directory.relative_to(dump.path)) if dump.path.is_dir() else "."
+            rules = sum_up(chosen, [(each.pass_name, each.has_same_kernels) for each in passes])
+            verification = ModuleVerification(module.number, module.name, folder, passes, rules)
+    except UnusableInput as error:
+        problems.append(str(error))
+    return verification, problems, dump.learned()
 
 
 class _Told(NamedTuple):
