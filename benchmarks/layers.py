@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-LAYERS = (9, 17, 34)
+LAYERS = (12, 24, 48, 96)
 WIDTH = 256
 
 

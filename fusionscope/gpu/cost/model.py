@@ -6,7 +6,7 @@ Source: xla/service/gpu/model/combined_gpu_performance_model.cc, gpu_performance
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,6 +40,7 @@ from fusionscope.gpu.emitters import (
     is_generic_triton,
 )
 from fusionscope.gpu.reductions import has_reduction_emitter, is_reduction_hero
+from fusionscope.gpu.structure import Structures
 from fusionscope.gpu.tiling.kernel import Tiling
 from fusionscope.gpu.triton import Triton
 from fusionscope.graph.layouts import sizes
@@ -158,6 +159,10 @@ class CostModel:
         self._max_unroll = max_unroll
         self._triton = triton
         self._emitters = emitters
+        self._structures = Structures()
+        self._times_by_structure: dict[int, RunTime] = {}
+        self._pairs_by_structure: dict[Hashable, RunTime] = {}
+        self._kinds_by_structure: dict[Hashable, EmitterKind] = {}
         self._times: dict[MutableInstruction, RunTime] = {}
         self._pairs: dict[MutableInstruction, dict[MutableInstruction, Duration]] = {}
         self._emissions: dict[tuple[MutableInstruction, ...], Emission] = {}
@@ -177,6 +182,32 @@ class CostModel:
                 self._emissions_with.setdefault(part, set()).add(parts)
         return found
 
+    def kind(self, producer: MutableInstruction, consumer: MutableInstruction) -> EmitterKind:
+        """Return how the two together would be emitted."""
+        key = self._key(producer, consumer)
+        found = self._kinds_by_structure.get(key)
+        if found is None:
+            found = self._kinds_by_structure[key] = self.emission(producer, consumer).kind
+        return found
+
+    def _structure(self, instruction: MutableInstruction) -> int:
+        """Return a number that is equal for instructions with equal costs."""
+        rest: tuple[Hashable, ...] = ()
+        if instruction.opcode in ("copy", "transpose"):
+            rest = (self._spoils_coalescing(instruction),)  # depends on what it reads
+        elif instruction.backend_kind:
+            rest = (self._triton.config(instruction),)
+        return self._structures.of(instruction, *rest)
+
+    def _key(self, producer: MutableInstruction, consumer: MutableInstruction) -> Hashable:
+        """Return a key that is equal for pairs with equal costs. Elements of a tuple are not the
+        tuple itself, so a producer of one is only equal to itself.
+        """
+        if producer.shape.is_tuple:
+            return producer, consumer
+        numbers = self._structure(producer), self._structure(consumer)
+        return self._structures.of_pair(producer, consumer, *numbers)
+
     def invalidate(self, instruction: MutableInstruction) -> None:
         """Discard all times that involve ``instruction``, which is about to change.
 
@@ -194,10 +225,16 @@ class CostModel:
     def changed(self, instruction: MutableInstruction) -> None:
         """Discard what is known of the contents of ``instruction``, which has changed."""
         self.costs.forget(instruction)
+        self._structures.forget(instruction)
         self._spoiling.pop(instruction, None)
         self._own_reads.pop(instruction, None)
         for parts in self._emissions_with.pop(instruction, ()):
             self._emissions.pop(parts, None)
+
+    def forget_inside(self, fusion: MutableInstruction) -> None:
+        """Discard what is known of the contents of ``fusion``, which is removed."""
+        self.costs.forget_inside(fusion)
+        self._structures.forget_inside(fusion)
 
     def known_time(self, instruction: MutableInstruction) -> Duration:
         return self._times[instruction].total
@@ -219,10 +256,14 @@ class CostModel:
         """Source: EstimateRunTimeForInstruction."""
         found = self._times.get(instruction)
         if found is None:
-            if is_generic_triton(instruction):
-                found = _of_tiling(self._triton.tiling(instruction))
-            else:
-                found = self._native(instruction)
+            structure = self._structure(instruction)
+            found = self._times_by_structure.get(structure)
+            if found is None:
+                if is_generic_triton(instruction):
+                    found = _of_tiling(self._triton.tiling(instruction))
+                else:
+                    found = self._native(instruction)
+                self._times_by_structure[structure] = found
             self._times[instruction] = found
         return found
 
@@ -295,9 +336,22 @@ class CostModel:
         *,
         writes_producer: bool = False,
     ) -> RunTime:
-        """Return the run time of the two as one kernel. Source:
-        EstimateRunTimeForFusionUncached.
-        """
+        """Return the run time of the two as one kernel."""
+        key = self._key(producer, consumer), writes_producer
+        found = self._pairs_by_structure.get(key)
+        if found is None:
+            found = self._pair_time(producer, consumer, writes_producer=writes_producer)
+            self._pairs_by_structure[key] = found
+        return found
+
+    def _pair_time(
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        *,
+        writes_producer: bool,
+    ) -> RunTime:
+        """Source: EstimateRunTimeForFusionUncached."""
         first, second = self.time(producer), self.time(consumer)
         if INFINITE in (first.total, second.total):
             return _ENDLESS
@@ -422,13 +476,16 @@ class CostModel:
             self._read_times[key] = found
         return found
 
+    def _spoils_coalescing(self, part: MutableInstruction) -> bool:
+        if part not in self._spoiling:
+            self._spoiling[part] = spoils_coalescing(part)
+        return self._spoiling[part]
+
     def _is_coalesced(self, emission: Emission, *parts: MutableInstruction) -> bool:
         """Source: coalescing_analysis.cc, IsReadCoalescedHeuristic."""
         if emission.kind is not EmitterKind.TRANSPOSE:
             for part in parts:
-                if part not in self._spoiling:
-                    self._spoiling[part] = spoils_coalescing(part)
-                if self._spoiling[part]:
+                if self._spoils_coalescing(part):
                     return False
         return not (
             emission.kind is EmitterKind.REDUCTION

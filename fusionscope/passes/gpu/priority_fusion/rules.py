@@ -295,7 +295,7 @@ class ReduceToLoop(GpuPairRule):
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
         if state.model.emission(pair.producer).kind is not EmitterKind.REDUCTION:
             return None
-        together = state.model.emission(pair.producer, pair.consumer).kind
+        together = state.model.kind(pair.producer, pair.consumer)
         return self.refuse() if together is EmitterKind.LOOP else None
 
 

@@ -407,7 +407,7 @@ class _Run:
             if is_fusible_bitcast(consumer):
                 continue
             before = consumer.name
-            kind = self._model.emission(producer, consumer).kind
+            kind = self._model.kind(producer, consumer)
             fusion = self._fuse(producer, consumer, kind)
             tiling = tilings[consumer]
             triton.fused(fusion, identities[consumer], tiling)
@@ -442,7 +442,7 @@ class _Run:
             self._queue.remove(producer)
             self._computation.remove(producer)
             if producer.opcode == "fusion":  # its clones are in the consumers
-                self._model.costs.forget_inside(producer)
+                self._model.forget_inside(producer)
                 producer.fused.dissolve()
         for consumer in consumers:
             self._invalidate(consumer)

@@ -1,0 +1,116 @@
+"""Numbers for instructions that are alike in everything that decides what a kernel costs.
+
+A model repeats its layers, and so the same pairs of producer and consumer. What is computed of one
+is looked up for all that are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+
+# Attributes that no cost depends on. Called computations are compared themselves.
+_NO_DIFFERENCE = frozenset(
+    """calls control-predecessors frontend_attributes metadata origin sharding to_apply""".split()
+)
+
+
+class Structures:
+    """Equal numbers mean that two instructions do the same, called computations included: with the
+    same order of instructions and of users, for operands of the same shapes, of which the same are
+    equal. The operands of an instruction that is not a fusion have the same opcodes too: whether
+    one is a constant matters.
+
+    The contents of a fusion have the number of before until ``forget``.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._operations: dict[MutableInstruction, int] = {}
+        self._known: dict[MutableInstruction, int] = {}
+
+    def of(self, instruction: MutableInstruction, *rest: Hashable) -> int:
+        """Return the number of an instruction. ``rest`` is what else tells it from others."""
+        found = self._known.get(instruction)
+        if found is None:
+            operands = instruction.operands
+            if instruction.opcode == "fusion":
+                called = tuple(self._body(each) for each in instruction.called)
+                own: Hashable = (self._text(instruction), called)
+            else:
+                own = (self._operation(instruction), tuple(each.opcode for each in operands))
+            shapes = tuple(each.shape for each in operands)
+            slots = tuple(operands.index(each) for each in operands)
+            found = self._known[instruction] = self._number((own, shapes, slots, rest))
+        return found
+
+    def of_pair(
+        self, producer: MutableInstruction, consumer: MutableInstruction, *numbers: int
+    ) -> Hashable:
+        """Return a key of a producer and its consumer of these ``numbers``, with which of their
+        operands are the same.
+        """
+        places: dict[MutableInstruction, int] = {}
+        return numbers, tuple(
+            [
+                places.setdefault(each, len(places))
+                for each in (producer, *producer.operands, *consumer.operands)
+            ]
+        )
+
+    def forget(self, instruction: MutableInstruction) -> None:
+        """Discard the number of ``instruction``, which has changed."""
+        self._known.pop(instruction, None)
+
+    def forget_inside(self, fusion: MutableInstruction) -> None:
+        """Discard the numbers of the contents of ``fusion``, which is removed."""
+        for inner in fusion.fused.instructions:
+            self._operations.pop(inner, None)
+
+    def _number(self, content: Hashable) -> int:
+        return self._numbers.setdefault(content, len(self._numbers))
+
+    def _operation(self, instruction: MutableInstruction) -> int:
+        """Return the number of what an instruction does, apart from its operands."""
+        found = self._operations.get(instruction)
+        if found is None or instruction.opcode in ("fusion", "parameter"):
+            called = tuple(self._body(each) for each in instruction.called)
+            found = self._number((self._text(instruction), called))
+            self._operations[instruction] = found
+        return found
+
+    def _text(self, instruction: MutableInstruction) -> Hashable:
+        return (
+            instruction.opcode,
+            instruction.shape,
+            instruction.inside,
+            instruction.fusion_kind,
+            instruction.backend_kind,
+            tuple(
+                [
+                    (key, value)
+                    for key, value in instruction.attributes.items()
+                    if key not in _NO_DIFFERENCE
+                ]
+            ),
+        )
+
+    def _body(self, computation: MutableComputation) -> int:
+        """Return the number of the contents of a computation."""
+        places = {each: place for place, each in enumerate(computation.instructions)}
+        return self._number(
+            (
+                places[computation.root],
+                tuple(
+                    [
+                        (
+                            self._operation(each),
+                            tuple([places[operand] for operand in each.operands]),
+                            tuple([places[user] for user in each.users]),
+                        )
+                        for each in computation.instructions
+                    ]
+                ),
+            )
+        )
