@@ -163,6 +163,7 @@ class CostModel:
         self._times_by_structure: dict[int, RunTime] = {}
         self._pairs_by_structure: dict[Hashable, RunTime] = {}
         self._kinds_by_structure: dict[Hashable, EmitterKind] = {}
+        self._sizes_by_structure: dict[Hashable, int] = {}
         self._times: dict[MutableInstruction, RunTime] = {}
         self._pairs: dict[MutableInstruction, dict[MutableInstruction, Duration]] = {}
         self._emissions: dict[tuple[MutableInstruction, ...], Emission] = {}
@@ -188,6 +189,19 @@ class CostModel:
         found = self._kinds_by_structure.get(key)
         if found is None:
             found = self._kinds_by_structure[key] = self.emission(producer, consumer).kind
+        return found
+
+    def merged_size(self, producer: MutableInstruction, consumer: MutableInstruction) -> int:
+        """Return the number of instructions that would be emitted for the two as one kernel."""
+        key = self._key(producer, consumer)
+        found = self._sizes_by_structure.get(key)
+        if found is None:
+            costs, repeated = self.costs, 1
+            if consumer.opcode == "fusion":
+                parameter = consumer.fused.parameters[slots_of(consumer, producer)[0]]
+                repeated = int(costs.of_fusion(consumer).inside.emitted[parameter])
+            size = costs.of(producer).ir_size * repeated + costs.of(consumer).ir_size
+            found = self._sizes_by_structure[key] = int(size)
         return found
 
     def _structure(self, instruction: MutableInstruction) -> int:

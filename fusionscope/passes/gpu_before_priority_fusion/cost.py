@@ -19,7 +19,6 @@ from fusionscope.gpu.cost.model import CostModel, Estimate, RunTime, SharedReads
 from fusionscope.gpu.cost.numbers import f32, round_to_int64, saturated, to_int64
 from fusionscope.gpu.state import GpuState, is_fusion
 from fusionscope.graph.mutable import MutableInstruction
-from fusionscope.passes.gpu.priority_fusion.rules import merged_size
 from fusionscope.passes.indexing import EMITTED_ANEW
 
 
@@ -44,7 +43,7 @@ def excess_code(
     branches = int(repeated * _branches(producer, costs) + _branches(consumer, costs))
     if branches > most_branches:
         return {"branches": branches, "limit": most_branches}
-    size = merged_size(producer, consumer, state) << branches
+    size = state.model.merged_size(producer, consumer) << branches
     return {"instructions": size, "limit": limit} if size > limit else {}
 
 

@@ -55,6 +55,7 @@ class _SearchSpace:
 
     def __init__(self, book: RuleBook[Rule], state: GemmState, dot: MutableInstruction) -> None:
         self._book = book
+        self._space_rules = [rule for rule in book if isinstance(rule, SpaceRule)]
         self._state = state
         self._dot = dot
         self._originals: dict[MutableInstruction, MutableInstruction] = {}
@@ -80,23 +81,24 @@ class _SearchSpace:
 
     def _refusal_to_include(self, instruction: MutableInstruction) -> Decision | None:
         """Source: IncludeInSearchSpace."""
-        rules = (rule for rule in self._book if isinstance(rule, SpaceRule))
-        return first_decision(rule.check(instruction, self._state) for rule in rules)
+        return first_decision(rule.check(instruction, self._state) for rule in self._space_rules)
 
     def _clone_all(self, last: MutableInstruction) -> MutableInstruction:
         """Source: FuseOperandsRecursively."""
         pending = [last]
+        included = {self._dot}
         while pending:
             current = pending[-1]
             if current in self._clones:
                 pending.pop()
                 continue
-            refusal = None if current is self._dot else self._refusal_to_include(current)
+            refusal = None if current in included else self._refusal_to_include(current)
             if refusal is not None:
                 pending.pop()
                 self._left_out[current] = refusal
                 self._keep(current, self._entry.make_parameter(current.shape))
                 continue
+            included.add(current)
             missing = [each for each in reversed(current.operands) if each not in self._clones]
             if missing:
                 pending.extend(missing)

@@ -38,7 +38,6 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
     ParameterBudget,
     ReductionBudget,
     SharedMemoryBudget,
-    merged_size,
 )
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair
@@ -598,7 +597,7 @@ class OutputCodeSize(OutputPairRule):
     limit: int = 10_000
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        size = merged_size(pair.producer, pair.consumer, state.gpu)
+        size = state.gpu.model.merged_size(pair.producer, pair.consumer)
         return self.refuse(instructions=size, limit=self.limit) if size > self.limit else None
 
 

@@ -19,7 +19,7 @@ from fusionscope.gpu.cost.duration import (
 from fusionscope.gpu.cost.model import PairCost
 from fusionscope.gpu.emitters import EmitterKind, is_generic_triton
 from fusionscope.gpu.state import GpuState, is_scatter
-from fusionscope.graph.mutable import MutableInstruction, slots_of
+from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.passes.inplace import IN_PLACE_RULES
 from fusionscope.passes.pair_rules import ONE_CONSUMER
 from fusionscope.passes.rule import Decision, Rule, RuleBook
@@ -362,7 +362,7 @@ class CodeDuplication(GpuPairRule):
     limit: int = 10_000
 
     def check(self, pair: FusionPair, state: GpuState) -> Decision | None:
-        size = merged_size(pair.producer, pair.consumer, state)
+        size = state.model.merged_size(pair.producer, pair.consumer)
         return self.refuse(instructions=size, limit=self.limit) if size > self.limit else None
 
 
@@ -426,15 +426,6 @@ class NegativeBenefit(Rule):
             unfused=written(cost.all.estimate.unfused),
             fused=written(cost.all.estimate.fused),
         )
-
-
-def merged_size(producer: MutableInstruction, consumer: MutableInstruction, state: GpuState) -> int:
-    """Return the number of instructions that would be emitted for the two as one kernel."""
-    costs, repeated = state.model.costs, 1
-    if consumer.opcode == "fusion":
-        parameter = consumer.fused.parameters[slots_of(consumer, producer)[0]]
-        repeated = int(costs.of_fusion(consumer).inside.emitted[parameter])
-    return int(costs.of(producer).ir_size * repeated + costs.of(consumer).ir_size)
 
 
 @dataclass(frozen=True, slots=True)
