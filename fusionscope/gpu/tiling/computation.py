@@ -107,11 +107,18 @@ class Sources:
     """The sources of tiles, each with a number."""
 
     def __init__(self) -> None:
+        self._sources: list[Source] = []
         self._numbers: dict[Source, int] = {}
 
     def __iter__(self) -> Iterator[Source]:
-        return iter(self._numbers)
+        return iter(self._sources)
+
+    def __getitem__(self, number: int) -> Source:
+        return self._sources[number]
 
     def register(self, source: Source) -> int:
         """Return the number of a source."""
-        return self._numbers.setdefault(source, len(self._numbers))
+        number = self._numbers.setdefault(source, len(self._sources))
+        if number == len(self._sources):
+            self._sources.append(source)
+        return number

@@ -19,6 +19,7 @@ from fusionscope.dump.device import Device
 from fusionscope.gpu.cost.cycles import architecture_of
 from fusionscope.gpu.cost.duration import Duration, from_seconds
 from fusionscope.gpu.cost.memory import compute_time, memory_figures, read_time
+from fusionscope.gpu.tiling.computation import Sources
 from fusionscope.gpu.tiling.propagation import Numbers
 from fusionscope.gpu.tiling.tile import DimensionTile, Grid, Source, power_of_two
 from fusionscope.graph.layouts import minor_to_major, sizes
@@ -80,7 +81,6 @@ class _Tiles:
     root that they depend on, ``exists`` is the set of tilings that have one.
     """
 
-    source: Source
     dimensions: frozenset[int]
     places: list[int]
     exists: int
@@ -103,8 +103,8 @@ class TilingTable:
         self._transaction_size = memory_figures(device).transaction_size
         self._distinct: list[DimensionTile] = []
         self._places: dict[DimensionTile, int] = {}
-        self._columns: list[_Tiles] = []
-        self._numbers: dict[Source, int] = {}
+        self._sources = Sources()
+        self._columns: dict[int, _Tiles] = {}
         self._rows: dict[Numbers, list[tuple[int, ...]]] = {}
         self._elements: dict[Numbers, list[int]] = {}
         self._within: dict[tuple[Numbers, float], int] = {}
@@ -118,11 +118,7 @@ class TilingTable:
 
     def register(self, source: Source) -> int:
         """Return the number of a source. Its inputs have been registered before."""
-        number = self._numbers.get(source)
-        if number is None:
-            number = self._numbers[source] = len(self._columns)
-            self._columns.append(self._find_tiles(source))
-        return number
+        return self._sources.register(source)
 
     def _find_tiles(self, source: Source) -> _Tiles:
         inputs = [self._columns[each] for each in source.inputs]
@@ -140,7 +136,7 @@ class TilingTable:
                 place = known[key] = self._place(tile)
             found.append(place)
         exists = _set_of(place != _NO_TILE for place in found)
-        return _Tiles(source, dimensions, found, exists)
+        return _Tiles(dimensions, found, exists)
 
     def _place(self, tile: DimensionTile | None) -> int:
         if tile is None:
@@ -150,10 +146,14 @@ class TilingTable:
             self._distinct.append(tile)
         return place
 
-    def with_tiles(self, numbers: Iterable[int]) -> int:
-        """Return the set of tilings in which all these sources have tiles."""
+    def with_tiles(self, numbers: Collection[int]) -> int:
+        """Return the set of tilings in which all these sources, with all their inputs, have tiles.
+        Columns of figures that depend on them exist from then on.
+        """
         found = self.every
-        for number in numbers:
+        for number in sorted(numbers):
+            if number not in self._columns:
+                self._columns[number] = self._find_tiles(self._sources[number])
             found &= self._columns[number].exists
         return found
 
@@ -163,7 +163,7 @@ class TilingTable:
         """
         found: dict[int, DimensionTile] = {}
         for number in sorted(numbers):
-            source = self._columns[number].source
+            source = self._sources[number]
             tile = source.tile([found[each] for each in source.inputs], grid)
             if tile is None:
                 return False
