@@ -67,9 +67,10 @@ MODULES = (
     *(
         f"fusionscope.gpu.{name}"
         for name in """state emitters body reductions transposes inplace_emitter identity structure
-        triton triton_support cost.model cost.coalescing cost.launch cost.memory cost.duration cost.numbers
-        cost.analysis cost.cycles tiling.search tiling.kernel tiling.table tiling.computation
-        tiling.tile tiling.propagation tiling.indexing tiling.expression""".split()
+        triton triton_support cost.model cost.coalescing cost.launch cost.memory cost.duration
+        cost.numbers cost.analysis cost.cycles tiling.search tiling.kernel tiling.table
+        tiling.computation tiling.tile tiling.propagation tiling.indexing
+        tiling.expression""".split()
     ),
 )
 
