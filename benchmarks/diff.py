@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from layers import LAYERS  # noqa: E402
+from layers import SIZES_OF_DIFF  # noqa: E402
 from timing import least  # noqa: E402
 
 from fusionscope.explain.difference import compare  # noqa: E402
@@ -64,7 +64,7 @@ def main() -> None:
     print("| instructions | matched | diff | XLA's parser | ratio | matching alone | µs each |")
     print("|--:|--:|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
-        for layers in LAYERS:
+        for layers in SIZES_OF_DIFF:
             files = (
                 compiled(layers, Path(folder) / f"{layers}"),
                 compiled(layers, Path(folder) / f"{layers}-without", WITHOUT),

@@ -1,9 +1,10 @@
-"""A transformer's gradient step of 9 to 68 layers: modules whose size doubles."""
+"""A transformer's gradient step of 9 to 96 equal layers: modules whose size doubles."""
 
 import jax
 import jax.numpy as jnp
 
 LAYERS = (12, 24, 48, 96)
+SIZES_OF_DIFF = (9, 17, 34)
 WIDTH = 256
 
 
@@ -39,4 +40,6 @@ weights = {
     "down": ("f32", (4 * WIDTH, WIDTH)),
 }
 batch = ("f32", (8, 128, WIDTH))
-programs = {str(count): (step, ([weights] * count, batch, batch)) for count in (*LAYERS, 68)}
+programs = {
+    str(count): (step, ([weights] * count, batch, batch)) for count in LAYERS + SIZES_OF_DIFF
+}

@@ -3,7 +3,7 @@
     python benchmarks/replay.py [--rounds N] [--target h100] [--python PATH]
 
 Needs a Python with jax (``--python``, where it is not this one). Compiles a transformer's gradient
-step of 9 to 68 layers and the samples for the CPU, or for a GPU that is described, each in a
+step of 12 to 96 layers and the samples for the CPU, or for a GPU that is described, each in a
 fresh process that notes how long the compiler alone took, and holds against that what it takes to
 read the stages before the fusion passes and to replay these. Figures are processor time, the least
 of all rounds. Prints a Markdown table.
@@ -29,7 +29,7 @@ from fusionscope.versions.choice import choose_compiler  # noqa: E402
 from fusionscope.versions.context import read_context  # noqa: E402
 from fusionscope.versions.runs import find_runs, replay  # noqa: E402
 
-PROGRAMS = [f"benchmarks/layers.py:{layers}" for layers in (9, 17, 34, 68)]
+PROGRAMS = [f"benchmarks/layers.py:{layers}" for layers in (12, 24, 48, 96)]
 PROGRAMS += [f"samples/programs/{name}.py" for name in ("attention", "cartpole", "reductions")]
 
 # The processor time of the compiler, without tracing and without writing a dump.
