@@ -46,6 +46,7 @@ _HLO_KINDS = {
     "uint": "u",
     "int": "s",
 }
+_TILINGS = "result_tilings"
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z][\w<>]*)>")
 _NEWER_FIELDS = re.compile(
     r"^ *(collective_memory_granularity|max_blocks_per_multiprocessor|mem_clock_ghz"
@@ -379,6 +380,7 @@ def _compile_module(
         except Exception as error:
             first = str(error).strip().splitlines()[0]
             raise Unusable(f"{program['file']}: the compiler cannot read it: {first}") from None
+        drop_empty_tilings(module)
         told["arguments"] = list(_parameters(module))
         told["module"] = module_name(module)
         _write(told, result)
@@ -434,6 +436,21 @@ def to_stable(data: bytes, kind: str) -> bytes | str:
         data = _hlo.hlo_module_from_text(data.decode()).as_serialized_hlo_module_proto()
     stable: bytes | str = _jax.mlir.hlo_to_stablehlo(data)
     return stable
+
+
+def drop_empty_tilings(module: Any) -> None:
+    """Remove the empty tilings that reading HLO gives to custom calls: with them, a module cannot
+    be passed to a plugin, which takes an older version of StableHLO.
+    """
+    from jax._src.lib.mlir import ir
+
+    def drop(operation: Any) -> Any:
+        attributes = operation.attributes
+        if _TILINGS in attributes and set(str(attributes[_TILINGS])) <= set("[], "):
+            del attributes[_TILINGS]
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(drop)
 
 
 def module_name(module: Any) -> str:

@@ -20,6 +20,10 @@ def jitted(x):
     return jnp.exp(x)
 
 
+def factor(x):
+    return jnp.linalg.cholesky(x)
+
+
 example_args = ({"first": jnp.ones((16, 8))}, jnp.ones((4, 16)))
 
 

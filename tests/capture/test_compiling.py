@@ -15,6 +15,7 @@ from fusionscope.capture.capture import MANIFEST, Captured, capture
 from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
 from fusionscope.explain import explain as explain_dump
+from fusionscope.rerun.rerun import rerun
 from fusionscope.verify.verification import verify as verify_dump
 
 pytestmark = pytest.mark.slow
@@ -201,3 +202,13 @@ def test_a_python_that_is_none_is_told(model: Path, tmp_path: Path) -> None:
 def test_what_is_no_flag_is_an_error(model: Path, tmp_path: Path, flag: str) -> None:
     with pytest.raises(UnusableInput, match="is not a flag"):
         capture(read_program(f"{model}:step"), read_target("cpu"), tmp_path / "dump", flags=[flag])
+
+
+@with_jax
+@with_cuda
+def test_a_program_with_a_library_call_is_compiled_again(model: Path, tmp_path: Path) -> None:
+    """Reading HLO gives calls an attribute that the plugin does not know."""
+    found = captured(f"{model}:factor", tmp_path / "dump", "f32[64,64]", device="h100")
+    (module,) = open_dump(found.directory).modules
+    again = rerun(module, None, tmp_path / "again")
+    assert (again.problem, again.variant) == ("", again.baseline)
