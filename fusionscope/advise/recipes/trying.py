@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +11,7 @@ from fusionscope.advise.recipes.catalogue import RECIPES
 from fusionscope.advise.recipes.proofs import read_proofs
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
 from fusionscope.advise.removed import removed_movements
+from fusionscope.advise.settled import settled_pairs
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
@@ -77,19 +78,27 @@ def by_example(
                 Figures(side.launches, side.bytes_moved, side.time_us)
                 for side in (own[-1].before, own[-1].after)
             )
-            yield _suggestion(offer, HowTried.EXAMPLE, refused, before, after)
+            pairs = map(_names, filter(offer.concerns, refused))
+            yield _suggestion(offer, HowTried.EXAMPLE, pairs, before, after)
+
+
+def _names(pair: PairFacts) -> tuple[str, str]:
+    return pair.producer.name, pair.consumer.name
 
 
 def _suggestion(
-    offer: Offer, how: HowTried, refused: Sequence[PairFacts], before: Figures, after: Figures
+    offer: Offer,
+    how: HowTried,
+    pairs: Iterable[tuple[str, str]],
+    before: Figures,
+    after: Figures,
 ) -> Suggestion:
-    pairs = {(p.producer.name, p.consumer.name) for p in refused if offer.concerns(p)}
     return Suggestion(
         number=0,
         kind=SuggestionKind.RECIPE,
         change=offer.recipe.id,
         evidence=how,
-        pairs=tuple(sorted(pairs)),
+        pairs=tuple(sorted(set(pairs))),
         before=before,
         after=after,
         title=offer.recipe.title,
@@ -153,7 +162,8 @@ def by_compiler(
                 _figures(each, races[number] if races else None)
                 for number, each in enumerate((baseline, made))
             )
-            suggestion = _suggestion(offer, how, refused, before, after)
+            pairs = settled_pairs(module, made).intersection(map(_names, refused))
+            suggestion = _suggestion(offer, how, pairs, before, after)
             suggestion = replace(suggestion, removes=_removes(module, made))
             found.append(Tried(suggestion, races[1].ratio.high < 1 if races else None))
     return found, problems
