@@ -69,7 +69,7 @@ def three_stages(dump: Path) -> list[str]:
     return [passes[0], unfused, final]
 
 
-def forget() -> None:
+def forget(_: object = None) -> None:
     """Empty the caches of texts, but not that of forms, which are kept between runs."""
     for name, module in list(sys.modules.items()):
         if name.startswith("fusionscope.hlo") and name != "fusionscope.hlo.forms":
@@ -84,14 +84,6 @@ def walk(module: Module) -> Module:
         _ = each.name, each.opcode, each.shape, each.operands, each.called, each.is_root
         read_attributes(each.statement.attributes)
     return module
-
-
-def anew(work: Callable[[str], Any]) -> Callable[[str], Any]:
-    def begun(text: str) -> Any:
-        forget()
-        return work(text)
-
-    return begun
 
 
 def read_all(texts: list[str]) -> list[Module]:
@@ -147,16 +139,10 @@ def ratios(times: dict[str, float]) -> list[float]:
 
 def print_stages(dumps: list[Path], rounds: int) -> None:
     oracle = _hlo.hlo_module_from_text
-    works = dict(
-        zip(
-            HOW,
-            (
-                anew(lambda text: read(text, ParseTable())),
-                anew(parse),
-                anew(lambda text: walk(parse(text))),
-            ),
-            strict=True,
-        )
+    works: tuple[Callable[[str], Any], ...] = (
+        lambda text: read(text, ParseTable()),
+        parse,
+        lambda text: walk(parse(text)),
     )
     print(f"| dump | lines | first: {', '.join(HOW)} | lines | without fusions | lines | final |")
     print("|---|--:|--:|--:|--:|--:|--:|")
@@ -164,8 +150,10 @@ def print_stages(dumps: list[Path], rounds: int) -> None:
     for dump in dumps:
         cells = []
         for text in three_stages(dump):
-            works_here = {how: (work, text) for how, work in works.items()}
-            found.append(ratios(least(rounds, compiler=(oracle, text), **works_here)))
+            turns: dict[str, tuple[Callable[..., Any], Any]] = {"compiler": (oracle, text)}
+            for how, work in zip(HOW, works, strict=True):
+                turns |= {f"before {how}": (forget, None), how: (work, text)}
+            found.append(ratios(least(rounds, **turns)))
             shown = ", ".join(f"{ratio:.2f}" for ratio in found[-1])
             cells.append(f"{text.count(chr(10)):,} | {shown}")
         print(f"| {name_of(dump)} | {' | '.join(cells)} |", flush=True)

@@ -257,8 +257,8 @@ def _parts(text: str) -> tuple[_Read, str | None, _Read]:
             before, after = _read(text[: found.start()]), _read(text[found.end() :])
         except UnusableInput:  # the metadata is inside of something
             return _read(text), None, _read("")
-        keys = before.form.by_key.keys()
-        if "metadata" not in keys and keys.isdisjoint(("metadata", *after.form.by_key)):
+        one, other = before.form.by_key.keys(), after.form.by_key.keys()
+        if one.isdisjoint(other) and "metadata" not in one and "metadata" not in other:
             return before, found[1], after
     return _read(text), None, _read("")
 

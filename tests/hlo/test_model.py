@@ -6,7 +6,13 @@ import pytest
 
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, ParseTable, Shape, SourceLocation, parse, read, to_text
-from fusionscope.hlo.attributes import called_names, read_value, split_attributes
+from fusionscope.hlo.attributes import (
+    called_names,
+    read_attribute,
+    read_attributes,
+    read_value,
+    split_attributes,
+)
 from fusionscope.hlo.shape import ShapeTable
 
 TEXT = """HloModule m, is_scheduled=true, replica_count=2
@@ -189,6 +195,28 @@ def test_stages_share_what_did_not_change(module: Module) -> None:
     assert lines == [True, True, True, False, True]
 
 
+def test_every_stage_is_read_as_if_it_were_the_first() -> None:
+    row = "2 {file_location_id=2 parent_frame_id=2}\n"
+    another = "%another (q: f32[]) -> f32[] {\n  ROOT %q = f32[] parameter(0)\n}\n\n"
+    stages = [
+        TEXT,
+        TEXT.replace(row, row + "3 {file_location_id=1 parent_frame_id=3}\n"),
+        TEXT.replace(row, ""),
+        TEXT.replace("%left_over", another + "%left_over"),
+        TEXT.replace("ENTRY", another + "ENTRY"),
+        TEXT.replace("add(%p.2, %p.2)", "multiply(%p.2, %p.2)"),
+        TEXT,
+    ]
+    table = ParseTable()
+    for text in stages:
+        found, alone = read(text, table), read(text, ParseTable())
+        found.check()
+        assert found == alone
+        assert found.lines == alone.lines
+        assert found.frames is not None
+        assert found.frames.text == alone.frames.text  # type: ignore[union-attr]
+
+
 # Shapes
 
 
@@ -280,6 +308,40 @@ def test_attributes_are_cut_where_they_end() -> None:
         "stack_frame_id": "3",
     }
     assert read_value("backend_config", found["backend_config"]) == {"x": {"y": [1, 2]}, "z": "}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            ', metadata={op_name="a}" stack_frame_id=7}, dimensions={0}',
+            {"metadata": {"op_name": "a}", "stack_frame_id": "7"}, "dimensions": (0,)},
+        ),
+        (
+            ', index=1, metadata={op_name="\\"", source_line=7}',
+            {"index": 1, "metadata": {"op_name": '"', "source_line": "7"}},
+        ),
+        (", index=1, metadata={}", {"index": 1, "metadata": {}}),
+        (', a=", metadata={b=1}"', {"a": ", metadata={b=1}"}),
+        (", a={b, metadata={c=1}}", {"a": "{b, metadata={c=1}}"}),
+    ],
+)
+def test_metadata_is_an_attribute_among_others(text: str, expected: dict[str, object]) -> None:
+    assert list(read_attributes(text).items()) == list(expected.items())
+    assert list(split_attributes(text)) == list(expected)
+    assert [read_attribute(text, key) for key in expected] == list(expected.values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ', metadata={op_name="a"}, metadata={op_name="a"}',
+        ', index=1, metadata={op_name="a"}, index=1',
+    ],
+)
+def test_no_attribute_is_written_twice(text: str) -> None:
+    with pytest.raises(UnusableInput, match="twice, expected it once"):
+        read_attributes(text)
 
 
 @pytest.mark.parametrize(
