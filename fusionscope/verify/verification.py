@@ -155,7 +155,7 @@ def verify(
     jobs: int = 1,
     progress: Progress = silent,
 ) -> Verification:
-    """Replay every fusion pass of ``modules`` from the stage before it.
+    """Replay every fusion pass of ``modules``, which are of ``dump``, from the stage before it.
 
     ``compiler`` has the passes and rules, by default those of the version that made the dump.
     ``device`` is the GPU, by default the dump's own. Up to ``jobs`` processes work at once. Raises

@@ -35,7 +35,7 @@ def test_every_stage_says_what_its_lines_say(module: DumpedModule) -> None:
         if stage.text is None:
             continue
         text = stage.text.text()
-        found = read(text, module.table, file=str(stage.text))
+        found = read(text, module.table(), file=str(stage.text))
         found.check()
         written = [i.name for i in found.walk() if "#" not in i.name]
         assert written == _LINE.findall(text)

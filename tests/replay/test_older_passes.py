@@ -169,8 +169,9 @@ def test_a_dump_that_lacks_its_gpu_takes_the_one_that_is_named(tmp_path: Path) -
         record.unlink()
     (described,) = dump.glob("*.gpu_target_config.pbtxt")
     described.unlink()
+    lacking = open_dump(dump)
     with pytest.raises(UnusableInput, match=r"name it, as in --device"):
-        verify(open_dump(dump), open_dump(dump).modules)
+        verify(lacking, lacking.modules)
     module = opened(dump)
     reasons = {each.reason for each in explain_module(module).pairs}
     assert reasons == {None, "unknown"}
