@@ -12,7 +12,7 @@ import pytest
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.dump.device import find_device
 from fusionscope.errors import UnusableInput
-from fusionscope.explain import Selection
+from fusionscope.explain import Selection, explain
 from fusionscope.explain.explain import explain_module
 from fusionscope.explain.module_history import module_history
 from fusionscope.explain.what_if import what_if
@@ -175,7 +175,7 @@ def test_a_dump_that_lacks_its_gpu_takes_the_one_that_is_named(tmp_path: Path) -
     module = opened(dump)
     reasons = {each.reason for each in explain_module(module).pairs}
     assert reasons == {None, "unknown"}
-    explained = explain_module(module, Selection(device=find_device("a100")))
+    (explained,) = explain(lacking, Selection(device=find_device("a100"))).modules
     assert "unknown" not in {each.reason for each in explained.pairs}
     assert any("the dump does not describe its GPU" in note for note in explained.notes)
 
