@@ -57,7 +57,7 @@ def test_an_interrupt_ends_all_processes_without_a_word(tmp_path):
     (tmp_path / "waiting.py").write_text(
         textwrap.dedent(
             """
-            import os, sys, time
+            import os, signal, sys, time
             from pathlib import Path
             from fusionscope.progress import silent
             from fusionscope.system.workers import in_order
@@ -67,6 +67,8 @@ def test_an_interrupt_ends_all_processes_without_a_word(tmp_path):
                 time.sleep(600)
 
             if __name__ == "__main__":
+                # A shell may have started the tests in the background, where interrupts are ignored.
+                signal.signal(signal.SIGINT, signal.default_int_handler)
                 try:
                     list(in_order(work, [1, 2], str, jobs=2, progress=silent))
                 except KeyboardInterrupt:
