@@ -67,7 +67,7 @@ def test_an_interrupt_ends_all_processes_without_a_word(tmp_path):
                 time.sleep(600)
 
             if __name__ == "__main__":
-                # A shell may have started the tests in the background, where interrupts are ignored.
+                # A shell that runs the tests in the background ignores interrupts.
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 try:
                     list(in_order(work, [1, 2], str, jobs=2, progress=silent))
