@@ -18,7 +18,6 @@ from typing import TypeVar
 
 from fusionscope.errors import UnusableInput
 from fusionscope.progress import Progress, about, silent
-from fusionscope.system.workers import outcome
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,7 +35,9 @@ def in_processes(
     jobs: int,
     progress: Progress,
 ) -> Iterator[Result | UnusableInput]:
-    """Do what ``workers.in_order`` does, in processes."""
+    """Yield the result of each of ``items``, in their order. That of an item whose process was
+    killed is ``UnusableInput``.
+    """
     with ExitStack() as stack:
         words: Words | None = None
         if progress is not silent:
@@ -59,7 +60,7 @@ def _work_alone(
     """Work on an item that was underway or waiting when another process was killed."""
     with _open_pool(1) as pool:
         with _ignoring_interrupts():
-            future: Future[Result | UnusableInput] = pool.submit(_work, work, item, name, words)
+            future: Future[Result] = pool.submit(_work, work, item, name, words)
         try:
             return future.result()
         except BrokenProcessPool:
@@ -135,9 +136,9 @@ def _begin(collects_garbage: bool) -> None:
 
 def _work(
     work: Callable[[Item, Progress], Result], item: Item, name: str, words: Words | None
-) -> Result | UnusableInput:
+) -> Result:
     progress = silent if words is None else about(name, partial(_report, words, [0.0]))
-    return outcome(work, item, progress)
+    return work(item, progress)
 
 
 def _report(words: Words, last: list[float], step: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from fusionscope.errors import UnusableInput
@@ -29,13 +30,14 @@ def in_order(
     if jobs > 1 and len(items) > 1:
         from fusionscope.system.pool import in_processes
 
-        yield from in_processes(work, items, name, jobs=jobs, progress=progress)
+        own_work = partial(_outcome, work)
+        yield from in_processes(own_work, items, name, jobs=jobs, progress=progress)
         return
     for item, own_progress in each_of(items, name, progress):
-        yield outcome(work, item, own_progress)
+        yield _outcome(work, item, own_progress)
 
 
-def outcome(
+def _outcome(
     work: Callable[[Item, Progress], Result], item: Item, progress: Progress
 ) -> Result | UnusableInput:
     """Return the result of ``work``, or the ``UnusableInput`` that it raises."""
