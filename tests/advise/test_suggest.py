@@ -60,7 +60,8 @@ ELEMENTWISE = ",".join(f"LIBRARY_FUSION_TYPE_{kind}" for kind in KINDS)
 MULTI_OUTPUT = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
 
 
-@pytest.mark.parametrize(
+# A sample, and the dump of the same program with a flag.
+with_a_flag = pytest.mark.parametrize(
     ("flag", "without", "compiled"),
     [
         (MULTI_OUTPUT, "cpu/cartpole", "cpu-multi-output/cartpole"),
@@ -76,8 +77,10 @@ MULTI_OUTPUT = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
         ),
     ],
 )
+
+
+@with_a_flag
 def test_a_flag_does_what_the_replay_says(flag, without, compiled):
-    """``compiled`` is the dump of the same program with this flag."""
     replays, candidate = flag_tried(without, flag)
     found = replays.try_out(candidate)
     assert found is not None and replays.agrees(candidate) and found.is_final
@@ -243,22 +246,7 @@ def test_a_replay_ends_at_its_deadline():
     assert replays.try_out(candidate, Deadline(float("inf"))) == replays.try_out(candidate)
 
 
-@pytest.mark.parametrize(
-    ("flag", "without", "compiled"),
-    [
-        (MULTI_OUTPUT, "cpu/cartpole", "cpu-multi-output/cartpole"),
-        (
-            f"--xla_cpu_experimental_ynn_fusion_type={ELEMENTWISE}",
-            "cpu/attention",
-            "cpu-elementwise-library/attention",
-        ),
-        (
-            "--xla_disable_hlo_passes=multi_output_fusion",
-            "h100/reductions",
-            "h100-without-multi-output-fusion/reductions",
-        ),
-    ],
-)
+@with_a_flag
 def test_the_pairs_that_a_compiled_change_fuses_are_those_of_the_replay(flag, without, compiled):
     replays, candidate = flag_tried(without, flag)
     (module,) = open_dump(DUMPS / without).modules
