@@ -36,7 +36,7 @@ from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
 
 MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
-MOST_ANSWERS = 10  # kinds of refusals for which the result is told in any case
+MOST_ANSWERS = 10  # kinds of refusals that always get an answer
 _MOST_COMPILED = 12  # changes that a CPU compiles and times
 _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
 _LEAST_SECONDS = 1.0  # for trying, however short the explanation took
@@ -127,7 +127,7 @@ def suggest(
             replayable = list(filter(replays.can_try, candidates))
             trial.replay(replays, replayable, deadline)
             trial.combine(replays, deadline)
-            trial.compile([each for each in candidates if not replays.can_try(each)])
+            trial.compile([each for each in candidates if each not in replayable])
             answers = tuple(
                 trial.answer(alike, replayable, replays) for alike in groups[:MOST_ANSWERS]
             )

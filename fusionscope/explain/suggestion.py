@@ -159,8 +159,7 @@ class Suggestions:
 
     def is_open(self, producer: str, consumer: str) -> bool:
         """Return whether something that may help a pair was not tried to the end."""
-        is_named = any((producer, consumer) in each.pairs for each in self.unmeasured)
-        return bool(is_named or self.untried or self.notes)
+        return bool(self.not_timed(producer, consumer) or self.untried or self.notes)
 
 
 def merged(found: Iterable[Suggestion]) -> list[Suggestion]:

@@ -57,7 +57,7 @@ class PassContext:
     ``ynn_types`` are the enabled types of library fusions. ``has_emitters`` is whether the fusion
     emitters are enabled, ``has_multi_output`` whether multi-output fusion runs. ``gpu`` is the
     target, or None for a CPU. ``deadline`` ends the run of a pass that takes long, None for no
-    limit. ``progress`` is told what a replay does.
+    limit. ``progress`` receives each step of a replay.
     """
 
     ynn_types: frozenset[str] = frozenset({"INDIVIDUAL_DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE"})
