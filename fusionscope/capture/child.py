@@ -47,6 +47,8 @@ _HLO_KINDS = {
     "int": "s",
 }
 _TILINGS = "result_tilings"
+_BROADCAST, _RESHAPE = "stablehlo.broadcast_in_dim", "stablehlo.reshape"
+_DIMENSIONS = "broadcast_dimensions"
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z][\w<>]*)>")
 _NEWER_FIELDS = re.compile(
     r"^ *(collective_memory_granularity|max_blocks_per_multiprocessor|mem_clock_ghz"
@@ -369,18 +371,16 @@ def _compile_module(
     from jax._src import compiler
     from jax._src.interpreters import mlir
     from jaxlib import _jax
-    from jaxlib.mlir import ir
 
     data = Path(program["file"]).read_bytes()
     partitions = program["partitions"]
     devices = find_devices(device, partitions)
     with mlir.make_ir_context():
         try:
-            module = ir.Module.parse(to_stable(data, program["kind"]))
+            module = parse_module(data, program["kind"])
         except Exception as error:
             first = str(error).strip().splitlines()[0]
             raise Unusable(f"{program['file']}: the compiler cannot read it: {first}") from None
-        drop_empty_tilings(module)
         told["arguments"] = list(_parameters(module))
         told["module"] = module_name(module)
         _write(told, result)
@@ -427,18 +427,23 @@ def take_out(platform: str) -> None:
         _xla.clear_xla_transform_c_api(_jax.get_pjrt_plugin("cuda"), "fusionscope", 0)
 
 
-def to_stable(data: bytes, kind: str) -> bytes | str:
-    if kind == "stablehlo":
-        return data
+def parse_module(data: bytes, kind: str) -> Any:
+    """Return StableHLO, or HLO as text or proto, as a module that the compiler accepts."""
+    from jax._src.lib.mlir import ir
     from jaxlib import _hlo, _jax
 
     if kind == "hlo":
         data = _hlo.hlo_module_from_text(data.decode()).as_serialized_hlo_module_proto()
-    stable: bytes | str = _jax.mlir.hlo_to_stablehlo(data)
-    return stable
+    if kind != "stablehlo":
+        data = _jax.mlir.hlo_to_stablehlo(data)
+    module = ir.Module.parse(data)
+    _drop_empty_tilings(module)
+    if kind != "stablehlo":
+        _join_broadcasts(module)
+    return module
 
 
-def drop_empty_tilings(module: Any) -> None:
+def _drop_empty_tilings(module: Any) -> None:
     """Remove the empty tilings that reading HLO gives to custom calls: with them, a module cannot
     be passed to a plugin, which takes an older version of StableHLO.
     """
@@ -451,6 +456,48 @@ def drop_empty_tilings(module: Any) -> None:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(drop)
+
+
+def _join_broadcasts(module: Any) -> None:
+    """Join the three operations of HLO that broadcast dimensions of size 1: a broadcast to the same
+    shape, a reshape without these dimensions, and a broadcast of the others.
+
+    StableHLO has one operation for all three. The compiler removes the first when it reads
+    StableHLO, and then simplifies the rest differently than in the original program (XLA,
+    hlo/builder/xla_builder.cc, AddBroadcastSequence, makes three of one).
+    """
+    from jax._src.lib.mlir import ir
+
+    def join(operation: Any) -> Any:
+        chain = [operation]
+        for name in (_BROADCAST, _RESHAPE, _BROADCAST):
+            if getattr(chain[-1], "name", "") != name:
+                return ir.WalkResult.ADVANCE
+            chain.append(chain[-1].operands[0].owner)
+        last, _, first, _ = chain
+        given, made = first.operands[0], last.results[0]
+        every = list(range(len(_sizes(given))))
+        sizes = list(zip(_sizes(given), _sizes(made), strict=False))
+        kept = [place for place, (old, new) in enumerate(sizes) if old == new]
+        is_degenerate = (
+            first.results[0].type == given.type
+            and len(_sizes(made)) == len(every)
+            and list(first.attributes[_DIMENSIONS]) == every
+            and list(last.attributes[_DIMENSIONS]) == kept
+            and all(old in (1, new) for old, new in sizes)
+        )
+        if is_degenerate:
+            last.operands[0] = given
+            last.attributes[_DIMENSIONS] = ir.DenseI64ArrayAttr.get(every)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(join)
+
+
+def _sizes(value: Any) -> list[int]:
+    from jax._src.lib.mlir import ir
+
+    return list(ir.RankedTensorType(value.type).shape)
 
 
 def module_name(module: Any) -> str:

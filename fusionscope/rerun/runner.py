@@ -175,10 +175,9 @@ class Executable:
         from jax._src import compiler
         from jax._src.interpreters import mlir
         from jaxlib import _jax
-        from jaxlib.mlir import ir
 
         with mlir.make_ir_context():
-            module = ir.Module.parse(child.to_stable(text.encode(), "hlo"))
+            module = child.parse_module(text.encode(), "hlo")
             asked = compiler.get_compile_options(1, 1, env_options_overrides=options or {})
             devices = _jax.DeviceList((place,))
             self._loaded = place.client.compile_and_load(module, devices, asked)
