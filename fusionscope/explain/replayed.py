@@ -8,19 +8,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule
+from fusionscope.dump.fusion_passes import PRIORITY_FUSION
 from fusionscope.explain.carriers import UseStep
 from fusionscope.explain.evidence import Evidence, Reason
+from fusionscope.graph.comparison import is_same
 from fusionscope.graph.mutable import MutableModule
-from fusionscope.passes.plan import FusionPlan
+from fusionscope.passes.context import PassContext
+from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.progress import Progress, about, silent
 from fusionscope.rules.messages import PASS_OFF
 from fusionscope.system.memory import working_memory
 from fusionscope.verify.agreement import RulesUsed
 from fusionscope.verify.rules_used import replay_one, sum_up
-from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.choice import ChosenCompiler, choose_compiler
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context
-from fusionscope.versions.runs import find_runs
+from fusionscope.versions.runs import find_runs, replay
 
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
@@ -126,6 +129,32 @@ def find_rules(module: DumpedModule) -> RulesUsed | None:
     return replayed.rules if replayed is not None else None
 
 
+def _replay_by_record(
+    module: DumpedModule, run: PassRun, context: PassContext, chosen: ChosenCompiler
+) -> FusionPlan | None:
+    """Return the replay of priority fusion with the scores that the compiler recorded, which take
+    most of the time of a replay.
+
+    None where there is none, or where record, rules and stages do not all agree.
+    """
+    record = module.priority_fusion
+    gpu = context.gpu
+    if run.pass_name != PRIORITY_FUSION or record is None or gpu is None or run.after is None:
+        return None
+    if gpu.gpu_model.has_heroless_triton or not chosen.are_checked:
+        return None
+    from fusionscope.passes.gpu.priority_fusion.record import recorded_scores
+    from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordDiffers
+
+    gpu = replace(gpu, scores=recorded_scores(record.steps), has_record=False)
+    context = replace(context, gpu=gpu)
+    try:
+        plan = replay(run.pass_name, module.read(run.before), context, chosen.compiler)
+    except RecordDiffers:
+        return None
+    return plan if is_same(plan.graph, module.read(run.after)) else None
+
+
 @working_memory()
 def replay_passes(
     module: DumpedModule,
@@ -159,7 +188,10 @@ def replay_passes(
         if is_chained:
             graph = graph or MutableModule(module.read(run.before))
         on = graph if is_chained else None
-        plan, agrees = replay_one(module, run, context, chosen.compiler, on)
+        plan = _replay_by_record(module, run, context, chosen)
+        agrees = plan is not None
+        if plan is None:
+            plan, agrees = replay_one(module, run, context, chosen.compiler, on)
         agreements.append((run.pass_name, agrees))
         if is_chained:
             plans.setdefault(main, []).append(plan)

@@ -97,7 +97,7 @@ def what_if(
     for index, run in enumerate(runs):
         as_is = old[run.pass_name] = replay(run.pass_name, inputs[index], context, compiler)
         after = inputs[index] if run.after is None else module.read(run.after)
-        is_guess = is_guess or not is_same(as_is.module, after)
+        is_guess = is_guess or not is_same(as_is.graph, after)
         start = inputs[index] if current is None else current
         if run.pass_name in changes.disabled:
             plan = FusionPlan(run.pass_name, (), MutableModule(start))

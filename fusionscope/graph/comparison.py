@@ -88,9 +88,10 @@ class Comparison:
         return contents.of(self._ours) == contents.of(self._theirs)
 
 
-def compare(ours: Module, theirs: Module) -> Comparison:
+def compare(ours: Module | MutableModule, theirs: Module) -> Comparison:
     """Raises ``UnusableInput`` if one of the two contradicts itself."""
-    return Comparison(MutableModule(ours), MutableModule(theirs))
+    graph = ours if isinstance(ours, MutableModule) else MutableModule(ours)
+    return Comparison(graph, MutableModule(theirs))
 
 
 def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
@@ -133,9 +134,9 @@ def _side_by_side(ours: MutableModule, theirs: MutableModule) -> Iterator[_Place
                 return
 
 
-def is_same(ours: Module, theirs: Module) -> bool:
+def is_same(ours: Module | MutableModule, theirs: Module) -> bool:
     """Return whether two modules compute the same in the same kernels, apart from the order of
-    outputs and of operands.
+    outputs and of operands. ``ours`` may be the graph that a pass has just left.
     """
     compared = compare(ours, theirs)
     return compared.find_divergence() is None or compared.has_same_kernels()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fusionscope.dump.device import Device
     from fusionscope.gpu.model import GpuModel
     from fusionscope.gpu.state import GpuState
-    from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder
+    from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder, RecordedScores
 
 
 class OutOfTime(Exception):
@@ -39,7 +39,7 @@ class GpuTarget:
     ``ids`` are the unique ids of instructions before priority fusion, by computation and name.
     ``users`` are the ordered users of instructions, by name. Both are incomplete if the dump is.
     ``recorded`` is the part of a record's order to follow; ``has_record`` is whether there is a
-    record to compare with.
+    record to compare with. With ``scores``, the main pass takes those of the record for its own.
     """
 
     device: Device
@@ -48,6 +48,7 @@ class GpuTarget:
     users: Mapping[str, Sequence[str]] = field(default_factory=dict)
     recorded: RecordedOrder | None = None
     has_record: bool = False
+    scores: RecordedScores | None = None
 
 
 @dataclass(frozen=True, slots=True)

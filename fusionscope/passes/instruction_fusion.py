@@ -20,7 +20,7 @@ from fusionscope.graph.reachability import Reachability
 from fusionscope.passes.inplace import InPlaceRule, check_in_place
 from fusionscope.passes.pair_rules import Eligible, GloballyUnfusible, PairRule
 from fusionscope.passes.plan import FusionPlan, PairDecision
-from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
+from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair, FusionState, UnfusibleBy
 
 _Step = Rule | tuple[InPlaceRule, ...]
@@ -65,10 +65,15 @@ class Judge:
         return self._ask(self._steps, pair) or NO_OBJECTION
 
     def _ask(self, steps: list[_Step], pair: FusionPair) -> Decision | None:
-        return first_decision(
-            check_in_place(step, pair) if isinstance(step, tuple) else self._check(step, pair)
-            for step in steps
-        )
+        # Not ``first_decision``: a generator for every pair takes as long as the rules.
+        for step in steps:
+            if isinstance(step, tuple):
+                decision = check_in_place(step, pair)
+            else:
+                decision = self._check(step, pair)
+            if decision is not None:
+                return decision
+        return None
 
 
 def is_embedded(computation: MutableComputation) -> bool:

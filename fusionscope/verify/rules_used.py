@@ -47,14 +47,14 @@ def replay_one(
     before = module.read(run.before)
     after = before if run.after is None else module.read(run.after)
     plan = replay(run.pass_name, before, context, compiler, graph)
-    if is_same(plan.module, after):
+    if is_same(plan.graph, after):
         return plan, True
     from fusionscope.user_order.user_history import arrange, find_user_order  # few plans need it
 
     context = with_ages(context, module, run)
     users = arrange(before, find_user_order(module, run.before, find_rewriters(module)))
     again = replay(run.pass_name, before, context, compiler, users)
-    return plan if graph is not None else again, is_same(again.module, after)
+    return plan if graph is not None else again, is_same(again.graph, after)
 
 
 def with_ages(context: PassContext, module: DumpedModule, run: PassRun) -> PassContext:

@@ -10,10 +10,15 @@ from itertools import chain
 from typing import NamedTuple
 
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityStep
-from fusionscope.gpu.cost.duration import microseconds
+from fusionscope.gpu.cost.duration import TICKS_PER_MICROSECOND, microseconds
+from fusionscope.gpu.cost.model import Estimate
 from fusionscope.gpu.cost.numbers import f32
 from fusionscope.hlo import Module
-from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder
+from fusionscope.passes.gpu.priority_fusion.recorded_order import (
+    RecordedOrder,
+    RecordedScore,
+    RecordedScores,
+)
 from fusionscope.passes.gpu.priority_fusion.run import grown
 from fusionscope.passes.plan import Event, Merged, Refused
 
@@ -42,6 +47,9 @@ class PriorityComparison:
     reasons_of_another: int
     fusions: Agreement
     first: tuple[str, str] | None
+
+
+_MOST_EXACT = 2**22  # ticks, of which 32-bit floats of microseconds still have each
 
 
 class _Kind(Enum):
@@ -146,6 +154,29 @@ def undecided_order(steps: Iterable[PriorityStep]) -> RecordedOrder:
     scored = {producer for producer, _ in order.scored}
     pairs = {pair: place for pair, place in order.pairs.items() if pair[0] not in scored}
     return RecordedOrder({}, pairs, order.scored)
+
+
+def recorded_scores(steps: Iterable[PriorityStep]) -> RecordedScores:
+    """Return the scores in a record."""
+    teller = _Teller(())
+    scores: dict[tuple[str, int], RecordedScore] = {}
+    times: Counter[str] = Counter()
+    for step in steps:
+        if isinstance(step, Fused):
+            teller.fused(step.fusion, step.producer, step.consumer)
+            continue
+        name = teller.name(step.producer)
+        scores[name, times[name]] = _score(step)
+        times[name] += 1
+    return scores
+
+
+def _score(step: Ineligible | Priority) -> RecordedScore:
+    if isinstance(step, Ineligible):
+        return RecordedScore(True, None)
+    times = step.unfused_us * TICKS_PER_MICROSECOND, step.fused_us * TICKS_PER_MICROSECOND
+    is_exact = max(map(abs, times)) < _MOST_EXACT
+    return RecordedScore(False, Estimate(*map(round, times)) if is_exact else None)
 
 
 def recorded_users(steps: Iterable[PriorityStep]) -> dict[str, tuple[str, ...]]:

@@ -1,9 +1,12 @@
-"""The order in which the compiler fused, where only its record shows it."""
+"""What a replay of priority fusion may take from the compiler's record of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
+
+from fusionscope.gpu.cost.model import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +22,21 @@ class RecordedOrder:
     producers: Mapping[str, int]
     pairs: Mapping[tuple[str, str], int]
     scored: Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedScore:
+    """One score of a producer. ``estimate`` is None if the record rounds it too far to tell the
+    ticks; both of its times may be differences to earlier ones.
+    """
+
+    is_refused: bool
+    estimate: Estimate | None
+
+
+RecordedScores: TypeAlias = Mapping[tuple[str, int], RecordedScore]
+"""The first, second, ... score of each producer, by the name that it grew from."""
+
+
+class RecordDiffers(Exception):
+    """A replay that takes scores from a record came to something that the record does not have."""

@@ -26,7 +26,11 @@ from fusionscope.graph.mutable import (
 )
 from fusionscope.graph.properties import is_fusible
 from fusionscope.passes.context import Deadline, PassContext
-from fusionscope.passes.gpu.priority_fusion.recorded_order import RecordedOrder
+from fusionscope.passes.gpu.priority_fusion.recorded_order import (
+    RecordDiffers,
+    RecordedOrder,
+    RecordedScores,
+)
 from fusionscope.passes.gpu.priority_fusion.rules import (
     AllUsers,
     GpuPairRule,
@@ -56,6 +60,7 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
         ids=target.ids,
         users=target.users,
         recorded=target.recorded,
+        scores=target.scores,
         tells_events=target.has_record,
         deadline=context.deadline,
         progress=context.progress,
@@ -165,6 +170,11 @@ class PriorityFusion:
     as they are known: no text shows the order. ``recorded``, if given, decides the order of equal
     priorities. The plan has events only if ``tells_events``: each names all users of a producer,
     every time that one of them changes. Raises ``OutOfTime`` at the ``deadline``.
+
+    With ``scores``, which takes ``recorded`` too, neither rules nor the cost model are asked about
+    a producer before the end, and then only about those that were not fused. Raises
+    ``RecordDiffers`` if the pass comes to a producer that the record does not score there, or
+    rules and record contradict each other.
     """
 
     graph: MutableModule
@@ -173,6 +183,7 @@ class PriorityFusion:
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     users: Mapping[str, Sequence[str]] = field(default_factory=dict)
     recorded: RecordedOrder | None = None
+    scores: RecordedScores | None = None
     tells_events: bool = True
     deadline: Deadline | None = None
     progress: Progress = silent
@@ -203,6 +214,7 @@ class _Run:
         self._computation = computation
         self._ids = _Ids(computation, parent.ids.get(computation.name, {}), parent.recorded)
         self._queue = _Queue(self._ids)
+        self._recorded_scores = parent.scores
         self._tells_events = parent.tells_events
         self._deadline = parent.deadline
         self._progress = about(parent.book.pass_name, parent.progress)
@@ -223,6 +235,8 @@ class _Run:
         # of their removed consumers.
         self._new_consumers: dict[MutableInstruction, list[MutableInstruction]] = {}
         self._gone: dict[MutableInstruction, Estimate] = {}
+        # With recorded scores: the producers that have one since they last changed.
+        self._scored: set[MutableInstruction] = set()
         # The chosen consumers of producers that only go into some of theirs.
         self._some: dict[MutableInstruction, list[MutableInstruction]] = {}
         # The last priority of each producer, or None if it could not be fused.
@@ -250,7 +264,7 @@ class _Run:
         self._fuse_constants()
 
     def _estimate(self, instruction: MutableInstruction) -> None:
-        if self._state.facts(instruction).is_fusible:
+        if self._recorded_scores is None and self._state.facts(instruction).is_fusible:
             self._model.time(instruction)
 
     def _decision(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
@@ -297,6 +311,8 @@ class _Run:
             return INFINITE
         if producer.opcode == "constant":
             return None
+        if self._recorded_scores is not None:
+            return self._recorded_priority(producer, self._recorded_scores)
         refusal = None if self._is_still_taken(producer) else self._refusal(producer)
         if refusal is not None:
             self._tell(refusal)
@@ -319,6 +335,23 @@ class _Run:
         ):
             return max(benefit, 0)
         return benefit
+
+    def _recorded_priority(
+        self, producer: MutableInstruction, scores: RecordedScores
+    ) -> Duration | None:
+        """Return the same, by the record."""
+        score = scores.get(self._ids.scoring(producer))
+        if score is None:
+            raise RecordDiffers
+        if score.is_refused:
+            return None
+        self._scored.add(producer)
+        if score.estimate is None:
+            unfused, fused = self._model.estimate(producer, producer.users)
+            return unfused - fused
+        unfused, fused = score.estimate
+        before = self._queue.priority(producer) if producer in self._gone else 0
+        return before + unfused - fused
 
     def _tell(self, event: Event) -> None:
         if self._tells_events:
@@ -400,6 +433,10 @@ class _Run:
     ) -> None:
         """Source: RunImpl."""
         triton = self._state.triton
+        if self._recorded_scores is not None:
+            for each in consumers:
+                if is_generic_triton(producer) or is_generic_triton(each):
+                    self._decide(producer, each)  # for the tiling that comes with it
         identities = {each: triton.identity(producer, each) for each in consumers}
         tilings = {each: triton.known_tiling(pair) for each, pair in identities.items()}
         to_score: dict[MutableInstruction, None] = {}
@@ -475,8 +512,14 @@ class _Run:
     ) -> None:
         """Collect the times of removed consumers. Source: ComputeRuntimesOfRemovedConsumers."""
         for operand in self._new_consumers:
+            if operand not in self._queue or operand in self._some:
+                continue
+            if self._recorded_scores is not None:
+                if operand in self._scored:
+                    self._gone[operand] = Estimate(0, 0)  # the record has the difference itself
+                continue
             known = self._model.known_pairs(operand)
-            if operand not in self._queue or operand in self._some or known is None:
+            if known is None:
                 continue
             unfused: Duration = self._model.known_time(operand) + KERNEL_LAUNCH
             fused: Duration = 0
@@ -492,6 +535,7 @@ class _Run:
         self._decided.pop(instruction, None)
         self._taken.discard(instruction)
         self._shares.pop(instruction, None)
+        self._scored.discard(instruction)
         for operand in instruction.operands:
             if operand in self._decisions:
                 self._decisions[operand].pop(instruction, None)
@@ -511,6 +555,9 @@ class _Run:
             if not is_fusible_bitcast(producer):
                 others = [each for each in consumers if not is_fusible_bitcast(each)]
                 consumers = others or consumers
+            if self._scores.get(producer) is not None:
+                for each in consumers:  # a recorded score takes no decision
+                    self._decide(producer, each)
             told = _Told(producer)
             for consumer in consumers:
                 self.decisions.append(self._considered(told, consumer))
@@ -529,8 +576,16 @@ class _Run:
             decision = NegativeBenefit().refuse_by(cost)
         elif decision.allow:
             told.refused = told.refused or self._refusal(producer)
+            if told.refused is None and self._recorded_scores is not None:
+                raise RecordDiffers
             assert told.refused is not None, f"{producer.name} can be fused, but has no priority"
             decision = told.refusal()
+        elif (
+            score is not None
+            and self._recorded_scores is not None
+            and not is_fusible_bitcast(producer)
+        ):
+            raise RecordDiffers
         return PairDecision(
             computation=self._computation.name,
             producer=producer.name,
@@ -686,6 +741,11 @@ class _Ids:
             places[producer] = self._recorded.scored.get((name, self._scored[name]), math.inf)
             self._scored[name] += 1
         return sorted(producers, key=places.__getitem__)
+
+    def scoring(self, producer: MutableInstruction) -> tuple[str, int]:
+        """Return the name of a producer that is scored now, and how often it was before."""
+        name = self._name(producer)
+        return name, self._scored[name] - 1
 
     def in_order(self) -> list[MutableInstruction]:
         """Return the remaining instructions, the oldest first."""
