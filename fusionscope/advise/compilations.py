@@ -19,6 +19,7 @@ from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, own_plan
+from fusionscope.rerun.programs import find_target
 from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rerun.running import Measurement, Numbers, Timing, measure, why_not_run
 from fusionscope.rerun.trial import make_variant
@@ -115,6 +116,9 @@ def _result(module: DumpedModule, candidate: Candidate, again: Rerun) -> Compile
     if again.variant is None or again.captured is None:
         problem = again.problem or "the compiler did not finish"
         return Compiled(candidate=candidate, problem=problem)
+    # The tools that generate code for an absent device may be missing.
+    if again.problem and find_target(module).is_here:
+        return Compiled(candidate=candidate, problem=again.problem)
     (made,) = open_dump(again.captured.directory).modules
     assert made.final is not None and module.final is not None
     before, after = module.read(module.final), made.read(made.final)
@@ -165,8 +169,9 @@ def _timed(
         measured |= {change: each for (change, _), each in zip(own, found, strict=True)}
     timed = []
     for each in compiled:
-        problem, measurement = each.problem, measured[each.candidate.change]
-        if not problem and measurement.numbers is Numbers.DIFFERENT:
+        measurement = measured[each.candidate.change]
+        problem = each.problem or measurement.problem
+        if measurement.numbers is Numbers.DIFFERENT:
             problem = "the results differ"
         timed.append(replace(each, timing=measurement.timing, problem=problem))
     return timed

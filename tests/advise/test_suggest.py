@@ -39,6 +39,7 @@ from fusionscope.explain.summary import group_alike
 from fusionscope.history.kernels import total_kernels
 from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.report import movements
+from fusionscope.rules.changes import Changes
 from fusionscope.versions.runs import find_runs
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "samples" / "programs"
@@ -324,3 +325,32 @@ def test_the_compiler_makes_what_a_replay_predicts(tmp_path):
         assert compiled.figures.launches == predicted.figures.launches
         assert compiled.figures.bytes_moved == predicted.figures.bytes_moved
         assert compiled.timing is not None
+
+
+@with_jax
+def test_a_change_without_which_there_is_no_code_has_no_result(tmp_path):
+    """The compiler finishes its stages, and then cannot translate a comparison for YNN."""
+    file = tmp_path / "positive.py"
+    file.write_text("def program(x):\n    return (x * (x > 0)).sum(0)\n")
+    program = read_program(f"{file}:program", ("f32[1024,128]",))
+    captured = capture(program, read_target("cpu"), tmp_path / "dump")
+    (module,) = open_dump(captured.directory).modules
+    rule = "ynn-elementwise"
+    (compiled,) = compile_each(
+        module,
+        [
+            Candidate(
+                kind=SuggestionKind.RULE,
+                change=f"--disable {rule}",
+                passes=frozenset({"dot-library-rewriter"}),
+                flags={},
+                changes=Changes(disabled=(rule,)),
+            )
+        ],
+        Compilation(sys.executable, seconds=0.1),
+    )
+    assert "YNN" in compiled.problem
+    assert compiled.figures is None or compiled.timing is None
+    # So it is no candidate.
+    compiler = Replays(module, module.read(module.final)).compiler
+    assert compiler.find_rule(rule).is_legality

@@ -18,6 +18,7 @@ from fusionscope.passes.operation import OperationRule
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
 _SUPPORT = "xla/backends/cpu/ynn_support.cc"
+_UNSUPPORTED = "The compiler cannot translate anything else for the library."
 _TYPES = frozenset("s4 u4 s8 u8 bf16 f16 f32 f64 s32".split())
 _ELEMENTWISE_TYPES = frozenset("f64 f32 bf16 s8 u8".split())
 _UNARY = frozenset(
@@ -119,7 +120,9 @@ class Layout(OperationRule):
         "relevant operand is not an array, has more than max_rank dimensions, or is not "
         "row-major (from jaxlib 0.12 on dimensions of 1 may stand anywhere in the order)."
     )
+    why: ClassVar = _UNSUPPORTED
     source: ClassVar = f"{_SUPPORT}, IsLayoutSupportedByYnn"
+    is_legality: ClassVar = True
 
     max_rank: int = 8
 
@@ -389,7 +392,9 @@ class Elementwise(OperationRule):
         "0.11 on), where the types of result and operands are among f64, f32, bf16, s8 and u8. "
         "Everything else is refused."
     )
+    why: ClassVar = _UNSUPPORTED
     source: ClassVar = f"{_SUPPORT}, IsElementwiseOpSupportedByYnn; GetYnn{{Unary,Binary}}OpMap"
+    is_legality: ClassVar = True
 
     unary: frozenset[str] = _UNARY
 
