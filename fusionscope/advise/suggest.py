@@ -31,7 +31,8 @@ from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.causes import CAUSES
 from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.progress import Progress, counted, silent
-from fusionscope.rerun.running import Speed, why_not_run
+from fusionscope.rerun.measuring import Speed
+from fusionscope.rerun.running import why_not_run
 from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.known import compiler_named
 

@@ -11,7 +11,8 @@ from fusionscope.report.text import print_hidden, safe, size
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.rerun.running import Measurement, Ratio, Timing
+    from fusionscope.rerun.measuring import Ratio
+    from fusionscope.rerun.running import Measurement, Timing
     from fusionscope.rerun.trial import Trial, Tried
 
 
@@ -104,7 +105,7 @@ def timing_words(timing: Timing) -> str:
     return (
         f"time {_microseconds(timing.baseline_ns)} → {_microseconds(timing.variant_ns)} µs, "
         f"{_ratio(timing.ratio)} of it ({timing.runs} runs, noise {_ratio(timing.noise)}): "
-        f"{timing.verdict}"
+        f"{timing.verdict}{' (the same kernels)' if timing.is_same_program else ''}"
     )
 
 

@@ -82,7 +82,7 @@ def _cells(result: StudyResult, table: Table) -> list[list[str]]:
 
 def _time(row: Row, work: int) -> str:
     if row.race is not None:
-        return f"{row.race.median_ns / 1000 / work:,.2f} µs"
+        return f"{row.race.run_ns / 1000 / work:,.2f} µs"
     if row.estimate is None:
         return ""
     least = "≥ " if row.estimate.floor_launches else ""

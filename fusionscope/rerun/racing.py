@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,14 +10,14 @@ from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import to_text
 from fusionscope.rerun.injection import Injection
+from fusionscope.rerun.measuring import Ratio, Speed
 from fusionscope.rerun.programs import compile_options, find_program
 from fusionscope.rerun.running import (
     RUNNER,
-    Ratio,
     ResultDifference,
     device_here,
     environment_for,
-    ratio_of,
+    read_timings,
 )
 
 
@@ -32,21 +31,24 @@ class Racer:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """The times of one program: ns per run (the median of ``runs``), the ratio to the first
-    program, which ran beside it, and the compile time in seconds. ``results`` compares its results
-    with those of the first, and is empty if they have other shapes or types.
+    """The times of one program beside the first one: ns per run (the lower decile of ``runs``), the
+    ratio to that one, the ratio that equal programs may have, and the compile time in seconds.
+    ``results`` compares its results with those of the first, and is empty if they have other shapes
+    or types.
     """
 
-    median_ns: float
+    run_ns: float
     ratio: Ratio
+    noise: Ratio
     compile_s: float
     runs: int
+    verdict: Speed
     results: tuple[ResultDifference, ...] = ()
 
 
 def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float) -> list[Race]:
-    """Run the programs in turns, on random inputs, ``seconds`` for each. All must have the same
-    backend.
+    """Run the programs in turns, on random inputs, ``seconds`` for each at most. All must have the
+    same backend.
 
     Raises ``UnusableInput`` if one of them cannot be run.
     """
@@ -68,16 +70,17 @@ def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float
     told, code, errors = run_process(python, RUNNER, request, environment_for(module), limit_s)
     if code != 0 or told.get("problem"):
         raise UnusableInput(f"cannot be run: {tell_problem(told, errors, code)}")
-    first = told["times"][0]
     return [
         Race(
-            statistics.median(times),
-            ratio_of(times, first),
+            timing.variant_ns,
+            timing.ratio,
+            timing.noise,
             compile_s,
-            len(times),
+            timing.runs,
+            timing.verdict,
             tuple(ResultDifference(**each) for each in results),
         )
-        for times, compile_s, results in zip(
-            told["times"], told["compile_s"], told["numbers"], strict=True
+        for timing, compile_s, results in zip(
+            read_timings(told), told["compile_s"], told["numbers"], strict=True
         )
     ]

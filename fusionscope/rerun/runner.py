@@ -12,28 +12,28 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import random
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-_WARM_UP, _FEWEST = 3, 6  # runs
-_SHORTEST_NS = 1_000_000  # for several runs of one program that are timed together
+_LONG_S = 5.0  # a compilation that is repeated only once
 _LARGEST_INTEGER = 8  # of random inputs: small enough for indices and counts of most programs
 
 
-def _load_child() -> Any:
-    path = Path(__file__).parents[1] / "capture" / "child.py"
-    spec = importlib.util.spec_from_file_location("child", path)
+def _load(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look there
     spec.loader.exec_module(module)
     return module
 
 
-child = _load_child()
+child = _load(Path(__file__).parents[1] / "capture" / "child.py")
+measuring = _load(Path(__file__).with_name("measuring.py"))
 
 
 def main() -> None:
@@ -70,18 +70,20 @@ def _race(request: dict[str, Any], told: dict[str, Any]) -> None:
     device = request["device"]
     place = _prepare(device)
     told["compile_s"] = []
-    executables = []
+    programs = []
     for program in request["programs"]:
         text = program["text"]
         inputs = _find_inputs(text, None, 0)
         begin = time.perf_counter()
-        executables.append(_make(text, place, inputs, program, device["platform"]))
+        first = _make(text, place, inputs, program, device["platform"])
         told["compile_s"].append(time.perf_counter() - begin)
-    for each in executables:
-        each.run()
-    expected = executables[0].run()
-    told["numbers"] = [_compare_alike(expected, each.run()) for each in executables]
-    told["times"] = _take_times(executables, request["seconds"])
+        programs.append(_copies(first, text, place, inputs, program, device["platform"]))
+    for copies in programs:
+        for each in copies:
+            each.run()
+    expected = programs[0][0].run()
+    told["numbers"] = [_compare_alike(expected, copies[0].run()) for copies in programs]
+    _take_times(programs, request["seconds"], told)
 
 
 def _compare_alike(expected: list[Any], found: list[Any]) -> list[Any]:
@@ -113,22 +115,41 @@ def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) 
             reference = Executable(request["reference"], place, wide).run()
         except Exception:
             reference = None  # not every program can be computed in 64 bits
-    executables = [baseline]
+    programs = [_copies(baseline, text, place, inputs, first, device["platform"])]
     for number, variant in enumerate(variants):
         step(f"running variant {number}")
         try:
             made = _make(text, place, inputs, variant, device["platform"])
             told["numbers"].append(_compare(expected, made.run(), reference))
             told["problems"].append("")
-            executables.append(made)
+            programs.append(_copies(made, text, place, inputs, variant, device["platform"]))
         except Exception as error:
             told["numbers"].append([])
             told["problems"].append(f"{type(error).__name__}: {error}")
     step("timing")
-    # A second compilation of the same program may differ in speed by the addresses of its code and
-    # buffers.
-    again = _make(text, place, inputs, first, device["platform"])
-    told["times"] = _take_times([*executables, again], request["seconds"])
+    _take_times(programs, request["seconds"], told)
+
+
+def _copies(
+    first: Executable,
+    text: str,
+    place: Any,
+    inputs: Sequence[Any],
+    asked: dict[str, Any],
+    platform: str,
+) -> list[Executable]:
+    """Return ``first`` and further compilations of the same program."""
+    count = measuring.COPIES if first.compile_s < _LONG_S else 2
+    more = (_make(text, place, inputs, asked, platform) for _ in range(count - 1))
+    return [first, *more]
+
+
+def _take_times(
+    programs: Sequence[Sequence[Executable]], seconds: float, told: dict[str, Any]
+) -> None:
+    """Compare the times of ``programs`` with those of the first."""
+    told["times"] = [asdict(each) for each in measuring.time_in_turns(programs, seconds)]
+    told["executed"] = [copies[0].executed for copies in programs]
 
 
 def _make(
@@ -180,11 +201,21 @@ class Executable:
             module = child.parse_module(text.encode(), "hlo")
             asked = compiler.get_compile_options(1, 1, env_options_overrides=options or {})
             devices = _jax.DeviceList((place,))
+            begin = time.perf_counter()
             self._loaded = place.client.compile_and_load(module, devices, asked)
+            self.compile_s = time.perf_counter() - begin
         self._place = place
         self._inputs = inputs
         self._keeps_inputs = "input_output_alias" not in text and "buffer_donor" not in text
         self._arrays: list[Any] = []
+
+    @property
+    def executed(self) -> str:
+        """The text of the executed module, empty if the device does not show it."""
+        try:
+            return "".join(each.to_string() for each in self._loaded.hlo_modules())
+        except Exception:
+            return ""
 
     def prepare(self) -> None:
         """Provide new inputs for a program that overwrites them."""
@@ -313,28 +344,6 @@ def _distance(true: Any, found: Any) -> float | None:
     scale = float(numpy.max(numpy.abs(one)))
     distance = float(numpy.max(numpy.abs(one - other)))
     return distance / scale if scale else distance
-
-
-def _take_times(executables: list[Executable], seconds: float) -> list[list[float]]:
-    """Return the ns of single runs of each, repeated for ``seconds``. Each round has a random
-    order, so that other load and the preceding run affect all of them alike.
-    """
-    took = 1
-    for each in executables:
-        for _ in range(_WARM_UP):
-            took = each.time(1)
-    repeats = (
-        max(1, _SHORTEST_NS // max(took, 1)) if all(each.may_repeat for each in executables) else 1
-    )
-    times: list[list[float]] = [[] for _ in executables]
-    order = list(range(len(executables)))
-    shuffle = random.Random(0).shuffle
-    end = time.monotonic() + seconds
-    while time.monotonic() < end or len(times[0]) < _FEWEST:
-        shuffle(order)
-        for number in order:
-            times[number].append(executables[number].time(repeats) / repeats)
-    return times
 
 
 if __name__ == "__main__":

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import comb
 from pathlib import Path
 from typing import Any
 
 from fusionscope.capture.capture import run_process, tell_problem
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.hlo import Module, to_text
+from fusionscope.graph.comparison import has_equal_kernels
+from fusionscope.hlo import Module, parse, to_text
 from fusionscope.rerun.injection import Injection
+from fusionscope.rerun.measuring import Ratio, Speed, judge
 from fusionscope.rerun.programs import compile_options, find_program, lacks_constants, own_flags
 
 RUNNER = Path(__file__).parent / "runner.py"
@@ -26,7 +26,6 @@ _NOT_WIDENED = frozenset(
     """bitcast-convert custom-call reduce-precision rng rng-bit-generator
     rng-get-and-update-state""".split()
 )
-_SHARE = 0.95  # the confidence of an interval
 _EPSILON_32 = 2.0**-23
 # Limits for rounding: a multiple of the baseline's error, or of the smallest step.
 _WORSE, _LEAST, _SUMMED = 4.0, 16.0, 1024.0
@@ -38,12 +37,6 @@ class Numbers(StrEnum):
     EQUAL = "equal"  # bitwise
     ROUNDED = "rounded differently"  # as far from the reference as the baseline
     DIFFERENT = "different"
-
-
-class Speed(StrEnum):
-    FASTER = "faster"
-    SLOWER = "slower"
-    SAME = "no difference beyond noise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,20 +72,12 @@ class ResultDifference:
         return Numbers.ROUNDED if error <= allowed else Numbers.DIFFERENT
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """A median of ratios of times, and its 95 % confidence interval."""
-
-    median: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The ns of one run: medians and quartiles of many. ``ratio`` is the variant's time to the
-    baseline's beside it. ``noise`` is the ratio of two compilations of the baseline. ``runs`` is
-    the number of runs of each.
+    """The ns of one run of the baseline and of the variant: lower deciles and quartiles of many.
+
+    ``ratio`` is that of the deciles, ``noise`` the ratio that equal programs may have. ``runs`` is
+    the number of runs of the variant. ``is_same_program`` is whether both have the same kernels.
     """
 
     baseline_ns: float
@@ -102,14 +87,11 @@ class Timing:
     ratio: Ratio
     noise: Ratio
     runs: int
+    is_same_program: bool = False
 
     @property
     def verdict(self) -> Speed:
-        if self.ratio.high < min(1.0, self.noise.low):
-            return Speed.FASTER
-        if self.ratio.low > max(1.0, self.noise.high):
-            return Speed.SLOWER
-        return Speed.SAME
+        return Speed.SAME if self.is_same_program else judge(self.ratio, self.noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +139,7 @@ def measure(
 ) -> list[Measurement]:
     """Run the program of ``module`` with ``baseline`` and with each of ``injections``, on the same
     inputs: those of ``inputs``, an .npz in the order of the parameters, or random ones. All are
-    timed in turns for ``seconds``. Raises ``UnusableInput`` if the baseline cannot be run.
+    timed in turns, for at most ``seconds``. Raises ``UnusableInput`` if the baseline cannot be run.
 
     If a variant ends the process, its result says so, and the others run without it.
     """
@@ -245,46 +227,36 @@ def widen(program: Module) -> str | None:
 
 def _read(told: dict[str, Any]) -> list[Measurement]:
     """Return one measurement for each variant. Failed ones have no times."""
-    times: list[list[float]] = list(told["times"])
-    baseline, again = times.pop(0), times.pop()
+    timings = read_timings(told)[1:]
     found = []
     for problem, results in zip(told["problems"], told["numbers"], strict=True):
-        if problem:
-            found.append(Measurement(problem))
-            continue
         differences = tuple(ResultDifference(**each) for each in results)
-        found.append(Measurement("", differences, _timing(baseline, times.pop(0), again)))
+        found.append(
+            Measurement(problem) if problem else Measurement("", differences, timings.pop(0))
+        )
     return found
 
 
-def _timing(baseline: list[float], variant: list[float], again: list[float]) -> Timing:
-    return Timing(
-        baseline_ns=statistics.median(baseline),
-        variant_ns=statistics.median(variant),
-        baseline_quartiles=_quartiles(baseline),
-        variant_quartiles=_quartiles(variant),
-        ratio=ratio_of(variant, baseline),
-        noise=ratio_of(again, baseline),
-        runs=len(variant),
-    )
+def read_timings(told: dict[str, Any]) -> list[Timing]:
+    """Return the times that ``runner.py`` reports, the baseline's first."""
+    first, own = told["times"][0], told["executed"][0]
+    return [
+        Timing(
+            baseline_ns=first["run_ns"],
+            variant_ns=each["run_ns"],
+            baseline_quartiles=tuple(first["quartiles"]),
+            variant_quartiles=tuple(each["quartiles"]),
+            ratio=Ratio(**each["ratio"]),
+            noise=Ratio(**each["noise"]),
+            runs=each["runs"],
+            is_same_program=_have_equal_kernels(own, text),
+        )
+        for each, text in zip(told["times"], told["executed"], strict=True)
+    ]
 
 
-def _quartiles(times: list[float]) -> tuple[float, float]:
-    low, _, high = statistics.quantiles(times, n=4)
-    return low, high
-
-
-def ratio_of(times: list[float], baseline: list[float]) -> Ratio:
-    """Return the ratio of paired runs. The interval is that of order statistics: the number of n
-    values below the true median is binomial, as for n coin tosses.
-    """
-    ratios = sorted(one / other for one, other in zip(times, baseline, strict=True))
-    count = len(ratios)
-    outside, below = 0, 0.0
-    while outside < count // 2:
-        below += comb(count, outside) / 2**count
-        if 2 * below > 1 - _SHARE:
-            break
-        outside += 1
-    outside = max(0, outside - 1)
-    return Ratio(statistics.median(ratios), ratios[outside], ratios[count - 1 - outside])
+def _have_equal_kernels(one: str, other: str) -> bool:
+    """Compare the texts of two executed modules, which are empty if they are unknown."""
+    if not (one and other):
+        return False
+    return one == other or has_equal_kernels(parse(one), parse(other))

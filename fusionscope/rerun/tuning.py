@@ -20,8 +20,9 @@ from fusionscope.history.outcomes import Outcome, pairs_after
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.progress import Progress, silent
 from fusionscope.rerun.injection import Injection, inject
+from fusionscope.rerun.measuring import Speed
 from fusionscope.rerun.plans import WRAPPER, Plan, find_fusing_runs, make_plan, own_plan
-from fusionscope.rerun.running import Measurement, Numbers, Speed, measure, why_not_run
+from fusionscope.rerun.running import Measurement, Numbers, measure, why_not_run
 from fusionscope.rules.changes import Changes
 from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.choice import choose_compiler

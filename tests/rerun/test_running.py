@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +11,14 @@ import pytest
 from fusionscope import DumpedModule, UnusableInput, parse
 from fusionscope.dump import open_dump
 from fusionscope.rerun.injection import Injection, inject
+from fusionscope.rerun.measuring import Speed
 from fusionscope.rerun.plans import Plan, Rest, make_plan, own_plan
 from fusionscope.rerun.rerun import rerun
 from fusionscope.rerun.running import (
     Measurement,
     Numbers,
     ResultDifference,
-    Speed,
-    Timing,
     measure,
-    ratio_of,
     why_not_run,
     widen,
 )
@@ -64,49 +61,6 @@ def test_the_worst_result_counts() -> None:
     assert Measurement("", (rounded, equal)).numbers is Numbers.ROUNDED
     assert Measurement("", (rounded, one(difference=None))).numbers is Numbers.DIFFERENT
     assert Measurement("it died").numbers is None
-
-
-def timing(variant: list[float], baseline: list[float], again: list[float]) -> Speed:
-    ratio, noise = ratio_of(variant, baseline), ratio_of(again, baseline)
-    return Timing(
-        baseline_ns=1.0,
-        variant_ns=1.0,
-        baseline_quartiles=(1.0, 1.0),
-        variant_quartiles=(1.0, 1.0),
-        ratio=ratio,
-        noise=noise,
-        runs=len(variant),
-    ).verdict
-
-
-def test_a_verdict_is_only_what_noise_does_not_explain() -> None:
-    source = random.Random(0)
-
-    def times(median: float) -> list[float]:
-        return [median * source.lognormvariate(0.0, 0.05) for _ in range(200)]
-
-    assert timing(times(90), times(100), times(100)) is Speed.FASTER
-    assert timing(times(110), times(100), times(100)) is Speed.SLOWER
-    # A second compilation of the same is as much slower.
-    assert timing(times(110), times(100), times(111)) is Speed.SAME
-    verdicts = [timing(times(100), times(100), times(100)) for _ in range(100)]
-    assert verdicts.count(Speed.SAME) >= 95
-
-
-def test_the_interval_holds_the_true_median() -> None:
-    source = random.Random(1)
-    held = 0
-    for _ in range(400):
-        times = [source.lognormvariate(0.0, 0.3) for _ in range(31)]
-        found = ratio_of(times, [1.0] * 31)
-        assert found.low <= found.median <= found.high
-        held += found.low <= 1.0 <= found.high
-    assert held >= 0.93 * 400
-
-
-def test_a_few_runs_tell_little() -> None:
-    found = ratio_of([1.0, 2.0, 3.0], [1.0] * 3)
-    assert (found.low, found.median, found.high) == (1.0, 2.0, 3.0)
 
 
 def test_sixty_four_bits_where_that_is_the_same_program() -> None:
@@ -164,6 +118,8 @@ def test_the_compilers_own_plan_gives_the_same_bits(name: str, tmp_path: Path) -
     assert measured.numbers is Numbers.EQUAL
     assert measured.timing is not None
     assert measured.timing.runs > 0
+    assert measured.timing.is_same_program
+    assert measured.timing.verdict is Speed.SAME
 
 
 @with_jax
@@ -185,6 +141,8 @@ def test_plans_compute_the_same(concatenate: DumpedModule) -> None:
         limit_s=300,
     )
     assert {each.numbers for each in measured} <= {Numbers.EQUAL, Numbers.ROUNDED}
+    timings = [each.timing for each in measured]
+    assert not any(each is None or each.is_same_program for each in timings)
 
 
 @with_jax

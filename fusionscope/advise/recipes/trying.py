@@ -24,6 +24,7 @@ from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module, to_text
 from fusionscope.hlo.source import source_stack
 from fusionscope.rerun.injection import Injection
+from fusionscope.rerun.measuring import Speed
 from fusionscope.rerun.programs import disabling, find_program, find_target, own_flags
 from fusionscope.rerun.racing import Race, Racer, race
 from fusionscope.rerun.running import Numbers, why_not_run
@@ -165,7 +166,7 @@ def by_compiler(
             pairs = settled_pairs(module, made).intersection(map(_names, refused))
             suggestion = _suggestion(offer, how, pairs, before, after)
             suggestion = replace(suggestion, removes=_removes(module, made))
-            found.append(Tried(suggestion, races[1].ratio.high < 1 if races else None))
+            found.append(Tried(suggestion, races[1].verdict is Speed.FASTER if races else None))
     return found, problems
 
 
@@ -221,7 +222,7 @@ def _figures(module: DumpedModule, run: Race | None) -> Figures:
     final = module.read(module.final)
     totals = total_kernels(final, module.backend)
     if run is not None:
-        return Figures(totals.launches, totals.bytes_moved, run.median_ns / 1_000)
+        return Figures(totals.launches, totals.bytes_moved, run.run_ns / 1_000)
     gpu = read_context(module).gpu if module.backend == "gpu" else None
     time = estimate(final, module.backend, gpu)
     return Figures(totals.launches, totals.bytes_moved, time.microseconds if time else None)

@@ -8,9 +8,10 @@ from fusionscope.explain.result import TimeEstimate
 from fusionscope.report.documents.capture import Capture
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
+from fusionscope.rerun.measuring import Ratio, Speed
 from fusionscope.rerun.requests import Request
 from fusionscope.rerun.rerun import RerunPair
-from fusionscope.rerun.running import Numbers, Ratio, Speed
+from fusionscope.rerun.running import Numbers
 
 
 class Totals(Form):
@@ -53,6 +54,7 @@ class Timing(Form):
     ratio: Ratio
     noise: Ratio
     runs: int
+    is_same_program: bool
     verdict: Speed
 
 

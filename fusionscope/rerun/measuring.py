@@ -1,0 +1,193 @@
+"""Times programs in turns, for as many rounds as their noise asks for.
+
+``runner.py`` loads this file in a child process, under any Python that has jax: it imports nothing
+of fusionscope, and numpy and scipy only in functions.
+
+Other processes only add time, and on a busy machine they interrupt more than half of the runs. The
+time of a program is therefore the lower decile of its runs. With twelve processes on two cores, the
+ratio of two equal programs scattered by 2 to 6 % over 60 rounds, that of medians by 8 to 18 %.
+
+The interval of a ratio is a bootstrap over rounds. It does not cover chance between compilations:
+equal kernels at other addresses may differ by several percent for as long as the process lives.
+Each program is therefore compiled several times, and the differences between these copies give the
+``noise``: the ratio that two equal programs may have.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+COPIES = 3  # compilations of each program
+_WARM_UP = 2  # runs
+_FIRST_LOOK, _FEWEST = 4, 8  # rounds; every look has twice as many as the one before
+_SHORTEST_NS = 1_000_000  # for several runs of one program that are timed together
+_SHARE = 0.99  # of an interval: several looks at 99 % make about 95 %
+_DECILE = 0.1
+_RESAMPLED = 400
+_QUARTILES_APART = 1.349  # in standard deviations of a normal distribution
+_NARROW = 0.05  # of an interval, as a share: further rounds would not make its median more useful
+_EQUAL = 0.01  # a difference that does not matter
+
+
+class Speed(StrEnum):
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "no difference beyond noise"
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of times, and its 99 % confidence interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """The times of one program: lower decile and quartiles in ns for a run, the ratio to the
+    baseline, the ratio that equal programs may have, and the number of runs that were timed.
+    """
+
+    run_ns: float
+    quartiles: tuple[float, float]
+    ratio: Ratio
+    noise: Ratio
+    runs: int
+
+
+class Program(Protocol):
+    """One compilation of a program. ``may_repeat`` is whether it can run again on its inputs."""
+
+    @property
+    def may_repeat(self) -> bool: ...
+
+    def time(self, repeats: int) -> int:
+        """Return the ns of ``repeats`` runs."""
+
+
+def judge(ratio: Ratio, noise: Ratio) -> Speed:
+    """Return how a program compares with its baseline."""
+    if ratio.high < min(1.0, noise.low):
+        return Speed.FASTER
+    if ratio.low > max(1.0, noise.high):
+        return Speed.SLOWER
+    return Speed.SAME
+
+
+def time_in_turns(
+    programs: Sequence[Sequence[Program]], seconds: float, *, drops_slower: bool = False
+) -> list[Times]:
+    """Time ``programs``, copies of each, for at most ``seconds``, or until all ratios are clear.
+    The first program is the baseline.
+
+    Each round has a random order, so that other load and the preceding run affect all of them
+    alike. If ``drops_slower`` is set, programs that are slower than the baseline or the fastest one
+    are not timed further.
+    """
+    repeats = _repeats(programs)
+    taken: list[list[list[float]]] = [[[] for _ in copies] for copies in programs]
+    left = list(range(len(programs)))
+    shuffle = random.Random(0).shuffle
+    end, looks = time.monotonic() + seconds, _looks()
+    look = next(looks)
+    rounds = 0
+    while rounds < _FEWEST or time.monotonic() < end:
+        order = [(number, copy) for number in left for copy in range(len(programs[number]))]
+        shuffle(order)
+        for number, copy in order:
+            taken[number][copy].append(programs[number][copy].time(repeats) / repeats)
+        rounds += 1
+        if rounds < look:
+            continue
+        look = next(looks)
+        found = {number: compare(taken[number], taken[0]) for number in left[1:]}
+        if drops_slower:
+            best = min((each.ratio.high for each in found.values()), default=1.0)
+            left = [0, *(n for n, each in found.items() if each.ratio.low <= min(best, 1.0))]
+        if rounds >= _FEWEST and all(_is_clear(found[number]) for number in left[1:]):
+            break
+    return [compare(each, taken[0]) for each in taken]
+
+
+def _looks() -> Iterator[int]:
+    look = _FIRST_LOOK
+    while True:
+        yield look
+        look *= 2
+
+
+def _is_clear(found: Times) -> bool:
+    ratio = found.ratio
+    if ratio.low > 1 - _EQUAL and ratio.high < 1 + _EQUAL:
+        return True
+    return judge(ratio, found.noise) is not Speed.SAME and ratio.high < ratio.low * (1 + _NARROW)
+
+
+def _repeats(programs: Sequence[Sequence[Program]]) -> int:
+    """Warm up, and return how many runs are timed together."""
+    for _ in range(_WARM_UP):
+        took = [copy.time(1) for copies in programs for copy in copies]
+    if not all(copy.may_repeat for copies in programs for copy in copies):
+        return 1
+    return max(1, _SHORTEST_NS // max(took[0], 1))
+
+
+def compare(times: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]) -> Times:
+    """Compare two programs, of which ``times`` and ``baseline`` have the ns of each copy and round.
+    The baseline may have more rounds.
+    """
+    import numpy
+
+    runs = [each for copy in times for each in copy]
+    low, _, high = statistics.quantiles(runs, n=4) if len(runs) > 1 else runs * 3
+    beside = [copy[: len(times[0])] for copy in baseline]
+    ratio, noise = _ratio_and_noise(times, beside)
+    return Times(
+        run_ns=float(numpy.quantile(runs, _DECILE)),
+        quartiles=(low, high),
+        ratio=ratio,
+        noise=noise,
+        runs=len(runs),
+    )
+
+
+def _ratio_and_noise(
+    times: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]
+) -> tuple[Ratio, Ratio]:
+    """Return the ratio, with a bootstrap interval, and the ratio that equal programs may have.
+
+    The latter is the interval of Student's t for the difference of two means: of the logarithms of
+    the times of as many copies, less the variance that the choice of rounds explains.
+    """
+    import numpy
+    from scipy.special import stdtrit
+
+    rounds = len(times[0])
+    drawn = numpy.random.default_rng(0).integers(0, rounds, (_RESAMPLED, rounds))
+    drawn[0] = numpy.arange(rounds)  # what was measured comes first
+    variant, own = (
+        numpy.log([numpy.quantile(numpy.asarray(copy)[drawn], _DECILE, axis=1) for copy in copies])
+        for copies in (times, baseline)
+    )
+    ratios = numpy.exp(variant.mean(axis=0) - own.mean(axis=0))
+    low, high = numpy.quantile(ratios, [(1 - _SHARE) / 2, (1 + _SHARE) / 2])
+    found = Ratio(float(ratios[0]), float(min(low, ratios[0])), float(max(high, ratios[0])))
+    freedom = len(variant) + len(own) - 2
+    if not freedom:
+        return found, Ratio(1.0, 1.0, 1.0)
+    between = sum(((each[:, 0] - each[:, 0].mean()) ** 2).sum() for each in (variant, own))
+    # Quartiles instead of a variance: a few samples consist of interrupted runs for the most part.
+    below, above = numpy.quantile(numpy.concatenate([variant, own]), [0.25, 0.75], axis=1)
+    within = (((above - below) / _QUARTILES_APART) ** 2).mean()
+    chance = max(0.0, between / freedom - within)
+    spread = (chance * (1 / len(variant) + 1 / len(own))) ** 0.5
+    reach = float(stdtrit(freedom, (1 + _SHARE) / 2)) * spread
+    return found, Ratio(1.0, float(numpy.exp(-reach)), float(numpy.exp(reach)))

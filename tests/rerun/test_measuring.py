@@ -1,0 +1,132 @@
+"""Timing in turns: what counts as faster, on a machine that others keep busy."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import cycle
+
+import pytest
+
+from fusionscope.rerun.measuring import COPIES, Ratio, Speed, compare, judge, time_in_turns
+
+pytest.importorskip("scipy")  # comes with jax, like numpy
+_BUSY = 0.3  # the share of runs that another process interrupts
+
+
+class Machine:
+    """Draws times of runs: 1 ms for the baseline. Copies of a program differ by ``chance``."""
+
+    def __init__(self, seed: int, chance: float = 0.0) -> None:
+        self._source = random.Random(seed)
+        self._chance = chance
+
+    def copies(self, ratio: float) -> list[float]:
+        return [ratio * self._source.lognormvariate(0, self._chance) for _ in range(COPIES)]
+
+    def run(self, ratio: float) -> float:
+        waits = self._source.expovariate(1 / 3e6) if self._source.random() < _BUSY else 0.0
+        return 1e6 * ratio * self._source.lognormvariate(0, 0.02) + waits
+
+    def verdict(self, ratio: float, rounds: int) -> Speed:
+        baseline, variant = (
+            [[self.run(copy) for _ in range(rounds)] for copy in self.copies(each)]
+            for each in (1.0, ratio)
+        )
+        found = compare(variant, baseline)
+        return judge(found.ratio, found.noise)
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.01, 0.05])
+@pytest.mark.parametrize("rounds", [8, 50])
+def test_equal_programs_are_equally_fast(chance: float, rounds: int) -> None:
+    machine = Machine(0, chance)
+    found = Counter(machine.verdict(1.0, rounds) for _ in range(100))
+    assert found[Speed.SAME] >= 95
+
+
+@pytest.mark.parametrize(
+    ("ratio", "chance", "rounds", "verdict"),
+    [
+        (0.9, 0.0, 200, Speed.FASTER),
+        (0.8, 0.01, 200, Speed.FASTER),
+        (1.25, 0.01, 200, Speed.SLOWER),
+        (21.0, 0.01, 8, Speed.SLOWER),
+        (21.0, 0.05, 100, Speed.SLOWER),
+    ],
+)
+def test_a_difference_is_found(ratio: float, chance: float, rounds: int, verdict: Speed) -> None:
+    machine = Machine(1, chance)
+    found = Counter(machine.verdict(ratio, rounds) for _ in range(40))
+    assert found[verdict] >= 38
+
+
+def test_the_interval_contains_the_true_ratio() -> None:
+    source = random.Random(2)
+    contained = 0
+    for _ in range(200):
+        one, other = (
+            [[source.lognormvariate(0.0, 0.3) for _ in range(31)] for _ in range(COPIES)]
+            for _ in range(2)
+        )
+        found = compare(one, other).ratio
+        assert found.low <= found.median <= found.high
+        contained += found.low <= 1.0 <= found.high
+    assert contained >= 190
+
+
+def test_chance_between_copies_is_noise() -> None:
+    def copies(medians: Sequence[float]) -> list[list[float]]:
+        return [[median, median * 1.001] * 20 for median in medians]
+
+    def noise(one: Sequence[float], other: Sequence[float]) -> Ratio:
+        return compare(copies(one), copies(other)).noise
+
+    assert noise([1, 1, 1], [1, 1, 1]) == Ratio(1.0, 1.0, 1.0)
+    apart = noise([1.0, 1.1, 0.9], [1, 1, 1])
+    assert apart.low < 0.9
+    assert apart.high > 1.1
+    # Student's t with four degrees of freedom is 4.604 at 99 %.
+    assert noise([1.0, 1.02], [1.0, 1.02, 1.0, 1.02]).high == pytest.approx(
+        (1.02) ** (4.604 * (1.5 / 4 * (1 / 2 + 1 / 4)) ** 0.5), rel=0.002
+    )
+
+
+class Clockwork:
+    """A program with given times in ms."""
+
+    def __init__(self, *milliseconds: float) -> None:
+        self.may_repeat = False
+        self.runs = 0
+        self._times = cycle(milliseconds)
+
+    def time(self, repeats: int) -> int:
+        self.runs += repeats
+        return int(1e6 * next(self._times) * repeats)
+
+
+def test_a_clear_difference_needs_few_rounds() -> None:
+    programs = [[Clockwork(10)], [Clockwork(7)], [Clockwork(210)]]
+    found = time_in_turns(programs, seconds=600)
+    assert [judge(each.ratio, each.noise) for each in found] == [
+        Speed.SAME,
+        Speed.FASTER,
+        Speed.SLOWER,
+    ]
+    assert [each.ratio.median for each in found] == pytest.approx([1, 0.7, 21])
+    assert {each.runs for each in found} == {8}
+
+
+def test_slower_ones_can_be_dropped() -> None:
+    slow, fast, same = Clockwork(210), Clockwork(7), Clockwork(7)
+    found = time_in_turns([[Clockwork(10)], [slow], [fast], [same]], seconds=600, drops_slower=True)
+    assert [each.runs for each in found] == [8, 4, 8, 8]
+
+
+def test_programs_that_keep_their_inputs_run_several_times() -> None:
+    short = Clockwork(0.01)
+    short.may_repeat = True
+    (found,) = time_in_turns([[short]], seconds=0)
+    assert short.runs > 100 * found.runs
+    assert found.run_ns == pytest.approx(10_000)
