@@ -43,9 +43,18 @@ class Compiled:
     problem: str = ""
 
 
-def compile_unchanged(module: DumpedModule, compilation: Compilation) -> Figures:
-    """Compile the program of ``module`` again without changes, and return the figures of the
-    result.
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The program compiled again without changes. ``pairs`` are those that a comparison with the
+    dump takes for settled all the same: no change settles them.
+    """
+
+    figures: Figures
+    pairs: frozenset[tuple[str, str]]
+
+
+def compile_unchanged(module: DumpedModule, compilation: Compilation) -> Unchanged:
+    """Compile the program of ``module`` again without changes.
 
     Raises ``UnusableInput`` if that is not possible here, or the figures differ from those of the
     dump.
@@ -60,8 +69,10 @@ def compile_unchanged(module: DumpedModule, compilation: Compilation) -> Figures
                 f"{module.name}: compiled here it makes {new.launches:,} launches and moves "
                 f"{new.bytes_moved:,} bytes, in the dump {old.launches:,} and {old.bytes_moved:,}"
             )
-    assert module.final is not None
-    return _figures(module, module.read(module.final))
+        assert module.final is not None and again.captured is not None
+        (made,) = open_dump(again.captured.directory).modules
+        pairs = settled_pairs(module, made)
+    return Unchanged(_figures(module, module.read(module.final)), pairs)
 
 
 def compile_each(

@@ -336,7 +336,8 @@ class _Trial:
             unique = {each.change: each for each in filter(None, turns)}
             candidates = list(unique.values())[:_MOST_COMPILED]
         self._progress(f"compiling with each of {len(candidates)} changes")
-        before = compile_unchanged(self._module, self._compilation)
+        unchanged = compile_unchanged(self._module, self._compilation)
+        before = unchanged.figures
         compiled = compile_each(self._module, candidates, self._compilation)
         self._notes.clear()  # about failed replays
         changes = {each.candidate.change for each in compiled}
@@ -355,7 +356,7 @@ class _Trial:
                 then = replace(then, time_us=each.timing.baseline_ns / 1_000)
                 now = replace(now, time_us=each.timing.variant_ns / 1_000)
                 how, is_better = HowTried.MEASURED, each.timing.verdict is Speed.FASTER
-            pairs = each.pairs & self._wanted
+            pairs = (each.pairs - unchanged.pairs) & self._wanted
             # If a flag changes the stages before fusion, there are no pairs to compare.
             helps = is_better and (pairs or _is_less(then, now))
             tried = _suggestion(each.candidate, how, pairs, then, now)

@@ -131,6 +131,12 @@ def test_what_it_makes_computes_the_same(recipe: Recipe, backend: str) -> None:
         ),
         # The old values are the caller's.
         ("update-in-place", "cpu", "input_output_alias={ {}: (0, {}, may-alias) }, ", ""),
+        # The smallest element of each window.
+        ("select-in-windows", "gpu", "direction=GE", "direction=LE"),
+        # Windows that overlap.
+        ("select-in-windows", "gpu", "stride=1x2x2x1", "stride=1x1x1x1"),
+        # A sum of narrow numbers is wider than they are.
+        ("multiply-thin-dots", "gpu", "f32[", "bf16["),
         # Larger matrices are for the library.
         ("multiply-small-dots", "gpu", "4,4]", "8,8]"),
         # What `jax.checkpoint` put there.

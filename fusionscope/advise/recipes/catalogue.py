@@ -9,6 +9,7 @@ from fusionscope.advise.recipes.argmax_of_logits import ArgmaxOfLogits
 from fusionscope.advise.recipes.donate_update import DonateUpdate
 from fusionscope.advise.recipes.gather_payload import GatherPayload
 from fusionscope.advise.recipes.multiply_small_dots import MultiplySmallDots
+from fusionscope.advise.recipes.multiply_thin_dots import MultiplyThinDots
 from fusionscope.advise.recipes.multiply_vector import MultiplyVector
 from fusionscope.advise.recipes.narrow_dot import NarrowDot
 from fusionscope.advise.recipes.one_pass_variance import OnePassVariance
@@ -17,6 +18,7 @@ from fusionscope.advise.recipes.recipe import Recipe
 from fusionscope.advise.recipes.reduce_parts import ReduceParts
 from fusionscope.advise.recipes.remove_barrier import RemoveBarrier
 from fusionscope.advise.recipes.select_for_scatter import SelectForScatter
+from fusionscope.advise.recipes.select_in_windows import SelectInWindows
 from fusionscope.advise.recipes.shift_depthwise import ShiftDepthwise
 from fusionscope.advise.recipes.top_of_sort import TopOfSort
 from fusionscope.advise.recipes.total_of_rows import TotalOfRows
@@ -26,9 +28,11 @@ from fusionscope.errors import UnusableInput, quoted
 
 RECIPES: tuple[Recipe, ...] = (
     SelectForScatter(),
+    SelectInWindows(),
     ReduceParts(),
     OnePassVariance(),
     MultiplySmallDots(),
+    MultiplyThinDots(),
     MultiplyVector(),
     NarrowDot(),
     ShiftDepthwise(),

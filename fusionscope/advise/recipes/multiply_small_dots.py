@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 from fusionscope.advise.recipes.example import Example
-from fusionscope.advise.recipes.patterns import (
-    array,
-    dot_dimensions,
-    integers,
-    put,
-    reducer,
-    text_of,
-)
+from fusionscope.advise.recipes.patterns import dot_dimensions, multiply_and_sum, sizes_of
 from fusionscope.advise.recipes.recipe import Recipe, Site
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 
@@ -65,7 +57,7 @@ def program(some, others):
         most = self.most_on_cpu if backend == "cpu" else self.most_on_gpu
         for each in list(graph.walk()):
             if each.opcode == "dot" and len(each.operands) == 2 and _is_small(each, most):
-                yield Site(each, partial(_rewrite, each))
+                yield Site(each, partial(multiply_and_sum, each))
 
 
 def _is_small(dot: MutableInstruction, most: int) -> bool:
@@ -78,44 +70,9 @@ def _is_small(dot: MutableInstruction, most: int) -> bool:
     if len(found.left_contracting) != len(found.right_contracting):
         return False
     rows, columns, shared = (
-        _product(left.dimensions, found.left_free),
-        _product(right.dimensions, found.right_free),
-        _product(left.dimensions, found.left_contracting),
+        sizes_of(left, found.left_free),
+        sizes_of(right, found.right_free),
+        sizes_of(left, found.left_contracting),
     )
-    batch = _product(left.dimensions, found.left_batch)
+    batch = sizes_of(left, found.left_batch)
     return 1 < rows <= most and 1 < columns <= most and shared <= most and batch > most
-
-
-def _product(sizes: Sequence[int | None], dimensions: Sequence[int]) -> int:
-    return math.prod(sizes[each] or 1 for each in dimensions)
-
-
-def _rewrite(dot: MutableInstruction) -> None:
-    left, right = dot.operands
-    found = dot_dimensions(dot)
-    # The product has the dimensions of the batch, the rows, the contracted ones, the columns.
-    order = (*found.left_batch, *found.left_free, *found.left_contracting)
-    columns = [right.shape.dimensions[each] for each in found.right_free]
-    sizes = [*(left.shape.dimensions[each] for each in order), *columns]
-    batch, rows = len(found.left_batch), len(found.left_free)
-    shared = range(batch + rows, len(order))
-    places = dict(zip(found.right_batch, range(batch), strict=True))
-    places |= dict(zip(found.right_contracting, shared, strict=True))
-    places |= dict(zip(found.right_free, range(len(order), len(sizes)), strict=True))
-    kind = dot.shape.element_type
-    whole = array(kind, sizes)
-    of_left = integers([order.index(each) for each in range(len(order))])
-    of_right = integers([places[each] for each in range(len(places))])
-    over = f"dimensions={integers(shared)}, to_apply=add"
-    put(
-        dot,
-        f"""
-        left = {whole} broadcast(%p0), dimensions={of_left}
-        right = {whole} broadcast(%p1), dimensions={of_right}
-        products = {whole} multiply(left, right)
-        zero = {kind}[] constant(0)
-        ROOT sums = {text_of(dot)} reduce(products, zero), {over}
-        """,
-        [left, right],
-        reducer("add", kind),
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from fusionscope.graph.mutable import (
     replace_and_prune,
 )
 from fusionscope.hlo import parse
+from fusionscope.hlo.shape import Shape
 
 FLOATS = frozenset({"bf16", "f16", "f32", "f64"})
 COMBINERS = frozenset({"add", "and", "maximum", "minimum", "multiply", "or"})
@@ -107,6 +109,45 @@ def dot_dimensions(dot: MutableInstruction) -> DotDimensions:
         free = tuple(each for each in range(operand.shape.rank) if each not in used)
         found += [batch, contracting, free]
     return DotDimensions(*found)
+
+
+def sizes_of(shape: Shape, dimensions: Sequence[int]) -> int:
+    """Return the number of elements in these dimensions."""
+    return math.prod(shape.dimensions[each] or 1 for each in dimensions)
+
+
+def multiply_and_sum(dot: MutableInstruction) -> None:
+    """Replace a dot with the product of both operands, broadcast against each other, and its sum
+    over the contracted dimensions.
+    """
+    left, right = dot.operands
+    found = dot_dimensions(dot)
+    # The product has the dimensions of the batch, the rows, the contracted ones, the columns.
+    order = (*found.left_batch, *found.left_free, *found.left_contracting)
+    columns = [right.shape.dimensions[each] for each in found.right_free]
+    sizes = [*(left.shape.dimensions[each] for each in order), *columns]
+    batch, rows = len(found.left_batch), len(found.left_free)
+    shared = range(batch + rows, len(order))
+    places = dict(zip(found.right_batch, range(batch), strict=True))
+    places |= dict(zip(found.right_contracting, shared, strict=True))
+    places |= dict(zip(found.right_free, range(len(order), len(sizes)), strict=True))
+    kind = dot.shape.element_type
+    whole = array(kind, sizes)
+    of_left = integers([order.index(each) for each in range(len(order))])
+    of_right = integers([places[each] for each in range(len(places))])
+    over = f"dimensions={integers(shared)}, to_apply=add"
+    put(
+        dot,
+        f"""
+        left = {whole} broadcast(%p0), dimensions={of_left}
+        right = {whole} broadcast(%p1), dimensions={of_right}
+        products = {whole} multiply(left, right)
+        zero = {kind}[] constant(0)
+        ROOT sums = {text_of(dot)} reduce(products, zero), {over}
+        """,
+        [left, right],
+        reducer("add", kind),
+    )
 
 
 def reducer(opcode: str, element_type: str) -> str:

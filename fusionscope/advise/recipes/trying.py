@@ -146,6 +146,7 @@ def by_compiler(
     with TemporaryDirectory() as scratch:
         compiler = _Compiler(module, Path(scratch), compilation)
         baseline = compiler.compile("baseline", program)
+        wanted = frozenset(map(_names, refused)) - settled_pairs(module, baseline)
         for offer in offers:
             rewritten = apply_recipe(offer.recipe, program, module.backend or "")
             assert rewritten is not None
@@ -163,7 +164,7 @@ def by_compiler(
                 _figures(each, races[number] if races else None)
                 for number, each in enumerate((baseline, made))
             )
-            pairs = settled_pairs(module, made).intersection(map(_names, refused))
+            pairs = settled_pairs(module, made) & wanted
             suggestion = _suggestion(offer, how, pairs, before, after)
             suggestion = replace(suggestion, removes=_removes(module, made))
             found.append(Tried(suggestion, races[1].verdict is Speed.FASTER if races else None))
