@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.history.operations import Value
@@ -56,7 +57,7 @@ def settled_pairs(module: DumpedModule, made: DumpedModule) -> frozenset[Names]:
     assert made.final is not None
     stages = list(_stages_from(module, made))
     pairs, last = _follow(module, map(made.read, stages[:-1]), made.read(stages[-1]))
-    written = dict(_written(last))
+    written = _written(last)
     return frozenset(
         _names(pair)
         for pair in pairs
@@ -91,23 +92,29 @@ def _stages_from(module: DumpedModule, made: DumpedModule) -> Iterator[Stage]:
     return iter(stages[stages.index(first) :])
 
 
-def _written(last: NumberedModule) -> Iterator[tuple[str, int]]:
-    """Yield the framework's names of the values that kernels write, with the largest size in bytes
-    of each, the largest last.
+def _written(last: NumberedModule) -> dict[str, int]:
+    """Return the largest size in bytes of the values that kernels write, by the framework's names,
+    and of everything that is computed, by opcode.
     """
-    values = [
-        (name, instruction.shape.byte_size)
+    named = (
+        (instruction.op_name, instruction)
         for execution in last.executions
         for instruction in execution.values
-        if (name := instruction.op_name) is not None
-    ]
-    return iter(sorted(values, key=lambda each: each[1]))
+    )
+    computed = ((instruction.opcode, instruction) for instruction in last.module.walk())
+    largest: dict[str, int] = {}
+    for name, instruction in chain(named, computed):
+        if name is not None:
+            largest[name] = max(largest.get(name, 0), instruction.shape.byte_size)
+    return largest
 
 
 def _is_written(pair: Pair, written: dict[str, int]) -> bool:
-    """Return whether a kernel writes the value of the producer, as far as its name shows."""
-    name = pair.producer.op_name
-    return name is None or written.get(name, 0) >= pair.producer.shape.byte_size
+    """Return whether a kernel writes the value of the producer, as far as its name shows. A value
+    without a name is written if any operation of its kind is left that has so large a result.
+    """
+    name = pair.producer.op_name or pair.producer.opcode
+    return written.get(name, 0) >= pair.producer.shape.byte_size
 
 
 def _names(pair: Pair) -> Names:

@@ -163,6 +163,11 @@ FUSION_FLAGS = (
         "whether library calls include slices of their operands",
     ),
     FusionFlag(
+        "xla_gpu_enable_dus_accumulator_zero_init_elimination",
+        ("false",),
+        "whether an array that a loop overwrites completely is filled with zeros first",
+    ),
+    FusionFlag(
         "xla_gpu_autotune_level",
         ("4",),
         "whether candidates are measured: the tuner may replace a fusion by a library call",

@@ -11,7 +11,7 @@ from fusionscope.explain.recorded_decisions import FusionStep
 from fusionscope.explain.result import Operation
 from fusionscope.explain.source_lines import operation_of, user_line
 from fusionscope.history.changes import updates
-from fusionscope.history.kernels import NOT_LAUNCHED, kind_and_emitter, operations_in
+from fusionscope.history.kernels import is_launched, kind_and_emitter, operations_in
 from fusionscope.history.lineage import Lineage
 from fusionscope.history.matching import match
 from fusionscope.history.operations import CONTROL, TRANSPARENT
@@ -321,7 +321,7 @@ def _instead(lineage: Lineage, index: int, instruction: Instruction) -> Iterator
 def _endings(lineage: Lineage, instruction: Instruction) -> Iterator[Ending]:
     """Yield the kernels that compute an instruction of the last stage."""
     for kernel in _kernels(instruction):
-        if kernel.opcode in NOT_LAUNCHED:
+        if not is_launched(kernel):
             yield Ending(instruction.name, None, None, None, ())
         else:
             kind, emitter = kind_and_emitter(kernel, lineage.dumped.backend)

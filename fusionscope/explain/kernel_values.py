@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fusionscope.history.kernels import NOT_LAUNCHED
+from fusionscope.history.kernels import NOT_LAUNCHED, is_launched
 from fusionscope.history.outcomes import is_looked_through
 from fusionscope.history.traffic import traffic
 from fusionscope.hlo import Instruction, Shape
@@ -129,7 +129,7 @@ def operands_of(launch: Instruction) -> tuple[Value, ...]:
     found: dict[tuple[Instruction, tuple[int, ...]], Value] = {}
     for operand in launch.operands:
         maker, path = origin(operand)
-        if maker.opcode not in NOT_LAUNCHED and (maker, path) not in found:
+        if is_launched(maker) and (maker, path) not in found:
             found[maker, path] = _value(maker, path, operand.shape)
     return tuple(found.values())
 

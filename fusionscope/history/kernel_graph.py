@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fusionscope.history.kernels import NOT_LAUNCHED, find_kernels
+from fusionscope.history.kernels import NOT_LAUNCHED, find_kernels, is_launched
 from fusionscope.history.traffic import traffic
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Computation, Instruction, Module, Shape
@@ -96,7 +96,7 @@ class _Makers:
         pending = [(value, path)]
         while pending:
             instruction, path = pending.pop()
-            if instruction.opcode not in NOT_LAUNCHED:
+            if is_launched(instruction):
                 found[instruction] = None
             for source in self._sources(instruction, path):
                 if source not in seen:

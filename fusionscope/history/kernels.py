@@ -65,6 +65,9 @@ NOT_LAUNCHED = frozenset(
     get-tuple-element opt-barrier parameter partition-id recv-done replica-id send-done tuple
     while""".split()
 )
+# A custom call that reserves memory whose content does not matter.
+# Source: IrEmitterUnnested, xla/service/gpu/thunk_emitter.cc: it has no thunk.
+_ALLOCATION = "AllocateBuffer"
 _LAUNCHES_OF_OTHERS = ("async-start", "fusion")  # a launch executes what they call
 
 _BACKEND_KIND = re.compile(r'"kind":\s*"(__[^"]+)"')
@@ -87,6 +90,18 @@ class Totals(NamedTuple):
 
     launches: int
     bytes_moved: int
+
+
+def is_launched(instruction: Instruction) -> bool:
+    """Return whether the program launches something for an instruction outside of fusions."""
+    if instruction.opcode == "custom-call":
+        return _target(instruction) != _ALLOCATION
+    return instruction.opcode not in NOT_LAUNCHED
+
+
+def _target(custom_call: Instruction) -> str:
+    found = _TARGET.search(custom_call.statement.attributes)
+    return found[1] if found else ""
 
 
 def total_kernels(module: Module, backend: str | None) -> Totals:
@@ -117,7 +132,7 @@ def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel,
                         runs[execution.path, step.value, number] = count * times, known
                     else:  # the trip count or the branch is unknown
                         runs[execution.path, step.value, number] = count, False
-            if instruction.opcode not in NOT_LAUNCHED:
+            if is_launched(instruction):
                 kernels.append(_kernel(instruction, execution, count, known, backend))
     return tuple(kernels)
 
@@ -182,8 +197,7 @@ def kind_and_emitter(instruction: Instruction, backend: str | None) -> tuple[Ker
         wrapped = len(operations_in(instruction)) < 2
         return KernelKind.WRAPPED if wrapped else KernelKind.FUSION, emitter
     if instruction.opcode == "custom-call":
-        target = _TARGET.search(attributes)
-        name = target[1] if target else ""
+        name = _target(instruction)
         if _LIBRARY_TARGETS.match(name):
             return KernelKind.LIBRARY, name
         return KernelKind.CUSTOM_CALL, name

@@ -298,6 +298,18 @@ def test_one_operation_in_a_fusion_is_not_a_fusion():
     assert (kernel.kind, kernel.operations) == (KernelKind.WRAPPED, ("sine",))
 
 
+def test_memory_that_is_only_reserved_is_no_launch():
+    """The thunk sequence of a program with such a call has nothing for it."""
+    text = """HloModule m
+
+ENTRY %main () -> f32[8] {
+  ROOT %reserved = f32[8] custom-call(), custom_call_target="AllocateBuffer"
+}
+"""
+    assert kernels_of(text) == {}
+    assert kernels_of(text.replace("AllocateBuffer", "Fill")).keys() == {"reserved"}
+
+
 def test_names_and_orders_launch_nothing():
     text = """HloModule m
 
