@@ -15,6 +15,7 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import estimate
+from fusionscope.graph.common_subexpressions import join_equal
 from fusionscope.graph.comparison import is_same
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.kernels import total_kernels
@@ -151,6 +152,8 @@ class Replays:
                     context = with_ages(context, self._module, run)
                 plan = replay(run.pass_name, module.read(run.before), context, compiler, graph)
                 made, graph = plan.module, plan.graph
+                if run is not runs[-1] and run.pass_name in compiler.cleaned:
+                    join_equal(each for each in graph.post_order() if each.is_fused)
             left -= run.pass_name in concerned
             is_last = run.pass_name in concerned and not left
             if is_last and is_same(made, module.read(run.after or run.before)):
@@ -218,8 +221,11 @@ class Replays:
 
     def _with_copies(self, module: Module) -> _WithCopies:
         graph = MutableModule(module)
+        is_gpu = self._module.backend == "gpu"
+        has_joined = join_equal(each for each in graph.post_order() if each.is_fused or not is_gpu)
         copies = insert_copies(graph, self._module.backend)
-        return _WithCopies(copies, self._figures(to_module(graph) if copies else module))
+        is_changed = has_joined or copies
+        return _WithCopies(copies, self._figures(to_module(graph) if is_changed else module))
 
     def _figures(self, module: Module) -> Figures:
         totals = total_kernels(module, self._module.backend)

@@ -50,7 +50,7 @@ class Comparison:
 
     def find_divergence(self) -> Divergence | None:
         """Return the first structural difference, from the entry on, or None."""
-        for place in _side_by_side(self._ours, self._theirs):
+        for place in self._side_by_side():
             if place.what is not None:
                 one, other = (_words(each, place.what) for each in (place.ours, place.theirs))
                 return Divergence(place.computation, place.what, one, other)
@@ -62,7 +62,7 @@ class Comparison:
         """
         names = {
             place.theirs.name: place.ours.name
-            for place in _side_by_side(self._ours, self._theirs)
+            for place in self._side_by_side()
             if place.what is None and place.ours is not None and place.theirs is not None
         }
         known = set(names.values())
@@ -87,6 +87,9 @@ class Comparison:
         contents = _Contents()
         return contents.of(self._ours) == contents.of(self._theirs)
 
+    def _side_by_side(self) -> Iterator[_Place]:
+        return _side_by_side([(self._ours.entry, self._theirs.entry)])
+
 
 def compare(ours: Module | MutableModule, theirs: Module) -> Comparison:
     """Raises ``UnusableInput`` if one of the two contradicts itself."""
@@ -108,9 +111,10 @@ class _Place(NamedTuple):
     what: str | None
 
 
-def _side_by_side(ours: MutableModule, theirs: MutableModule) -> Iterator[_Place]:
-    """Yield the places of two modules, in order, up to the first that differs."""
-    pending = [(ours.entry, theirs.entry)]
+def _side_by_side(pending: list[tuple[MutableComputation, MutableComputation]]) -> Iterator[_Place]:
+    """Yield the places of pairs of computations, and of those that they call, up to the first that
+    differs.
+    """
     seen: set[tuple[MutableComputation, MutableComputation]] = set()
     while pending:
         one, other = pending.pop()
@@ -149,6 +153,24 @@ def has_equal_kernels(ours: Module, theirs: Module) -> bool:
     """
     contents = _Contents()
     return contents.kernels(ours) == contents.kernels(theirs)
+
+
+def has_equal_contents(one: MutableInstruction, other: MutableInstruction) -> bool:
+    """Return whether two instructions with the same opcode, shape and operands do the same.
+
+    Source: xla/hlo/ir/hlo_instruction.cc, IdenticalInternal.
+    """
+    return (
+        one.inside.split() == other.inside.split()
+        and (one.fusion_kind, one.backend_kind) == (other.fusion_kind, other.backend_kind)
+        and one.attributes.get("backend_config") == other.attributes.get("backend_config")
+        and meaning(one) == meaning(other)
+        and len(one.called) == len(other.called)
+        and all(
+            place.what is None
+            for place in _side_by_side(list(zip(one.called, other.called, strict=True)))
+        )
+    )
 
 
 class _Contents:

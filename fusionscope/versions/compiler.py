@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION, Purpose, Record
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from fusionscope.gpu.model import GpuModel
 
 # Cleanup passes: a pass after them works on the result of the pass before them.
-_CLEANING = frozenset({"cse", "dce"})
+_JOINING = "cse"
+_CLEANING = frozenset({_JOINING, "dce"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,16 @@ class Compiler:
                     chain = []
         main = self.main_pass
         return tuple(sorted(chains, key=lambda chain: main not in chain))
+
+    @property
+    def cleaned(self) -> frozenset[str]:
+        """The passes after which the compiler joins equal instructions inside of fusions."""
+        return frozenset(
+            name
+            for passes in self.pipelines.values()
+            for name, following in pairwise(passes)
+            if following == _JOINING
+        )
 
     def find(self, name: str) -> FusionPass:
         """Return the pass of that name. Raises ``UnusableInput`` if there is none."""

@@ -1,14 +1,22 @@
 """The graph that replays work on."""
 
+from itertools import pairwise
+from pathlib import Path
+
 import networkx as nx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fusionscope.dump import open_dump
+from fusionscope.graph.common_subexpressions import join_equal
+from fusionscope.graph.comparison import find_divergence
 from fusionscope.graph.fusing import merge_fusion
-from fusionscope.graph.mutable import MutableModule, replace_operand
+from fusionscope.graph.mutable import MutableModule, replace_operand, to_module
 from fusionscope.graph.reachability import Reachability
 from fusionscope.hlo import parse
 
+DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 WIDTH = 12
 
 
@@ -96,3 +104,53 @@ def test_reachability_is_that_of_the_graph_in_which_what_was_merged_is_one(data)
             before = nx.ancestors(graph, one_of[end]) | {one_of[end]}
             for start in order:
                 assert reachability.reaches(start, end) == (one_of[start] in before)
+
+
+@pytest.mark.parametrize(
+    "name", ["a100-jaxlib-0.4.35/updates", "h100/cartpole", "h100/elementwise", "h100/libraries"]
+)
+def test_equal_instructions_are_joined_as_the_compiler_does(name):
+    """Stages before and after its own pass, inside of fusions."""
+    (module,) = open_dump(DUMPS / name).modules
+    joined = 0
+    for before, after in pairwise(module.stages):
+        if after.name.after == "cse" and "fusion" in after.name.pipeline:
+            graph = MutableModule(module.read(before))
+            assert join_equal(each for each in graph.post_order() if each.is_fused)
+            assert find_divergence(to_module(graph), module.read(after)) is None
+            joined += 1
+    assert joined
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_joined"),
+    [
+        ("add(%x, %y)", "add(%y, %x)", True),
+        ("subtract(%x, %y)", "subtract(%y, %x)", False),
+        ("slice(%x), slice={[0:2]}", "slice(%x), slice={[0:2]}", True),
+        ("slice(%x), slice={[0:2]}", "slice(%x), slice={[1:3]}", False),
+        ("add(%x, %i)", "add(%x, %j)", True),  # equal iotas
+        ("add(%x, %c)", "add(%x, %d)", True),  # equal constants
+        ("negate(%x), control-predecessors={%i}", "negate(%x)", False),
+    ],
+)
+def test_instructions_are_equal_if_their_results_are(one, other, is_joined):
+    shape = "f32[2]{0}" if "slice" in one else "f32[4]{0}"
+    text = f"""HloModule m
+
+ENTRY %e (x: f32[4], y: f32[4]) -> ({shape}, {shape}) {{
+  %x = f32[4]{{0}} parameter(0)
+  %y = f32[4]{{0}} parameter(1)
+  %i = f32[4]{{0}} iota(), iota_dimension=0
+  %j = f32[4]{{0}} iota(), iota_dimension=0
+  %c = f32[4]{{0}} constant({{1, 2, 3, 4}})
+  %d = f32[4]{{0}} constant({{1, 2, 3, 4}})
+  %one = {shape} {one}
+  %other = {shape} {other}
+  ROOT %t = ({shape}, {shape}) tuple(%one, %other)
+}}
+"""
+    graph = MutableModule(parse(text))
+    join_equal([graph.entry])
+    first, second = graph.entry.root.operands
+    assert (first is second) is is_joined
