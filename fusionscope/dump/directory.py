@@ -14,7 +14,7 @@ from fusionscope.dump.debug_options import DebugOptions, read_debug_options
 from fusionscope.dump.files import DumpFile, as_text, find_files
 from fusionscope.dump.fusion_explorer import FusionExplorerRecord, read_fusion_explorer
 from fusionscope.dump.fusion_passes import names_in_files
-from fusionscope.dump.instruction_ids import read_instruction_ids
+from fusionscope.dump.instruction_ids import KnownParts, read_instruction_ids
 from fusionscope.dump.names import FileName, Role, read_name
 from fusionscope.dump.pass_times import PassTime, read_pass_times
 from fusionscope.dump.stage import Stage, backend_of
@@ -232,7 +232,7 @@ class DumpedModule:
         if stage.proto is None:
             return None
         ids: dict[str, dict[str, int]]
-        last, ids, known = self._lazy.get(Role.STAGE_PROTO, (None, {}, {}))
+        last, ids, known = self._lazy.get(Role.STAGE_PROTO, (None, {}, KnownParts()))
         with self._noting():
             data = self.reader.read(stage.proto)
             self.reader.use(stage.proto)

@@ -11,6 +11,7 @@ A test holds that both read the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from fusionscope.errors import UnusableInput
 
@@ -25,34 +26,41 @@ _INSTRUCTION_ID = 35
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5  # wire types
 
 
-# The name and id of each instruction, by its bytes.
-KnownInstructions = dict[bytes, tuple[str, int]]
+@dataclass(slots=True)
+class KnownParts:
+    """What was read last, of which the next stage has most again: computations by their bytes, and
+    the bytes of each instruction up to its id, by its name. Passes often give all new ids.
+    """
+
+    computations: dict[bytes, tuple[str, dict[str, int]]] = field(default_factory=dict)
+    instructions: dict[bytes, tuple[str, bytes]] = field(default_factory=dict)
 
 
 def read_instruction_ids(
-    data: bytes, file: str, known: KnownInstructions | None = None
+    data: bytes, file: str, known: KnownParts | None = None
 ) -> dict[str, dict[str, int]]:
     """Return the ids of instructions by computation and name.
 
-    ``known`` holds the instructions of the stage that was read before, and then those of this one:
-    stages share most of them. Raises ``UnusableInput`` if ``data`` is truncated or is not an
-    HloProto.
+    ``known`` holds the parts of the stage that was read before, and then those of this one. Raises
+    ``UnusableInput`` if ``data`` is truncated or is not an HloProto.
     """
     module = module_part(data, file)
-    known = {} if known is None else known
-    read: KnownInstructions = {}
+    known = known or KnownParts()
+    read = KnownParts()
     try:
-        ids = dict(
-            _computation(module, start, end, known, read)
-            for start, end in _parts(module, _COMPUTATION)
-        )
+        for start, end in _parts(module, _COMPUTATION):
+            content = module[start:end]
+            found = known.computations.get(content)
+            if found is None:
+                found = _computation(module, start, end, known.instructions, read.instructions)
+            read.computations[content] = found
     except (IndexError, ValueError) as error:
         raise _unusable(error, file) from None
-    if not ids:
+    if not read.computations:
         raise _unusable(ValueError("no computation in it"), file)
-    known.clear()
-    known |= read
-    return ids
+    known.computations = read.computations
+    known.instructions |= read.instructions
+    return dict(read.computations.values())
 
 
 def module_part(data: bytes, file: str) -> bytes:
@@ -78,7 +86,11 @@ def _unusable(error: IndexError | ValueError, file: str) -> UnusableInput:
 
 
 def _computation(
-    data: bytes, start: int, end: int, known: KnownInstructions, read: KnownInstructions
+    data: bytes,
+    start: int,
+    end: int,
+    known: dict[bytes, tuple[str, bytes]],
+    read: dict[bytes, tuple[str, bytes]],
 ) -> tuple[str, dict[str, int]]:
     computation = ""
     instructions = {}
@@ -86,25 +98,31 @@ def _computation(
         if number == _COMPUTATION_NAME and wire_type == _BYTES:
             computation = data[value:stop].decode()
         elif number == _INSTRUCTION and wire_type == _BYTES:
-            content = data[value:stop]
-            found = known.get(content) or _instruction(data, value, stop)
-            name, unique_id = read[content] = found
+            # The name comes first, and mostly takes less than 128 bytes.
+            key = data[value : value + 2 + data[value + 1]]
+            name, head = known.get(key, ("", b""))
+            if head and data.startswith(head, value, stop):
+                unique_id, _ = _varint(data, value + len(head))
+            else:
+                name, unique_id, place = _instruction(data, value, stop)
+                read[key] = name, data[value:place]
             instructions[name] = unique_id
     if not computation or not instructions:
         raise ValueError(f"byte {start}: a computation without name or instructions")
     return computation, instructions
 
 
-def _instruction(data: bytes, start: int, end: int) -> tuple[str, int]:
-    name, unique_id = "", 0
+def _instruction(data: bytes, start: int, end: int) -> tuple[str, int, int]:
+    """Return the name and id of an instruction, and where the id is; ``start`` if it has none."""
+    name, unique_id, place = "", 0, start
     for number, wire_type, value, stop in _fields(data, start, end):
         if number == _INSTRUCTION_NAME and wire_type == _BYTES:
             name = data[value:stop].decode()
         elif number == _INSTRUCTION_ID and wire_type == _VARINT:
-            unique_id = value
+            unique_id, place = value, stop - max(1, (value.bit_length() + 6) // 7)
     if not name:
         raise ValueError(f"byte {start}: an instruction without a name")
-    return name, unique_id
+    return name, unique_id, place
 
 
 def _parts(data: bytes, wanted: int) -> Iterator[tuple[int, int]]:

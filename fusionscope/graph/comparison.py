@@ -47,24 +47,25 @@ class Comparison:
     def __init__(self, ours: MutableModule, theirs: MutableModule) -> None:
         self._ours = ours
         self._theirs = theirs
+        # Names in ``ours`` of the instructions of ``theirs``, up to the first difference.
+        self._names: dict[str, str] = {}
+        self._divergence: Divergence | None = None
+        for place in _side_by_side([(ours.entry, theirs.entry)]):
+            if place.what is not None:
+                one, other = (_words(each, place.what) for each in (place.ours, place.theirs))
+                self._divergence = Divergence(place.computation, place.what, one, other)
+            elif place.ours is not None and place.theirs is not None:
+                self._names[place.theirs.name] = place.ours.name
 
     def find_divergence(self) -> Divergence | None:
         """Return the first structural difference, from the entry on, or None."""
-        for place in self._side_by_side():
-            if place.what is not None:
-                one, other = (_words(each, place.what) for each in (place.ours, place.theirs))
-                return Divergence(place.computation, place.what, one, other)
-        return None
+        return self._divergence
 
     def find_names(self) -> dict[str, str]:
         """Return the names in ``ours`` of the instructions of ``theirs``, up to the first
         difference, and of their users that nothing reads.
         """
-        names = {
-            place.theirs.name: place.ours.name
-            for place in self._side_by_side()
-            if place.what is None and place.ours is not None and place.theirs is not None
-        }
+        names = dict(self._names)
         known = set(names.values())
         unread: dict[tuple[str, Shape, tuple[str, ...]], list[str]] = defaultdict(list)
         for each in self._ours.walk():
@@ -87,17 +88,19 @@ class Comparison:
         contents = _Contents()
         return contents.of(self._ours) == contents.of(self._theirs)
 
-    def _side_by_side(self) -> Iterator[_Place]:
-        return _side_by_side([(self._ours.entry, self._theirs.entry)])
 
-
-def compare(ours: Module | MutableModule, theirs: Module) -> Comparison:
+def compare(ours: Module | MutableModule, theirs: Module | MutableModule) -> Comparison:
     """Raises ``UnusableInput`` if one of the two contradicts itself."""
-    graph = ours if isinstance(ours, MutableModule) else MutableModule(ours)
-    return Comparison(graph, MutableModule(theirs))
+    return Comparison(_graph(ours), _graph(theirs))
 
 
-def find_divergence(ours: Module, theirs: Module) -> Divergence | None:
+def _graph(module: Module | MutableModule) -> MutableModule:
+    return MutableModule(module) if isinstance(module, Module) else module
+
+
+def find_divergence(
+    ours: Module | MutableModule, theirs: Module | MutableModule
+) -> Divergence | None:
     """Return the first structural difference of two modules, from the entry on, or None."""
     return compare(ours, theirs).find_divergence()
 
@@ -138,7 +141,7 @@ def _side_by_side(pending: list[tuple[MutableComputation, MutableComputation]]) 
                 return
 
 
-def is_same(ours: Module | MutableModule, theirs: Module) -> bool:
+def is_same(ours: Module | MutableModule, theirs: Module | MutableModule) -> bool:
     """Return whether two modules compute the same in the same kernels, apart from the order of
     outputs and of operands. ``ours`` may be the graph that a pass has just left.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fusionscope.errors import UnusableInput
@@ -19,7 +19,7 @@ from fusionscope.hlo.shape import Shape, ShapeTable
 
 _NUMBERED = re.compile(r"(.*)\.(\d+)")
 _KIND = re.compile(r"(, kind=)\w+")
-_FEW = 8  # with so few operands a scan is faster than an index
+_FEW = 8  # with so few operands or users a scan is faster than an index
 # The compiler nests two or three; rules that look into fusions do so level by level.
 _DEEPEST = 8
 CONTROL = re.compile(r", control-predecessors=\{[^{}]*\}")
@@ -34,12 +34,13 @@ class Users(Generic[_User]):
     Source: HloInstruction::Users in xla/hlo/ir/hlo_instruction.cc.
     """
 
-    __slots__ = ("_order", "_place", "_slots")
+    __slots__ = ("_order", "_places", "_slots")
 
     def __init__(self) -> None:
         self._order: list[_User] = []
-        self._place: dict[_User, int] = {}
-        self._slots: dict[_User, int] = {}
+        # Places in the order, if there are many users; slots of users with more than one slot.
+        self._places: dict[_User, int] | None = None
+        self._slots: dict[_User, int] | None = None
 
     def __iter__(self) -> Iterator[_User]:
         return iter(self._order)
@@ -48,32 +49,45 @@ class Users(Generic[_User]):
         return len(self._order)
 
     def __contains__(self, user: object) -> bool:
-        return user in self._place
+        return user in (self._order if self._places is None else self._places)
 
     def add(self, user: _User) -> None:
         """Record that ``user`` reads it in one more slot."""
-        if user not in self._place:
-            self._place[user] = len(self._order)
-            self._order.append(user)
-        self._slots[user] = self._slots.get(user, 0) + 1
+        order = self._order
+        if user in (order if self._places is None else self._places):
+            self._slots = self._slots or {}
+            self._slots[user] = self._slots.get(user, 1) + 1
+            return
+        if self._places is not None:
+            self._places[user] = len(order)
+        order.append(user)
+        if len(order) > _FEW and self._places is None:
+            self._places = {each: place for place, each in enumerate(order)}
 
     def slots(self, user: _User) -> int:
         """Return the number of slots in which ``user`` reads it."""
-        return self._slots.get(user, 0)
+        if user not in self:
+            return 0
+        return self._slots.get(user, 1) if self._slots else 1
 
     def sort(self, key: Callable[[_User], int]) -> None:
         self._order.sort(key=key)
-        self._place = {user: place for place, user in enumerate(self._order)}
+        if self._places is not None:
+            self._places = {user: place for place, user in enumerate(self._order)}
 
     def drop(self, user: _User) -> None:
         """Record that ``user`` reads it in one slot less."""
-        self._slots[user] -= 1
-        if self._slots[user] == 0:
-            del self._slots[user]
-            place, last = self._place.pop(user), self._order.pop()
-            if last != user:
-                self._order[place] = last
-                self._place[last] = place
+        slots = self._slots.pop(user, 1) if self._slots else 1
+        if slots > 2 and self._slots is not None:
+            self._slots[user] = slots - 1
+        if slots > 1:
+            return
+        place = self._order.index(user) if self._places is None else self._places.pop(user)
+        last = self._order.pop()
+        if last != user:
+            self._order[place] = last
+            if self._places is not None:
+                self._places[last] = place
 
 
 class MutableInstruction:
@@ -122,16 +136,16 @@ class MutableInstruction:
         self.attributes_text = attributes_text
         self.inside = inside
         self.users: Users[MutableInstruction] = Users()
-        self.called: list[MutableComputation] = []
+        self.called: Sequence[MutableComputation] = ()
         self.parent: MutableComputation | None = None
-        self.predecessors: list[MutableInstruction] = []
-        self.successors: list[MutableInstruction] = []
+        self.predecessors: Sequence[MutableInstruction] = ()
+        self.successors: Sequence[MutableInstruction] = ()
         self.fusion_kind: str | None = None
         self.backend_kind: str | None = None
         self.origin = ""
         self._attributes: dict[str, str] | None = None
-        self._values: dict[str, Any] = {}
-        self.places: dict[MutableInstruction, list[int]] = {}
+        self._values: dict[str, Any] | None = None
+        self.places: dict[MutableInstruction, list[int]] | None = None
 
     def __repr__(self) -> str:
         return f"<{self.name} = {self.shape} {self.opcode}>"
@@ -145,6 +159,8 @@ class MutableInstruction:
 
     def attribute(self, key: str) -> Any:
         """Return one attribute as data, or None."""
+        if self._values is None:
+            self._values = {}
         if key not in self._values:
             value = self.attributes.get(key) if key in self.attributes_text else None
             self._values[key] = None if value is None else read_value(key, value)
@@ -289,14 +305,13 @@ class MutableComputation:
         for called in instruction.called:
             called.callers.pop(instruction, None)
         for before in instruction.predecessors:
-            before.successors.remove(instruction)
+            before.successors = _without(before.successors, instruction)
             for after in instruction.successors:
                 if after not in before.successors:
-                    before.successors.append(after)
-                    after.predecessors.append(before)
+                    _run_before(before, after)
         for after in instruction.successors:
-            after.predecessors.remove(instruction)
-        instruction.predecessors, instruction.successors = [], []
+            after.predecessors = _without(after.predecessors, instruction)
+        instruction.predecessors, instruction.successors = (), ()
         instruction.operands = []
         del self.instructions[instruction]
         self.opcodes[instruction.opcode] -= 1
@@ -305,12 +320,15 @@ class MutableComputation:
         instruction.parent = None
 
     def dissolve(self) -> None:
-        """Free its contents once nothing calls it: instructions refer to each other in cycles."""
-        assert not self.callers, f"{self.name} is still called"
+        """Free its contents, which nothing uses any more: instructions refer to each other in
+        cycles.
+        """
         for instruction in self.instructions:
             instruction.operands, instruction.users = [], Users()
             instruction.parent = None
-        self.instructions, self.parameters, self.growth = {}, [], []
+            instruction.predecessors = instruction.successors = ()
+        self.instructions, self.parameters, self.growth, self.callers = {}, [], [], {}
+        del self.root
 
     def replace_uses(self, old: MutableInstruction, new: MutableInstruction) -> None:
         """Replace ``old`` by ``new`` for all users, and as the root."""
@@ -326,12 +344,12 @@ class MutableComputation:
         """
         self.replace_uses(old, new)
         for before in old.predecessors:
-            before.successors[before.successors.index(old)] = new
+            before.successors = [new if each is old else each for each in before.successors]
         for after in old.successors:
-            after.predecessors[after.predecessors.index(old)] = new
-        new.predecessors += old.predecessors
-        new.successors += old.successors
-        old.predecessors, old.successors = [], []
+            after.predecessors = [new if each is old else each for each in after.predecessors]
+        new.predecessors = [*new.predecessors, *old.predecessors]
+        new.successors = [*new.successors, *old.successors]
+        old.predecessors, old.successors = (), ()
         self.remove(old)
 
     def post_order(self) -> list[MutableInstruction]:
@@ -397,7 +415,8 @@ class MutableModule:
                 statement.inside if statement.opcode in ("constant", "parameter") else "",
             )
             copy.origin = statement.name
-            copy.called = [by_name[called.name] for called in instruction.called]
+            if called := instruction.called:
+                copy.called = [by_name[each.name] for each in called]
             problem = _find_problem(copy)
             if problem is not None:
                 raise UnusableInput(
@@ -424,8 +443,7 @@ class MutableModule:
             if "control-predecessors" in copy.attributes_text:
                 named = named or {c.name: copies[c.index] for c in computation.instructions}
                 for name in read_names(copy.attributes["control-predecessors"]):
-                    copy.predecessors.append(named[name])
-                    named[name].successors.append(copy)
+                    _run_before(named[name], copy)
 
     def post_order(self) -> list[MutableComputation]:
         """Return the computations that the entry calls, directly or not, callees before callers and
@@ -455,6 +473,12 @@ class MutableModule:
     def walk(self) -> Iterator[MutableInstruction]:
         for computation in self.post_order():
             yield from computation.instructions
+
+    def dissolve(self) -> None:
+        """Free everything. Use it no more."""
+        for computation in self.post_order():
+            computation.dissolve()
+        del self.entry
 
 
 def _find_problem(instruction: MutableInstruction) -> str | None:
@@ -496,10 +520,22 @@ class _Names:
         return name
 
 
+def _run_before(before: MutableInstruction, after: MutableInstruction) -> None:
+    """Add a control dependency of ``after`` on ``before``."""
+    before.successors = [*before.successors, after]
+    after.predecessors = [*after.predecessors, before]
+
+
+def _without(
+    instructions: Sequence[MutableInstruction], removed: MutableInstruction
+) -> list[MutableInstruction]:
+    return [each for each in instructions if each is not removed]
+
+
 def reorder_users(value: MutableInstruction, names: Iterable[str]) -> None:
-    """Sort the users of ``value`` in the order of ``names``, if these are all of them."""
+    """Sort the users of ``value`` in the order of ``names``, if it has exactly these."""
     places = {name: place for place, name in enumerate(names)}
-    if all(user.name in places for user in value.users):
+    if len(places) == len(value.users) and all(user.name in places for user in value.users):
         value.users.sort(lambda user: places[user.name])
 
 
@@ -526,14 +562,15 @@ def slots_of(user: MutableInstruction, operand: MutableInstruction) -> list[int]
     operands = user.operands
     if len(operands) <= _FEW:
         return [slot for slot, each in enumerate(operands) if each is operand]
-    slots = user.places.get(operand, [])
+    slots = user.places.get(operand, []) if user.places is not None else []
     if len(slots) != operand.users.slots(user) or any(
         slot >= len(operands) or operands[slot] is not operand for slot in slots
     ):
-        user.places = {}
+        places: dict[MutableInstruction, list[int]] = {}
+        user.places = places
         for slot, each in enumerate(operands):
-            user.places.setdefault(each, []).append(slot)
-        slots = user.places.get(operand, [])
+            places.setdefault(each, []).append(slot)
+        slots = places.get(operand, [])
     return slots
 
 

@@ -7,6 +7,7 @@ count as the dot or convolution that they compute.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fusionscope.graph.layouts import sizes
@@ -53,7 +54,7 @@ def count_work(instruction: MutableInstruction) -> Work:
     return Work(0.0, elements) if opcode in _TRANSCENDENTAL else Work(elements, 0.0)
 
 
-def _work_inside(called: list[MutableComputation]) -> Work:
+def _work_inside(called: Sequence[MutableComputation]) -> Work:
     found = [count_work(each) for computation in called for each in computation.instructions]
     return Work(sum(flops for flops, _ in found), sum(others for _, others in found))
 

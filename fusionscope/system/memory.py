@@ -6,21 +6,23 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_MANY_OBJECTS = 2_000_000  # 100 to 200 MB
+
 
 @contextmanager
 def working_memory() -> Iterator[None]:
     """Free at the end of the block, or of a function that this decorates, what it made and nothing
-    refers to any more.
+    refers to any more, once that may be much.
 
     Graphs and modules are full of reference cycles, which only Python's collector frees. Commands
     switch it off (``__main__``), since it looks through all objects again and again. Here it looks
-    once, and only at what the block made. Where the collector is on, it is left alone.
+    once, only at what was made since it last looked, and only if that is more than
+    ``_MANY_OBJECTS``: it takes a fifth of the time of small steps. Where the collector is on, it is
+    left alone.
     """
-    if gc.isenabled():
-        yield
-        return
-    gc.freeze()
     try:
         yield
     finally:
-        gc.collect()
+        if not gc.isenabled() and gc.get_count()[0] > _MANY_OBJECTS:
+            gc.collect()
+            gc.freeze()

@@ -143,7 +143,9 @@ def _rewrite(
     names = _find_names(graph, after)
     if after.ids is None:
         _number(after, before, [names[each] for each in graph.walk() if each in names])
-    return users_by_name(names)
+    users = users_by_name(names)
+    graph.dissolve()
+    return users
 
 
 def _find_rewriter(
@@ -156,11 +158,11 @@ def _find_rewriter(
     return rewriters.get(name) or _REWRITERS.get(name)
 
 
-def arrange(module: Module, users: UserOrder) -> MutableModule:
+def arrange(module: Module | MutableModule, users: UserOrder) -> MutableModule:
     """Return ``module`` with the users of instructions in an order that no text shows and that
-    passes depend on.
+    passes depend on. A graph is changed.
     """
-    graph = MutableModule(module)
+    graph = MutableModule(module) if isinstance(module, Module) else module
     for instruction in graph.walk():
         if instruction.name in users:
             reorder_users(instruction, users[instruction.name])

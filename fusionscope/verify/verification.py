@@ -245,7 +245,7 @@ def _verify_passes(
             file=str(module.stages[0].file),
         )
     context = read_context(module, device)
-    behind: tuple[Stage, UserOrder] | None = None
+    behind: _Behind | None = None
     rounds: Counter[str] = Counter()  # of a pipeline that repeats until nothing changes
     for number, run in enumerate(runs, 1):
         own_progress = about(f"pass {number} of {len(runs)}", progress)
@@ -266,24 +266,35 @@ def _verify_passes(
         rounds[run.pass_name] += 1
         last, behind = behind, None
         try:
-            users = _users_before(module, run, last)
+            graph = _graph_before(module, run, last)
             context = replace(with_ages(context, module, run), progress=own_progress)
-            compared, following = _verify_run(module, run, context, compiler, users, theirs, record)
-            behind = run.after or run.before, following
+            compared, behind = _verify_run(module, run, context, compiler, graph, theirs, record)
             yield compared
         except UnusableInput as error:
             problems.append(str(error))
 
 
-def _users_before(
-    module: DumpedModule, run: PassRun, behind: tuple[Stage, UserOrder] | None
-) -> UserOrder:
-    """Return the users before ``run``. ``behind`` is an earlier stage whose users are known."""
+class _Behind(NamedTuple):
+    """A stage whose users are known in order, with its module in the order of the text."""
+
+    stage: Stage
+    users: UserOrder
+    graph: MutableModule
+
+
+def _graph_before(module: DumpedModule, run: PassRun, behind: _Behind | None) -> MutableModule:
+    """Return the module before ``run`` with its users in order. ``behind`` is at most as late, and
+    is used up.
+    """
     rewriters = find_rewriters(module)
     if behind is None:
-        return find_user_order(module, run.before, rewriters)
-    since, users = behind
-    return follow_users(module, since, run.before, users, rewriters)
+        users = find_user_order(module, run.before, rewriters)
+    elif behind.stage == run.before:
+        return arrange(behind.graph, behind.users)
+    else:
+        behind.graph.dissolve()
+        users = follow_users(module, behind.stage, run.before, behind.users, rewriters)
+    return arrange(module.read(run.before), users)
 
 
 @working_memory()
@@ -292,22 +303,30 @@ def _verify_run(
     run: PassRun,
     context: PassContext,
     compiler: Compiler,
-    users: UserOrder,
+    graph: MutableModule,
     theirs: list[list[_Told]],
     record: PriorityFusionRecord | None,
-) -> tuple[PassVerification, UserOrder]:
-    """Return the comparison of one run, and the users after it."""
+) -> tuple[PassVerification, _Behind]:
+    """Return the comparison of one run on ``graph``, and the module after it."""
     before = module.read(run.before)
     after = before if run.after is None else module.read(run.after)
-    plan = replay(run.pass_name, before, context, compiler, arrange(before, users))
+    names = {each: each.name for each in graph.walk()} if record is not None else {}
+    triton, users = [each.name for each in names if is_generic_triton(each)], users_by_name(names)
+    plan = replay(run.pass_name, before, context, compiler, graph)
     context.progress(f"comparing {run.pass_name}")
-    comparison = compare(plan.module, after)
+    after_graph = MutableModule(after)
+    comparison = compare(plan.graph, after_graph)
     compared = _compare(run, compiler, plan, comparison, before, after, theirs)
     if record is not None:
-        compared, followed = _with_steps(compared, plan, before, record, context, compiler, users)
+        compared, followed = _with_steps(
+            compared, plan, before, record, triton, context, compiler, users
+        )
         if followed is not plan:
-            plan, comparison = followed, compare(followed.module, after)
-    return compared, _users_after(plan, comparison)
+            plan.graph.dissolve()
+            plan, comparison = followed, compare(followed.graph, after_graph)
+    behind = _Behind(run.after or run.before, _users_after(plan, comparison), after_graph)
+    plan.graph.dissolve()
+    return compared, behind
 
 
 def _users_after(plan: FusionPlan, comparison: Comparison) -> UserOrder:
@@ -356,6 +375,7 @@ def _with_steps(
     plan: FusionPlan,
     before: Module,
     record: PriorityFusionRecord,
+    triton: Sequence[str],
     context: PassContext,
     compiler: Compiler,
     users: UserOrder,
@@ -364,7 +384,6 @@ def _with_steps(
     steps differ, some follow from the order of equal priorities, which no dump shows. The record is
     then followed in that order, and in nothing else.
     """
-    triton = [each.name for each in MutableModule(before).walk() if is_generic_triton(each)]
     recorded = steps_within(before, record.steps)
     steps = compare_with_record(plan.events, recorded, triton)
     if steps.first is not None and context.gpu is not None:

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from fusionscope.dump.instruction_ids import module_part, read_instruction_ids
+from fusionscope.dump.instruction_ids import KnownParts, module_part, read_instruction_ids
 from fusionscope.dump.priority_fusion import read_priority_fusion
 from fusionscope.errors import UnusableInput
 
@@ -114,14 +114,28 @@ def test_a_damaged_module_is_taken_or_refused(stage, survives_damage):
     survives_damage(lambda damaged: read_instruction_ids(damaged, "f"), stage.read_bytes())
 
 
-def test_known_instructions_change_no_id(stage, monkeypatch):
+def test_what_is_known_changes_no_id(stage, monkeypatch):
     content = stage.read_bytes()
     ids = read_instruction_ids(content, "f")
-    known = {}
+    known = KnownParts()
     assert read_instruction_ids(content, "f", known) == ids
-    assert sorted(known.values()) == sorted(
-        each for computation in ids.values() for each in computation.items()
+    assert sorted(name for name, _ in known.instructions.values()) == sorted(
+        name for computation in ids.values() for name in computation
     )
     # The second time no instruction is read, and the ids are those of the first time.
     monkeypatch.delattr("fusionscope.dump.instruction_ids._instruction")
     assert read_instruction_ids(content, "f", known) == ids
+    known.computations.clear()
+    assert read_instruction_ids(content, "f", known) == ids
+
+
+def test_other_ids_of_known_instructions_are_read(stage):
+    content = stage.read_bytes()
+    known = KnownParts()
+    ids = read_instruction_ids(content, "f", known)
+    # 35 << 3 as the tag; the last byte of a small id is below 128.
+    tag = content.rindex(b"\x98\x02")
+    renumbered = bytearray(content)
+    renumbered[tag + 2] ^= 1
+    found = read_instruction_ids(bytes(renumbered), "f", known)
+    assert found == read_instruction_ids(bytes(renumbered), "f") != ids

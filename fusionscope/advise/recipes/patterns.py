@@ -187,12 +187,12 @@ def build(
             clone.attributes_text += suffix
             clone.origin = near.origin
             made[each] = clone
-            for number, computation in enumerate(each.called):
+            for computation in each.called:
                 if computation not in called:
                     called[computation] = _copy(computation, module)
                 del computation.callers[clone]
-                clone.called[number] = called[computation]
                 called[computation].callers[clone] = None
+            clone.called = [called[computation] for computation in each.called]
             clone.attributes_text = _renamed(clone, each)
     return made[part.root]
 

@@ -94,7 +94,7 @@ def program(start, force):
         longer.root = state
         del body.callers[loop]
         longer.callers[loop] = None
-        loop.called[loop.called.index(body)] = longer
+        loop.called = [longer if each is body else each for each in loop.called]
         loop.attributes_text = loop.attributes_text.replace(
             f"body=%{body.name}", f"body=%{longer.name}", 1
         )
