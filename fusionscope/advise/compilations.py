@@ -45,8 +45,8 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """The program compiled again without changes. ``pairs`` are those that a comparison with the
-    dump takes for settled all the same: no change settles them.
+    """The program compiled again without changes. ``pairs`` are the producers and consumers that
+    are fused, or whose value seems no longer written, although nothing changed.
     """
 
     figures: Figures

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.history.operations import Value
 from fusionscope.history.outcomes import TOGETHER, Outcome, Pair, find_pairs, is_looked_through
 from fusionscope.history.values import NumberedModule, Numbering
-from fusionscope.hlo import Module
+from fusionscope.hlo import Instruction, Module
 
 Names = tuple[str, str]
+_Sizes = Mapping[str, Sequence[int]]
 
 
 def fused_pairs(module: DumpedModule, between: Iterable[Module], after: Module) -> frozenset[Names]:
@@ -54,15 +56,19 @@ def settled_pairs(module: DumpedModule, made: DumpedModule) -> frozenset[Names]:
     """Return the producers and consumers before fusion, by name, that ``made``, the same program
     compiled with a change, fuses, or whose value it no longer writes.
     """
-    assert made.final is not None
+    assert module.final is not None and made.final is not None
     stages = list(_stages_from(module, made))
     pairs, last = _follow(module, map(made.read, stages[:-1]), made.read(stages[-1]))
-    written = _written(last)
+    before = _written(Numbering().number(module.read(module.final), contents=False))
+    gone: dict[str, list[int]] = defaultdict(list)
+    for value in dict.fromkeys(pair.producer for pair in pairs if pair.outcome is Outcome.GONE):
+        gone[_name(value)].append(value.shape.byte_size)
+    changes = _Changes(before, _written(last), gone)
     return frozenset(
         _names(pair)
         for pair in pairs
         if pair.outcome in TOGETHER
-        or (pair.outcome is Outcome.GONE and not _is_written(pair, written))
+        or (pair.outcome is Outcome.GONE and not changes.writes(pair.producer))
     )
 
 
@@ -92,29 +98,46 @@ def _stages_from(module: DumpedModule, made: DumpedModule) -> Iterator[Stage]:
     return iter(stages[stages.index(first) :])
 
 
-def _written(last: NumberedModule) -> dict[str, int]:
-    """Return the largest size in bytes of the values that kernels write, by the framework's names,
-    and of everything that is computed, by opcode.
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """The sizes in bytes of the values that kernels write ``before`` and ``after`` a change, by
+    name; ``gone`` are those of the values that it replaces.
     """
-    named = (
-        (instruction.op_name, instruction)
-        for execution in last.executions
-        for instruction in execution.values
-    )
-    computed = ((instruction.opcode, instruction) for instruction in last.module.walk())
-    largest: dict[str, int] = {}
-    for name, instruction in chain(named, computed):
-        if name is not None:
-            largest[name] = max(largest.get(name, 0), instruction.shape.byte_size)
-    return largest
+
+    before: _Sizes
+    after: _Sizes
+    gone: _Sizes
+
+    def writes(self, value: Instruction) -> bool:
+        """Return whether a kernel still writes a value that is gone, as far as names and sizes
+        show: unless there are fewer values of its name that are at least as large, by as many as
+        are gone, or none.
+        """
+        name, least = _name(value), value.shape.byte_size
+        before, after, gone = (
+            sum(size >= least for size in sizes.get(name, ()))
+            for sizes in (self.before, self.after, self.gone)
+        )
+        return after > max(before - gone, 0)
 
 
-def _is_written(pair: Pair, written: dict[str, int]) -> bool:
-    """Return whether a kernel writes the value of the producer, as far as its name shows. A value
-    without a name is written if any operation of its kind is left that has so large a result.
+def _written(numbered: NumberedModule) -> _Sizes:
+    """Return the sizes of the values that kernels write, by the framework's names, and of
+    everything that is computed, by opcode.
     """
-    name = pair.producer.op_name or pair.producer.opcode
-    return written.get(name, 0) >= pair.producer.shape.byte_size
+    sizes: dict[str, list[int]] = defaultdict(list)
+    for execution in numbered.executions:
+        for instruction in execution.values:
+            if instruction.op_name is not None:
+                sizes[instruction.op_name].append(instruction.shape.byte_size)
+    for instruction in numbered.module.walk():
+        sizes[instruction.opcode].append(instruction.shape.byte_size)
+    return sizes
+
+
+def _name(value: Instruction) -> str:
+    """Return the framework's name. Without one, only the kind of operation is known."""
+    return value.op_name or value.opcode
 
 
 def _names(pair: Pair) -> Names:

@@ -37,6 +37,7 @@ from fusionscope.explain.suggestion import (
 )
 from fusionscope.explain.summary import group_alike
 from fusionscope.history.kernels import total_kernels
+from fusionscope.history.outcomes import Outcome
 from fusionscope.passes.context import Deadline, OutOfTime
 from fusionscope.report import movements
 from fusionscope.rules.changes import Changes
@@ -317,7 +318,9 @@ def test_the_compiler_makes_what_a_replay_predicts(tmp_path):
     assert candidates
     compilation = Compilation(sys.executable, seconds=0.1)
     unchanged = compile_unchanged(module, compilation)
-    assert (unchanged.figures, unchanged.pairs) == (replays.final, frozenset())
+    assert unchanged.figures == replays.final
+    refused = [pair for pair in facts.pairs if pair.outcome == Outcome.NOT_FUSED]
+    assert unchanged.pairs.isdisjoint((p.producer.name, p.consumer.name) for p in refused)
     for candidate, compiled in zip(
         candidates, compile_each(module, candidates, compilation), strict=True
     ):
