@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusionscope.dump import DumpedModule
-from fusionscope.dump.debug_options import FUSION_FLAGS, FusionFlag
+from fusionscope.dump.debug_options import FUSION_FLAGS, UPCASTING, FusionFlag
 from fusionscope.dump.fusion_passes import FUSION_PASSES, Purpose
 from fusionscope.explain.result import PairFacts
 from fusionscope.explain.suggestion import Suggestion, SuggestionKind
@@ -28,6 +28,7 @@ EXTRA_OPTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
 _OPPOSITE = {"true": ("false",), "false": ("true",)}
 # Passes that only make fusions: without any of them the module still compiles.
 _CAN_BE_LEFT_OUT = (Purpose.LIBRARY, Purpose.MERGES, Purpose.REWRITES)
+_NARROW = frozenset({"bf16", "f16"})
 _MOST_ALIKE = 8  # pairs that one suggestion allows by name
 
 
@@ -90,11 +91,13 @@ def flag_candidates(module: DumpedModule) -> Iterator[Candidate]:
     """
     flags = module.flags
     own = flags.values if flags is not None else {}
+    idle = frozenset() if _has_narrow_products(module) else frozenset({UPCASTING})
     for flag in FUSION_FLAGS:
         if flag.backend == module.backend:
             current = own.get(flag.name, flag.default)
             for other in _others(flag, current):
-                yield _of_flag(flag.name, other, flag.passes | _turned(flag, current, other))
+                turned = _turned(flag, current, other) - idle
+                yield _of_flag(flag.name, other, flag.passes | turned)
     options = own.get(_EXTRA, ())
     for name, passes in EXTRA_OPTIONS.get(module.backend or "", {}).items():
         if name not in {each.partition("=")[0] for each in options}:
@@ -109,6 +112,15 @@ def flag_candidates(module: DumpedModule) -> Iterator[Candidate]:
             and each.in_files not in disabled
         ):
             yield _of_flag(_DISABLING, (*disabled, each.in_files), frozenset({each.name}))
+
+
+def _has_narrow_products(module: DumpedModule) -> bool:
+    return any(
+        operand.shape.element_type in _NARROW
+        for each in module.read(module.stages[0]).walk()
+        if each.opcode in ("convolution", "dot")
+        for operand in each.operands
+    )
 
 
 def _others(flag: FusionFlag, current: tuple[str, ...] | None) -> Iterator[tuple[str, ...]]:

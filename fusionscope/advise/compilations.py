@@ -47,14 +47,22 @@ class Compiled:
 class Unchanged:
     """The program compiled again without changes. ``pairs`` are the producers and consumers that
     are fused, or whose value seems no longer written, although nothing changed.
+
+    ``planned`` are the figures with the compiler's own plan, with which a change of rules is
+    compared: a CPU compiler may copy more around the kernels of a plan.
     """
 
     figures: Figures
     pairs: frozenset[tuple[str, str]]
+    planned: Figures
+
+    def beside(self, candidate: Candidate) -> Figures:
+        """Return the figures with which a change is compared."""
+        return self.figures if candidate.flags else self.planned
 
 
 def compile_unchanged(module: DumpedModule, compilation: Compilation) -> Unchanged:
-    """Compile the program of ``module`` again without changes.
+    """Compile the program of ``module`` again without changes, and with the compiler's own plan.
 
     Raises ``UnusableInput`` if that is not possible here, or the figures differ from those of the
     dump.
@@ -72,7 +80,15 @@ def compile_unchanged(module: DumpedModule, compilation: Compilation) -> Unchang
         assert module.final is not None and again.captured is not None
         (made,) = open_dump(again.captured.directory).modules
         pairs = settled_pairs(module, made)
-    return Unchanged(_figures(module, module.read(module.final)), pairs)
+        figures = planned = _figures(module, module.read(module.final))
+        if module.backend == "cpu":
+            again = _rerun(module, own_plan(module), (), Path(scratch) / "planned", compilation)
+            if again.captured is None or again.problem:
+                raise UnusableInput(f"{module.name}: {again.plan} fails here: {again.problem}")
+            (made,) = open_dump(again.captured.directory).modules
+            assert made.final is not None
+            planned = _figures(module, made.read(made.final))
+    return Unchanged(figures, pairs, planned)
 
 
 def compile_each(

@@ -337,7 +337,6 @@ class _Trial:
             candidates = list(unique.values())[:_MOST_COMPILED]
         self._progress(f"compiling with each of {len(candidates)} changes")
         unchanged = compile_unchanged(self._module, self._compilation)
-        before = unchanged.figures
         compiled = compile_each(self._module, candidates, self._compilation)
         self._notes.clear()  # about failed replays
         changes = {each.candidate.change for each in compiled}
@@ -347,6 +346,7 @@ class _Trial:
         for each in compiled:
             if each.figures is None or each.problem:  # such as a flag that this version lacks
                 continue
+            before = unchanged.beside(each.candidate)
             if each.figures == before:
                 self._in_vain.append(each.candidate)
                 continue

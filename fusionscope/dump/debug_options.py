@@ -54,6 +54,10 @@ def _text(value: str | Message) -> str:
     return "=".join(unquote(side) for side in sides if isinstance(side, str))
 
 
+# Computes dots and convolutions of narrow types in f32, unless a library takes them as they are.
+UPCASTING = "float-normalization-bf16"
+
+
 class FusionFlag(NamedTuple):
     """A flag that affects fusion. ``default`` is None if it is unknown.
 
@@ -99,7 +103,11 @@ FUSION_FLAGS = (
             _ynn("DOT", "INDIVIDUAL_CONVOLUTION", "REDUCE", "ELTWISE"),
         ),
         passes=frozenset({"dot-library-rewriter"}),
-        replaced=(("LIBRARY_FUSION_TYPE_REDUCE", "tree_reduction_rewriter"),),
+        replaced=(
+            ("LIBRARY_FUSION_TYPE_REDUCE", "tree_reduction_rewriter"),
+            ("LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT", UPCASTING),
+            ("LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION", UPCASTING),
+        ),
     ),
     FusionFlag(
         "xla_cpu_experimental_onednn_fusion_type",

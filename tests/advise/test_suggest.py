@@ -358,3 +358,20 @@ def test_a_change_without_which_there_is_no_code_has_no_result(tmp_path):
     # So it is no candidate.
     compiler = Replays(module, module.read(module.final)).compiler
     assert compiler.find_rule(rule).is_legality
+
+
+@with_jax
+def test_a_flag_that_lets_a_library_take_narrow_dots_is_not_replayed(tmp_path):
+    """Without the library, an earlier pass computes these dots in f32."""
+    flag = f"--xla_cpu_experimental_ynn_fusion_type={ELEMENTWISE}"
+    file = tmp_path / "product.py"
+    file.write_text("def program(x, y):\n    return x @ y\n")
+    known = {}
+    for dtype in ("bf16", "f32"):
+        program = read_program(f"{file}:program", (f"{dtype}[64,64]", f"{dtype}[64,64]"))
+        captured = capture(program, read_target("cpu"), tmp_path / dtype)
+        (module,) = open_dump(captured.directory).modules
+        replays = Replays(module, module.read(module.final))
+        (candidate,) = (each for each in flag_candidates(module) if each.change == flag)
+        known[dtype] = replays.can_try(candidate)
+    assert known == {"bf16": False, "f32": True}

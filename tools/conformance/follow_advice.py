@@ -4,7 +4,9 @@
 
 Each of DUMPS is a dump of a program, or a directory with dumps in it. Every flag and every change
 of rules that `explain` suggests is compiled, for the device of the dump, by the jaxlib of this
-Python. A prediction is right if launches and bytes are exactly those of the compiled module. If the
+Python. A prediction is right if launches and bytes are exactly those of the compiled module. A
+change of rules for a CPU is compared with the compiler's own plan, around which it may copy more
+than in the dump: there the difference between the two counts. If the
 device is present, the program is timed with and without the change.
 
 Prints a line for each and the number of right predictions. What `explain` shows for a CPU without
@@ -16,7 +18,9 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from outcomes import dumps
 
@@ -28,11 +32,16 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
 from fusionscope.explain.result import ModuleFacts
-from fusionscope.explain.suggestion import Suggestion, SuggestionKind
+from fusionscope.explain.suggestion import Figures, Suggestion, SuggestionKind
 from fusionscope.report.text import size
 
 HEAD = """| program | for | change | launches | compiled | bytes | compiled | time |
 |---|---|---|--:|--:|--:|--:|---|"""
+
+
+class Followed(NamedTuple):
+    suggestion: Suggestion
+    compiled: Compiled
 
 
 def suggested(path: Path, *, rejected: bool) -> Iterator[tuple[DumpedModule, list[Suggestion]]]:
@@ -46,13 +55,25 @@ def suggested(path: Path, *, rejected: bool) -> Iterator[tuple[DumpedModule, lis
         yield module, [each for each in shown if each.kind is not SuggestionKind.RECIPE]
 
 
-def follow(
-    module: DumpedModule, suggestions: list[Suggestion], seconds: float
-) -> list[tuple[Suggestion, Compiled]]:
+def follow(module: DumpedModule, suggestions: list[Suggestion], seconds: float) -> list[Followed]:
     compilation = Compilation(sys.executable, seconds=seconds)
-    compile_unchanged(module, compilation)
-    compiled = compile_each(module, list(map(read_candidate, suggestions)), compilation)
-    return list(zip(suggestions, compiled, strict=True))
+    unchanged = compile_unchanged(module, compilation)
+    candidates = list(map(read_candidate, suggestions))
+    compiled = compile_each(module, candidates, compilation)
+    return [
+        Followed(shifted(suggestion, unchanged.beside(each.candidate)), each)
+        for suggestion, each in zip(suggestions, compiled, strict=True)
+    ]
+
+
+def shifted(suggestion: Suggestion, before: Figures) -> Suggestion:
+    """Return a suggestion with the same changes to other figures."""
+    old, new = suggestion.before, suggestion.after
+    after = Figures(
+        before.launches + new.launches - old.launches,
+        before.bytes_moved + new.bytes_moved - old.bytes_moved,
+    )
+    return replace(suggestion, before=before, after=after)
 
 
 def row(program: str, target: str, suggestion: Suggestion, compiled: Compiled) -> str:
