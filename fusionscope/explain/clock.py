@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusionscope.explain.result import TimeSource
-from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.graph.work import count_work
 from fusionscope.history.kernels import Kernel
-from fusionscope.hlo import Module
+from fusionscope.hlo import Instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +35,23 @@ NOMINAL_CPU = Machine(launch=200.0, bandwidth=20.0, flops=100.0, flops_per_trans
 
 
 class Clock:
-    """Floors for the kernels of one module."""
+    """Floors for kernels."""
 
-    def __init__(self, module: Module, machine: Machine, source: TimeSource) -> None:
-        self.instructions = {each.name: each for each in MutableModule(module).walk()}
+    def __init__(self, machine: Machine, source: TimeSource) -> None:
         self.machine = machine
         self.source = source
 
     def time(self, kernel: Kernel) -> KernelTime:
-        return self.floor(kernel, self.instructions[kernel.name])
+        return self.floor(kernel)
 
-    def floor(self, kernel: Kernel, instruction: MutableInstruction) -> KernelTime:
+    def floor(self, kernel: Kernel) -> KernelTime:
         machine = self.machine
-        work = count_work(instruction)
+        work = count_work(kernel.instruction)
         flops = work.flops + machine.flops_per_transcendental * work.transcendentals
         moving = (kernel.bytes_read + kernel.bytes_written) / machine.bandwidth
-        computing = flops / self.rate(instruction)
+        computing = flops / self.rate(kernel.instruction)
         return KernelTime(machine.launch + max(moving, computing), self.source)
 
-    def rate(self, instruction: MutableInstruction) -> float:
+    def rate(self, instruction: Instruction) -> float:
         """Return the flops per nanosecond."""
         return self.machine.flops

@@ -10,14 +10,14 @@ from fusionscope.gpu.cost.duration import TICKS_PER_NANOSECOND
 from fusionscope.gpu.cost.memory import KERNEL_LAUNCH
 from fusionscope.gpu.emitters import is_generic_triton
 from fusionscope.gpu.state import GpuState, is_priority_fusible
-from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.history.kernels import Kernel, KernelKind
-from fusionscope.hlo import Module
+from fusionscope.hlo import Instruction, Module
 from fusionscope.passes.context import GpuTarget
 
 
 class GpuClock(Clock):
-    """The compiler's estimates where it has them, else floors."""
+    """The compiler's estimates for the kernels of one module where it has them, else floors."""
 
     def __init__(self, module: Module, target: GpuTarget) -> None:
         device = target.device
@@ -27,7 +27,8 @@ class GpuClock(Clock):
             flops=2 * device.core_count * device.fpus_per_core * device.clock_rate_ghz,
             flops_per_transcendental=1.0,
         )
-        super().__init__(module, machine, TimeSource.FLOOR)
+        super().__init__(machine, TimeSource.FLOOR)
+        self._instructions = {each.name: each for each in MutableModule(module).walk()}
         self._model = GpuState(device, target.gpu_model).model
         # Matrix units count two flops for each multiply-add.
         self._matrix_rates = {
@@ -40,14 +41,14 @@ class GpuClock(Clock):
         }
 
     def time(self, kernel: Kernel) -> KernelTime:
-        instruction = self.instructions[kernel.name]
+        instruction = self._instructions[kernel.name]
         if _is_modelled(kernel, instruction):
             ticks = KERNEL_LAUNCH + self._model.time(instruction).total
             if isfinite(ticks):
                 return KernelTime(ticks / TICKS_PER_NANOSECOND, TimeSource.MODEL)
-        return self.floor(kernel, instruction)
+        return self.floor(kernel)
 
-    def rate(self, instruction: MutableInstruction) -> float:
+    def rate(self, instruction: Instruction) -> float:
         types = {operand.shape.element_type for operand in instruction.operands}
         return (
             max((self._matrix_rates.get(each, 0.0) for each in types), default=0.0)

@@ -16,6 +16,7 @@ class Origins:
         self.stacks: dict[tuple[int, ...], int] = {}
         self.frames: dict[SourceLocation, int] = {}
         self._of: dict[Instruction, int] = {}
+        self._stack_of: dict[Instruction, int] = {}
 
     def of(self, instruction: Instruction) -> int:
         """Return the number of the origin of an instruction."""
@@ -33,7 +34,11 @@ class Origins:
         )
 
     def _stack(self, instruction: Instruction) -> int:
-        frames = tuple(
-            self.frames.setdefault(frame, len(self.frames)) for frame in instruction.stack
-        )
-        return self.stacks.setdefault(frames, len(self.stacks))
+        number = self._stack_of.get(instruction)
+        if number is None:
+            frames = tuple(
+                self.frames.setdefault(frame, len(self.frames)) for frame in instruction.stack
+            )
+            number = self.stacks.setdefault(frames, len(self.stacks))
+            self._stack_of[instruction] = number
+        return number

@@ -21,7 +21,6 @@ from fusionscope.explain.result import (
 )
 from fusionscope.explain.source_lines import operation_of
 from fusionscope.explain.times import clock_for
-from fusionscope.graph.mutable import MutableModule
 from fusionscope.graph.work import count_work
 from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.operations import TRANSPARENT, flatten
@@ -328,17 +327,12 @@ class _Measured:
             name: clock.time(kernel) if clock is not None else None
             for name, kernel in self._kernels.items()
         }
-        self._instructions = (
-            clock.instructions
-            if clock is not None
-            else {each.name: each for each in MutableModule(module).walk()}
-        )
 
     def kernel(self, draft: str) -> Kernel:
         return self._kernels[draft]
 
     def flops(self, draft: str) -> int:
-        return round(sum(count_work(self._instructions[draft])))
+        return round(sum(count_work(self._kernels[draft].instruction)))
 
     def read(self, draft: str, operand: str) -> int:
         """Return the bytes that a draft reads of one operand."""

@@ -68,4 +68,4 @@ def clock_for(module: Module, backend: str | None, gpu: GpuTarget | None) -> Clo
         from fusionscope.explain.gpu_times import GpuClock
 
         return GpuClock(module, gpu)
-    return Clock(module, NOMINAL_CPU, TimeSource.NOMINAL) if backend == "cpu" else None
+    return Clock(NOMINAL_CPU, TimeSource.NOMINAL) if backend == "cpu" else None

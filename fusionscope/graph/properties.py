@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
+from fusionscope.hlo import Instruction
 from fusionscope.hlo.attributes import read_slice
 from fusionscope.hlo.opcodes import BINARY, UNARY
 from fusionscope.hlo.shape import Shape
@@ -86,12 +87,13 @@ def is_elementwise(instruction: MutableInstruction) -> bool:
                 pending.extend(
                     each for each in fused.instructions if each.opcode in _SOME_ELEMENTWISE
                 )
-        elif not _is_one_elementwise(current):
+        elif not is_one_elementwise(current):
             return False
     return True
 
 
-def _is_one_elementwise(instruction: MutableInstruction) -> bool:
+def is_one_elementwise(instruction: Instruction | MutableInstruction) -> bool:
+    """Return the same for an instruction that is not a fusion."""
     opcode = instruction.opcode
     if opcode == "bitcast-convert":
         return instruction.shape.bits == instruction.operands[0].shape.bits

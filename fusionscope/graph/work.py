@@ -7,12 +7,13 @@ count as the dot or convolution that they compute.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
 
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
-from fusionscope.graph.properties import is_elementwise, leaves
+from fusionscope.graph.properties import is_one_elementwise, leaves
+from fusionscope.hlo import Computation, Instruction
 from fusionscope.hlo.shape import Shape
 from fusionscope.hlo.window import read_window
 
@@ -25,6 +26,9 @@ _CALLING = frozenset({"async-start", "call", "fusion"})
 _FOR_EACH_ELEMENT = frozenset({"map", "reduce", "reduce-window", "scatter"})
 
 
+AnyInstruction: TypeAlias = Instruction | MutableInstruction
+
+
 class Work(NamedTuple):
     """Floating point operations, and transcendental ones beside them."""
 
@@ -35,7 +39,7 @@ class Work(NamedTuple):
 _NONE = Work(0.0, 0.0)
 
 
-def count_work(instruction: MutableInstruction) -> Work:
+def count_work(instruction: AnyInstruction) -> Work:
     """What one execution of ``instruction`` computes, with all that is in a fusion."""
     opcode = instruction.opcode
     if opcode in _CALLING:
@@ -48,18 +52,18 @@ def count_work(instruction: MutableInstruction) -> Work:
         return Work(2.0 * instruction.shape.element_count * _products(instruction), 0.0)
     if opcode == "custom-call":
         return Work(_library_flops(instruction), 0.0)
-    if opcode in _NO_WORK or not is_elementwise(instruction):
+    if opcode in _NO_WORK or not is_one_elementwise(instruction):
         return _NONE
     elements = float(instruction.shape.element_count)
     return Work(0.0, elements) if opcode in _TRANSCENDENTAL else Work(elements, 0.0)
 
 
-def _work_inside(called: Sequence[MutableComputation]) -> Work:
+def _work_inside(called: Iterable[Computation | MutableComputation]) -> Work:
     found = [count_work(each) for computation in called for each in computation.instructions]
     return Work(sum(flops for flops, _ in found), sum(others for _, others in found))
 
 
-def _applications(instruction: MutableInstruction) -> int:
+def _applications(instruction: AnyInstruction) -> int:
     """How often a computation for single elements is called."""
     results = leaves(instruction.shape)[0].element_count
     source = instruction.operands[0].shape.element_count
@@ -73,7 +77,7 @@ def _applications(instruction: MutableInstruction) -> int:
     return results
 
 
-def _products(instruction: MutableInstruction) -> int:
+def _products(instruction: AnyInstruction) -> int:
     """That go into one element of a result; those with the padding of a convolution count, too."""
     left, right = (operand.shape for operand in instruction.operands)
     if instruction.opcode == "dot":
@@ -88,7 +92,7 @@ def _products_of_filter(shape: Shape, labels: str) -> int:
     return shape.element_count // max(1, sizes(shape)[output])
 
 
-def _library_flops(call: MutableInstruction) -> float:
+def _library_flops(call: AnyInstruction) -> float:
     """Of a matrix multiplication or convolution that a library computes; 0 for other calls."""
     results = leaves(call.shape)
     if len(call.operands) < 2 or not results:

@@ -7,6 +7,7 @@ buffer that is updated in place only the update.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -20,6 +21,8 @@ _INLINED = frozenset({"async-start", "call", "fusion"})
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 _SENDING = frozenset({"all-gather-start", "collective-permute-start", "copy-start"})
 _HARMLESS = UNARY | BINARY | {"bitcast", "clamp", "select"}  # allowed beside an update in place
+# Attributes that no byte depends on.
+_NO_DIFFERENCE = re.compile(r", (?:metadata=\{[^{}]*\}|to_apply=%?[\w.\-]+)")
 
 
 class Traffic(NamedTuple):
@@ -131,6 +134,23 @@ class _Code:
                 found[operand].append(place)
         return found
 
+    def form(self) -> Hashable:
+        """Return everything that the bytes depend on; None if that is more than the operations."""
+        found: list[Hashable] = []
+        for place, (instruction, operands) in enumerate(self.nodes):
+            _, _, shape, opcode, inside, attributes = instruction.statement
+            literal = inside if opcode == "constant" else ""
+            if place < self.outside and not operands:
+                found.append((shape, literal))
+                continue
+            if opcode == "scatter":  # what it calls decides whether it reads what it writes
+                return None
+            graph = instruction.computation.graph
+            read = [graph.statements[each].shape for each in graph.operands[instruction.index]]
+            attributes = _NO_DIFFERENCE.sub("", attributes) if attributes else ""
+            found.append((opcode, shape, literal, attributes, tuple(read), operands))
+        return self.outside, tuple(self.roots), tuple(found)
+
     def start(self, place: int, slot: int) -> Hashable:
         """Return the value of an operand that is a known number, or else a key of its value."""
         source = self.operand(place, slot)
@@ -139,18 +159,45 @@ class _Code:
         return int(literal) if literal is not None and is_number else ("value", source)
 
 
+class _Counted(NamedTuple):
+    """The bytes that launches of one form read and write. ``operands`` are those read of each value
+    that they are given, ``updated`` the places of the values that they update.
+    """
+
+    read: int
+    written: int
+    operands: Sequence[int]
+    updated: Sequence[int]
+
+
 def traffic(launch: Instruction) -> Traffic:
     """Return the bytes that one launch reads and writes. Each element of an operand counts once,
     however often the launch reads it.
     """
-    known: dict[int, Traffic] = launch.computation.found("traffic")
+    known: dict[Hashable, Traffic] = launch.computation.found("traffic")
     if launch.index not in known:
         known[launch.index] = _traffic(launch)
     return known[launch.index]
 
 
 def _traffic(launch: Instruction) -> Traffic:
-    code, names = _Code(launch), Names()
+    """A model repeats its layers, so the bytes of launches that are alike are counted once."""
+    code = _Code(launch)
+    alike: dict[Hashable, _Counted] = launch.computation.found("bytes")
+    form = code.form()
+    counted = alike.get((launch.opcode, form))
+    if form is None or counted is None:
+        counted = alike[launch.opcode, form] = _count(launch, code)
+    return Traffic(
+        counted.read,
+        counted.written,
+        {operand: counted.operands[place] for operand, place in code.given.items()},
+        frozenset(code.nodes[place].instruction for place in counted.updated),
+    )
+
+
+def _count(launch: Instruction, code: _Code) -> _Counted:
+    names = Names()
     wanted: list[list[Region]] = [[] for _ in code.nodes]
     updates = _updates_in_place(code)
     if updates:
@@ -175,11 +222,11 @@ def _traffic(launch: Instruction) -> Traffic:
                 for each in flatten(operand):
                     is_one = isinstance(operand, int)
                     wanted[each] += part if is_one else [whole(code.nodes[each].instruction.shape)]
-    return Traffic(
+    return _Counted(
         read,
         _sent(launch) if launch.opcode in _SENDING else written,
-        {operand: operands_read[place] for operand, place in code.given.items()},
-        frozenset(code.nodes[code.buffer(update)].instruction for update in updates),
+        operands_read,
+        [code.buffer(update) for update in updates],
     )
 
 

@@ -181,6 +181,8 @@ class Numbering:
         self._entered: set[Computation] = set()  # computations that calls of this stage entered
         self._repeated = 0  # instructions in those that were entered again
         self._operations = Operations()
+        # Numbers by what the text says, for the next stages, which have most lines unchanged.
+        self._evaluated: dict[tuple[Statement, tuple[Value, ...]], int] = {}
         # Values inside fusions and their results, by content and operands.
         self._memory: dict[tuple[Body, tuple[Value, ...]], tuple[list[Value], Value]] = {}
         self._parts: dict[int, set[int]] = defaultdict(set)
@@ -351,6 +353,9 @@ class Numbering:
         instruction: Instruction,
         operands: tuple[Value, ...],
     ) -> Value:
+        known = self._evaluated.get((statement, operands))
+        if known is not None:
+            return self._renamed.get(known, known)
         opcode = statement.opcode
         path = frame.execution.path
         if opcode == "parameter":
@@ -374,7 +379,11 @@ class Numbering:
             return self._collective(frame, statement, instruction, operands)
         else:
             key = self._operations.key(instruction, operands)
-        return self._find(key, frame, instruction, operands)
+        value = self._find(key, frame, instruction, operands)
+        # What a reshape does depends on its operand's layout, a call on what it calls.
+        if opcode not in RESHAPES and not statement.calls and key in self._numbers:
+            self._evaluated[statement, operands] = self._numbers[key]
+        return value
 
     def _collective(
         self,

@@ -527,11 +527,11 @@ class Computation:
         value = split_attributes(self.body.footer).get("execution_thread")
         return value.strip('"') if value else "main"
 
-    def found(self, what: str) -> dict[int, Any]:
-        """Return what was found out about its instructions so far, by their positions. Several
-        questions need some of it, and it is kept as long as the computation.
+    def found(self, what: str) -> dict[Any, Any]:
+        """Return what was found out about its instructions so far, such as by their positions.
+        Several questions need some of it, and it is kept as long as the computation.
         """
-        found: dict[int, Any] = self._lazy.setdefault(what, {})
+        found: dict[Any, Any] = self._lazy.setdefault(what, {})
         return found
 
     def instruction(self, name: str) -> Instruction:

@@ -32,11 +32,12 @@ class StackFrames:
     They are read on demand. ``text`` is kept verbatim for the printer.
     """
 
-    __slots__ = ("_frames", "text")
+    __slots__ = ("_frames", "_stacks", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._frames: dict[int, tuple[SourceLocation, int]] | None = None
+        self._stacks: dict[int, tuple[SourceLocation, ...]] = {}
 
     @staticmethod
     def end(text: str, position: int) -> int:
@@ -55,6 +56,12 @@ class StackFrames:
 
     def stack(self, frame: int) -> tuple[SourceLocation, ...]:
         """Return the call stack of one frame id, innermost first; empty if the id is unknown."""
+        known = self._stacks.get(frame)
+        if known is None:
+            known = self._stacks[frame] = self._follow(frame)
+        return known
+
+    def _follow(self, frame: int) -> tuple[SourceLocation, ...]:
         if self._frames is None:
             self._frames = self._read()
         stack: list[SourceLocation] = []
