@@ -14,8 +14,7 @@ from fusionscope.advise.settled import settled_pairs
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.suggestion import Figures
-from fusionscope.explain.times import estimate
-from fusionscope.history.kernels import total_kernels
+from fusionscope.explain.times import count_figures
 from fusionscope.hlo import Module
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, own_plan
@@ -158,11 +157,7 @@ def _result(module: DumpedModule, candidate: Candidate, again: Rerun) -> Compile
 
 
 def _figures(module: DumpedModule, final: Module) -> Figures:
-    totals = total_kernels(final, module.backend)
-    time = estimate(final, module.backend, read_context(module).gpu)
-    return Figures(
-        totals.launches, totals.bytes_moved, time.microseconds if time is not None else None
-    )
+    return count_figures(final, module.backend, read_context(module).gpu)
 
 
 def _timed(

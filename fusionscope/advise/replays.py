@@ -14,14 +14,13 @@ from fusionscope.advise.settled import fused_pairs, later_names
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.explain.suggestion import Figures
-from fusionscope.explain.times import estimate
+from fusionscope.explain.times import count_figures
 from fusionscope.graph.common_subexpressions import join_equal
 from fusionscope.graph.comparison import is_same
 from fusionscope.graph.mutable import MutableModule, to_module
-from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module
 from fusionscope.passes.context import Deadline, PassContext
-from fusionscope.passes.plan import PassRun
+from fusionscope.passes.plan import FusionPlan, PassRun
 from fusionscope.system.memory import working_memory
 from fusionscope.user_order.infer_user_order import UserOrder
 from fusionscope.user_order.user_history import arrange, find_user_order
@@ -59,14 +58,16 @@ class Replays:
         final: Module,
         compiler: Compiler | None = None,
         device: Device | None = None,
+        figures: Figures | None = None,
     ) -> None:
-        """``final`` is the final module; ``compiler`` and ``device`` are those to use, None for
-        those of the dump. Raises ``UnusableInput`` if the dump lacks what the passes depend on.
+        """``final`` is the final module, with its ``figures`` if they are known; ``compiler`` and
+        ``device`` are those to use, None for those of the dump. Raises ``UnusableInput`` if the
+        dump lacks what the passes depend on.
         """
         self._module = module
         self._asked = compiler
         self._device = device
-        self._context = read_context(module, device)
+        self._context = _without_events(read_context(module, device))
         self._runs = chained_runs(module)
         self._orders: dict[Stage, UserOrder] = {}
         self._aged: set[PassRun] = set()
@@ -75,7 +76,7 @@ class Replays:
         self._copied: _WithCopies | None = None
         self.compiler = choose_compiler(module, compiler).compiler
         self._final = final
-        self.final = self._figures(final)
+        self.final = figures or self._figures(final)
 
     def replays_all(self, passes: Iterable[str]) -> bool:
         """Return whether all of these passes are among those that are replayed."""
@@ -105,13 +106,15 @@ class Replays:
         module, context = self._module, self._context
         if candidate.flags:
             module = module.with_flags(candidate.flags)
-            context = read_context(module, self._device)
+            context = _without_events(read_context(module, self._device))
         context = replace(context, deadline=deadline)
         compiler = candidate.changes.apply(choose_compiler(module, self._asked).compiler)
         runs = self._runs_from(candidate, module)
         current = self._replay(runs, module, compiler, context, candidate.passes)
         if current is None:
             return None
+        if deadline is not None:
+            deadline.check()
         was, now = self._copies_of_dump(), self._with_copies(current)
         figures = _changed(self.final, was.figures, now.figures)
         is_final = now.copies == was.copies or _is_as_large(was.figures, self.final)
@@ -141,8 +144,9 @@ class Replays:
 
         None if all passes that are ``concerned`` do the same as in the dump.
         """
-        made = module.read(runs[0].before)
-        graph = arrange(made, self._orders.get(runs[0].before, {}))
+        before = module.read(runs[0].before)
+        graph = arrange(before, self._orders.get(runs[0].before, {}))
+        plan: FusionPlan | None = None
         left = len([run for run in runs if run.pass_name in concerned])
         for run in runs:
             if module.lets_run(compiler.find(run.pass_name).known.in_files):
@@ -151,14 +155,14 @@ class Replays:
                 if run in self._aged:
                     context = with_ages(context, self._module, run)
                 plan = replay(run.pass_name, module.read(run.before), context, compiler, graph)
-                made, graph = plan.module, plan.graph
-                if run is not runs[-1] and run.pass_name in compiler.cleaned:
-                    join_equal(each for each in graph.post_order() if each.is_fused)
+                graph = plan.graph
             left -= run.pass_name in concerned
             is_last = run.pass_name in concerned and not left
-            if is_last and is_same(made, module.read(run.after or run.before)):
+            if is_last and is_same(graph, module.read(run.after or run.before)):
                 return None
-        return made
+            if run is not runs[-1] and run.pass_name in compiler.cleaned:
+                join_equal(each for each in graph.post_order() if each.is_fused)
+        return before if plan is None else plan.module
 
     def agrees(self, candidate: Candidate, deadline: Deadline | None = None) -> bool | None:
         """Return whether the replay of these passes without the change agrees with the dump.
@@ -228,11 +232,7 @@ class Replays:
         return _WithCopies(copies, self._figures(to_module(graph) if is_changed else module))
 
     def _figures(self, module: Module) -> Figures:
-        totals = total_kernels(module, self._module.backend)
-        time = estimate(module, self._module.backend, self._context.gpu)
-        return Figures(
-            totals.launches, totals.bytes_moved, time.microseconds if time is not None else None
-        )
+        return count_figures(module, self._module.backend, self._context.gpu)
 
 
 class _WithCopies(NamedTuple):
@@ -252,6 +252,13 @@ def _changed(final: Figures, was: Figures, now: Figures) -> Figures:
         final.bytes_moved + now.bytes_moved - was.bytes_moved,
         time,
     )
+
+
+def _without_events(context: PassContext) -> PassContext:
+    """Nothing is compared with a record here."""
+    if context.gpu is None:
+        return context
+    return replace(context, gpu=replace(context.gpu, has_record=False))
 
 
 def _is_as_large(one: Figures, other: Figures) -> bool:

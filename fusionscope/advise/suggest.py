@@ -14,7 +14,7 @@ from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.explain import Suggest
-from fusionscope.explain.result import ModuleFacts, PairFacts
+from fusionscope.explain.result import ModuleFacts, PairFacts, Totals
 from fusionscope.explain.selection import Selection
 from fusionscope.explain.suggestion import (
     Answer,
@@ -40,7 +40,11 @@ MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
 MOST_ANSWERS = 10  # kinds of refusals that always get an answer
 _MOST_COMPILED = 12  # changes that a CPU compiles and times
 _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
-_LEAST_SECONDS = 1.0  # for trying, however short the explanation took
+# Trying takes no longer than the explanation, if that takes longer than the least time. Of a long
+# explanation it takes only a share: a question about a large dump should not take twice as long.
+_LEAST_SECONDS = 1.0
+_SHARED_SECONDS = 3.0
+_SHARE = 1 / 3
 
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
 
@@ -62,9 +66,9 @@ def suggester(
 ) -> Suggest:
     """Return the function that ``explain`` calls for each module.
 
-    It spends no more time than the explanation took, unless ``is_limited`` is false or there is a
-    ``compilation``: then changes are also compiled, and timed if the device is present. Raises
-    ``UnusableInput`` if no rules have the name in ``selection``.
+    It spends no more time than the explanation took, and less if that took long, unless
+    ``is_limited`` is false or there is a ``compilation``: then changes are also compiled, and timed
+    if the device is present. Raises ``UnusableInput`` if no rules have the name in ``selection``.
     """
     compiler = compiler_named(selection.rules)
 
@@ -105,13 +109,13 @@ def suggest(
 ) -> Suggestions:
     """Try changes that could help ``module``, which ``facts`` explain with all of its pairs.
 
-    At most ``seconds`` of processor time are spent on replays, but at least one second; None means
+    ``seconds`` are what the explanation took, and limit the processor time of replays; None means
     no limit. ``compiler`` and ``device`` are those to replay, by default those of the dump. With a
     ``compilation``, changes are also tried by the compiler.
     """
     deadline = None
     if seconds is not None:
-        deadline = Deadline(time.process_time() + max(seconds, _LEAST_SECONDS))
+        deadline = Deadline(time.process_time() + _limit(seconds))
     refused = [pair for pair in facts.pairs if pair.outcome == Outcome.NOT_FUSED]
     refused.sort(key=lambda pair: -pair.bytes_saved)
     groups = group_alike(refused, lambda pair: pair.reason)[:MOST_REFUSALS]
@@ -120,7 +124,7 @@ def suggest(
     if refused:
         try:
             final = module.read(module.final or module.stages[-1])
-            replays = Replays(module, final, compiler, device)
+            replays = Replays(module, final, compiler, device, _figures(facts.totals))
             candidates = _candidates(module, replays, groups)
         except UnusableInput as error:
             trial.note(_NOT_REPLAYED.format(error))
@@ -412,6 +416,15 @@ def _suggestion(
         before=before,
         after=after,
     )
+
+
+def _limit(seconds: float) -> float:
+    return max(_LEAST_SECONDS, min(seconds, _SHARED_SECONDS), _SHARE * seconds)
+
+
+def _figures(totals: Totals) -> Figures:
+    time = totals.time.microseconds if totals.time is not None else None
+    return Figures(totals.launches, totals.bytes_moved, time)
 
 
 def _is_better(before: Figures, after: Figures) -> bool:

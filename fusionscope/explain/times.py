@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from fusionscope.dump import DumpedModule
 from fusionscope.explain.clock import NOMINAL_CPU, Clock, KernelTime
 from fusionscope.explain.result import TimeEstimate, TimeSource
+from fusionscope.explain.suggestion import Figures
 from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
@@ -39,6 +40,20 @@ def estimate(
         return None
     kernels = find_kernels(Numbering().number(module), backend)
     return sum_up(kernels, [clock.time(kernel) for kernel in kernels])
+
+
+def count_figures(module: Module, backend: str | None, gpu: GpuTarget | None) -> Figures:
+    """Return the launches, bytes and time of one run of ``module``, as ``estimate`` does."""
+    kernels = find_kernels(Numbering().number(module), backend)
+    clock = clock_for(module, backend, gpu)
+    time = None
+    if clock is not None:
+        time = sum_up(kernels, [clock.time(kernel) for kernel in kernels])
+    return Figures(
+        sum(kernel.runs for kernel in kernels),
+        sum(kernel.bytes_moved for kernel in kernels),
+        time.microseconds if time is not None else None,
+    )
 
 
 def estimate_final(module: DumpedModule) -> TimeEstimate | None:

@@ -17,6 +17,7 @@ from fusionscope.graph.mutable import (
 )
 from fusionscope.graph.properties import EMBEDDING, is_fusible
 from fusionscope.graph.reachability import Reachability
+from fusionscope.passes.context import Deadline
 from fusionscope.passes.inplace import InPlaceRule, check_in_place
 from fusionscope.passes.pair_rules import Eligible, GloballyUnfusible, PairRule
 from fusionscope.passes.plan import FusionPlan, PairDecision
@@ -230,11 +231,14 @@ def _index_of(operand: tuple[int, MutableInstruction]) -> int:
 
 @dataclass(slots=True)
 class InstructionFusion:
-    """The pass over ``graph``, with the rules of ``book``."""
+    """The pass over ``graph``, with the rules of ``book``. Raises ``OutOfTime`` at the
+    ``deadline``.
+    """
 
     graph: MutableModule
     book: RuleBook[Rule]
     state: FusionState
+    deadline: Deadline | None
 
     def run(self) -> FusionPlan:
         decisions: list[PairDecision] = []
@@ -258,6 +262,8 @@ class InstructionFusion:
         queue = _Queue(order)
         considered: list[PairDecision] = []
         while (entry := queue.next()) is not None:
+            if self.deadline is not None:
+                self.deadline.check()
             consumer, slots = entry
             for slot in slots:
                 pair = FusionPair(consumer.operands[slot], consumer, slot)

@@ -227,6 +227,6 @@ def _notes(suggestions: Suggestions) -> Iterator[str]:
     yield from suggestions.notes
     if suggestions.untried:
         yield (
-            f"{plural(suggestions.untried, 'more candidate')} would take longer to try than the "
-            "explanation took: --all tries them"
+            f"{plural(suggestions.untried, 'more candidate')} would take too long to try: "
+            "--all tries them"
         )

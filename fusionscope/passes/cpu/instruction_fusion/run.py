@@ -21,7 +21,7 @@ def run(graph: MutableModule, book: RuleBook[Rule], context: PassContext) -> Fus
         may_duplicate=not context.has_multi_output,
         skipped=find_skipped(graph, emitters=context.has_emitters),
     )
-    return CpuInstructionFusion(graph, book, state).run()
+    return CpuInstructionFusion(graph, book, state, context.deadline).run()
 
 
 class CpuInstructionFusion(InstructionFusion):

@@ -55,4 +55,4 @@ def run(
 ) -> FusionPlan:
     may_duplicate = book.pass_name == DUPLICATING
     state = FusionState(is_expensive=is_expensive, may_duplicate=may_duplicate)
-    return replay(graph, book, state, context.gpu_state()).run()
+    return replay(graph, book, state, context.deadline, context.gpu_state()).run()
