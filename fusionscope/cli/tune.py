@@ -29,7 +29,7 @@ from fusionscope.cli.streams import show_problem
     default=120.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="Time budget for trying single changes.",
+    help="Time budget for the search; the best is then measured again.",
 )
 @running_options
 @click.option(
@@ -55,12 +55,12 @@ def command(
 ) -> int:
     """Search for fusions that make a dumped program faster on the local device.
 
-    tune tries single changes and measures each against the unchanged program: without each fusion
-    pass, with each refused pair fused, without each refusing rule that the program's correctness
-    does not depend on. It combines the changes that are faster beyond noise and give the right
-    numbers, and measures the combination again. It writes the best plan for rerun, and for use in a
-    program: with fusionscope.apply('fusionscope-plan.toml'). The exit code is 1 if nothing was
-    faster.
+    tune unrolls loops and applies recipes, and changes the plan of the program and of the fastest
+    rewritten ones: whole regions in one kernel, passes and rules left out, values kept, pairs
+    fused, thresholds changed. It measures what replays find promising, combines what is faster and
+    gives the right numbers, and measures the best again in another process. It writes the best
+    plan for rerun, and for use in a program: with fusionscope.apply('fusionscope-plan.toml'). The
+    exit code is 1 if nothing was faster.
 
     \b
     Examples:
@@ -70,9 +70,10 @@ def command(
     """
     from fusionscope.dump import open_dump
     from fusionscope.explain.modules import pick_module
+    from fusionscope.hlo import to_text
     from fusionscope.report.tuning import print_tuning
-    from fusionscope.rerun.tuning import tune
     from fusionscope.rules.plan_files import PlanFile, write_plan
+    from fusionscope.tune.search import tune
 
     opened = open_dump(dump)
     chosen = pick_module(opened, module)
@@ -86,7 +87,11 @@ def command(
             progress=progress,
         )
     if found.best is not None:
-        plan = PlanFile(found.best.changes, chosen.name, dump)
+        program = None
+        if found.best.program is not None:
+            program = output.with_suffix(".hlo")
+            write_text(to_text(found.best.program), program)
+        plan = PlanFile(found.best.changes, chosen.name, dump, program)
         write_text(write_plan(plan, output), output)
     for problem in opened.untold():
         show_problem(problem)

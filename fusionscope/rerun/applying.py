@@ -9,15 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.hlo import Module, parse, to_text
-from fusionscope.rerun.injection import find_received, inject
-from fusionscope.rerun.plans import make_plan
+from fusionscope.rerun.injection import Injection, find_received, inject
+from fusionscope.rerun.plans import make_plan, own_plan
+from fusionscope.rerun.rewritten import compile_program
 from fusionscope.rerun.running import why_not_run
-from fusionscope.rules.plan_files import read_plan
+from fusionscope.rules.plan_files import PlanFile, read_plan
+from fusionscope.system.files import read_text
 
 _NUMBERS = count()  # of hooks: several plans may be active at once
 
@@ -45,7 +49,7 @@ def apply(plan: str | Path, dump: str | Path | None = None) -> Iterator[Applied]
     for the whole process (``rerun`` sets them).
     """
     file = Path(plan)
-    written = read_plan(file)
+    written = read_plan(file, takes_program=True)
     place = Path(dump) if dump is not None else written.dump
     if place is None:
         raise UnusableInput("names no dump, so its program is unknown", file=str(file))
@@ -55,9 +59,7 @@ def apply(plan: str | Path, dump: str | Path | None = None) -> Iterator[Applied]
         raise UnusableInput(f"{module.name}: {problem}")
     if expected is None:
         raise UnusableInput(f"{module.name}: the dump does not show all passes")
-    injection = inject(
-        module, make_plan(module, written.changes), python=sys.executable, limit_s=600.0
-    )
+    injection = _inject(module, written)
     if injection.module is None:
         raise UnusableInput(f"{module.name}: the plan was rejected: {injection.problem}")
     applied = Applied()
@@ -69,6 +71,18 @@ def apply(plan: str | Path, dump: str | Path | None = None) -> Iterator[Applied]
             + (", but another program of that name" if applied.others else ""),
             stacklevel=3,
         )
+
+
+def _inject(module: DumpedModule, written: PlanFile) -> Injection:
+    """Prepare the plan for the program of ``module``, or for the one that computes the same."""
+    options: Any = {"python": sys.executable, "limit_s": 600.0}
+    if written.program is None:
+        return inject(module, make_plan(module, written.changes), **options)
+    program = parse(read_text(written.program), file=str(written.program))
+    with TemporaryDirectory() as scratch:
+        made = compile_program(module, program, Path(scratch) / "dump", **options)
+        plan = make_plan(made, written.changes) if written.changes else own_plan(made)
+        return inject(made, plan, **options)
 
 
 def _pick(modules: tuple[DumpedModule, ...], name: str | None, file: Path) -> DumpedModule:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -62,23 +64,60 @@ class Injection:
     problem: str = ""
 
 
-def inject(module: DumpedModule, plan: Plan, *, python: str, limit_s: float) -> Injection:
+@dataclass(frozen=True, slots=True)
+class Received:
+    """``module`` is what the CPU compiler passes to its hook, None if it does not get there;
+    ``problem`` then says why. ``jaxlib`` is its version.
+    """
+
+    module: Module | None
+    jaxlib: str
+    problem: str = ""
+
+
+# Compiles a module with additional flags, up to the hook.
+Receiver = Callable[[Module, Sequence[str]], Received]
+
+
+def inject(
+    module: DumpedModule,
+    plan: Plan,
+    *,
+    python: str,
+    limit_s: float,
+    receive: Receiver | None = None,
+) -> Injection:
     """Prepare ``plan``. For CPUs this runs the compiler, which inserts copies of buffers that the
-    plan's kernels would overwrite too early. Raises ``UnusableInput`` if there is no compiler.
+    plan's kernels would overwrite too early: in a process of its own, or with ``receive``. Raises
+    ``UnusableInput`` if there is no compiler.
     """
     if module.backend == "cpu":
-        return _inject_cpu(module, plan, python, limit_s)
+        return _inject_cpu(module, plan, receive or partial(_receive, module, python, limit_s))
     fusing = choose_compiler(module).compiler.chains[0]
     if plan.rest is Rest.XLA:
         fusing = plan.changes.disabled
     return Injection(plan.after, tuple(disabling(module, *_GPU_BEFORE, *fusing)))
 
 
-def _inject_cpu(module: DumpedModule, plan: Plan, python: str, limit_s: float) -> Injection:
+def _inject_cpu(module: DumpedModule, plan: Plan, receive: Receiver) -> Injection:
     if plan.rest is Rest.XLA:
         carrier, disabled = _hide_new(plan), [_KEEPS_BARRIERS, *plan.changes.disabled]
     else:
         carrier, disabled = hide(plan.after), list(_CPU_BEFORE)
+    received = receive(carrier, tuple(disabling(module, *disabled)))
+    if received.module is None:
+        return Injection(problem=received.problem)
+    is_xla = plan.rest is Rest.XLA
+    filled = _fill_new(received.module, plan) if is_xla else fill(received.module, plan.after)
+    graph = MutableModule(filled)
+    if tuple(int(part) for part in re.findall(r"\d+", received.jaxlib)[:2]) >= _HOISTING:
+        hoist_loops(graph)
+    return Injection(to_module(graph))
+
+
+def _receive(
+    module: DumpedModule, python: str, limit_s: float, carrier: Module, flags: Sequence[str]
+) -> Received:
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "program.hlo"
         write_file(file, to_text(carrier))
@@ -86,22 +125,15 @@ def _inject_cpu(module: DumpedModule, plan: Plan, python: str, limit_s: float) -
             Program(kind=ProgramKind.HLO, file=file),
             find_target(module),
             Path(scratch) / "dump",
-            flags=[*own_flags(module), *disabling(module, *disabled)],
+            flags=[*own_flags(module), *flags],
             python=python,
             limit_s=limit_s,
         )
-        received = None
-        if captured.has_stages:
-            (made,) = open_dump(captured.directory).modules
-            received = find_received(made)
-    if received is None:
-        return Injection(problem=captured.problem)
-    filled = _fill_new(received, plan) if plan.rest is Rest.XLA else fill(received, plan.after)
-    graph = MutableModule(filled)
-    version = captured.versions.get("jaxlib", "")
-    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) >= _HOISTING:
-        hoist_loops(graph)
-    return Injection(to_module(graph))
+        jaxlib = captured.versions.get("jaxlib", "")
+        if not captured.has_stages:
+            return Received(None, jaxlib, captured.problem)
+        (made,) = open_dump(captured.directory).modules
+        return Received(find_received(made), jaxlib, captured.problem)
 
 
 def find_received(made: DumpedModule) -> Module | None:

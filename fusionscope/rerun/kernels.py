@@ -27,18 +27,26 @@ def place_kernels(
     """Fuse the operations that each of ``kernels`` names. Return the names of the fusions.
 
     An operation of several kernels is computed in each of them, and once more if something else
-    reads it. An operation that is read outside of its only kernel becomes a result of that kernel.
+    reads it; so is a constant. Any other operation that is read outside of its only kernel becomes
+    a result of that kernel.
     Raises ``UnusableInput`` if a name is unknown or not an operation, or if the operations cannot
     be one kernel.
     """
     named = {each.name: each for c in walk_control_flow(graph) for each in c.instructions}
     members = [[_find(name, named) for name in dict.fromkeys(kernel)] for kernel in kernels]
     copies = Counter(each for kernel in members for each in kernel)
-    shared = {each for each, count in copies.items() if count > 1}
+    shared = {each for each, count in copies.items() if count > 1 or _is_constant(each)}
     names = [_place(kernel, shared, choose_kind).name for kernel in members]
     for each in shared:
         remove_unused(each)
     return names
+
+
+def _is_constant(value: MutableInstruction) -> bool:
+    """Return whether computing ``value`` again reads nothing."""
+    while value.opcode == "broadcast":
+        (value,) = value.operands
+    return value.opcode in ("constant", "iota")
 
 
 def _find(name: str, named: dict[str, MutableInstruction]) -> MutableInstruction:

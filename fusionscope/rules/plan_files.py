@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import tomli_w
 
+from fusionscope.errors import UnusableInput
 from fusionscope.rules.changes import Changes, read_changes
 from fusionscope.system.user_files import read_toml
 
@@ -29,28 +30,36 @@ class _Plan(msgspec.Struct, forbid_unknown_fields=True):
     kernel: list[_Kernel] = []
     module: str | None = None
     dump: str | None = None
+    program: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
     """The changes in a file, the name of the module that they are for, and its dump; None if they
-    are for any.
+    are for any. ``program`` is a file with the HLO text of a program that computes the same as that
+    of the dump: the changes are for it. It is None if they are for the dump itself.
     """
 
     changes: Changes
     module: str | None = None
     dump: Path | None = None
+    program: Path | None = None
 
 
-def read_plan(path: Path) -> PlanFile:
+def read_plan(path: Path, *, takes_program: bool = False) -> PlanFile:
     """Read a table ``set``, lists ``disable``, ``allow`` and ``forbid``, tables ``[[kernel]]`` with
-    a list ``members``, and strings ``module`` and ``dump``. A relative ``dump`` starts at the
-    file's folder.
+    a list ``members``, and strings ``module``, ``dump`` and ``program``. Relative paths start at
+    the file's folder.
 
-    Raises ``UnusableInput`` with the line.
+    Raises ``UnusableInput`` with the line, also for a ``program`` unless ``takes_program`` is set.
     """
     file = read_toml(path, _Plan)
     plan = file.value
+    if plan.program is not None and not takes_program:
+        with file.at("program"):
+            raise UnusableInput(
+                "the plan is for a rewritten program, and only `fusionscope.apply` takes those"
+            )
     with file.at("set"):
         changes = read_changes(set_=_flat(plan.set))
     with file.at("disable"):
@@ -63,6 +72,7 @@ def read_plan(path: Path) -> PlanFile:
         replace(changes, kernels=tuple(tuple(kernel.members) for kernel in plan.kernel)),
         plan.module,
         None if plan.dump is None else path.parent / plan.dump,
+        None if plan.program is None else path.parent / plan.program,
     )
 
 
@@ -71,7 +81,8 @@ def write_plan(plan: PlanFile, path: Path) -> str:
     changes = plan.changes
     content: dict[str, Any] = {
         "module": plan.module,
-        "dump": plan.dump and os.path.relpath(plan.dump.resolve(), path.resolve().parent),
+        "dump": _relative(plan.dump, path),
+        "program": _relative(plan.program, path),
         "disable": changes.disabled,
         "allow": list(map(str, changes.allowed)),
         "forbid": list(map(str, changes.forbidden)),
@@ -79,6 +90,10 @@ def write_plan(plan: PlanFile, path: Path) -> str:
         "kernel": [{"members": members} for members in changes.kernels],
     }
     return tomli_w.dumps({key: value for key, value in content.items() if value})
+
+
+def _relative(file: Path | None, path: Path) -> str | None:
+    return None if file is None else os.path.relpath(file.resolve(), path.resolve().parent)
 
 
 def _flat(table: dict[str, int | dict[str, int]]) -> Iterator[str]:

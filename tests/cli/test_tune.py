@@ -33,18 +33,15 @@ def test_what_was_tried_and_the_best_plan(run, tmp_path):
     best = tmp_path / "best.toml"
     done = run(CPU, "--budget", "1", "--output", best, "--format", "json")
     document = json.loads(done.out)
-    found = {each for each in keys(document) if not each.endswith(".measurement")}
-    found = {"rules" if each.startswith("rules.") else each for each in found}  # as in explain
-    found = {each for each in found if ".measurement." not in each}
-    expected = {each for each in documented("tune") if not each.endswith(".measurement")}
-    if document["best"] is None:  # on a machine that makes much noise
-        expected = {each for each in expected if not each.startswith("best.")}
-    assert found == expected
+    assert {each for each in keys(document) if not each.startswith(("rules.", "best."))} | {
+        "rules"
+    } == {each for each in documented("tune") if not each.startswith("best.")}
     assert document["left"] > 0  # of more changes than a second lasts for
-    assert any(each["measurement"] for each in document["attempts"])
+    assert any(each["ratio"] for each in document["attempts"])
+    assert {each["kind"] for each in document["attempts"]} >= {"pass", "one kernel"}
     assert done.code == (0 if document["best"] else 1)
     assert best.exists() == bool(document["best"])
-    if document["best"]:
+    if document["best"]:  # unless the machine makes much noise
         plan = tomllib.loads(best.read_text())
         assert plan["module"] == "jit_program"
         assert (best.parent / plan["dump"]).resolve() == CPU

@@ -34,9 +34,9 @@ changes = st.builds(
 def test_what_is_written_is_read_again(some: Changes, module: str | None) -> None:
     with TemporaryDirectory() as folder:
         file = Path(folder).resolve() / "plan.toml"
-        plan = PlanFile(some, module, file.parent / "dump")
+        plan = PlanFile(some, module, file.parent / "dump", file.parent / "program.hlo")
         file.write_text(write_plan(plan, file), encoding="utf-8")
-        assert read_plan(file) == plan
+        assert read_plan(file, takes_program=True) == plan
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,7 @@ def test_what_is_written_is_read_again(some: Changes, module: str | None) -> Non
         ("module = 'm'\nallow = ['a']", ":2: .* expected 'PRODUCER -> CONSUMER'"),
         ("module = 'm'\n[set]\ncpu-concat.depth = 3", ":2: .* has no threshold 'depth'"),
         ("disable = ['cpu-conca']", ":1: no rule is called 'cpu-conca'"),
+        ("module = 'm'\nprogram = 'm.hlo'", ":2: the plan is for a rewritten program"),
         ("x = ", ":1: not TOML: Invalid value$"),
         ("x = '''\n\"\\q\" = 3\n'''\nset = 3", ":1: unknown key 'x'"),
         (f"x = {'9' * 5000}", ": not TOML"),

@@ -5,15 +5,31 @@ from __future__ import annotations
 from fusionscope.report.documents.form import Form
 from fusionscope.report.documents.rerun import Measurement
 from fusionscope.report.documents.rules_used import RulesUsed
+from fusionscope.rerun.measuring import Ratio, Speed
+from fusionscope.rerun.running import Numbers
+from fusionscope.tune.search import Ablation
 
 
 class Attempt(Form):
-    """One change that was tried."""
+    """One change, or several together, that was tried."""
 
+    kind: str
     changes: str
-    is_better: bool
     problem: str
-    measurement: Measurement | None
+    numbers: Numbers | None
+    ratio: Ratio | None
+    verdict: Speed | None
+    is_same: bool
+    compile_s: float | None
+
+
+class Best(Form):
+    """The best plan, confirmed in a process of its own."""
+
+    words: str
+    measurement: Measurement
+    ablations: list[Ablation]
+    compile_s: list[float]
 
 
 class Document(Form, tag_field="schema", tag="fusionscope.tune/1"):
@@ -21,4 +37,4 @@ class Document(Form, tag_field="schema", tag="fusionscope.tune/1"):
     left: int
     rules: RulesUsed | None
     attempts: list[Attempt]
-    best: Attempt | None
+    best: Best | None

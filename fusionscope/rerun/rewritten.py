@@ -1,0 +1,37 @@
+"""Compiles another program in the place of a dumped one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import Program, ProgramKind
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Module, to_text
+from fusionscope.rerun.programs import disabling, find_target, own_flags
+from fusionscope.system.files import write_file
+
+_CONSTANTS = "--xla_dump_large_constants=true"  # without them it cannot be run
+
+
+def compile_program(
+    module: DumpedModule, program: Module, directory: Path, *, python: str, limit_s: float
+) -> DumpedModule:
+    """Compile ``program`` with the flags and for the target of ``module``, and dump it into
+    ``directory``, which must be empty or new. Raises ``UnusableInput`` if that fails.
+    """
+    file = directory.with_name("program.hlo")
+    write_file(file, to_text(program))
+    captured = capture(
+        Program(kind=ProgramKind.HLO, file=file),
+        find_target(module),
+        directory,
+        flags=[*own_flags(module), *disabling(module), _CONSTANTS],
+        python=python,
+        limit_s=limit_s,
+    )
+    if captured.problem:
+        raise UnusableInput(f"{module.name}: cannot be compiled: {captured.problem}")
+    (made,) = open_dump(captured.directory).modules
+    return made

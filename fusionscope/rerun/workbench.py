@@ -1,0 +1,220 @@
+"""A process that keeps variants of one program ready to run, so that a search can try many."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+from fusionscope.capture.capture import tell_problem
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Module, parse, to_text
+from fusionscope.rerun.injection import Injection, Received
+from fusionscope.rerun.measuring import Ratio, Times
+from fusionscope.rerun.programs import compile_options, find_program
+from fusionscope.rerun.running import (
+    ResultDifference,
+    device_here,
+    environment_for,
+    widen,
+)
+from fusionscope.system.processes import start_child
+
+_CHILD = Path(__file__).with_name("workbench_child.py")
+BASELINE = 0  # its number
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What to compile: a program, None for the one of the dump, and what is injected into it."""
+
+    injection: Injection
+    program: Module | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A compiled variant under its ``number``. ``problem`` says why there is none; it is empty
+    otherwise. ``compile_s`` is the time to compile it, in seconds.
+    """
+
+    number: int
+    results: tuple[ResultDifference, ...] = ()
+    compile_s: float = 0.0
+    problem: str = ""
+
+
+class Workbench:
+    """Compiles and times variants of the program of ``module`` on the local device.
+
+    If a variant ends the process, it starts again; variants made before are then compiled again.
+    Use it as a context. Raises ``UnusableInput`` if the baseline cannot be run.
+    """
+
+    def __init__(
+        self,
+        module: DumpedModule,
+        baseline: Injection,
+        *,
+        inputs: Path | None,
+        seed: int,
+        python: str,
+        limit_s: float,
+    ) -> None:
+        program = find_program(module)
+        self._module = module
+        self._python, self._limit_s = python, limit_s
+        self._opening = {
+            "program": to_text(program),
+            "device": device_here(module),
+            "inputs": None if inputs is None else str(inputs.resolve()),
+            "seed": seed,
+            "reference": widen(program),
+            "baseline": _asked(Variant(baseline)),
+        }
+        self._made: dict[int, dict[str, Any]] = {}
+        self._number = BASELINE
+        self._stack = ExitStack()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._jaxlib = ""
+
+    def __enter__(self) -> Workbench:
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def receive(self, carrier: Module, flags: Sequence[str]) -> Received:
+        """Compile ``carrier`` up to the compiler's hook."""
+        request = {
+            "do": "receive",
+            "text": to_text(carrier),
+            "options": compile_options(flags),
+        }
+        told = self._ask(request)
+        if told.get("problem"):
+            return Received(None, self._jaxlib, told["problem"])
+        return Received(parse(told["module"]), self._jaxlib)
+
+    def make(self, variant: Variant, limit_s: float) -> Made:
+        """Compile ``variant``, and run it once, in at most ``limit_s`` seconds."""
+        self._number += 1
+        number = self._number
+        asked = _asked(variant)
+        told = self._ask({"do": "make", "number": number, "asked": asked}, limit_s)
+        if told.get("problem"):
+            return Made(number, problem=_line(told["problem"]))
+        self._made[number] = asked
+        results = tuple(ResultDifference(**each) for each in told["results"])
+        if not results:
+            return Made(number, problem="its results have other shapes or types")
+        return Made(number, results, told["compile_s"])
+
+    def race(
+        self, numbers: Sequence[int], seconds: float, *, drops_slower: bool = False
+    ) -> list[Times]:
+        """Time programs in turns for at most ``seconds``. The first number is the baseline."""
+        told = self._ask(
+            {
+                "do": "race",
+                "numbers": list(numbers),
+                "seconds": seconds,
+                "drops_slower": drops_slower,
+            }
+        )
+        if told.get("problem"):
+            raise UnusableInput(f"{self._module.name}: cannot be timed: {_line(told['problem'])}")
+        return [_times(each) for each in told["times"]]
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """Free the memory of variants."""
+        for number in numbers:
+            self._made.pop(number, None)
+        self._ask({"do": "drop", "numbers": list(numbers)})
+
+    def _start(self) -> None:
+        self._stack.close()
+        errors = self._errors = self._stack.enter_context(_temporary_file())
+        self._child = self._stack.enter_context(
+            start_child(
+                [self._python, str(_CHILD)],
+                environment_for(self._module),
+                input=subprocess.PIPE,
+                output=subprocess.PIPE,
+                errors=errors,
+            )
+        )
+        told = self._exchange(self._opening)
+        if told.get("problem"):
+            raise UnusableInput(f"{self._module.name}: cannot be run: {_line(told['problem'])}")
+        self._jaxlib = told["jaxlib"]
+        for number, asked in list(self._made.items()):
+            self._exchange({"do": "make", "number": number, "asked": asked})
+
+    def _ask(self, request: dict[str, Any], limit_s: float | None = None) -> dict[str, Any]:
+        """Return the answer. If there is none, start again, and return the problem."""
+        told = self._exchange(request, limit_s)
+        if told.get("died"):
+            self._start()
+        return told
+
+    def _exchange(self, request: dict[str, Any], limit_s: float | None = None) -> dict[str, Any]:
+        child, limit_s = self._child, limit_s or self._limit_s
+        assert child is not None and child.stdin is not None and child.stdout is not None
+        try:
+            child.stdin.write(json.dumps(request).encode() + b"\n")
+            child.stdin.flush()
+            if not select.select([child.stdout], [], [], limit_s)[0]:
+                return {"died": True, "problem": f"stopped: it took over {limit_s:g} s"}
+            line = child.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        if line:
+            told: dict[str, Any] = json.loads(line)
+            return told
+        return {"died": True, "problem": self._last_words(child)}
+
+    def _last_words(self, child: subprocess.Popen[bytes]) -> str:
+        code = child.wait()
+        assert self._errors is not None
+        self._errors.seek(0)
+        errors = self._errors.read().decode("utf-8", errors="replace")
+        return tell_problem({}, errors, code) or "the process ended"
+
+
+@contextmanager
+def _temporary_file() -> Iterator[IO[bytes]]:
+    with TemporaryFile() as file:
+        yield file
+
+
+def _asked(variant: Variant) -> dict[str, Any]:
+    injection = variant.injection
+    return {
+        "text": to_text(variant.program) if variant.program is not None else "",
+        "put": to_text(injection.module) if injection.module is not None else "",
+        "options": compile_options(injection.flags),
+    }
+
+
+def _times(told: dict[str, Any]) -> Times:
+    return Times(
+        run_ns=told["run_ns"],
+        quartiles=tuple(told["quartiles"]),
+        ratio=Ratio(**told["ratio"]),
+        noise=Ratio(**told["noise"]),
+        runs=told["runs"],
+    )
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:300]

@@ -1,0 +1,133 @@
+"""Keeps compiled programs ready to run, in a process of its own.
+
+    PYTHON workbench_child.py
+
+Reads one JSON request per line and answers each with a line. The first describes the program.
+Like ``runner.py``, whose functions it uses, it runs under any Python that has jax, and imports
+nothing of fusionscope.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+
+def _load_runner() -> Any:
+    path = Path(__file__).with_name("runner.py")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+runner = _load_runner()
+child, measuring = runner.child, runner.measuring
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print is no answer
+    bench: Bench | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if bench is None:
+                bench = Bench(request)
+                answer: dict[str, Any] = {"jaxlib": importlib.metadata.version("jaxlib")}
+            else:
+                answer = getattr(bench, request.pop("do"))(**request)
+        except child.Unusable as problem:
+            answer = {"problem": str(problem)}
+        except Exception as error:
+            answer = {"problem": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+class Bench:
+    """One program, and variants of it. Each public method answers a request of that name."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        device = request["device"]
+        self._platform = device["platform"]
+        self._place = runner._prepare(device)
+        self._text = request["program"]
+        self._inputs = runner._find_inputs(self._text, request["inputs"], request["seed"])
+        baseline = [self._compile(request["baseline"]) for _ in range(measuring.COPIES)]
+        self._expected = baseline[0].run()
+        self._reference = self._in_64_bits(request["reference"])
+        self._programs = {0: baseline}
+
+    def _in_64_bits(self, text: str | None) -> Any:
+        try:
+            wide = [runner._widened(each) for each in self._inputs]
+            return runner.Executable(text, self._place, wide).run() if text else None
+        except Exception:
+            return None  # not every program can be computed in 64 bits
+
+    def _compile(self, asked: dict[str, Any]) -> Any:
+        text = asked.get("text") or self._text
+        return runner._make(text, self._place, self._inputs, asked, self._platform)
+
+    def receive(self, text: str, options: dict[str, str]) -> dict[str, Any]:
+        """Compile up to the hook, and answer with the module that it receives."""
+        from jaxlib import _hlo, _xla
+
+        printed = _hlo.HloPrintOptions()
+        printed.print_large_constants = True
+        found: list[str] = []
+
+        def transform(given: bytes) -> bytes:
+            module = _hlo.HloModule.from_serialized_hlo_module_proto(given)
+            found.append(module.to_string(printed))
+            raise _Enough
+
+        _xla.register_xla_transform("fusionscope", 0, transform)
+        try:
+            runner.Executable(text, self._place, self._inputs, options)
+        except Exception:
+            if not found:
+                raise
+        finally:
+            _xla.clear_xla_transform("fusionscope", 0)
+        return {"module": found[0]}
+
+    def make(self, number: int, asked: dict[str, Any]) -> dict[str, Any]:
+        """Compile a program under ``number``, and compare its results with the baseline's."""
+        made = self._compile(asked)
+        results = runner._compare_alike(self._expected, made.run())
+        if results and self._reference is not None:
+            results = runner._compare(self._expected, made.run(), self._reference)
+        self._programs[number] = [made]
+        return {"results": results, "compile_s": made.compile_s}
+
+    def race(self, numbers: Sequence[int], seconds: float, drops_slower: bool) -> dict[str, Any]:
+        """Time programs in turns; the first is the baseline."""
+        found = measuring.time_in_turns(
+            [self._programs[number] for number in numbers], seconds, drops_slower=drops_slower
+        )
+        return {"times": [asdict(each) for each in found]}
+
+    def drop(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """Forget programs."""
+        for number in numbers:
+            self._programs.pop(number, None)
+        return {}
+
+
+class _Enough(Exception):
+    """Ends a compilation at the hook."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""What a search tries: changes of the fusion plan, and rewritten programs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fusionscope.advise.recipes.catalogue import RECIPES
+from fusionscope.advise.recipes.recipe import Recipe, apply_recipe
+from fusionscope.advise.recipes.unroll_loop import UnrollLoop
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.history.outcomes import Outcome, Pair, pairs_after
+from fusionscope.hlo import Module
+from fusionscope.passes.overrides import PairPattern
+from fusionscope.passes.rule import Rule
+from fusionscope.rerun.plans import WRAPPER, Plan, find_fusing_runs
+from fusionscope.rules.changes import NO_CHANGES, Changes
+from fusionscope.tune.regions import find_regions
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.context import read_context
+from fusionscope.versions.runs import replay
+
+_FACTORS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64)
+_APART = 1.4  # the ratio of one factor to the next
+_LONGEST = 2_000  # operations in a step that may be unrolled
+_TIMES_LARGER = (0, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A change to try: its kind, what it does, and what it acts on.
+
+    It changes rules (``changes``) or the program (``recipe``).
+    """
+
+    kind: str
+    change: str
+    acts_on: str = ""
+    changes: Changes = NO_CHANGES
+    recipe: Recipe | None = None
+
+    def __str__(self) -> str:
+        return f"{self.change} {self.acts_on}".rstrip()
+
+
+class Move:
+    """A kind of change of the plan."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def candidates(self, start: Start) -> Iterator[Candidate]:
+        """Yield the candidates of this kind, the most promising first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What moves start from: a module, the compiler's own plan, and the refusing rules that
+    correctness does not depend on, the most frequent first.
+    """
+
+    module: DumpedModule
+    own: Plan
+    pairs: Sequence[Pair] = field(default_factory=tuple)
+    rules: Sequence[Rule] = field(default_factory=tuple)
+
+
+def start_from(module: DumpedModule, own: Plan) -> Start:
+    pairs = sorted(pairs_after(own.before, own.after), key=lambda pair: -pair.bytes_between)
+    return Start(module, own, pairs, _refusing_rules(module, own))
+
+
+def _refusing_rules(module: DumpedModule, own: Plan) -> list[Rule]:
+    compiler, context = choose_compiler(module).compiler, read_context(module)
+    rules = {rule.id: rule for book in compiler.books for rule in book}
+    refusals: Counter[str] = Counter()
+    current = own.before
+    for run in find_fusing_runs(module):
+        plan = replay(run.pass_name, current, context, compiler)
+        refusals.update(each.decision.rule for each in plan.decisions if not each.decision.allow)
+        current = plan.module
+    found = (rules[id] for id, _ in refusals.most_common() if id in rules)
+    return [rule for rule in found if not rule.is_legality]
+
+
+class WithoutPass(Move):
+    """A pass that fuses is left out."""
+
+    kind = "pass"
+
+    def candidates(self, start: Start) -> Iterator[Candidate]:
+        for name in dict.fromkeys(run.pass_name for run in find_fusing_runs(start.module)):
+            if name != WRAPPER:
+                yield Candidate(self.kind, "without", name, Changes(disabled=(name,)))
+
+
+class WithoutRule(Move):
+    """A refusing rule is left out."""
+
+    kind = "rule"
+
+    def candidates(self, start: Start) -> Iterator[Candidate]:
+        for rule in start.rules:
+            yield Candidate(self.kind, "without", rule.id, Changes(disabled=(rule.id,)))
+
+
+class Threshold(Move):
+    """A threshold of a refusing rule is changed."""
+
+    kind = "threshold"
+
+    def candidates(self, start: Start) -> Iterator[Candidate]:
+        for rule in start.rules:
+            for name, value in rule.thresholds.items():
+                for times in _TIMES_LARGER:
+                    changes = Changes(thresholds=((rule.id, name, value * times),))
+                    yield Candidate(self.kind, "set", f"{rule.id}.{name}={value * times}", changes)
+
+
+class OneKernel(Move):
+    """Operations become one kernel, with a result for each that others read."""
+
+    kind = "one kernel"
+
+    def candidates(self, start: Start) -> Iterator[Candidate]:
+        for region in find_regions(start.own.before):
+            changes = Changes(kernels=(region.members,))
+            yield Candidate(self.kind, "one kernel of", region.what, changes)
+
+
+class FusedPair(Move):
+    """A refused pair is fused."""
+
+    kind = "pair"
+
+    def candidates(self, start: Start) -> Iterator[Candidate]:
+        for pair in start.pairs:
+            if pair.outcome is Outcome.NOT_FUSED and pair.producer.opcode != "constant":
+                pattern = PairPattern(pair.producer.name, pair.consumer.name)
+                yield Candidate(self.kind, "allow", str(pattern), Changes(allowed=(pattern,)))
+
+
+class KeptValue(Move):
+    """A value that several kernels compute is computed once, and kept."""
+
+    kind = "kept value"
+
+    def candidates(self, start: Start) -> Iterator[Candidate]:
+        duplicated = [
+            pair.producer
+            for pair in start.pairs
+            if pair.outcome is Outcome.DUPLICATED and pair.producer.opcode not in _CHEAP
+        ]
+        for producer in dict.fromkeys(duplicated):
+            pattern = PairPattern(producer.name, "*")
+            yield Candidate(self.kind, "keep", producer.name, Changes(forbidden=(pattern,)))
+
+
+_CHEAP = frozenset({"bitcast", "broadcast", "constant", "iota", "reshape", "slice"})
+
+MOVES: tuple[Move, ...] = (
+    WithoutPass(),
+    OneKernel(),
+    WithoutRule(),
+    KeptValue(),
+    FusedPair(),
+    Threshold(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """A candidate that changes the program, and its result."""
+
+    candidate: Candidate
+    program: Module
+
+
+def find_rewritings(program: Module, backend: str) -> Iterator[Rewriting]:
+    """Yield what recipes make of ``program``: loops unrolled by several factors, and the others
+    wherever they match, whether or not they usually help on this device.
+    """
+    last = 1.0
+    for factor in _FACTORS:
+        if factor >= last * _APART:
+            recipe = UnrollLoop(times=factor, longest=_LONGEST)
+            for found in _rewritten(recipe, program, backend, "unroll", f"by {factor}"):
+                last = factor
+                yield found
+    for other in RECIPES:
+        if not isinstance(other, UnrollLoop):
+            yield from _rewritten(other, program, backend, "recipe", other.id)
+
+
+def _rewritten(
+    recipe: Recipe, program: Module, backend: str, change: str, acts_on: str
+) -> Iterator[Rewriting]:
+    try:
+        made = apply_recipe(recipe, program, backend)
+    except UnusableInput:
+        return
+    if made is not None and _aliases(made.module) == _aliases(program):
+        where = f"{acts_on} at {', '.join(made.places[:3])}"
+        yield Rewriting(Candidate("program", change, where, recipe=recipe), made.module)
+
+
+def _aliases(module: Module) -> tuple[bool, bool]:
+    """Return whether buffers are donated: a plan cannot change that."""
+    return "input_output_alias" in module.header, "buffer_donor" in module.header

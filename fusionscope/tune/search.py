@@ -1,0 +1,547 @@
+"""Searches for a faster plan. Replays score what may help; only measurements count."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.replayed import find_rules
+from fusionscope.explain.times import estimate
+from fusionscope.graph.comparison import has_equal_kernels
+from fusionscope.hlo import Module
+from fusionscope.progress import Progress, silent
+from fusionscope.rerun.injection import Injection, inject
+from fusionscope.rerun.measuring import Ratio, Speed, Times, judge
+from fusionscope.rerun.plans import Plan, make_plan, own_plan
+from fusionscope.rerun.programs import find_program
+from fusionscope.rerun.rewritten import compile_program
+from fusionscope.rerun.running import Measurement, Numbers, measure, why_not_run
+from fusionscope.rerun.workbench import BASELINE, Made, Variant, Workbench
+from fusionscope.rules.changes import NO_CHANGES, Changes
+from fusionscope.tune.moves import MOVES, Candidate, find_rewritings, start_from
+from fusionscope.verify.agreement import RulesUsed
+
+_AT_ONCE = 6  # variants that are timed beside each other
+_SECONDS = 0.05  # of the budget, for timing these
+_LEAST_S = 2.0
+_SCORED = 0.2  # of the budget, for replays before anything is measured
+_MOST_SCORED = 30  # candidates of one kind
+_LIMIT, _LEAST_LIMIT_S = 0.05, 10.0  # of the budget, for compiling and running one variant
+_BASES = 2  # rewritten programs whose plans are changed
+_FINALISTS = 3
+_REWRITING, _SINGLE = 0.25, 0.8  # of the budget: when to go on with what was found so far
+_WORSE = 1.5  # estimates that are not worth a measurement, relative to the compiler's own plan
+# Each candidate is compiled once, which says nothing about chance. The best is confirmed later.
+_NO_NOISE = Ratio(1.0, 1.0, 1.0)
+_PROMISING = 0.97  # a ratio, however wide its interval
+_CONFIRMING, _CONFIRMING_S = 0.25, 20.0  # of the budget, beyond it
+_HALVED = 8  # variants that are timed again, for twice as long; then half of them, and so on
+_MATTERS = 0.98  # a change matters if it is faster by this
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """Changes together: of the program, as ``program`` with the names of the changes in
+    ``rewritings``, and of rules, which apply to ``module``, the dump of that program.
+    """
+
+    module: DumpedModule
+    program: Module | None = None
+    rewritings: tuple[Candidate, ...] = ()
+    parts: tuple[Candidate, ...] = ()
+
+    @property
+    def changes(self) -> Changes:
+        found = NO_CHANGES
+        for each in self.parts:
+            found |= each.changes
+        return found
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, (*self.rewritings, *self.parts))) or "the compiler's own plan"
+
+    def __bool__(self) -> bool:
+        return bool(self.rewritings or self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One change, or several together, that was tried. ``problem`` says why it was not timed, empty
+    if it was. ``ratio`` is that to the compiler's own plan, or None. ``is_same`` is whether
+    it produces identical kernels. ``compile_s`` is the time to compile it, in seconds.
+    """
+
+    kind: str
+    changes: str
+    problem: str = ""
+    numbers: Numbers | None = None
+    ratio: Ratio | None = None
+    verdict: Speed | None = None
+    is_same: bool = False
+    compile_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """The best plan without one of its changes. ``ratio`` is its time to that of the best plan."""
+
+    change: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The best plan, confirmed on runs in a process of their own. ``program`` is the rewritten
+    program, None if it is that of the dump. ``compile_s`` are the times to compile the program as
+    it is and with the plan, in seconds.
+    """
+
+    words: str
+    changes: Changes
+    program: Module | None
+    measurement: Measurement
+    ablations: tuple[Ablation, ...]
+    compile_s: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The result of a search. ``attempts`` are in the order in which they were made; ``left`` is
+    the number of changes that were not tried in time. ``best`` is None if nothing was faster.
+    ``rules`` are the changed and replayed ones.
+    """
+
+    module: str
+    attempts: tuple[Attempt, ...]
+    left: int
+    best: Best | None
+    rules: RulesUsed | None = None
+
+
+def tune(
+    module: DumpedModule,
+    *,
+    budget_s: float,
+    inputs: Path | None = None,
+    seed: int = 0,
+    python: str = sys.executable,
+    limit_s: float = 600.0,
+    progress: Progress = silent,
+) -> Tuning:
+    """Search for ``budget_s``: rewritten programs first, then changes of the plan for the fastest
+    of them, then combinations of what is faster. The best is measured again in a process of its
+    own, also without each of its changes.
+
+    Raises ``UnusableInput`` if nothing can be run.
+    """
+    problem = why_not_run(module)
+    if problem:
+        raise UnusableInput(f"{module.name}: {problem}, and tuning has to measure")
+    progress("compiling the program as it is")
+    own = own_plan(module)
+    baseline = inject(module, own, python=python, limit_s=limit_s)
+    if baseline.problem:
+        raise UnusableInput(f"{module.name}: its own plan was rejected: {baseline.problem}")
+    with ExitStack() as stack:
+        bench = stack.enter_context(
+            Workbench(module, baseline, inputs=inputs, seed=seed, python=python, limit_s=limit_s)
+        )
+        search = _Search(module, bench, budget_s, progress)
+        bases = search.try_rewritings(
+            lambda program: compile_program(
+                module,
+                program,
+                Path(stack.enter_context(TemporaryDirectory())) / "dump",
+                python=python,
+                limit_s=limit_s,
+            )
+        )
+        for number, base in enumerate(bases, 1):
+            search.try_plans(base, until=_SINGLE * number / len(bases))
+        search.halve()
+        search.combine()
+        finalists = search.finalists()
+        measured: list[Measurement] = []
+        if finalists:
+            progress("measuring the best again")
+            measured = measure(
+                module,
+                baseline,
+                [search.prepare(each) for each in finalists],
+                inputs=inputs,
+                seed=seed,
+                seconds=max(_CONFIRMING_S, budget_s * _CONFIRMING),
+                python=python,
+                limit_s=limit_s,
+            )
+            for design, each in zip(finalists, measured, strict=True):
+                search.attempts.append(_final_attempt(design, each))
+        return Tuning(
+            module.name,
+            tuple(search.attempts),
+            search.left,
+            _confirmed(finalists, measured, search),
+            find_rules(module),
+        )
+
+
+def _final_attempt(design: Design, found: Measurement) -> Attempt:
+    timing = found.timing
+    return Attempt(
+        kind="confirmation",
+        changes=str(design),
+        problem=found.problem,
+        numbers=found.numbers,
+        ratio=timing.ratio if timing is not None else None,
+        verdict=timing.verdict if timing is not None else None,
+    )
+
+
+def _without_each(design: Design) -> list[Design]:
+    """Return ``design`` without each of the changes of its plan, if it has several changes."""
+    if len(design.parts) + len(design.rewritings) < 2:
+        return []
+    return [
+        replace(design, parts=tuple(each for each in design.parts if each is not part))
+        for part in design.parts
+    ]
+
+
+def _confirmed(
+    designs: Sequence[Design], measured: Sequence[Measurement], search: _Search
+) -> Best | None:
+    """Return the best design, if it is faster in another process, too: the one with the fewest
+    changes among those that are about as fast.
+    """
+    good = [
+        (design, each)
+        for design, each in zip(designs, measured, strict=True)
+        if _is_right(each.numbers) and each.timing and each.timing.verdict is Speed.FASTER
+    ]
+    if not good:
+        return None
+    fastest = min(_ratio(each) for _, each in good)
+    chosen, measurement = min(
+        ((design, each) for design, each in good if _ratio(each) * _MATTERS <= fastest),
+        key=lambda pair: (len(pair[0].parts), _ratio(pair[1])),
+    )
+    ratios = {str(design): _ratio(each) for design, each in zip(designs, measured, strict=True)}
+    ablations = [
+        Ablation(str(part), ratios[str(less)] / _ratio(measurement))
+        for part, less in zip(chosen.parts, _without_each(chosen), strict=False)
+        if str(less) in ratios
+    ]
+    return Best(
+        words=str(chosen),
+        changes=chosen.changes,
+        program=chosen.program,
+        measurement=measurement,
+        ablations=tuple(ablations),
+        compile_s=(search.compile_s(search.start), search.compile_s(chosen)),
+    )
+
+
+def _ratio(measurement: Measurement) -> float:
+    timing = measurement.timing
+    return timing.ratio.median if timing is not None else float("inf")
+
+
+def _is_right(numbers: Numbers | None) -> bool:
+    return numbers in (Numbers.EQUAL, Numbers.ROUNDED)
+
+
+@dataclass(slots=True)
+class _Found:
+    """A design that was timed, under its number on the workbench."""
+
+    design: Design
+    made: Made
+    ratio: Ratio
+
+
+class _Search:
+    def __init__(
+        self, module: DumpedModule, bench: Workbench, budget_s: float, progress: Progress
+    ) -> None:
+        self.start = Design(module)
+        self.attempts: list[Attempt] = []
+        self.left = 0
+        self._bench = bench
+        self._begin = time.monotonic()
+        self._budget_s = budget_s
+        self._seconds = max(_LEAST_S, budget_s * _SECONDS)
+        self._limit_s = max(_LEAST_LIMIT_S, budget_s * _LIMIT)
+        self._progress = progress
+        self._own: dict[int, Plan] = {}
+        self._compile_s: dict[str, float] = {}
+        self._timed: list[_Found] = []
+        self._faster: list[_Found] = []
+
+    @property
+    def _fastest(self) -> _Found:
+        return min(self._faster, key=lambda each: each.ratio.median)
+
+    def finalists(self) -> list[Design]:
+        """Return the fastest designs, and the first of them without each of its changes."""
+        ranked = sorted(self._faster, key=lambda each: each.ratio.median)[:_FINALISTS]
+        designs = [each.design for each in ranked]
+        designs += _without_each(designs[0]) if designs else []
+        return list({str(each): each for each in designs if each}.values())
+
+    def compile_s(self, design: Design) -> float:
+        return self._compile_s.get(str(design), 0.0)
+
+    def _spent(self) -> float:
+        """Return the share of the budget that is spent."""
+        return (time.monotonic() - self._begin) / self._budget_s
+
+    def try_rewritings(self, compile_program: Callable[[Module], DumpedModule]) -> list[Design]:
+        """Time rewritten programs as the compiler makes them. Return what is worth changing the
+        plan of: the program as it is, and the best rewritten ones. Unrolled steps may be slower
+        until they are fused.
+        """
+        own = self._bench.make(Variant(Injection()), self._limit_s)
+        self._compile_s[str(self.start)] = own.compile_s
+        program, backend = find_program(self.start.module), self.start.module.backend or ""
+        designs = [
+            Design(self.start.module, each.program, (each.candidate,))
+            for each in find_rewritings(program, backend)
+        ]
+        for some in _batches(designs):
+            self._progress("trying rewritten programs")
+            if self._spent() < _REWRITING:
+                self._time([(each, Variant(Injection(), each.program)) for each in some])
+        bases = [self.start]
+        ranked = sorted(self._timed, key=lambda each: each.ratio.median)
+        for found in ranked[:_BASES]:
+            if found.ratio.median < _WORSE and found.design.program is not None:
+                self._progress(f"compiling {found.design}")
+                try:
+                    made = compile_program(found.design.program)
+                except UnusableInput as error:
+                    self._fail(found.design, str(error))
+                    self._faster = [each for each in self._faster if each is not found]
+                    continue
+                found.design = replace(found.design, module=made)
+                bases.append(found.design)
+        return bases
+
+    def try_plans(self, base: Design, until: float) -> None:
+        """Try single changes of the plan of ``base``."""
+        share = (until - self._spent()) * _SCORED
+        ready = self._scored(base, self._spent() + max(0.0, share))
+        tried = 0
+        for some in _batches(ready):
+            if tried and self._spent() > until:
+                break
+            self._progress(f"trying changes, {tried} of {len(ready)} done")
+            self._try_designs(some)
+            tried += len(some)
+        self.left += len(ready) - tried
+
+    def halve(self) -> None:
+        """Time the most promising variants again, and half of these for twice as long."""
+        count, seconds = _HALVED, 2 * self._seconds
+        while count > 1 and len(self._faster) > 1:
+            self._progress(f"timing the best {min(count, len(self._faster))} again")
+            found = sorted(self._faster, key=lambda each: each.ratio.median)[:count]
+            numbers = [BASELINE, *(each.made.number for each in found)]
+            for each, timed in zip(found, self._bench.race(numbers, seconds)[1:], strict=True):
+                each.ratio = timed.ratio
+            self._faster = [each for each in found if each.ratio.median < _PROMISING]
+            count, seconds = count // 2, 2 * seconds
+
+    def combine(self) -> None:
+        """Add to the best plan what was faster by itself, as long as that makes it faster."""
+        tried = {each.changes for each in self.attempts}
+        while self._faster and self._spent() < 1:
+            best = self._fastest
+            ranked = sorted(self._faster, key=lambda each: each.ratio.median)
+            together = [
+                replace(best.design, parts=(*best.design.parts, *each.design.parts))
+                for each in ranked
+                if each.design.parts and _may_join(best.design, each.design)
+            ]
+            together = [each for each in together if str(each) not in tried][:_AT_ONCE]
+            if not together:
+                break
+            tried.update(map(str, together))
+            self._progress("trying the faster changes together")
+            self._try_designs(together)
+            if self._fastest is best:
+                break
+
+    def _scored(self, base: Design, until: float) -> list[Design]:
+        """Return designs with one more change, those of all kinds in turns. Within a kind, the
+        estimate for the replayed plan decides; plans that are much worse are left out.
+        """
+        module, begin = base.module, self._spent()
+        own = self._own_plan(module)
+        start = start_from(module, own)
+        usual = _estimate(module, own.after)
+        scored: list[list[Design]] = []
+        for number, move in enumerate(MOVES, 1):
+            self._progress(f"replaying changes: {move.kind}")
+            found: list[tuple[float, Design]] = []
+            for candidate in move.candidates(start):
+                late = self._spent() > begin + (until - begin) * number / len(MOVES)
+                if len(found) >= _MOST_SCORED or (found and late):
+                    self.left += 1
+                    continue
+                design = replace(base, parts=(candidate,))
+                plan = self._plan(design)
+                if plan is not None:
+                    score = _estimate(module, plan.after) / usual
+                    if score < _WORSE or candidate.kind == "pass":
+                        found.append((score, design))
+            found.sort(key=lambda each: each[0])
+            scored.append([design for _, design in found])
+        return [each for turn in zip_longest(*scored) for each in turn if each is not None]
+
+    def _own_plan(self, module: DumpedModule) -> Plan:
+        if id(module) not in self._own:
+            self._own[id(module)] = own_plan(module)
+        return self._own[id(module)]
+
+    def _plan(self, design: Design) -> Plan | None:
+        """Return the plan of a design, None if it is none or changes nothing, which is told."""
+        if not design.parts:
+            return self._own_plan(design.module)
+        kind = design.parts[-1].kind
+        try:
+            plan = make_plan(design.module, design.changes)
+            is_same = has_equal_kernels(plan.after, self._own_plan(design.module).after)
+        except UnusableInput as refusal:
+            self.attempts.append(Attempt(kind=kind, changes=str(design), problem=refusal.problem))
+            return None
+        if is_same:
+            self.attempts.append(Attempt(kind=kind, changes=str(design), is_same=True))
+            return None
+        return plan
+
+    def prepare(self, design: Design) -> Injection:
+        """Return what a design injects, or why it cannot."""
+        plan = self._plan(design)
+        return Injection(problem="no plan") if plan is None else self._inject(design, plan)
+
+    def _try_designs(self, designs: Sequence[Design]) -> None:
+        ready: list[tuple[Design, Variant]] = []
+        for design in designs:
+            if (plan := self._plan(design)) is None:
+                continue
+            try:
+                injection = self._inject(design, plan)
+            except UnusableInput as error:
+                injection = Injection(problem=str(error))
+            if injection.problem:
+                self._fail(design, injection.problem)
+            else:
+                ready.append((design, Variant(injection)))
+        self._time(ready)
+
+    def _inject(self, design: Design, plan: Plan) -> Injection:
+        return inject(design.module, plan, python="", limit_s=0.0, receive=self._bench.receive)
+
+    def _fail(self, design: Design, problem: str) -> None:
+        kind = (*design.rewritings, *design.parts)[-1].kind
+        self.attempts.append(Attempt(kind=kind, changes=str(design), problem=problem))
+
+    def _time(self, variants: Sequence[tuple[Design, Variant]]) -> None:
+        """Compile ``variants``, compare their results, and time those that are right."""
+        made: list[tuple[Design, Made, Measurement]] = []
+        failed: list[Design] = []
+        for design, variant in variants:
+            if _is_longer(design, failed):
+                continue
+            one = self._bench.make(variant, self._limit_s)
+            self._compile_s[str(design)] = one.compile_s
+            measurement = Measurement(one.problem, one.results)
+            if one.problem:
+                failed.append(design)
+                self._fail(design, one.problem)
+            elif not _is_right(measurement.numbers):
+                self._fail(design, "its results differ")
+            else:
+                made.append((design, one, measurement))
+        if not made:
+            return
+        beside = [self._fastest.made.number] if self._faster else []
+        numbers = [BASELINE, *beside, *(one.number for _, one, _ in made)]
+        times = self._bench.race(numbers, self._seconds, drops_slower=True)
+        best = times[1].ratio.median if beside else 1.0
+        for (design, one, measurement), timed in zip(made, times[1 + len(beside) :], strict=True):
+            self._judge(design, one, measurement, timed, best if beside else None)
+        ranked = sorted(self._faster, key=lambda each: each.ratio.median)
+        self._faster = ranked[:_HALVED]
+        keep = {each.made.number for each in self._faster}
+        numbers = [*(one.number for _, one, _ in made), *(each.made.number for each in ranked)]
+        self._bench.drop([number for number in numbers if number not in keep])
+
+    def _judge(
+        self,
+        design: Design,
+        made: Made,
+        measurement: Measurement,
+        timed: Times,
+        best: float | None,
+    ) -> None:
+        verdict = judge(timed.ratio, _NO_NOISE)
+        kind = (*design.rewritings, *design.parts)[-1].kind
+        self.attempts.append(
+            Attempt(
+                kind=kind,
+                changes=str(design),
+                numbers=measurement.numbers,
+                ratio=timed.ratio,
+                verdict=verdict,
+                compile_s=made.compile_s,
+            )
+        )
+        ratio = timed.ratio
+        if best is not None:  # load differs between rounds: compare with the best beside it
+            scale = self._fastest.ratio.median / best
+            ratio = Ratio(ratio.median * scale, ratio.low * scale, ratio.high * scale)
+        self._timed.append(_Found(design, made, ratio))
+        if ratio.median < _PROMISING:
+            self._faster.append(self._timed[-1])
+
+
+def _is_longer(design: Design, failed: Sequence[Design]) -> bool:
+    """Return whether a loop is unrolled further than one of ``failed`` unrolls it."""
+    return not design.parts and any(
+        one.recipe is not None and other.recipe is not None and one.recipe.id == other.recipe.id
+        for each in failed
+        if not each.parts
+        for one, other in zip(design.rewritings, each.rewritings, strict=True)
+    )
+
+
+def _may_join(one: Design, other: Design) -> bool:
+    """Return whether the changes of two plans can be made together: names are those of one module,
+    and an operation is in one new kernel.
+    """
+    if set(one.parts) & set(other.parts):
+        return False
+    if one.module is not other.module:
+        changes = other.changes
+        return not (changes.kernels or changes.allowed or changes.forbidden)
+    members = [{n for kernel in each.changes.kernels for n in kernel} for each in (one, other)]
+    return members[0].isdisjoint(members[1])
+
+
+def _estimate(module: DumpedModule, after: Module) -> float:
+    found = estimate(after, module.backend, None)
+    return found.microseconds if found is not None else 1.0
+
+
+def _batches(designs: Sequence[Design]) -> Iterator[Sequence[Design]]:
+    for first in range(0, len(designs), _AT_ONCE):
+        yield designs[first : first + _AT_ONCE]

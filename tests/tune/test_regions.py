@@ -1,0 +1,84 @@
+"""Operations that can be one kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fusionscope import UnusableInput, parse
+from fusionscope.dump import open_dump
+from fusionscope.rerun.plans import make_plan, require_start
+from fusionscope.rules.changes import Changes
+from fusionscope.tune.regions import find_regions
+
+SUM = "sum {\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n  ROOT r = f32[] add(p, q)\n}"
+CPU = Path(__file__).parents[2] / "samples" / "dumps" / "cpu"
+
+
+def regions(body: str) -> list[set[str]]:
+    module = parse(f"HloModule m\n\n{SUM}\n\nENTRY e {{\n{body}}}\n")
+    return [set(each.members) for each in find_regions(module)]
+
+
+def test_siblings_and_chains_are_one_region() -> None:
+    found = regions("""
+  x = f32[8] parameter(0)
+  y = f32[8] parameter(1)
+  a = f32[8] sine(x)
+  b = f32[8] add(a, y)
+  c = f32[8] cosine(x)
+  d = f32[8] multiply(y, y)
+  ROOT all = (f32[8], f32[8], f32[8]) tuple(b, c, d)
+""")
+    assert found[0] == {"a", "b", "c", "d"}
+    assert {"a", "b"} in found  # connected
+
+
+def test_what_has_to_run_between_is_not_in_the_middle() -> None:
+    found = regions(
+        """
+  x = f32[8] parameter(0)
+  zero = f32[] constant(0)
+  a = f32[8] sine(x)
+  b = f32[8] cosine(a)
+  total = f32[] reduce(b, zero), dimensions={0}, to_apply=%sum
+  spread = f32[8] broadcast(total), dimensions={}
+  c = f32[8] multiply(b, spread)
+  ROOT d = f32[8] subtract(c, a)
+"""
+    )
+    assert {"a", "b"} in found
+    assert {"spread", "c", "d"} in found
+    assert not any({"a", "c"} <= each for each in found)
+
+
+def test_moves_and_constants_come_along() -> None:
+    found = regions("""
+  x = f32[4,2] parameter(0)
+  y = f32[8] parameter(1)
+  one = f32[] constant(1)
+  ones = f32[8] broadcast(one), dimensions={}
+  flat = f32[8] reshape(x)
+  a = f32[8] add(flat, ones)
+  b = f32[8] multiply(a, y)
+  back = f32[8,1] reshape(b)
+  ROOT both = (f32[8,1], f32[8]) tuple(back, ones)
+""")
+    assert {"one", "ones", "flat", "a", "b", "back"} in found
+    assert {"one", "ones", "flat", "a", "b"} in found
+
+
+@pytest.mark.parametrize("name", ["concatenate", "softmax", "loop", "elementwise"])
+def test_every_region_is_a_kernel_of_a_plan(name: str) -> None:
+    (module,) = open_dump(CPU / name).modules
+    found = list(find_regions(require_start(module)))
+    refused = 0
+    for region in found:
+        try:
+            plan = make_plan(module, Changes(kernels=(region.members,)))
+        except UnusableInput:
+            refused += 1  # a parameter that the kernel would overwrite, for example
+            continue
+        assert len(plan.after.entry.instructions) > 0
+    assert refused * 4 <= len(found)
