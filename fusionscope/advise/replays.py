@@ -15,7 +15,7 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import count_figures
-from fusionscope.graph.common_subexpressions import join_equal
+from fusionscope.graph.common_subexpressions import join_after_fusion, join_equal
 from fusionscope.graph.comparison import is_same
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.hlo import Module
@@ -225,8 +225,7 @@ class Replays:
 
     def _with_copies(self, module: Module) -> _WithCopies:
         graph = MutableModule(module)
-        is_gpu = self._module.backend == "gpu"
-        has_joined = join_equal(each for each in graph.post_order() if each.is_fused or not is_gpu)
+        has_joined = join_after_fusion(graph, self._module.backend)
         copies = insert_copies(graph, self._module.backend)
         is_changed = has_joined or copies
         return _WithCopies(copies, self._figures(to_module(graph) if is_changed else module))

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 from fusionscope.graph.comparison import has_equal_contents
-from fusionscope.graph.mutable import MutableComputation, MutableInstruction, remove_unused
+from fusionscope.graph.mutable import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    remove_unused,
+)
 from fusionscope.graph.properties import has_side_effect
 from fusionscope.hlo.shape import Shape
 
 _COMMUTATIVE = frozenset("add and maximum minimum multiply or xor".split())
+
+
+def join_after_fusion(graph: MutableModule, backend: str | None) -> bool:
+    """Join what the compiler joins after the last fusion pass: on GPUs only instructions inside of
+    fusions. Return whether anything changed.
+    """
+    return join_equal(each for each in graph.post_order() if each.is_fused or backend != "gpu")
 
 
 def join_equal(computations: Iterable[MutableComputation]) -> bool:

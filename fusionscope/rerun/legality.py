@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusionscope.errors import UnusableInput
+from fusionscope.gpu.emitters import is_intermediate
 from fusionscope.graph.aliasing import in_place_operands
 from fusionscope.graph.layouts import same_elements_in_memory
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo import Module
+from fusionscope.hlo.shape import Shape
 from fusionscope.rerun.buffers import walk_control_flow
 
 _FUSIBLE = frozenset(
@@ -99,12 +101,7 @@ def _differing_results(fusion: MutableInstruction, backend: str | None) -> Itera
     root = fusion.fused.root
     if root.opcode != "tuple":
         return
-    looped = [
-        each.operands[0].shape
-        if each.opcode == "reduce" and fusion.fusion_kind == "kInput"
-        else each.shape
-        for each in root.operands
-    ]
+    looped = [_looped_shape(each, fusion) for each in root.operands]
     for each, shape in zip(root.operands, looped, strict=True):
         is_same = not shape.is_tuple and (
             shape.dimensions == looped[0].dimensions
@@ -116,6 +113,17 @@ def _differing_results(fusion: MutableInstruction, backend: str | None) -> Itera
                 f"its results {first.name} {first.shape} and {each.name} {each.shape} are not of "
                 "one shape"
             )
+
+
+def _looped_shape(result: MutableInstruction, fusion: MutableInstruction) -> Shape:
+    """Return the shape of the loop that computes ``result``. Behind a reduction, a kernel may have
+    operations on single elements (XLA, ir_emission_utils.cc, FindNonTrivialHero).
+    """
+    hero = result
+    while is_intermediate(hero, 1):
+        hero = hero.operands[0]
+    is_reduction = hero.opcode == "reduce" and fusion.fusion_kind == "kInput"
+    return hero.operands[0].shape if is_reduction else result.shape
 
 
 def _hazards(fusion: MutableInstruction) -> Iterator[str]:

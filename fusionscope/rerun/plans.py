@@ -13,7 +13,7 @@ from enum import StrEnum
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.gpu.kinds import choose_kind
-from fusionscope.graph.common_subexpressions import join_equal
+from fusionscope.graph.common_subexpressions import join_after_fusion
 from fusionscope.graph.fusing import unpack
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand, to_module
 from fusionscope.hlo import Module
@@ -95,9 +95,10 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
     if rest is Rest.XLA:
         _leave_single(graph)
         _set_apart(graph, changes.forbidden)
-    elif module.backend == "cpu":
-        join_equal(graph.post_order())
-        assign_tasks(graph, _threads())
+    else:
+        join_after_fusion(graph, module.backend)
+        if module.backend == "cpu":
+            assign_tasks(graph, _threads())
     after = to_module(graph)
     require_legal(after, module.read(end), before, module.backend)
     return Plan(words=words, before=before, after=after, rest=rest, changes=changes, steps=steps)

@@ -289,6 +289,34 @@ ENTRY main {{
     assert problems == [] if is_legal else "not of one shape" in problems[0]
 
 
+@pytest.mark.parametrize("end", ["reduce(x, zero), dimensions={0}, to_apply=sum", "negate(r)"])
+def test_the_loop_of_a_reduction_is_over_its_input(end: str) -> None:
+    """The compiler itself makes such a kernel of a NumPyro program, for an H100."""
+    module = parse(f"""HloModule two
+
+sum {{
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT s = f32[] add(p, q)
+}}
+
+body {{
+  x = f32[50]{{0}} parameter(0)
+  zero = f32[] constant(0)
+  r = f32[] reduce(x, zero), dimensions={{0}}, to_apply=sum
+  one = f32[] {end}
+  two = f32[50]{{0}} negate(x)
+  ROOT both = (f32[], f32[50]{{0}}) tuple(one, two)
+}}
+
+ENTRY main {{
+  x = f32[50]{{0}} parameter(0)
+  ROOT f = (f32[], f32[50]{{0}}) fusion(x), kind=kInput, calls=body
+}}
+""")
+    assert not list(find_problems(MutableModule(module).entry.root, "gpu"))
+
+
 def test_a_plan_for_another_module() -> None:
     other = parse("HloModule chain\n\nENTRY main {\n  ROOT x = f32[3] parameter(0)\n}\n")
     with pytest.raises(UnusableInput, match="for another module"):
