@@ -21,8 +21,9 @@ class MultiplyThinDots(Recipe):
     id: ClassVar = "multiply-thin-dots"
     title: ClassVar = "a product with a small matrix as multiplications and a sum"
     what: ClassVar = (
-        "One operand of a matrix product has at most 256 elements, such as the first layer of a "
-        "policy with four inputs, or the directions of a lattice. The product becomes a "
+        "One operand of a matrix product has at most 256 elements, or each of its matrices in a "
+        "batch: the first layer of a policy with four inputs, the directions of a lattice, "
+        "rotations of many points. The product becomes a "
         "multiplication of both operands, broadcast against each other, and a sum over the "
         "contracted dimension."
     )
@@ -70,9 +71,9 @@ def program(populations, directions):
             return False  # sums of narrow types are wider than these
         found = dot_dimensions(dot)
         rows, columns = sizes_of(left, found.left_free), sizes_of(right, found.right_free)
-        smaller = min(rows, columns)
+        smaller, shared = min(rows, columns), sizes_of(left, found.left_contracting)
+        are_alike = len(found.left_batch) == len(found.right_batch) and len(
+            found.left_contracting
+        ) == len(found.right_contracting)
         # The compiler itself rewrites products with vectors.
-        is_matrix = not found.left_batch and not found.right_batch and smaller > 1
-        sums_alike = len(found.left_contracting) == len(found.right_contracting)
-        shared = sizes_of(left, found.left_contracting)
-        return is_matrix and sums_alike and smaller * shared <= self.most
+        return are_alike and smaller > 1 and smaller * shared <= self.most
