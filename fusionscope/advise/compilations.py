@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from fusionscope.advise.candidates import Candidate
 from fusionscope.advise.recipes.trying import Compilation
 from fusionscope.advise.removed import removed_movements
-from fusionscope.advise.settled import settled_pairs
+from fusionscope.advise.settled import fused_by_plan, settled_pairs
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.suggestion import Figures
@@ -152,7 +152,7 @@ def _result(module: DumpedModule, candidate: Candidate, again: Rerun) -> Compile
         candidate=candidate,
         figures=_figures(module, after),
         removes=removed_movements(before, before, after, module.backend),
-        pairs=settled_pairs(module, made),
+        pairs=(settled_pairs if candidate.flags else fused_by_plan)(module, made),
     )
 
 

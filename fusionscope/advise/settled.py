@@ -54,11 +54,10 @@ def _by_value(numbered: NumberedModule) -> dict[Value, str]:
 
 def settled_pairs(module: DumpedModule, made: DumpedModule) -> frozenset[Names]:
     """Return the producers and consumers before fusion, by name, that ``made``, the same program
-    compiled with a change, fuses, or whose value it no longer writes.
+    compiled with a flag or edited, fuses, or whose value it no longer writes.
     """
-    assert module.final is not None and made.final is not None
-    stages = list(_stages_from(module, made))
-    pairs, last = _follow(module, map(made.read, stages[:-1]), made.read(stages[-1]))
+    assert module.final is not None
+    pairs, last = _follow_made(module, made)
     before = _written(Numbering().number(module.read(module.final), contents=False))
     gone: dict[str, list[int]] = defaultdict(list)
     for value in dict.fromkeys(pair.producer for pair in pairs if pair.outcome is Outcome.GONE):
@@ -70,6 +69,23 @@ def settled_pairs(module: DumpedModule, made: DumpedModule) -> frozenset[Names]:
         if pair.outcome in TOGETHER
         or (pair.outcome is Outcome.GONE and not changes.writes(pair.producer))
     )
+
+
+def fused_by_plan(module: DumpedModule, made: DumpedModule) -> frozenset[Names]:
+    """Return the producers and consumers before fusion, by name, that ``made``, the same program
+    compiled with a plan, fuses. Kernels of a plan lack the framework's names, so they do not show
+    which values are no longer written.
+    """
+    pairs, _ = _follow_made(module, made)
+    return frozenset(_names(pair) for pair in pairs if pair.outcome in TOGETHER)
+
+
+def _follow_made(
+    module: DumpedModule, made: DumpedModule
+) -> tuple[tuple[Pair, ...], NumberedModule]:
+    assert made.final is not None
+    stages = list(_stages_from(module, made))
+    return _follow(module, map(made.read, stages[:-1]), made.read(stages[-1]))
 
 
 def _follow(

@@ -328,6 +328,7 @@ def test_the_compiler_makes_what_a_replay_predicts(tmp_path):
         assert predicted is not None and compiled.figures is not None and not compiled.problem
         assert compiled.figures.launches == predicted.figures.launches
         assert compiled.figures.bytes_moved == predicted.figures.bytes_moved
+        assert compiled.pairs == replays.fused_pairs(predicted)
         assert compiled.timing is not None
 
 

@@ -145,6 +145,14 @@ def main() -> int:
         figures = " | ".join(str(counts[each] or "") for each in ALL)
         lines.append(f"| {path.name} | {module.backend} | {figures} |")
         print(f"{path}: {', '.join(f'{counts[each]} {each}' for each in ALL if counts[each])}")
+        assert module.suggestions is not None
+        for each in module.suggestions.helpful:
+            was, now = each.before, each.after
+            print(
+                f"    try {each.number}: {each.change}: launches {was.launches} -> {now.launches}, "
+                f"bytes {was.bytes_moved} -> {now.bytes_moved}, us {was.time_us} -> {now.time_us} "
+                f"({each.evidence})"
+            )
         for row in rows:
             one, other = row.example.producer, row.example.consumer
             told = f"{one.opcode} -> {other.opcode} x{row.count}, {size(row.bytes_saved)}"
