@@ -15,7 +15,7 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import count_figures
-from fusionscope.graph.common_subexpressions import join_after_fusion, join_equal
+from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import is_same
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.hlo import Module
@@ -161,7 +161,7 @@ class Replays:
             if is_last and is_same(graph, module.read(run.after or run.before)):
                 return None
             if run is not runs[-1] and run.pass_name in compiler.cleaned:
-                join_equal(each for each in graph.post_order() if each.is_fused)
+                clean_up(graph, module.backend)
         return before if plan is None else plan.module
 
     def agrees(self, candidate: Candidate, deadline: Deadline | None = None) -> bool | None:
@@ -225,9 +225,9 @@ class Replays:
 
     def _with_copies(self, module: Module) -> _WithCopies:
         graph = MutableModule(module)
-        has_joined = join_after_fusion(graph, self._module.backend)
+        is_cleaned = clean_up(graph, self._module.backend)
         copies = insert_copies(graph, self._module.backend)
-        is_changed = has_joined or copies
+        is_changed = is_cleaned or copies
         return _WithCopies(copies, self._figures(to_module(graph) if is_changed else module))
 
     def _figures(self, module: Module) -> Figures:

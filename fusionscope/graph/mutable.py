@@ -592,17 +592,6 @@ def remove_unused(instruction: MutableInstruction) -> None:
             current.computation.remove(current)
 
 
-def remove_dead(graph: MutableModule) -> None:
-    """Remove all instructions that no result depends on, the last added first.
-
-    Source: xla/hlo/transforms/simplifiers/hlo_dce.cc.
-    """
-    for computation in graph.post_order():
-        dead = [each for each in computation.instructions if not each.users]
-        for instruction in reversed(dead):
-            remove_unused(instruction)
-
-
 def replace_and_prune(old: MutableInstruction, new: MutableInstruction) -> None:
     """Replace ``old`` by ``new``, and remove ``old`` with all operands that only it read.
 

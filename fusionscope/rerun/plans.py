@@ -13,7 +13,7 @@ from enum import StrEnum
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.gpu.kinds import choose_kind
-from fusionscope.graph.common_subexpressions import join_after_fusion
+from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.fusing import unpack
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand, to_module
 from fusionscope.hlo import Module
@@ -96,7 +96,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
         _leave_single(graph)
         _set_apart(graph, changes.forbidden)
     else:
-        join_after_fusion(graph, module.backend)
+        clean_up(graph, module.backend)
         if module.backend == "cpu":
             assign_tasks(graph, _threads())
     after = to_module(graph)

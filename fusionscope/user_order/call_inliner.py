@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fusionscope.graph.cleanup import remove_dead
 from fusionscope.graph.fusing import clone_into
-from fusionscope.graph.mutable import MutableInstruction, MutableModule, remove_dead
+from fusionscope.graph.mutable import MutableInstruction, MutableModule
 
 
 def inline_calls(

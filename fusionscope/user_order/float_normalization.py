@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from fusionscope.graph.cleanup import remove_dead
 from fusionscope.graph.mutable import (
     MutableInstruction,
     MutableModule,
-    remove_dead,
     replace_operand,
 )
 from fusionscope.graph.visiting import visit

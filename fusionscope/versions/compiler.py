@@ -83,7 +83,7 @@ class Compiler:
 
     @property
     def cleaned(self) -> frozenset[str]:
-        """The passes after which the compiler joins equal instructions inside of fusions."""
+        """The passes after which the compiler cleans up."""
         return frozenset(
             name
             for passes in self.pipelines.values()

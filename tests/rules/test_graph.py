@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionscope.dump import open_dump
-from fusionscope.graph.common_subexpressions import join_equal
+from fusionscope.graph.cleanup import join_equal
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.graph.fusing import merge_fusion
 from fusionscope.graph.mutable import MutableModule, replace_operand, to_module

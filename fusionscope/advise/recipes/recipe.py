@@ -10,10 +10,10 @@ from typing import ClassVar
 
 from fusionscope.advise.recipes.example import Example
 from fusionscope.errors import UnusableInput
+from fusionscope.graph.cleanup import remove_dead
 from fusionscope.graph.mutable import (
     MutableInstruction,
     MutableModule,
-    remove_dead,
     replace_and_prune,
     to_module,
 )

@@ -1,4 +1,4 @@
-"""Joins instructions that compute the same."""
+"""The cleanup passes that run after fusion: equal instructions are joined, dead ones removed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,35 @@ from fusionscope.hlo.shape import Shape
 _COMMUTATIVE = frozenset("add and maximum minimum multiply or xor".split())
 
 
-def join_after_fusion(graph: MutableModule, backend: str | None) -> bool:
-    """Join what the compiler joins after the last fusion pass: on GPUs only instructions inside of
-    fusions. Return whether anything changed.
+def clean_up(graph: MutableModule, backend: str | None) -> bool:
+    """Do what the compiler does after a fusion pass: join equal instructions, on GPUs only inside
+    of fusions, and remove dead ones. Return whether anything changed.
     """
-    return join_equal(each for each in graph.post_order() if each.is_fused or backend != "gpu")
+    computations = graph.post_order()
+    has_joined = join_equal(each for each in computations if each.is_fused or backend != "gpu")
+    return remove_dead(graph) or has_joined
+
+
+def remove_dead(graph: MutableModule) -> bool:
+    """Remove all instructions that no result depends on, the last added first. Return whether there
+    were any.
+
+    Source: xla/hlo/transforms/simplifiers/hlo_dce.cc.
+    """
+    has_changed = False
+    for computation in graph.post_order():
+        dead = [
+            each
+            for each in computation.instructions
+            if not each.users
+            and not each.is_root
+            and each.opcode != "parameter"
+            and not has_side_effect(each)
+        ]
+        for instruction in reversed(dead):
+            remove_unused(instruction)
+        has_changed |= bool(dead)
+    return has_changed
 
 
 def join_equal(computations: Iterable[MutableComputation]) -> bool:
