@@ -81,6 +81,7 @@ def command(
         found = tune(
             chosen,
             budget_s=budget_s,
+            journal=output,
             inputs=inputs,
             seed=seed,
             python=python,

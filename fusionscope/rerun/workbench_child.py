@@ -63,8 +63,8 @@ class Bench:
         self._place = runner._prepare(device)
         self._text = request["program"]
         self._inputs = runner._find_inputs(self._text, request["inputs"], request["seed"])
-        baseline = [self._compile(request["baseline"]) for _ in range(measuring.COPIES)]
-        self._expected = baseline[0].run()
+        baseline = self._compile(request["baseline"])
+        self._expected = baseline.run()
         self._reference = self._in_64_bits(request["reference"])
         self._programs = {0: baseline}
 
@@ -108,13 +108,13 @@ class Bench:
         results = runner._compare_alike(self._expected, made.run())
         if results and self._reference is not None:
             results = runner._compare(self._expected, made.run(), self._reference)
-        self._programs[number] = [made]
+        self._programs[number] = made
         return {"results": results, "compile_s": made.compile_s}
 
     def race(self, numbers: Sequence[int], seconds: float, drops_slower: bool) -> dict[str, Any]:
-        """Time programs in turns; the first is the baseline."""
+        """Time programs in turns, one copy of each; the first is the baseline."""
         found = measuring.time_in_turns(
-            [self._programs[number] for number in numbers], seconds, drops_slower=drops_slower
+            [[self._programs[number]] for number in numbers], seconds, drops_slower=drops_slower
         )
         return {"times": [asdict(each) for each in found]}
 

@@ -26,6 +26,7 @@ from fusionscope.rerun.rewritten import compile_program
 from fusionscope.rerun.running import Measurement, Numbers, measure, why_not_run
 from fusionscope.rerun.workbench import BASELINE, Made, Variant, Workbench
 from fusionscope.rules.changes import NO_CHANGES, Changes
+from fusionscope.tune.journal import Attempt, Journal
 from fusionscope.tune.moves import MOVES, Candidate, find_rewritings, start_from
 from fusionscope.verify.agreement import RulesUsed
 
@@ -72,23 +73,6 @@ class Design:
         return bool(self.rewritings or self.parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One change, or several together, that was tried. ``problem`` says why it was not timed, empty
-    if it was. ``ratio`` is that to the compiler's own plan, or None. ``is_same`` is whether
-    it produces identical kernels. ``compile_s`` is the time to compile it, in seconds.
-    """
-
-    kind: str
-    changes: str
-    problem: str = ""
-    numbers: Numbers | None = None
-    ratio: Ratio | None = None
-    verdict: Speed | None = None
-    is_same: bool = False
-    compile_s: float | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Ablation:
     """The best plan without one of its changes. ``ratio`` is its time to that of the best plan."""
@@ -130,6 +114,7 @@ def tune(
     module: DumpedModule,
     *,
     budget_s: float,
+    journal: Path | None = None,
     inputs: Path | None = None,
     seed: int = 0,
     python: str = sys.executable,
@@ -140,7 +125,9 @@ def tune(
     of them, then combinations of what is faster. The best is measured again in a process of its
     own, also without each of its changes.
 
-    Raises ``UnusableInput`` if nothing can be run.
+    What was tried is kept beside ``journal``, the file of the plan. A search for the same program
+    on the same inputs does not try again what was not faster then. Raises ``UnusableInput`` if
+    nothing can be run.
     """
     problem = why_not_run(module)
     if problem:
@@ -154,7 +141,8 @@ def tune(
         bench = stack.enter_context(
             Workbench(module, baseline, inputs=inputs, seed=seed, python=python, limit_s=limit_s)
         )
-        search = _Search(module, bench, budget_s, progress)
+        kept = Journal(journal, module, inputs) if journal is not None else None
+        search = _Search(module, bench, budget_s, kept, progress)
         bases = search.try_rewritings(
             lambda program: compile_program(
                 module,
@@ -269,12 +257,18 @@ class _Found:
 
 class _Search:
     def __init__(
-        self, module: DumpedModule, bench: Workbench, budget_s: float, progress: Progress
+        self,
+        module: DumpedModule,
+        bench: Workbench,
+        budget_s: float,
+        journal: Journal | None,
+        progress: Progress,
     ) -> None:
         self.start = Design(module)
         self.attempts: list[Attempt] = []
         self.left = 0
         self._bench = bench
+        self._journal = journal
         self._begin = time.monotonic()
         self._budget_s = budget_s
         self._seconds = max(_LEAST_S, budget_s * _SECONDS)
@@ -315,6 +309,7 @@ class _Search:
             Design(self.start.module, each.program, (each.candidate,))
             for each in find_rewritings(program, backend)
         ]
+        designs = [each for each in designs if not self._is_known(each)]
         for some in _batches(designs):
             self._progress("trying rewritten programs")
             if self._spent() < _REWRITING:
@@ -370,7 +365,8 @@ class _Search:
                 for each in ranked
                 if each.design.parts and _may_join(best.design, each.design)
             ]
-            together = [each for each in together if str(each) not in tried][:_AT_ONCE]
+            together = [each for each in together if str(each) not in tried]
+            together = [each for each in together if not self._is_known(each)][:_AT_ONCE]
             if not together:
                 break
             tried.update(map(str, together))
@@ -397,7 +393,7 @@ class _Search:
                     self.left += 1
                     continue
                 design = replace(base, parts=(candidate,))
-                plan = self._plan(design)
+                plan = None if self._is_known(design) else self._plan(design)
                 if plan is not None:
                     score = _estimate(module, plan.after) / usual
                     if score < _WORSE or candidate.kind == "pass":
@@ -420,10 +416,10 @@ class _Search:
             plan = make_plan(design.module, design.changes)
             is_same = has_equal_kernels(plan.after, self._own_plan(design.module).after)
         except UnusableInput as refusal:
-            self.attempts.append(Attempt(kind=kind, changes=str(design), problem=refusal.problem))
+            self._add(Attempt(kind=kind, changes=str(design), problem=refusal.problem))
             return None
         if is_same:
-            self.attempts.append(Attempt(kind=kind, changes=str(design), is_same=True))
+            self._add(Attempt(kind=kind, changes=str(design), is_same=True))
             return None
         return plan
 
@@ -450,9 +446,22 @@ class _Search:
     def _inject(self, design: Design, plan: Plan) -> Injection:
         return inject(design.module, plan, python="", limit_s=0.0, receive=self._bench.receive)
 
+    def _add(self, attempt: Attempt) -> None:
+        self.attempts.append(attempt)
+        if self._journal is not None:
+            self._journal.add(attempt)
+
+    def _is_known(self, design: Design) -> bool:
+        """Return whether an earlier search tried ``design``, and found it not promising."""
+        known = self._journal.known.get(str(design)) if self._journal is not None else None
+        if known is None or (known.ratio is not None and known.ratio.median < _PROMISING):
+            return False
+        self.attempts.append(known)
+        return True
+
     def _fail(self, design: Design, problem: str) -> None:
         kind = (*design.rewritings, *design.parts)[-1].kind
-        self.attempts.append(Attempt(kind=kind, changes=str(design), problem=problem))
+        self._add(Attempt(kind=kind, changes=str(design), problem=problem))
 
     def _time(self, variants: Sequence[tuple[Design, Variant]]) -> None:
         """Compile ``variants``, compare their results, and time those that are right."""
@@ -495,7 +504,7 @@ class _Search:
     ) -> None:
         verdict = judge(timed.ratio, _NO_NOISE)
         kind = (*design.rewritings, *design.parts)[-1].kind
-        self.attempts.append(
+        self._add(
             Attempt(
                 kind=kind,
                 changes=str(design),

@@ -41,6 +41,10 @@ def test_what_was_tried_and_the_best_plan(run, tmp_path):
     assert {each["kind"] for each in document["attempts"]} >= {"pass", "one kernel"}
     assert done.code == (0 if document["best"] else 1)
     assert best.exists() == bool(document["best"])
+    tried = json.loads(best.with_suffix(".tried.json").read_text())
+    assert {each["changes"] for each in tried["attempts"]} <= {
+        each["changes"] for each in document["attempts"]
+    }
     if document["best"]:  # unless the machine makes much noise
         plan = tomllib.loads(best.read_text())
         assert plan["module"] == "jit_program"

@@ -1,0 +1,67 @@
+"""What a search tried so far, in a file beside its plan, so that the next search goes on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from fusionscope.dump import DumpedModule
+from fusionscope.hlo import to_text
+from fusionscope.rerun.measuring import Ratio, Speed
+from fusionscope.rerun.programs import find_program
+from fusionscope.rerun.running import Numbers
+from fusionscope.system.files import read_text, write_file
+
+_SUFFIX = ".tried.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One change, or several together, that was tried. ``problem`` says why it was not timed, empty
+    if it was. ``ratio`` is that to the compiler's own plan, or None. ``is_same`` is whether
+    it produces identical kernels. ``compile_s`` is the time to compile it, in seconds.
+    """
+
+    kind: str
+    changes: str
+    problem: str = ""
+    numbers: Numbers | None = None
+    ratio: Ratio | None = None
+    verdict: Speed | None = None
+    is_same: bool = False
+    compile_s: float | None = None
+
+
+class _Tried(msgspec.Struct):
+    program: str
+    attempts: list[Attempt]
+
+
+class Journal:
+    """The attempts at one program, on the same inputs. Those of an earlier search are ``known``."""
+
+    def __init__(self, plan: Path, module: DumpedModule, inputs: Path | None) -> None:
+        content = hashlib.sha256(to_text(find_program(module)).encode())
+        content.update(inputs.read_bytes() if inputs is not None else b"")
+        self._file = plan.with_suffix(_SUFFIX)
+        self._tried = _Tried(content.hexdigest(), [])
+        self.known: dict[str, Attempt] = {}
+        if self._file.exists():
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            tried = msgspec.json.decode(read_text(self._file), type=_Tried)
+        except msgspec.DecodeError:
+            return  # it is written anew
+        if tried.program == self._tried.program:
+            self._tried = tried
+            self.known = {each.changes: each for each in tried.attempts}
+
+    def add(self, attempt: Attempt) -> None:
+        """Record an attempt."""
+        self._tried.attempts.append(attempt)
+        write_file(self._file, msgspec.json.encode(self._tried).decode())
