@@ -13,7 +13,7 @@ from fusionscope.hlo import to_text
 from fusionscope.rerun.measuring import Ratio, Speed
 from fusionscope.rerun.programs import find_program
 from fusionscope.rerun.running import Numbers
-from fusionscope.system.files import read_text, write_file
+from fusionscope.system.files import read_file, read_text, write_file
 
 _SUFFIX = ".tried.json"
 
@@ -45,7 +45,7 @@ class Journal:
 
     def __init__(self, plan: Path, module: DumpedModule, inputs: Path | None) -> None:
         content = hashlib.sha256(to_text(find_program(module)).encode())
-        content.update(inputs.read_bytes() if inputs is not None else b"")
+        content.update(read_file(inputs) if inputs is not None else b"")
         self._file = plan.with_suffix(_SUFFIX)
         self._tried = _Tried(content.hexdigest(), [])
         self.known: dict[str, Attempt] = {}
