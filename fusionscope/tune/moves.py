@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fusionscope.advise.recipes.catalogue import RECIPES
-from fusionscope.advise.recipes.recipe import Recipe, apply_recipe
-from fusionscope.advise.recipes.unroll_loop import UnrollLoop
+from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
+from fusionscope.advise.recipes.unroll_loop import UnrollLoop, count_steps
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.history.outcomes import Outcome, Pair, pairs_after
@@ -184,16 +184,28 @@ def find_rewritings(program: Module, backend: str) -> Iterator[Rewriting]:
     """Yield what recipes make of ``program``: loops unrolled by several factors, and the others
     wherever they match, whether or not they usually help on this device.
     """
-    last = 1.0
-    for factor in _FACTORS:
-        if factor >= last * _APART:
-            recipe = UnrollLoop(times=factor, longest=_LONGEST)
-            for found in _rewritten(recipe, program, backend, "unroll", f"by {factor}"):
-                last = factor
-                yield found
+    for factor in _factors(program):
+        recipe = UnrollLoop(times=factor, longest=_LONGEST)
+        yield from _rewritten(recipe, program, backend, "unroll", f"by {factor}")
     for other in RECIPES:
         if not isinstance(other, UnrollLoop):
             yield from _rewritten(other, program, backend, "recipe", other.id)
+
+
+def _factors(program: Module) -> list[int]:
+    """Return the numbers of steps of a loop that may become one, all of a short loop included."""
+    try:
+        loops = [each for each in prepare(program).walk() if each.opcode == "while"]
+    except UnusableInput:
+        return []
+    counts = {count for count in map(count_steps, loops) if count is not None and count > 1}
+    whole = {count for count in counts if count <= _FACTORS[-1]}
+    found: list[int] = []
+    for factor in sorted({*_FACTORS, *whole}):
+        is_apart = not found or factor >= found[-1] * _APART or factor in whole
+        if is_apart and any(count % factor == 0 for count in counts):
+            found.append(factor)
+    return found
 
 
 def _rewritten(

@@ -286,7 +286,7 @@ class _Search:
     def finalists(self) -> list[Design]:
         """Return the fastest designs, and the first of them without each of its changes."""
         ranked = sorted(self._faster, key=lambda each: each.ratio.median)[:_FINALISTS]
-        designs = [each.design for each in ranked]
+        designs = [each.design for each in ranked if each.ratio.median < 1]
         designs += _without_each(designs[0]) if designs else []
         return list({str(each): each for each in designs if each}.values())
 
@@ -351,7 +351,7 @@ class _Search:
             numbers = [BASELINE, *(each.made.number for each in found)]
             for each, timed in zip(found, self._bench.race(numbers, seconds)[1:], strict=True):
                 each.ratio = timed.ratio
-            self._faster = [each for each in found if each.ratio.median < _PROMISING]
+            self._faster = [each for each in found if each.ratio.low < 1]
             count, seconds = count // 2, 2 * seconds
 
     def combine(self) -> None:

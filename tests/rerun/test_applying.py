@@ -158,3 +158,40 @@ def test_no_plan_gets_into_the_persistent_cache(uses_cache_before: bool, tmp_pat
 
     run(PROGRAM + APPLYING, tmp_path / "dump", plan, uses_cache_before)
     run(PROGRAM + "assert called() == {False} and any(hits)")
+
+
+@with_jax
+def test_a_plan_may_be_for_a_rewritten_program(tmp_path: Path) -> None:
+    import jax
+    import numpy
+    from jax import lax
+    from jax import numpy as jnp
+
+    from fusionscope import capture_dump, to_text
+    from fusionscope.advise.recipes.recipe import apply_recipe
+    from fusionscope.advise.recipes.unroll_loop import UnrollLoop
+    from fusionscope.dump import open_dump
+    from fusionscope.rerun.programs import find_program
+
+    def step(x):
+        return lax.fori_loop(0, 8, lambda _, y: y + jnp.sin(y) * 0.1, x)
+
+    x = numpy.random.default_rng(0).standard_normal(64).astype("float32")
+    jitted = jax.jit(step)
+    assert capture_dump(jitted, x, directory=tmp_path / "dump").problem == ""
+    (module,) = open_dump(tmp_path / "dump").modules
+    unrolled = apply_recipe(UnrollLoop(times=4, longest=99), find_program(module), "cpu")
+    assert unrolled is not None
+    (tmp_path / "unrolled.hlo").write_text(to_text(unrolled.module))
+    plan = plan_file(
+        tmp_path / "plan.toml", "module = 'jit_step'\ndump = 'dump'\nprogram = 'unrolled.hlo'"
+    )
+
+    def sines() -> int:
+        return str(jitted.lower(x).compile().as_text()).count(" sine(")
+
+    plain, expected = sines(), jitted(x)
+    with apply(plan) as applied:
+        assert sines() == 4 * plain
+        assert applied.programs > 0
+        numpy.testing.assert_allclose(jitted(x), expected, rtol=1e-5)

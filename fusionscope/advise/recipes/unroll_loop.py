@@ -69,12 +69,12 @@ def program(start, force):
         for each in list(graph.walk()):
             if each.opcode != "while":
                 continue
-            steps = _steps(each)
+            steps = count_steps(each)
             inside = _called(each, "body").opcodes
             operations = sum(inside[opcode] for opcode in inside.keys() - _COMPUTES_NOTHING)
             if (
                 steps is not None
-                and steps > self.times
+                and steps >= self.times
                 and steps % self.times == 0
                 and operations <= self.longest
                 and not any(inside[opcode] for opcode in _LEFT_ALONE)
@@ -105,7 +105,7 @@ def _called(loop: MutableInstruction, role: str) -> MutableComputation:
     return next(each for each in loop.called if each.name == name)
 
 
-def _steps(loop: MutableInstruction) -> int | None:
+def count_steps(loop: MutableInstruction) -> int | None:
     """Return the number of steps, if a counter that is incremented by one between constants shows
     it.
     """
