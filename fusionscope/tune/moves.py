@@ -185,7 +185,7 @@ def find_rewritings(program: Module, backend: str) -> Iterator[Rewriting]:
     wherever they match, whether or not they usually help on this device.
     """
     for factor in _factors(program):
-        recipe = UnrollLoop(times=factor, longest=_LONGEST)
+        recipe = UnrollLoop(times=factor, longest=_LONGEST, is_whole=True)
         yield from _rewritten(recipe, program, backend, "unroll", f"by {factor}")
     for other in RECIPES:
         if not isinstance(other, UnrollLoop):

@@ -24,11 +24,12 @@ _COMPUTES_NOTHING = frozenset(
 @dataclass(frozen=True, slots=True)
 class UnrollLoop(Recipe):
     """``times`` is the number of steps that become one, ``longest`` the largest number of
-    operations in a step.
+    operations in a step. ``is_whole`` is whether a loop of so many steps is unrolled, too.
     """
 
     times: int = 4
     longest: int = 12
+    is_whole: bool = False
     id: ClassVar = "unroll-loop"
     title: ClassVar = "several steps of a loop in one (`unroll`)"
     what: ClassVar = (
@@ -74,7 +75,7 @@ def program(start, force):
             operations = sum(inside[opcode] for opcode in inside.keys() - _COMPUTES_NOTHING)
             if (
                 steps is not None
-                and steps >= self.times
+                and steps >= self.times + (not self.is_whole)
                 and steps % self.times == 0
                 and operations <= self.longest
                 and not any(inside[opcode] for opcode in _LEFT_ALONE)
