@@ -137,6 +137,8 @@ def test_what_it_makes_computes_the_same(recipe: Recipe, backend: str) -> None:
         ("select-in-windows", "gpu", "stride=1x2x2x1", "stride=1x1x1x1"),
         # A sum of narrow numbers is wider than they are.
         ("multiply-thin-dots", "gpu", "f32[", "bf16["),
+        # A window of several pixels.
+        ("multiply-pixels", "gpu", "size=1x1", "size=3x3"),
         # Larger matrices are for the library.
         ("multiply-small-dots", "gpu", "4,4]", "8,8]"),
         # What `jax.checkpoint` put there.

@@ -100,20 +100,6 @@ def program(images, kernel):
     return jax.nn.relu(found).transpose(0, 3, 1, 2)
 """,
     ),
-    "convolution with a window of one as a product": Example(
-        ("f32[8,32,32,64]", "f32[1,1,64,64]"),
-        """
-def program(images, kernel):
-    layout = ("NHWC", "HWIO", "NHWC")
-    return jax.nn.relu(
-        lax.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=layout)
-    )
-""",
-        """
-def program(images, kernel):
-    return jax.nn.relu(jnp.einsum("nhwc,cd->nhwd", images, kernel[0, 0]))
-""",
-    ),
     "attention by `jax.nn.dot_product_attention`": Example(
         ("bf16[2,512,8,64]", "bf16[2,512,8,64]", "bf16[2,512,8,64]"),
         """

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from fusionscope.advise.recipes.argmax_of_logits import ArgmaxOfLogits
 from fusionscope.advise.recipes.donate_update import DonateUpdate
 from fusionscope.advise.recipes.gather_payload import GatherPayload
+from fusionscope.advise.recipes.multiply_pixels import MultiplyPixels
 from fusionscope.advise.recipes.multiply_small_dots import MultiplySmallDots
 from fusionscope.advise.recipes.multiply_thin_dots import MultiplyThinDots
 from fusionscope.advise.recipes.multiply_vector import MultiplyVector
@@ -35,6 +36,7 @@ RECIPES: tuple[Recipe, ...] = (
     MultiplyThinDots(),
     MultiplyVector(),
     NarrowDot(),
+    MultiplyPixels(),
     ShiftDepthwise(),
     TotalOfRows(),
     ArgmaxOfLogits(),
