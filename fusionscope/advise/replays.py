@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cached_property
 
 from fusionscope.advise.candidates import Candidate
-from fusionscope.advise.copies import Copied, insert_copies
 from fusionscope.advise.removed import removed_movements
 from fusionscope.advise.settled import fused_pairs, later_names
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
+from fusionscope.explain.final_figures import FinalFigures
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import count_figures
 from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import is_same
-from fusionscope.graph.mutable import MutableModule, to_module
+from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module
 from fusionscope.passes.context import Deadline, PassContext
 from fusionscope.passes.plan import FusionPlan, PassRun
@@ -35,13 +34,12 @@ from fusionscope.versions.runs import find_runs, replay
 class Replayed:
     """``module`` is the result of the passes; ``figures`` are those of the final module.
 
-    ``is_final`` is false if the compiler would insert other copies into the final module than into
-    that of the dump, and those of the dump cannot be predicted either: the figures are wrong then.
+    ``is_certain`` is as in ``explain.final_figures.Predicted``.
     """
 
     module: Module
     figures: Figures
-    is_final: bool
+    is_certain: bool
 
 
 class Replays:
@@ -72,11 +70,9 @@ class Replays:
         self._orders: dict[Stage, UserOrder] = {}
         self._aged: set[PassRun] = set()
         self._agreeing: dict[tuple[PassRun, ...], bool] = {}
-        self._ends: Figures | None = None
-        self._copied: _WithCopies | None = None
         self.compiler = choose_compiler(module, compiler).compiler
         self._final = final
-        self.final = figures or self._figures(final)
+        self.final = figures or count_figures(final, module.backend, self._context.gpu)
 
     def replays_all(self, passes: Iterable[str]) -> bool:
         """Return whether all of these passes are among those that are replayed."""
@@ -115,10 +111,7 @@ class Replays:
             return None
         if deadline is not None:
             deadline.check()
-        was, now = self._copies_of_dump(), self._with_copies(current)
-        figures = _changed(self.final, was.figures, now.figures)
-        is_final = now.copies == was.copies or _is_as_large(was.figures, self.final)
-        return Replayed(current, figures, is_final)
+        return Replayed(current, *self._figures.predict(current))
 
     def _runs_from(self, candidate: Candidate, changed: DumpedModule) -> list[PassRun]:
         """Return the runs from the first pass on that the change concerns. Earlier ones do the same
@@ -190,7 +183,8 @@ class Replays:
         context = replace(self._context, deadline=deadline)
         made = self._replay(runs, self._module, self.compiler, context)
         assert made is not None, "no pass is concerned"
-        return _is_as_large(self._figures(made), self._figures_after_fusion())
+        backend = self._module.backend
+        return total_kernels(made, backend) == total_kernels(self._after_fusion(), backend)
 
     def fused_pairs(self, tried: Replayed) -> frozenset[tuple[str, str]]:
         """Return the producers and consumers before fusion, by name, that are in one kernel after
@@ -209,48 +203,14 @@ class Replays:
             self._final, self._after_fusion(), tried.module, self._module.backend
         )
 
-    def _figures_after_fusion(self) -> Figures:
-        if self._ends is None:
-            self._ends = self._figures(self._after_fusion())
-        return self._ends
-
-    def _copies_of_dump(self) -> _WithCopies:
-        if self._copied is None:
-            self._copied = self._with_copies(self._after_fusion())
-        return self._copied
+    @cached_property
+    def _figures(self) -> FinalFigures:
+        gpu = self._context.gpu
+        return FinalFigures(self._final, self._after_fusion(), self._module.backend, gpu)
 
     def _after_fusion(self) -> Module:
         last = self._runs[-1]
         return self._module.read(last.after or last.before)
-
-    def _with_copies(self, module: Module) -> _WithCopies:
-        graph = MutableModule(module)
-        is_cleaned = clean_up(graph, self._module.backend)
-        copies = insert_copies(graph, self._module.backend)
-        is_changed = is_cleaned or copies
-        return _WithCopies(copies, self._figures(to_module(graph) if is_changed else module))
-
-    def _figures(self, module: Module) -> Figures:
-        return count_figures(module, self._module.backend, self._context.gpu)
-
-
-class _WithCopies(NamedTuple):
-    """What is copied after fusion, and the figures of the module with these copies."""
-
-    copies: Counter[Copied]
-    figures: Figures
-
-
-def _changed(final: Figures, was: Figures, now: Figures) -> Figures:
-    """Return ``final``, changed by the difference between two others."""
-    time = None
-    if final.time_us is not None and was.time_us is not None and now.time_us is not None:
-        time = final.time_us + now.time_us - was.time_us
-    return Figures(
-        final.launches + now.launches - was.launches,
-        final.bytes_moved + now.bytes_moved - was.bytes_moved,
-        time,
-    )
 
 
 def _without_events(context: PassContext) -> PassContext:
@@ -258,10 +218,6 @@ def _without_events(context: PassContext) -> PassContext:
     if context.gpu is None:
         return context
     return replace(context, gpu=replace(context.gpu, has_record=False))
-
-
-def _is_as_large(one: Figures, other: Figures) -> bool:
-    return (one.launches, one.bytes_moved) == (other.launches, other.bytes_moved)
 
 
 def chained_runs(module: DumpedModule) -> tuple[PassRun, ...]:

@@ -291,7 +291,7 @@ class _Trial:
         if tried is None:
             self._in_vain.append(candidate)
             return
-        if not tried.is_final:
+        if not tried.is_certain:
             self._disagreeing.append(candidate)
             self.note(_COPIES.format(" and ".join(sorted(candidate.passes))))
             return

@@ -37,9 +37,11 @@ class KnownPass(NamedTuple):
 
     ``place`` is the folder below ``fusionscope.passes`` with its rules and its replay, or None if
     fusionscope only knows the name. ``record`` is None if no record has its decisions.
-    ``takes_overrides`` is whether it applies the user's overrides to each pair. It does not run if
-    one of ``needed_flags`` is false, nor, if it ``needs_triton``, on a GPU that Triton does not
-    support. ``is_silent`` means that it may change a module and report no change.
+    ``takes_overrides`` is whether it applies the user's overrides to each pair, ``keeps_apart``
+    whether it fuses no forbidden pair: its rules ask, or it fuses no producer into a consumer. In a
+    replay of any other pass, barriers separate forbidden pairs. A pass does not run if one of
+    ``needed_flags`` is false, nor, if it ``needs_triton``, on a GPU that Triton does not support.
+    ``is_silent`` means that it may change a module and report no change.
     """
 
     backend: str
@@ -48,6 +50,7 @@ class KnownPass(NamedTuple):
     place: str | None = None
     record: Record | None = None
     takes_overrides: bool = False
+    keeps_apart: bool = False
     file_name: str | None = None
     needed_flags: tuple[str, ...] = ()
     needs_triton: bool = False
@@ -72,10 +75,10 @@ FUSION_PASSES: tuple[KnownPass, ...] = (
     KnownPass("cpu", "dot-library-rewriter", _LIBRARY, "cpu.library_fusion"),
     KnownPass("cpu", "onednn-contraction-rewriter", _LIBRARY),
     KnownPass("cpu", "fusion", _DECIDES, "cpu.instruction_fusion",
-              _INSTRUCTION_FUSION, takes_overrides=True),
+              _INSTRUCTION_FUSION, takes_overrides=True, keeps_apart=True),
     KnownPass("cpu", "fusion-wrapper", _WRAPS, "cpu.fusion_wrapper"),
     KnownPass("cpu", "cpu_multi_output_fusion", _MERGES,
-              "cpu.multi_output_fusion", _MULTI_OUTPUT_FUSION),
+              "cpu.multi_output_fusion", _MULTI_OUTPUT_FUSION, keeps_apart=True),
     KnownPass("gpu", "triton-gemm-rewriter", _LIBRARY, "gpu.gemm_fusion",
               needed_flags=("xla_gpu_enable_triton_gemm", "xla_gpu_triton_gemm_any"),
               needs_triton=True),
@@ -86,21 +89,23 @@ FUSION_PASSES: tuple[KnownPass, ...] = (
     KnownPass("gpu", "variadic-op-splitter", _REWRITES, "gpu.variadic_op_splitter"),
     KnownPass("gpu", "sort-iota-fusion", _MERGES, "gpu.sort_iota_fusion"),
     KnownPass("gpu", "fusion", _DECIDES, f"{_OLD}.instruction_fusion",
-              _INSTRUCTION_FUSION, takes_overrides=True),
+              _INSTRUCTION_FUSION, takes_overrides=True, keeps_apart=True),
     KnownPass("gpu", "fusion-duplicating", _DECIDES,
               f"{_OLD}.instruction_fusion", _INSTRUCTION_FUSION,
-              takes_overrides=True, file_name="fusion"),
+              takes_overrides=True, keeps_apart=True, file_name="fusion"),
     KnownPass("gpu", "fusion_merger", _DECIDES, f"{_OLD}.fusion_merger", _FUSION_MERGER),
     KnownPass("gpu", PRIORITY_FUSION, _DECIDES, "gpu.priority_fusion",
-              _PRIORITY_FUSION, takes_overrides=True),
+              _PRIORITY_FUSION, takes_overrides=True, keeps_apart=True),
     KnownPass("gpu", "multi_output_fusion", _MERGES,
-              "gpu.multi_output_fusion", _MULTI_OUTPUT_FUSION),
-    KnownPass("gpu", "horizontal_loop_fusion", _MERGES, f"{_OLD}.horizontal_fusion"),
+              "gpu.multi_output_fusion", _MULTI_OUTPUT_FUSION, keeps_apart=True),
+    KnownPass("gpu", "horizontal_loop_fusion", _MERGES,
+              f"{_OLD}.horizontal_fusion", keeps_apart=True),
     KnownPass("gpu", "horizontal_input_fusion", _MERGES,
-              f"{_OLD}.horizontal_fusion", is_silent=True),
-    KnownPass("gpu", "gpu_horizontal_loop_fusion", _MERGES, f"{_OLD}.horizontal_fusion"),
+              f"{_OLD}.horizontal_fusion", keeps_apart=True, is_silent=True),
+    KnownPass("gpu", "gpu_horizontal_loop_fusion", _MERGES,
+              f"{_OLD}.horizontal_fusion", keeps_apart=True),
     KnownPass("gpu", "gpu_horizontal_input_fusion", _MERGES,
-              f"{_OLD}.horizontal_fusion", is_silent=True),
+              f"{_OLD}.horizontal_fusion", keeps_apart=True, is_silent=True),
     KnownPass("gpu", "dynamic-slice-fusion-rewriter", _LIBRARY),
     KnownPass("gpu", "dynamic-slice-fusion-rewriter-v2", _LIBRARY),
     KnownPass("gpu", "address-computation-fusion-rewriter", _LIBRARY),

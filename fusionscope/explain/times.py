@@ -13,6 +13,7 @@ far off as times.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 
 from fusionscope.dump import DumpedModule
 from fusionscope.explain.clock import NOMINAL_CPU, Clock, KernelTime
@@ -68,13 +69,13 @@ def estimate_final(module: DumpedModule) -> TimeEstimate | None:
 
 def sum_up(kernels: Sequence[Kernel], times: Sequence[KernelTime | None]) -> TimeEstimate | None:
     """Return the time over all runs; None if the time of a kernel is unknown."""
-    total, floors = 0.0, 0
+    shares, floors = [], 0
     for kernel, time in zip(kernels, times, strict=True):
         if time is None:
             return None
-        total += kernel.runs * time.nanoseconds
+        shares.append(kernel.runs * time.nanoseconds)
         floors += kernel.runs * (time.source is TimeSource.FLOOR)
-    return TimeEstimate(total / 1_000, floors)
+    return TimeEstimate(fsum(shares) / 1_000, floors)
 
 
 def clock_for(module: Module, backend: str | None, gpu: GpuTarget | None) -> Clock | None:

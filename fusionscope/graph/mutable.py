@@ -671,7 +671,9 @@ def _statement(instruction: MutableInstruction, shapes: ShapeTable) -> Statement
     elif instruction.opcode == "fusion":
         text = f", kind={instruction.fusion_kind}, calls=%{instruction.fused.name}"
         if instruction.backend_kind is not None:
-            text += f', backend_config={{"fusion_config":{{"kind":"{instruction.backend_kind}"}}}}'
+            is_triton = instruction.backend_kind.startswith("__triton")
+            key = "fusion_backend_config" if is_triton else "fusion_config"
+            text += f', backend_config={{"{key}":{{"kind":"{instruction.backend_kind}"}}}}'
     if instruction.predecessors or "control-predecessors" in text:
         text = CONTROL.sub("", text)
         if instruction.predecessors:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar, NamedTuple
 
-from fusionscope.graph.mutable import MutableInstruction, MutableModule
-from fusionscope.hlo import Module
+from fusionscope.graph.buffers import CONTROL_FLOW, walk_control_flow
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand
 from fusionscope.passes.pair_rules import PairRule
 from fusionscope.passes.rule import Decision
 from fusionscope.passes.state import FusionPair
+
+BARRIER = "opt-barrier"
+_VIEWS = frozenset({"bitcast", "get-tuple-element", BARRIER, "reshape"})
+_NAMING = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
 
 
 class PairPattern(NamedTuple):
@@ -24,24 +28,23 @@ class PairPattern(NamedTuple):
         return f"{self.producer} -> {self.consumer}"
 
     def fits(self, pair: FusionPair) -> bool:
-        """Return whether the pattern matches the producer, or the operation in it that makes the
-        value, and the user of that value in the consumer.
+        """Return whether the consumer would read what the producer computes in one kernel, and the
+        pattern matches the operations that compute and read it.
         """
-        return any(_is_named(maker, self.producer) for maker in _makers(pair)) and any(
-            _is_named(reader, self.consumer) for reader in _readers(pair)
+        return any(_is_named(each, self.producer) for each in _makers(pair.producer)) and any(
+            _is_named(each, self.consumer) for each in _readers(pair)
         )
 
-
-def unmatched_patterns(patterns: Iterable[PairPattern], module: Module) -> list[PairPattern]:
-    """Return the patterns that match no pair of ``module``. Raises ``UnusableInput`` if the module
-    contradicts itself.
-    """
-    left = list(patterns)
-    for instruction in MutableModule(module).walk() if left else ():
-        for slot, operand in enumerate(instruction.operands):
-            pair = FusionPair(operand, instruction, slot)
-            left = [pattern for pattern in left if not pattern.fits(pair)]
-    return left
+    def leads_through(self, pair: FusionPair) -> bool:
+        """Return whether one of the two is a view between operations that the pattern matches: they
+        come into one kernel only together with it.
+        """
+        source = behind_views(pair.producer)
+        return any(
+            _is_named(maker, self.producer) and _is_named(reader, self.consumer)
+            for maker in _makers(source)
+            for reader in _readers(pair, beyond=True)
+        )
 
 
 def _is_named(instruction: MutableInstruction, pattern: str) -> bool:
@@ -49,18 +52,77 @@ def _is_named(instruction: MutableInstruction, pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in names)
 
 
-def _makers(pair: FusionPair) -> Iterable[MutableInstruction]:
-    """Return the producer, and the last operation in it."""
-    if pair.producer.opcode != "fusion":
-        return (pair.producer,)
-    return (pair.producer, pair.producer.fused.root)
+def _is_passed_on(instruction: MutableInstruction) -> bool:
+    """Return whether an instruction only passes on its operand, or is a conversion that a pass
+    inserted.
+    """
+    opcode = instruction.opcode
+    return opcode in _VIEWS or (opcode == "convert" and not instruction.origin)
 
 
-def _readers(pair: FusionPair) -> Iterable[MutableInstruction]:
-    """Return the users of the producer: the consumer, or instructions inside it."""
-    if pair.consumer.opcode != "fusion":
-        return (pair.consumer,)
-    return pair.consumer.fused.parameters[pair.slot].users
+def behind_views(value: MutableInstruction) -> MutableInstruction:
+    """Return what computes ``value``, which may be a view of it."""
+    while _is_passed_on(value) and value.operands:
+        value = value.operands[0]
+    return value
+
+
+def _makers(producer: MutableInstruction) -> Iterator[MutableInstruction]:
+    """Yield the producer, and the operations in it that compute its results."""
+    yield producer
+    pending = [producer.fused.root] if producer.opcode == "fusion" else []
+    while pending:
+        value = pending.pop()
+        yield value
+        if value.opcode == "fusion":
+            pending.append(value.fused.root)
+        elif value.opcode == "tuple" or _is_passed_on(value):
+            pending += value.operands
+
+
+def _readers(pair: FusionPair, *, beyond: bool = False) -> Iterator[MutableInstruction]:
+    """Yield the users of the producer: the consumer, or the operations inside it. If ``beyond`` is
+    set, a consumer that is a view stands for its users.
+    """
+    consumer = pair.consumer
+    pending = [consumer]
+    if consumer.opcode == "fusion":
+        pending = list(consumer.fused.parameters[pair.slot].users)
+    seen = set(pending)
+    while pending:
+        reader = pending.pop()
+        yield reader
+        if _is_passed_on(reader) and (beyond or reader is not consumer):
+            pending += [each for each in reader.users if each not in seen]
+            seen.update(reader.users)
+
+
+def set_apart(graph: MutableModule, patterns: Sequence[PairPattern]) -> None:
+    """Separate all matching pairs by a barrier. No pass fuses across one."""
+    for computation in walk_control_flow(graph) if patterns else ():
+        for consumer in computation.post_order():
+            if consumer.opcode in CONTROL_FLOW | _NAMING or _is_passed_on(consumer):
+                continue
+            for slot, operand in enumerate(list(consumer.operands)):
+                pair = FusionPair(behind_views(operand), consumer, slot)
+                if any(pattern.fits(pair) for pattern in patterns):
+                    barrier = computation.make(BARRIER, operand.shape, [operand])
+                    replace_operand(consumer, operand, barrier)
+
+
+def join_again(graph: MutableModule) -> None:
+    """Remove what ``set_apart`` inserted."""
+    for computation in walk_control_flow(graph):
+        for each in computation.post_order():
+            if each.opcode == BARRIER and not each.origin:
+                computation.replace(each, each.operands[0])
+
+
+def _are_meant(patterns: Sequence[PairPattern], pair: FusionPair) -> bool:
+    """Return whether fusing the pair puts one that ``patterns`` match into a kernel, or is a step
+    to it.
+    """
+    return any(each.fits(pair) or each.leads_through(pair) for each in patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +138,7 @@ class Allowed(PairRule):
     patterns: tuple[PairPattern, ...] = ()
 
     def check(self, pair: FusionPair, state: object = None) -> Decision | None:
-        return self.allow() if any(each.fits(pair) for each in self.patterns) else None
+        return self.allow() if _are_meant(self.patterns, pair) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +157,6 @@ class Forbidden(PairRule):
 
     def check(self, pair: FusionPair, state: object = None) -> Decision | None:
         is_meant = any(each.fits(pair) for each in self.patterns)
-        if is_meant and not any(each.fits(pair) for each in self.excepted):
+        if is_meant and not _are_meant(self.excepted, pair):
             return self.refuse()
         return None

@@ -12,12 +12,13 @@ from tempfile import TemporaryDirectory
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.hlo import Module, to_text
-from fusionscope.rerun.buffers import walk_control_flow
+from fusionscope.passes.overrides import BARRIER
 from fusionscope.rerun.loop_hoisting import hoist_loops
 from fusionscope.rerun.placeholders import fill, hide, put_placeholders, replace_placeholders
-from fusionscope.rerun.plans import BARRIER, SCHEDULED, Plan, Rest
+from fusionscope.rerun.plans import SCHEDULED, Plan, Rest
 from fusionscope.rerun.programs import disabling, find_target, own_flags
 from fusionscope.system.files import write_file
 from fusionscope.versions.choice import choose_compiler

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from fusionscope.errors import UnusableInput, quoted
+from fusionscope.graph.buffers import CONTROL_FLOW, walk_control_flow
 from fusionscope.graph.fusing import add_output, create_fusion, fuse_instruction
 from fusionscope.graph.mutable import (
     MutableComputation,
@@ -14,7 +15,6 @@ from fusionscope.graph.mutable import (
     MutableModule,
     remove_unused,
 )
-from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
 
 _NO_OPERATION = CONTROL_FLOW | {"get-tuple-element", "parameter", "tuple"}
 

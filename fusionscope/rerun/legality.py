@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from fusionscope.errors import UnusableInput
 from fusionscope.gpu.emitters import is_intermediate
 from fusionscope.graph.aliasing import in_place_operands
+from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.layouts import same_elements_in_memory
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo import Module
 from fusionscope.hlo.shape import Shape
-from fusionscope.rerun.buffers import walk_control_flow
 
 _FUSIBLE = frozenset(
     """bitcast broadcast concatenate constant dot dynamic-slice dynamic-update-slice gather
@@ -23,13 +23,22 @@ _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 _ONLY_LAST = frozenset({"scatter", "tuple"})
 
 
-def require_legal(after: Module, own: Module, program: Module, backend: str | None) -> None:
+def require_legal(
+    after: Module,
+    own: Module,
+    program: Module,
+    backend: str | None,
+    kernels: frozenset[str] | None = None,
+) -> None:
     """Raises ``UnusableInput`` if ``after`` has a kernel that no compiler accepts, or is not the
-    module of ``program``. The kernels of ``own``, which the compiler made, are not checked.
+    module of ``program``. Of the kernels that ``own``, which the compiler made, does not have,
+    those named ``kernels`` are checked; all if that is None.
     """
     _require_signature(after, program)
     known = {_contents(each) for each in _fusions(MutableModule(own))}
     for fusion in _fusions(MutableModule(after)):
+        if kernels is not None and fusion.name not in kernels:
+            continue
         if fusion.fusion_kind != "kCustom" and _contents(fusion) not in known:
             for problem in find_problems(fusion, backend):
                 raise UnusableInput(f"{fusion.name} cannot be a kernel: {problem}")

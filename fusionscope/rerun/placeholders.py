@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fusionscope.graph.aliasing import InPlace, in_place_operands
+from fusionscope.graph.buffers import CONTROL_FLOW, find_steps, walk_control_flow
 from fusionscope.graph.mutable import (
     CONTROL,
     MutableComputation,
@@ -25,7 +26,6 @@ from fusionscope.graph.properties import has_side_effect
 from fusionscope.hlo import Module
 from fusionscope.hlo.attributes import CALLS, read_metadata
 from fusionscope.hlo.text import NAME
-from fusionscope.rerun.buffers import CONTROL_FLOW, find_steps, walk_control_flow
 
 # Users that read a value through a bitcast of the plan.
 _Views = dict[tuple[MutableInstruction, MutableInstruction], MutableInstruction]

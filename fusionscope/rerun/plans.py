@@ -12,31 +12,34 @@ from enum import StrEnum
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput, quoted, shorten
+from fusionscope.explain.changed_passes import ChangedPasses
+from fusionscope.explain.suggestion import Figures
+from fusionscope.explain.times import count_figures
+from fusionscope.explain.what_if import predict_final
 from fusionscope.gpu.kinds import choose_kind
+from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.fusing import unpack
-from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand, to_module
+from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
 from fusionscope.hlo import Module
-from fusionscope.passes.overrides import Forbidden, PairPattern, unmatched_patterns
+from fusionscope.passes.overrides import Allowed, Forbidden, PairPattern, set_apart
 from fusionscope.passes.plan import FusionPlan, PassRun
-from fusionscope.passes.state import FusionPair
-from fusionscope.rerun.buffers import CONTROL_FLOW, walk_control_flow
 from fusionscope.rerun.kernels import place_kernels
 from fusionscope.rerun.legality import require_legal
 from fusionscope.rerun.parallel_tasks import assign_tasks
-from fusionscope.rerun.placeholders import NAMING, put_placeholders, replace_placeholders
+from fusionscope.rerun.placeholders import put_placeholders, replace_placeholders
+from fusionscope.rerun.requests import require_possible
 from fusionscope.rules.changes import NO_CHANGES, Changes
-from fusionscope.user_order.user_history import arrange, find_user_order
-from fusionscope.versions.choice import choose_compiler, find_rewriters
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.compiler import Compiler
 from fusionscope.versions.context import read_context
-from fusionscope.versions.runs import find_runs, replay
+from fusionscope.versions.runs import find_runs
 
 # The GPU pipeline that fuses.
 _GPU_PIPELINE = "fusion"
 WRAPPER = "fusion-wrapper"
 _COPYING = "copy-insertion"
 SCHEDULED = "HLO_passes_after_scheduling"
-BARRIER = "opt-barrier"
 
 
 class Rest(StrEnum):
@@ -52,7 +55,8 @@ class Plan:
     """A plan. ``before`` is the module before the first fusion pass, ``after`` the module that is
     wanted after the last one; if ``rest`` is the compiler's, ``after`` is the module that it starts
     from. ``words`` describe the plan, ``is_own`` marks the compiler's own. It results from
-    ``changes`` and ``steps``, the replays of the fusion passes in their order.
+    ``changes`` and ``steps``, the replays of ``passes`` in their order. ``predicted`` are the
+    figures of the final module as ``explain`` predicts them, or None if they cannot be predicted.
     """
 
     words: str
@@ -61,47 +65,91 @@ class Plan:
     rest: Rest = Rest.RULES
     changes: Changes = NO_CHANGES
     steps: tuple[FusionPlan, ...] = ()
+    passes: ChangedPasses
+    predicted: Figures | None = None
     is_own: bool = False
 
 
 def own_plan(module: DumpedModule) -> Plan:
     """Return the compiler's own plan. Raises ``UnusableInput`` if the dump does not show it."""
     start, end = _ends(module)
-    before, after = module.read(start), module.read(end)
-    return Plan(words="the compiler's own plan", before=before, after=after, is_own=True)
+    return Plan(
+        words="the compiler's own plan",
+        before=module.read(start),
+        after=module.read(end),
+        passes=ChangedPasses(module, NO_CHANGES, from_first=True),
+        predicted=_own_figures(module),
+        is_own=True,
+    )
+
+
+def _own_figures(module: DumpedModule) -> Figures | None:
+    if module.final is None:
+        return None
+    return count_figures(module.read(module.final), module.backend, read_context(module).gpu)
 
 
 def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -> Plan:
     """Return the plan for a module under ``changes``. Raises ``UnusableInput`` if it cannot be
-    replayed, or is not a program that a compiler accepts.
+    replayed, does not do what ``changes`` ask for, or is not a program that a compiler accepts.
     """
-    start, end = _ends(module)
-    before = module.read(start)
+    _, end = _ends(module)
     words = str(changes) or "the rules as they are"
     if rest is not Rest.RULES:
         words = f"{changes}, and nothing else" if changes else "no fusion"
         if rest is Rest.XLA:
             words = f"{changes or 'nothing'}, and the rest as the compiler decides"
-    for pattern in unmatched_patterns((*changes.allowed, *changes.forbidden), before):
-        raise UnusableInput(f"{module.name}: no pair before fusion matches {shorten(str(pattern))}")
+    passes = ChangedPasses(module, changes, from_first=rest is not Rest.RULES or not changes)
+    for pattern in passes.unmatched_patterns():
+        raise UnusableInput(
+            f"{module.name}: no pair before fusion matches {shorten(str(pattern))}",
+            hint="`fusionscope explain DUMP --all` lists all pairs",
+        )
+    _require_early(module, passes, changes)
+    before = module.read(passes.start)
     placed = MutableModule(before)
-    kernels = frozenset(place_kernels(placed, changes.kernels, _kind_of(module)))
+    members = [[passes.later_name(name.lstrip("%")) for name in each] for each in changes.kernels]
+    kernels = frozenset(place_kernels(placed, members, _kind_of(module)))
     graph = MutableModule(to_module(placed)) if kernels else placed
     put_placeholders(graph, lambda each: each.name in kernels)  # no rule looks inside one
     ready = to_module(graph)
-    steps = _replay(module, start, ready, changes, rest)
+    steps = _replay(module, passes, ready, changes, rest)
     graph = MutableModule(steps[-1].module if steps else ready)
     replace_placeholders(graph, placed)
     if rest is Rest.XLA:
         _leave_single(graph)
-        _set_apart(graph, changes.forbidden)
+        set_apart(graph, changes.forbidden)
     else:
         clean_up(graph, module.backend)
-        if module.backend == "cpu":
-            assign_tasks(graph, _threads())
     after = to_module(graph)
-    require_legal(after, module.read(end), before, module.backend)
-    return Plan(words=words, before=before, after=after, rest=rest, changes=changes, steps=steps)
+    predicted = None
+    if rest is Rest.RULES:
+        found = predict_final(module, passes, after)
+        predicted = found[1].figures if found is not None and found[1].is_certain else None
+    if rest is not Rest.XLA and module.backend == "cpu":
+        assign_tasks(graph, _threads())
+        after = to_module(graph)
+    plan = Plan(
+        words=words,
+        before=before,
+        after=after,
+        rest=rest,
+        changes=changes,
+        steps=steps,
+        passes=passes,
+        predicted=predicted,
+    )
+    if rest is not Rest.XLA:
+        require_possible(module, plan)
+    checked = None if _breaks_rules(passes.compiler, changes) else kernels
+    require_legal(after, module.read(end), before, module.backend, checked)
+    return plan
+
+
+def _breaks_rules(compiler: Compiler, changes: Changes) -> bool:
+    """Return whether a rule is changed without which kernels need not be legal."""
+    ids = (*(id for id, _, _ in changes.thresholds), *changes.disabled)
+    return any((rule := compiler.find_rule(id)) and rule.is_legality for id in ids)
 
 
 def require_start(module: DumpedModule) -> Module:
@@ -116,33 +164,56 @@ def _kind_of(module: DumpedModule) -> Callable[[MutableInstruction], str]:
     return lambda fusion: choose_kind(fusion, fusion, gpu.device, gpu.gpu_model.emitters)
 
 
+def _require_early(module: DumpedModule, passes: ChangedPasses, changes: Changes) -> None:
+    """Raises ``UnusableInput`` if a plan cannot express what the passes do under the changes."""
+    if passes.is_late:
+        raise UnusableInput(
+            f"{module.name}: cannot {_asked(changes)}: {passes.runs[0].pass_name} runs on the "
+            "result of a plan",
+            hint=f"try `--flag xla_disable_hlo_passes={passes.runs[0].pass_name}`",
+        )
+    if passes.obstacle:
+        raise UnusableInput(f"{module.name}: cannot {_asked(changes)}: {passes.obstacle}")
+
+
+def _asked(changes: Changes) -> str:
+    """Return the changes as options, without their dashes."""
+    return (
+        ", ".join(
+            [f"set {id}.{name}={value}" for id, name, value in changes.thresholds]
+            + [f"disable {id}" for id in changes.disabled]
+            + [f"allow {each}" for each in changes.allowed]
+            + [f"forbid {each}" for each in changes.forbidden]
+        )
+        or "replay fusion"
+    )
+
+
 def _replay(
-    module: DumpedModule, start: Stage, before: Module, changes: Changes, rest: Rest
+    module: DumpedModule, passes: ChangedPasses, before: Module, changes: Changes, rest: Rest
 ) -> tuple[FusionPlan, ...]:
-    """Replay the fusion passes on ``before``, which was made from ``start``. Raises
+    """Replay the fusion passes on ``before``, which was made from their first stage. Raises
     ``UnusableInput`` if a change names something else.
     """
-    compiler = changes.apply(choose_compiler(module).compiler)
-    runs = find_fusing_runs(module)
-    passes = [run.pass_name for run in runs]
+    compiler = changes.apply(passes.compiler)
+    names = [run.pass_name for run in passes.runs]
+    kept = set(names)
     if rest is not Rest.RULES:
-        others = Forbidden((PairPattern("*", "*"),), changes.allowed)
-        compiler = compiler.with_first((others,))
+        compiler = compiler.with_overrides(
+            Forbidden((PairPattern("*", "*"),), changes.allowed), Allowed()
+        )
         kept = {WRAPPER} if rest is Rest.OFF else set()
         if changes.allowed:
             kept.update(each.name for each in compiler.passes if each.known.takes_overrides)
-        runs = [run for run in runs if run.pass_name in kept]
-    _require_part(module, changes, passes, [run.pass_name for run in runs])
-    runs = [run for run in runs if run.pass_name not in changes.disabled]
-    context = read_context(module)
-    graph = None
-    if context.gpu is not None:
-        graph = arrange(before, find_user_order(module, start, find_rewriters(module)))
-    steps: list[FusionPlan] = []
-    for run in runs:
-        steps.append(replay(run.pass_name, before, context, compiler, graph))
-        before, graph = steps[-1].module, steps[-1].graph
-    return tuple(steps)
+    if rest is Rest.RULES:  # the changes change nothing in the other passes
+        names = [run.pass_name for run in find_runs(module)]
+        kept.update(names)
+    _require_part(module, changes, names, [name for name in names if name in kept])
+    passes.unchanged()  # finds orders that no text shows
+    kept.difference_update(changes.disabled)
+    return passes.replay(
+        compiler, changes.disabled, changes.forbidden, start=before, passes=frozenset(kept)
+    ).steps
 
 
 def _require_part(
@@ -155,12 +226,9 @@ def _require_part(
     known = {*passes, *(rule.id for each in asked for rule in each.book)}
     for id in (*(id for id, _, _ in changes.thresholds), *changes.disabled):
         if id not in known:
-            is_pass = id in {run.pass_name for run in find_runs(module)}
-            alone = "--disable this pass alone, and the compiler leaves it out"
             raise UnusableInput(
                 f"{module.name}: {id} does not affect this plan, which is made by "
-                f"{', '.join(dict.fromkeys(replayed)) or 'no replayed pass'}",
-                hint=alone if is_pass else None,
+                f"{', '.join(dict.fromkeys(replayed)) or 'no replayed pass'}"
             )
 
 
@@ -179,19 +247,6 @@ def _leave_single(graph: MutableModule) -> None:
                 inside = [each.opcode for each in fusion.fused.instructions]
                 if len(inside) - inside.count("constant") - inside.count("parameter") == 1:
                     computation.replace(fusion, unpack(fusion)[-1])
-
-
-def _set_apart(graph: MutableModule, patterns: Sequence[PairPattern]) -> None:
-    """Separate all matching pairs by a barrier, which the compiler does not fuse across."""
-    for computation in walk_control_flow(graph):
-        for consumer in computation.post_order():
-            for slot, producer in enumerate(list(consumer.operands)):
-                pair = FusionPair(producer, consumer, slot)
-                if consumer.opcode not in CONTROL_FLOW | NAMING and any(
-                    pattern.fits(pair) for pattern in patterns
-                ):
-                    barrier = computation.make(BARRIER, producer.shape, [producer])
-                    replace_operand(consumer, producer, barrier)
 
 
 def find_fusing_runs(module: DumpedModule) -> list[PassRun]:

@@ -12,11 +12,13 @@ from fusionscope.dump.device import CudaCapability
 from fusionscope.dump.stage import BEFORE_OPTIMIZATIONS
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module
+from fusionscope.hlo.attributes import split_attributes
 
 _OWN_FLAGS = {
     "cpu": re.compile(r"xla_cpu_.*|xla_backend_extra_options|xla_allow_excess_precision"),
     "gpu": re.compile(r"xla_gpu_(?!cuda_data_dir).*|xla_allow_excess_precision"),
 }
+_SEVERAL = ("num_partitions", "replica_count")
 _PLAIN = re.compile(r"[\w.+=-]*")
 _DISABLING = "xla_disable_hlo_passes"
 _LEFT_OUT = "{...}"
@@ -28,7 +30,15 @@ def find_program(module: DumpedModule) -> Module:
     """
     for stage in module.stages:
         if stage.label == BEFORE_OPTIMIZATIONS:
-            return module.read(stage)
+            program = module.read(stage)
+            for name in _SEVERAL:
+                count = split_attributes(program.header).get(name, "1")
+                if count != "1":
+                    raise UnusableInput(
+                        f"{module.name}: is a program for several devices ({name}={count}), and "
+                        "only those for one can be compiled again"
+                    )
+            return program
     raise UnusableInput(f"{module.name}: the dump lacks the program, {BEFORE_OPTIMIZATIONS}.txt")
 
 

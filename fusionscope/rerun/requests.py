@@ -1,19 +1,26 @@
-"""Checks a user's requests in the final module: pairs to fuse, and pairs to keep apart."""
+"""Looks up what a user asked for: first in the plan, then in the final module.
+
+A pair to fuse, or to keep apart, is named as ``explain`` lists it. A changed rule, or a pass that
+is left out, is done if the pairs whose outcome it changes have that outcome in the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule, Stage
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.changed_passes import names_pair
+from fusionscope.explain.explain import explain_module
 from fusionscope.explain.replayed import Replayed
-from fusionscope.graph.mutable import MutableModule
-from fusionscope.history.outcomes import TOGETHER, Outcome, Pair, find_pairs
-from fusionscope.history.values import Numbering
+from fusionscope.history.outcomes import TOGETHER, Outcome, Pair
 from fusionscope.hlo import Module
-from fusionscope.passes.overrides import PairPattern
-from fusionscope.passes.state import FusionPair
-from fusionscope.rerun.plans import Plan
+
+if TYPE_CHECKING:
+    from fusionscope.passes.overrides import PairPattern
+    from fusionscope.rerun.plans import Plan
 
 _HOOK = "apply-xla-"  # the pass that applies a plan
 _START = "pipeline-start"
@@ -22,12 +29,15 @@ _MOST = 3  # pairs per line
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One requested change, in words. ``problem`` says how the final module deviates from it, and
-    because of which pass or rule; empty if it was carried out.
+    """One requested change, in words. ``pairs`` counts those that it is about: the ones that it
+    names, or whose outcome it changes. ``missed`` counts those that do not end as requested;
+    ``problem`` names some of them, and the pass or rule. It is empty if there are none.
     """
 
     words: str
-    problem: str = ""
+    problem: str
+    pairs: int
+    missed: int
 
 
 def find_hook(made: DumpedModule) -> Stage | None:
@@ -35,28 +45,35 @@ def find_hook(made: DumpedModule) -> Stage | None:
     return next((stage for stage in made.stages if stage.name.after.startswith(_HOOK)), None)
 
 
+def require_possible(module: DumpedModule, plan: Plan) -> None:
+    """Raises ``UnusableInput`` if ``plan`` fuses none of the pairs that a pattern allows, or keeps
+    none apart that a pattern forbids. Names the rule or pass.
+    """
+    if not (plan.changes.allowed or plan.changes.forbidden):
+        return
+    for request in _look_up_pairs(plan, plan.passes.pairs_in(*_steps(plan)), module):
+        if request.problem and request.missed == request.pairs:
+            raise UnusableInput(f"{module.name}: cannot {request.words}: {request.problem}")
+
+
 def look_up(plan: Plan, made: DumpedModule, final: Module) -> tuple[Request, ...]:
-    """Return the outcome in ``final``, the last stage of ``made``, of the pairs that ``plan`` was
-    to fuse or keep apart. Changed rules and passes need no check: ``plan`` was made with them.
+    """Return the outcome in ``final``, the last stage of ``made``, of everything that ``plan`` was
+    asked for.
     """
     changes = plan.changes
-    if not (changes.allowed or changes.forbidden):
+    if not (changes.allowed or changes.forbidden or changes.thresholds or changes.disabled):
         return ()
-    modules = [(step.pass_name, step.module) for step in plan.steps]
     hook = find_hook(made)
     behind = made.stages[made.stages.index(hook) + 1 :] if hook is not None else made.stages
-    modules += [(_pass_of(stage), made.read(stage)) for stage in behind if not stage.is_final]
-    modules.append(("the last passes", final))
-    numbering = Numbering()
-    before = numbering.number(plan.before)
-    pairs = find_pairs(before, [(name, numbering.number(each)) for name, each in modules])
-    allowed = [
-        Request(f"allow {each}", _apart(plan, _pick(plan, each, pairs))) for each in changes.allowed
-    ]
-    forbidden = [
-        Request(f"forbid {each}", _together(_pick(plan, each, pairs))) for each in changes.forbidden
-    ]
-    return (*allowed, *forbidden)
+    later = [(_pass_of(stage), made.read(stage)) for stage in behind if not stage.is_final]
+    pairs = plan.passes.pairs_in(*_steps(plan), *later, ("the last passes", final))
+    return (*_look_up_pairs(plan, pairs, made), *_look_up_rules(plan, pairs))
+
+
+def _steps(plan: Plan) -> list[tuple[str, Module]]:
+    """Return the module after each pass of ``plan``, with the name of the pass."""
+    steps = [(step.pass_name, step.module) for step in plan.steps]
+    return [*steps[:-1], (steps[-1][0] if steps else "the plan", plan.after)]
 
 
 def _pass_of(stage: Stage) -> str:
@@ -64,44 +81,91 @@ def _pass_of(stage: Stage) -> str:
     return stage.label if stage.name.after == _START else stage.name.after
 
 
-def _pick(plan: Plan, pattern: PairPattern, pairs: tuple[Pair, ...]) -> list[Pair]:
-    names = {
-        (operand.name, instruction.name)
-        for instruction in MutableModule(plan.before).walk()
-        for slot, operand in enumerate(instruction.operands)
-        if pattern.fits(FusionPair(operand, instruction, slot))
-    }
-    return [
-        pair
-        for pair in pairs
-        if pair.outcome is not Outcome.GONE and (pair.producer.name, pair.consumer.name) in names
+def _look_up_pairs(plan: Plan, pairs: Sequence[Pair], module: DumpedModule) -> Iterator[Request]:
+    for pattern in plan.changes.allowed:
+        named = _named(pattern, pairs)
+        apart = [pair for pair in named if pair.outcome is Outcome.NOT_FUSED]
+        problem = _refused(plan, apart, module)
+        yield Request(f"allow {pattern}", problem, len(named), len(apart))
+    for pattern in plan.changes.forbidden:
+        named = _named(pattern, pairs)
+        joined = [pair for pair in named if pair.outcome in TOGETHER]
+        problem = _list(f"{_words(pair)} is fused by {pair.stage}" for pair in joined)
+        yield Request(f"forbid {pattern}", problem, len(named), len(joined))
+
+
+def _named(pattern: PairPattern, pairs: Iterable[Pair]) -> list[Pair]:
+    return [p for p in pairs if p.outcome is not Outcome.GONE and names_pair(pattern, p)]
+
+
+def _look_up_rules(plan: Plan, pairs: Sequence[Pair]) -> Iterator[Request]:
+    """Yield the outcome of changed rules, and of passes that are left out."""
+    changes = plan.changes
+    words = [f"set {id}.{name}={value}" for id, name, value in changes.thresholds]
+    words += [f"disable {id}" for id in changes.disabled]
+    if not words:
+        return
+    was = plan.passes.pairs_in(("before", plan.passes.after))
+    wanted = plan.passes.pairs_in(*_steps(plan))
+    differing = [
+        (now, planned)
+        for old, planned, now in zip(was, wanted, pairs, strict=True)
+        if Outcome.GONE not in (old.outcome, planned.outcome, now.outcome)
+        and (old.outcome in TOGETHER) != (planned.outcome in TOGETHER)
     ]
+    missed = [
+        now
+        for now, planned in differing
+        if (now.outcome in TOGETHER) != (planned.outcome in TOGETHER)
+    ]
+    problem = _list(
+        f"{_words(pair)} is fused by {pair.stage}"
+        if pair.outcome in TOGETHER
+        else f"{_words(pair)} is not fused"
+        for pair in missed
+    )
+    for each in words:
+        yield Request(each, problem, len(differing), len(missed))
 
 
-def _together(pairs: list[Pair]) -> str:
-    return _list(f"{_words(p)} is fused by {p.stage}" for p in pairs if p.outcome in TOGETHER)
-
-
-def _apart(plan: Plan, pairs: list[Pair]) -> str:
+def _refused(plan: Plan, pairs: Sequence[Pair], module: DumpedModule) -> str:
+    if not pairs:
+        return ""
     steps = [Replayed({s.pass_name: (s,)}, s.pass_name) for s in plan.steps]
+    reasons = _reasons(module) if any(_rule(plan, steps, pair) is None for pair in pairs) else {}
 
     def why(pair: Pair) -> str:
-        for step in reversed(steps):
-            reason = step.reason(step.main_pass, pair.producer.name, pair.consumer.name)
-            if reason is not None:
-                return f" ({reason.rule})"
-        return ""
+        rule = _rule(plan, steps, pair) or reasons.get(_words(pair))
+        return f" ({rule})" if rule else ""
 
-    return _list(
-        f"{_words(p)} is not fused{why(p)}" for p in pairs if p.outcome is Outcome.NOT_FUSED
-    )
+    return _list(f"{_words(pair)} is not fused{why(pair)}" for pair in pairs)
+
+
+def _rule(plan: Plan, steps: Sequence[Replayed], pair: Pair) -> str | None:
+    """Return the rule by which the last pass that decided on the pair refused it."""
+    ends = (plan.passes.later_name(each.name) for each in (pair.producer, pair.consumer))
+    producer, consumer = ends
+    for step in reversed(steps):
+        reason = step.reason(step.main_pass, producer, consumer)
+        if reason is not None:
+            return reason.rule
+    return None
+
+
+def _reasons(module: DumpedModule) -> dict[str, str]:
+    """Return the rule for each refused pair, as ``explain`` shows it."""
+    return {
+        f"{pair.producer.name} -> {pair.consumer.name}": pair.reason
+        for pair in explain_module(module).pairs
+        if pair.reason is not None
+    }
 
 
 def _words(pair: Pair) -> str:
     return f"{pair.producer.name} -> {pair.consumer.name}"
 
 
-def _list(found: Iterator[str]) -> str:
+def _list(found: Iterable[str]) -> str:
     problems = list(found)
     more = len(problems) - _MOST
     return "; ".join([*problems[:_MOST], *([f"and {more} more"] if more > 0 else [])])

@@ -5,20 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isclose
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fusionscope.capture.capture import Captured, capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.explain.changed_passes import ChangedPasses
 from fusionscope.explain.result import TimeEstimate
+from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import estimate
 from fusionscope.graph.comparison import Divergence, find_divergence, has_equal_kernels
 from fusionscope.history.kernels import Totals, total_kernels
-from fusionscope.history.outcomes import TOGETHER, Outcome, pairs_after
+from fusionscope.history.outcomes import TOGETHER, Outcome, Pair
 from fusionscope.hlo import Module, to_text
+from fusionscope.passes.overrides import BARRIER
 from fusionscope.rerun.injection import Injection, inject
-from fusionscope.rerun.plans import BARRIER, Plan, Rest, require_start
+from fusionscope.rerun.plans import Plan, Rest
 from fusionscope.rerun.programs import (
     disabling,
     find_program,
@@ -27,6 +31,7 @@ from fusionscope.rerun.programs import (
     require_final,
 )
 from fusionscope.rerun.requests import Request, find_hook, look_up
+from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.system.files import write_file
 from fusionscope.versions.context import read_context
 
@@ -50,7 +55,8 @@ class Rerun:
     together in only one of the two. ``unplanned`` are pairs with another outcome than planned.
     ``requests`` are the pairs to fuse or keep apart, with their outcomes. ``divergence`` is where
     the compiler's input differs from the plan. ``is_same`` is whether both final modules have the
-    same kernels. ``estimates`` are those of the GPU's cost model for both, or None for a CPU.
+    same kernels. ``estimates`` are the times of both, or None if they are unknown. ``predicted``
+    are the figures of the final module as ``explain`` predicts them, or None if it does not.
     ``injection`` is the prepared plan.
     """
 
@@ -67,13 +73,28 @@ class Rerun:
     divergence: Divergence | None = None
     is_same: bool = False
     estimates: tuple[TimeEstimate, TimeEstimate] | None = None
+    predicted: Figures | None = None
     injection: Injection
 
     @property
     def holds(self) -> bool:
-        """Whether the final module matches the plan and every request."""
+        """Whether the final module matches the plan, every request, and the prediction."""
         is_planned = self.variant is not None and not self.unplanned and self.divergence is None
-        return is_planned and not any(each.problem for each in self.requests)
+        return (
+            is_planned and self.is_as_predicted and not any(each.problem for each in self.requests)
+        )
+
+    @property
+    def is_as_predicted(self) -> bool:
+        """Whether launches, bytes and estimated time are those that ``explain`` predicts."""
+        if self.variant is None or self.predicted is None:
+            return True
+        expected = self.predicted
+        if (expected.launches, expected.bytes_moved) != self.variant:
+            return False
+        if self.estimates is None or expected.time_us is None:
+            return True
+        return isclose(self.estimates[1].microseconds, expected.time_us, rel_tol=1e-6)
 
 
 def rerun(
@@ -119,7 +140,8 @@ def rerun(
     if taken is not None and injection.module is not None:
         divergence = find_divergence(injection.module, made.read(taken))
     ends = made.read(made.final)
-    before = plan.before if plan is not None else require_start(module)
+    passes = plan.passes if plan is not None else ChangedPasses(module, NO_CHANGES)
+    was, now = (passes.pairs_in(("the final module", each)) for each in (final, ends))
     is_same = has_equal_kernels(final, ends)
     return Rerun(
         module=module.name,
@@ -129,12 +151,13 @@ def rerun(
         problem=problem,
         baseline=baseline,
         variant=total_kernels(ends, module.backend),
-        changed=tuple(_differing(before, final, ends)),
-        unplanned=tuple(_unplanned(plan, ends)) if plan is not None else (),
+        changed=tuple(_differing(was, now)),
+        unplanned=tuple(_unplanned(plan, now)) if plan is not None else (),
         requests=_requests(plan, made, ends, is_same) if plan is not None else (),
         divergence=divergence,
         is_same=is_same,
         estimates=_estimates(module, final, ends),
+        predicted=plan.predicted if plan is not None and not flags else None,
         injection=injection,
     )
 
@@ -142,7 +165,9 @@ def rerun(
 def _requests(plan: Plan, made: DumpedModule, ends: Module, is_same: bool) -> tuple[Request, ...]:
     if plan.is_own:
         return (
-            () if is_same else (Request(plan.words, "its kernels differ from those in the dump"),)
+            ()
+            if is_same
+            else (Request(plan.words, "its kernels differ from those in the dump", 0, 0),)
         )
     return look_up(plan, made, ends)
 
@@ -150,10 +175,8 @@ def _requests(plan: Plan, made: DumpedModule, ends: Module, is_same: bool) -> tu
 def _estimates(
     module: DumpedModule, final: Module, ends: Module
 ) -> tuple[TimeEstimate, TimeEstimate] | None:
-    if module.backend != "gpu":  # a CPU to measure on exists
-        return None
     gpu = read_context(module).gpu
-    before, after = (estimate(each, "gpu", gpu) for each in (final, ends))
+    before, after = (estimate(each, module.backend, gpu) for each in (final, ends))
     return None if before is None or after is None else (before, after)
 
 
@@ -187,8 +210,8 @@ def _made(captured: Captured) -> DumpedModule | None:
     return module
 
 
-def _unplanned(plan: Plan, ends: Module) -> Iterator[RerunPair]:
-    differing = _differing(plan.before, plan.after, ends)
+def _unplanned(plan: Plan, found: Sequence[Pair]) -> Iterator[RerunPair]:
+    differing = _differing(plan.passes.pairs_in(("the plan", plan.after)), found)
     if plan.rest is not Rest.XLA:
         return differing
     apart = {
@@ -204,9 +227,9 @@ def _unplanned(plan: Plan, ends: Module) -> Iterator[RerunPair]:
     )
 
 
-def _differing(before: Module, one: Module, other: Module) -> Iterator[RerunPair]:
-    """Yield the pairs of ``before`` that are together in only one of two modules."""
-    for first, second in zip(pairs_after(before, one), pairs_after(before, other), strict=True):
+def _differing(one: Sequence[Pair], other: Sequence[Pair]) -> Iterator[RerunPair]:
+    """Yield the pairs before fusion that are together in only one of two modules."""
+    for first, second in zip(one, other, strict=True):
         outcomes = first.outcome, second.outcome
         if Outcome.GONE not in outcomes and len({each in TOGETHER for each in outcomes}) > 1:
             yield RerunPair(first.producer.name, first.consumer.name, first.outcome, second.outcome)

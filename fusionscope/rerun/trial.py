@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusionscope.dump import DumpedModule
+from fusionscope.explain.changed_passes import ChangedPasses
 from fusionscope.explain.replayed import find_rules
 from fusionscope.progress import Progress, each_of, silent
 from fusionscope.rerun.injection import Injection, inject
-from fusionscope.rerun.plans import Plan, Rest, find_fusing_runs, make_plan
+from fusionscope.rerun.plans import Plan, Rest, make_plan
 from fusionscope.rerun.programs import disabling
 from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rerun.running import Measurement, Numbers, measure, why_not_run
@@ -32,14 +33,15 @@ class Variant:
 def make_variant(
     module: DumpedModule, name: str, changes: Changes, rest: Rest, flags: tuple[str, ...]
 ) -> Variant:
-    """Return a variant with a plan, or with flags alone if it only disables passes that run before
-    a plan is applied. Raises ``UnusableInput`` like ``make_plan``.
+    """Return a variant with a plan, or with flags alone if it only disables passes and what follows
+    them cannot be replayed. Raises ``UnusableInput`` like ``make_plan``.
     """
-    others = {run.pass_name for run in find_runs(module)}
-    others -= {run.pass_name for run in find_fusing_runs(module)}
+    passes = {run.pass_name for run in find_runs(module)}
     left_out = changes.disabled
-    if left_out and changes == Changes(disabled=left_out) and others.issuperset(left_out):
-        return Variant(name, None, (*disabling(module, *left_out), *flags))
+    if left_out and changes == Changes(disabled=left_out) and passes.issuperset(left_out):
+        replayed = ChangedPasses(module, changes)
+        if replayed.is_late or replayed.obstacle:
+            return Variant(name, None, (*disabling(module, *left_out), *flags))
     return Variant(name, make_plan(module, changes, rest), flags)
 
 

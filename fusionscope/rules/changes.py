@@ -54,9 +54,8 @@ class Changes:
         """Return ``compiler`` with these changes. Raises ``UnusableInput`` if a rule has no such
         threshold.
         """
-        overrides = (Forbidden(self.forbidden), Allowed(self.allowed))
         changed = replace(compiler, passes=tuple(map(self._changed, compiler.passes)))
-        return changed.with_first(tuple(rule for rule in overrides if rule.patterns))
+        return changed.with_overrides(Forbidden(self.forbidden), Allowed(self.allowed))
 
     def _changed(self, each: FusionPass) -> FusionPass:
         book = each.book

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo import Module
-from fusionscope.rerun.buffers import walk_control_flow
 
 _MOVES = frozenset(
     """bitcast broadcast concatenate dynamic-slice iota pad reshape reverse slice

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fusionscope.dump.fusion_passes import PRIORITY_FUSION, Purpose, Record
 from fusionscope.errors import UnusableInput
 from fusionscope.passes.fusion_pass import FusionPass
+from fusionscope.passes.overrides import Allowed, Forbidden
 from fusionscope.passes.rule import Rule, RuleBook
 
 if TYPE_CHECKING:
@@ -103,17 +104,20 @@ class Compiler:
     def find_rule(self, id: str) -> Rule | None:
         return next((rule for book in self.books if (rule := book.find(id)) is not None), None)
 
-    def with_first(self, rules: tuple[Rule, ...]) -> Compiler:
-        """Return the compiler with ``rules`` before all others, in the passes that
-        decide on pairs.
+    def with_overrides(self, forbidden: Forbidden, allowed: Allowed) -> Compiler:
+        """Return the compiler with a user's overrides before all rules of the passes that ask
+        them. The passes that only keep pairs apart ask the first one.
         """
-        return replace(
-            self,
-            passes=tuple(
-                each.with_book(each.book.with_first(rules)) if each.known.takes_overrides else each
-                for each in self.passes
-            ),
-        )
+        both = tuple(rule for rule in (forbidden, allowed) if rule.patterns)
+
+        def changed(each: FusionPass) -> FusionPass:
+            if each.known.takes_overrides:
+                return each.with_book(each.book.with_first(both))
+            if each.known.keeps_apart and forbidden.patterns:
+                return each.with_book(each.book.with_first((forbidden,)))
+            return each
+
+        return replace(self, passes=tuple(map(changed, self.passes)))
 
     def with_books(self, *books: RuleBook[Any]) -> Compiler:
         """Return the compiler with each of ``books`` instead of its pass's own."""

@@ -9,10 +9,10 @@ import pytest
 
 from fusionscope import parse
 from fusionscope.dump import open_dump
+from fusionscope.graph.buffers import find_steps, walk_control_flow
 from fusionscope.graph.comparison import compare, find_divergence
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module
-from fusionscope.rerun.buffers import find_steps, walk_control_flow
 from fusionscope.rerun.placeholders import TARGET, fill, hide
 from fusionscope.rerun.plans import own_plan
 

@@ -8,6 +8,8 @@ import pytest
 
 from fusionscope import DumpedModule, UnusableInput
 from fusionscope.dump import open_dump
+from fusionscope.explain.changed_passes import names_pair
+from fusionscope.history.outcomes import TOGETHER
 from fusionscope.rerun.plans import Rest, make_plan
 from fusionscope.rerun.programs import require_final
 from fusionscope.rerun.requests import Request, look_up
@@ -30,12 +32,50 @@ def in_its_own_dump(name: str, option: str, pattern: str) -> Request:
     return found
 
 
-def test_a_pair_that_a_later_pass_fuses_all_the_same() -> None:
-    """Priority fusion keeps it apart, and multi-output fusion joins the kernels of both: the final
-    module of this dump has one kernel, with two results and tanh in it."""
+def test_a_pair_that_is_fused_all_the_same() -> None:
+    """The final module of this dump has one kernel, with two results and tanh in it."""
     found = in_its_own_dump("h100/elementwise", "forbid", "tanh -> *")
     assert found.words == "forbid tanh -> *"
-    assert found.problem == "tanh.1.0 -> mul.14.0 is fused by multi_output_fusion"
+    assert found.problem.startswith("tanh.1.0 -> mul.14.0 is fused by ")
+    assert (found.pairs, found.missed) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("h100/elementwise", "tanh -> *"),  # by multi-output fusion
+        ("h100/softmax", "sub.6 -> sub.7"),  # by the rewriter of softmax, before instructions
+        ("h100/softmax", "sub.7 -> exp.1"),  # are renamed, and by priority fusion
+        ("h100-without-triton-gemm/projections", "constant.44.0 -> erfc.98.0"),  # a constant
+        ("cpu/attention", "sub.7 -> exp.1"),  # by the rewriter for libraries
+        ("cpu/attention", "constant.12 -> *"),
+        ("cpu-multi-output/reductions", "mul* -> *"),
+    ],
+)
+def test_a_forbidden_pair_is_kept_apart_by_every_pass(name: str, pattern: str) -> None:
+    module = sample(name)
+    plan = make_plan(module, read_changes((), (), (), (pattern,)))
+    own = plan.passes.pairs_in(("final", require_final(module)))
+    planned = plan.passes.pairs_in(("planned", plan.after))
+    (wanted,) = plan.changes.forbidden
+    were_fused = [pair.outcome in TOGETHER for pair in own if names_pair(wanted, pair)]
+    assert any(were_fused)
+    assert not any(pair.outcome in TOGETHER for pair in planned if names_pair(wanted, pair))
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "pattern", "why"),
+    [
+        ("cpu/attention", "allow", "exp.1 -> reduce_sum.7", "lib-one-user"),
+        ("cpu/loop", "allow", "add.4 -> sub.1", "base-globally-unfusible"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_the_rule(
+    name: str, option: str, pattern: str, why: str
+) -> None:
+    asked = {"set_": (), "disable": (), "allow": (), "forbid": ()} | {option: (pattern,)}
+    with pytest.raises(UnusableInput, match=rf"cannot {option} .* is not fused \({why}"):
+        make_plan(sample(name), read_changes(**asked))
 
 
 def test_a_pair_that_is_apart_all_the_same() -> None:
@@ -61,7 +101,6 @@ def test_what_is_so_is_done(name: str, option: str, pattern: str) -> None:
     [
         ("h100/softmax", ((), ("cpu-concat",), (), ()), Rest.RULES),
         ("h100/softmax", (("cpu-concat.max_operands=3",), (), (), ()), Rest.RULES),
-        ("h100/softmax", ((), ("triton-softmax-rewriter",), (), ("exp* -> *",)), Rest.RULES),
         ("cpu/softmax", ((), ("pf-two-reduces",), (), ()), Rest.RULES),
         ("h100/softmax", ((), ("pf-two-reduces",), (), ()), Rest.XLA),
     ],
@@ -74,8 +113,18 @@ def test_what_has_no_part_in_a_plan_is_refused(
     assert "\n" not in str(told.value)
 
 
-def test_a_pass_before_a_plan_is_left_out_by_the_compiler_itself() -> None:
-    changes = read_changes((), ("triton-softmax-rewriter",), (), ())
-    found = make_variant(sample("h100/softmax"), "changed", changes, Rest.RULES, ())
-    assert found.plan is None
-    assert found.flags == ("--xla_disable_hlo_passes=triton-softmax-rewriter",)
+@pytest.mark.parametrize(
+    ("name", "left_out", "is_replayed"),
+    [
+        ("h100/softmax", "triton-softmax-rewriter", True),
+        ("h100/dense", "triton-gemm-rewriter", False),  # what follows it is not replayed
+        ("h100/softmax", "fusion-block-level-rewriter", False),  # runs on the result of a plan
+    ],
+)
+def test_a_pass_is_left_out_by_a_plan_or_else_by_the_compiler_itself(
+    name: str, left_out: str, is_replayed: bool
+) -> None:
+    changes = read_changes((), (left_out,), (), ())
+    found = make_variant(sample(name), "changed", changes, Rest.RULES, ())
+    assert (found.plan is not None) is is_replayed
+    assert found.flags == (() if is_replayed else (f"--xla_disable_hlo_passes={left_out}",))

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from outcomes import dumps
 
-from fusionscope.advise.copies import insert_copies
 from fusionscope.advise.replays import chained_runs
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.copies import insert_copies
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.kernels import total_kernels
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from fusionscope import UnusableInput
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.mutable import MutableInstruction, MutableModule
-from fusionscope.rerun.buffers import walk_control_flow
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, make_plan, own_plan, require_start
 from fusionscope.rerun.running import Numbers, measure

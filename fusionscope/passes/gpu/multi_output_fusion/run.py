@@ -31,6 +31,7 @@ from fusionscope.passes.gpu.multi_output_fusion.rules import (
 )
 from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule
 from fusionscope.passes.gpu.priority_fusion.run import fusible_computations
+from fusionscope.passes.overrides import Forbidden
 from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
 
@@ -90,6 +91,7 @@ class _Judge:
             (tells_kinds, list(rules))
             for tells_kinds, rules in groupby(self._by_relation[Relation.SIBLINGS], _tells_kinds)
         ]
+        self._forbidden = [rule for rule in book if isinstance(rule, Forbidden)]
         self._order = next((each for each in book if isinstance(each, SiblingOrder)), None)
         self._choice = next((each for each in book if isinstance(each, OutputChoice)), None)
 
@@ -99,7 +101,8 @@ class _Judge:
         return first_decision(rule.check(instruction, state) for rule in self._by_place[place])
 
     def refuses_pair(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
-        return _ask(self._by_relation[pair.relation], pair, state)
+        forbidden = first_decision(rule.check(pair) for rule in self._forbidden)
+        return forbidden or _ask(self._by_relation[pair.relation], pair, state)
 
     def refuses_sibling(
         self, pair: OutputPair, state: MultiOutputState, kind: int, known: _Known

@@ -90,9 +90,9 @@ class GpuJudge:
     def decide(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
         """Source: CanFuse."""
         pair = _pair(producer, consumer)
-        for forbidden in self._forbidden:
-            if (refusal := forbidden.check(pair)) is not None:
-                return refusal
+        refusal = first_decision(rule.check(pair) for rule in self._forbidden)
+        if refusal is not None:
+            return refusal
         is_forced = self.is_forced(producer, consumer)
         refusal = self._refusal(RulePhase.FIRST, pair, legal_only=is_forced)
         if refusal is not None:
@@ -121,7 +121,9 @@ class GpuJudge:
         self, constant: MutableInstruction, user: MutableInstruction
     ) -> Decision | None:
         """Source: CanFuseConstant."""
-        return self._refusal(RulePhase.CONSTANT, _pair(constant, user))
+        pair = _pair(constant, user)
+        forbidden = first_decision(rule.check(pair) for rule in self._forbidden)
+        return forbidden or self._refusal(RulePhase.CONSTANT, pair)
 
     def _refusal(
         self, phase: RulePhase, pair: FusionPair, *, legal_only: bool = False

@@ -15,18 +15,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fusionscope.graph.aliasing import follow_tuples, in_place_operands, leaf_indices
-from fusionscope.graph.fusing import add_element, clone_into
-from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
-from fusionscope.graph.properties import is_elementwise
-from fusionscope.graph.reachability import Reachability
-from fusionscope.hlo.shape import TUPLE, Shape
-from fusionscope.rerun.buffers import (
+from fusionscope.graph.buffers import (
     Buffer,
     find_body,
     find_buffers,
     may_overwrite,
     walk_control_flow,
 )
+from fusionscope.graph.fusing import add_element, clone_into
+from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.graph.properties import is_elementwise
+from fusionscope.graph.reachability import Reachability
+from fusionscope.hlo.shape import TUPLE, Shape
 
 _TUPLES = frozenset({"get-tuple-element", "tuple"})
 _SAME = frozenset({"bitcast", "opt-barrier"})

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fusionscope.advise.copies import insert_copies
 from fusionscope.dump import open_dump
+from fusionscope.explain.copies import insert_copies
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.history.kernels import Totals, total_kernels
 from fusionscope.hlo import Module, parse

@@ -1,0 +1,87 @@
+"""Predicts the launches, bytes and time of the final module from the module after fusion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from math import isclose
+from typing import NamedTuple
+
+from fusionscope.explain.copies import Copied, insert_copies
+from fusionscope.explain.suggestion import Figures
+from fusionscope.explain.times import count_figures
+from fusionscope.graph.cleanup import clean_up
+from fusionscope.graph.mutable import MutableModule, to_module
+from fusionscope.hlo import Module
+from fusionscope.passes.context import GpuTarget
+
+
+class Predicted(NamedTuple):
+    """``is_certain`` is false if the compiler would insert other copies than into the module of the
+    dump, and those of the dump are not as predicted either: the figures are wrong then.
+    """
+
+    figures: Figures
+    is_certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _WithCopies:
+    """What is copied after fusion, and the figures of the module with these copies."""
+
+    copies: Counter[Copied]
+    figures: Figures
+
+
+@dataclass(frozen=True)
+class FinalFigures:
+    """Later passes are assumed to do the same as in the dump, except for copies, which depend on
+    what was fused.
+
+    ``final`` is the final module of the dump and ``after`` its module after fusion. ``is_copied``
+    is whether ``after`` has the compiler's copies already.
+    """
+
+    final: Module
+    after: Module
+    backend: str | None
+    gpu: GpuTarget | None
+    is_copied: bool = False
+
+    def predict(self, changed: Module) -> Predicted:
+        """Return the figures of the final module if ``changed`` takes the place of ``after``."""
+        was, now = self._own, self._with_copies(changed)
+        is_known = (was.figures.launches, was.figures.bytes_moved) == (
+            self.before.launches,
+            self.before.bytes_moved,
+        )
+        figures = Figures(
+            self.before.launches + now.figures.launches - was.figures.launches,
+            self.before.bytes_moved + now.figures.bytes_moved - was.figures.bytes_moved,
+            _shifted(self.before.time_us, was.figures.time_us, now.figures.time_us),
+        )
+        return Predicted(figures, is_known or now.copies == was.copies)
+
+    @cached_property
+    def before(self) -> Figures:
+        """The figures of the final module of the dump."""
+        return count_figures(self.final, self.backend, self.gpu)
+
+    @cached_property
+    def _own(self) -> _WithCopies:
+        return self._with_copies(self.after)
+
+    def _with_copies(self, module: Module) -> _WithCopies:
+        graph = MutableModule(module)
+        is_cleaned = clean_up(graph, self.backend)
+        copies = Counter[Copied]() if self.is_copied else insert_copies(graph, self.backend)
+        changed = to_module(graph) if is_cleaned or copies else module
+        return _WithCopies(copies, count_figures(changed, self.backend, self.gpu))
+
+
+def _shifted(final: float | None, was: float | None, now: float | None) -> float | None:
+    """Return ``final`` changed by a difference, without its rounding errors if it is all of it."""
+    if final is None or was is None or now is None:
+        return None
+    return now if isclose(final, was, rel_tol=1e-9) else final + now - was

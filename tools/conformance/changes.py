@@ -1,0 +1,197 @@
+"""Draws changes from what `explain` shows, and lets the compiler carry them out.
+
+    python tools/conformance/changes.py DUMPS... [--count 40] [--seed 0] [--backend cpu]
+        [--python PATH]
+
+Each of DUMPS is a dump, or a directory with dumps in it. A change is one of four kinds, by turns:
+allow a refused pair, forbid a fused one, set a threshold of a rule that refused a pair, disable
+such a rule. It has to be carried out: the final module is as planned, the change is found in it,
+and its launches, bytes and estimated time are those that `explain` predicts. Or it is refused
+before the compiler runs, with the rule or pass named.
+
+Only dumps of the version that PATH has are used. Prints a line for each change, then the counts.
+Exits with 1 if a change was neither carried out nor refused.
+"""
+
+import argparse
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isclose
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from outcomes import dumps
+
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.explain import explain_module
+from fusionscope.explain.suggestion import Figures
+from fusionscope.explain.what_if import what_if
+from fusionscope.history.outcomes import TOGETHER, Outcome
+from fusionscope.rerun.plans import Rest, require_start
+from fusionscope.rerun.programs import find_program, find_target
+from fusionscope.rerun.rerun import Rerun, rerun
+from fusionscope.rerun.trial import make_variant
+from fusionscope.rules.changes import Changes, read_changes
+from fusionscope.versions.choice import choose_compiler
+
+KINDS = ("allow", "forbid", "set", "disable")
+NEW_VALUES = (0, 1, 2, 1 << 10, 1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A change of one module, as options of ``explain`` and ``rerun``."""
+
+    path: Path
+    module: DumpedModule
+    option: str
+    value: str
+
+    @property
+    def changes(self) -> Changes:
+        given: dict[str, list[str]] = {kind: [] for kind in KINDS}
+        given[self.option].append(self.value)
+        return read_changes(given["set"], given["disable"], given["allow"], given["forbid"])
+
+    def __str__(self) -> str:
+        return f"{self.path} --module {self.module.number} --{self.option} '{self.value}'"
+
+
+class Source:
+    """Draws changes of random modules."""
+
+    def __init__(self, paths: list[Path], backend: str, versions: list[str], seed: int) -> None:
+        self._paths = paths
+        self._backend = backend
+        self._versions = versions
+        self._random = random.Random(seed)
+        self._shown: dict[Path, tuple[DumpedModule, dict[str, list[str]]] | None] = {}
+
+    def draw(self, option: str) -> Drawn:
+        """Raises ``IndexError`` if no dump can be used."""
+        while True:
+            path = self._random.choice(self._paths)
+            if path not in self._shown:
+                self._shown[path] = self._show(path)
+            shown = self._shown[path]
+            if shown is None:
+                self._paths.remove(path)
+            elif shown[1][option]:
+                return Drawn(path, shown[0], option, self._random.choice(shown[1][option]))
+
+    def _show(self, path: Path) -> tuple[DumpedModule, dict[str, list[str]]] | None:
+        """Return the module with the most stages, and what ``explain`` shows of it, by option; None
+        if nothing can be recompiled.
+        """
+        try:
+            module = max(open_dump(path).modules, key=lambda each: len(each.stages))
+            if module.backend != self._backend or self._is_other_version(module):
+                return None
+            find_program(module)
+            find_target(module)
+            require_start(module)
+            return module, dict(self._options(module))
+        except UnusableInput:
+            return None
+
+    def _is_other_version(self, module: DumpedModule) -> bool:
+        made_by = choose_compiler(module).version.removeprefix("jaxlib ").split(" or ")
+        return not any(
+            f"{own}.".startswith(f"{each}.") for own in self._versions for each in made_by
+        )
+
+    def _options(self, module: DumpedModule) -> Iterator[tuple[str, list[str]]]:
+        pairs = explain_module(module).pairs
+        refused = [each for each in pairs if each.outcome is Outcome.NOT_FUSED]
+        fused = [each for each in pairs if each.outcome in TOGETHER]
+        named = {each.reason for each in refused}
+        named |= {each.fused_by_later_pass.reason for each in fused if each.fused_by_later_pass}
+        compiler = choose_compiler(module).compiler
+        rules = [rule for id in sorted(filter(None, named)) if (rule := compiler.find_rule(id))]
+        yield "allow", [f"{each.producer.name} -> {each.consumer.name}" for each in refused]
+        yield "forbid", [f"{each.producer.name} -> {each.consumer.name}" for each in fused]
+        yield "disable", [rule.id for rule in rules]
+        yield (
+            "set",
+            [
+                f"{rule.id}.{name}={self._random.choice((value // 2, value * 2, *NEW_VALUES))}"
+                for rule in rules
+                for name, value in rule.thresholds.items()
+            ],
+        )
+
+
+def follow(drawn: Drawn, python: str) -> tuple[str, str]:
+    """Return what came of a change, and details."""
+    try:
+        predicted = what_if(drawn.module, drawn.changes)
+    except UnusableInput as refusal:
+        return "not predicted", str(refusal)
+    try:
+        variant = make_variant(drawn.module, "changed", drawn.changes, Rest.RULES, ())
+        with TemporaryDirectory() as scratch:
+            found = rerun(
+                drawn.module, variant.plan, Path(scratch), flags=variant.flags, python=python
+            )
+    except UnusableInput as refusal:
+        return "refused", str(refusal)
+    if found.variant is None:
+        return "not compiled", found.problem
+    missed = [f"{each.words}: {each.problem}" for each in found.requests if each.problem]
+    if missed:
+        return "not done", "; ".join(missed)
+    if not found.holds:
+        return "other fusions", f"{found.unplanned[:3]} {found.divergence}"
+    if predicted.final is None:
+        return "without a prediction", ""
+    made, said = figures(found), predicted.final[1]
+    words = f"predicted {said}, made {made}"
+    return ("as predicted" if is_equal(said, made) else "other totals"), words
+
+
+def is_equal(one: Figures, other: Figures) -> bool:
+    """Return whether two predictions are equal, but for the rounding of sums."""
+    times = one.time_us, other.time_us
+    if None not in times and not isclose(*times, rel_tol=1e-6):
+        return False
+    return (one.launches, one.bytes_moved) == (other.launches, other.bytes_moved)
+
+
+def figures(found: Rerun) -> Figures:
+    assert found.variant is not None
+    time = found.estimates[1].microseconds if found.estimates is not None else None
+    return Figures(found.variant.launches, found.variant.bytes_moved, time)
+
+
+def version_of(python: str) -> str:
+    words = [python, "-c", "import jaxlib; print(jaxlib.__version__)"]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("dumps", nargs="+", type=Path)
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--backend", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter with jax")
+    options = parser.parse_args()
+    paths = [dump for root in options.dumps for dump in dumps(root)]
+    source = Source(paths, options.backend, [version_of(options.python)], options.seed)
+    counts: Counter[str] = Counter()
+    for number in range(options.count):
+        drawn = source.draw(KINDS[number % len(KINDS)])
+        verdict, details = follow(drawn, options.python)
+        counts[verdict] += 1
+        print(f"{verdict}: {drawn}: {details}", flush=True)
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
+    return 0 if counts.keys() <= {"as predicted", "refused"} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
