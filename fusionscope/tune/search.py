@@ -323,10 +323,11 @@ class _Search:
                     made = compile_program(found.design.program)
                 except UnusableInput as error:
                     self._fail(found.design, str(error))
-                    self._faster = [each for each in self._faster if each is not found]
                     continue
                 found.design = replace(found.design, module=made)
                 bases.append(found.design)
+        # A plan needs the dump of the program that it is for.
+        self._faster = [e for e in self._faster if any(e.design is base for base in bases)]
         return bases
 
     def try_plans(self, base: Design, until: float) -> None:
@@ -484,10 +485,17 @@ class _Search:
             return
         beside = [self._fastest.made.number] if self._faster else []
         numbers = [BASELINE, *beside, *(one.number for _, one, _ in made)]
-        times = self._bench.race(numbers, self._seconds, drops_slower=True)
-        best = times[1].ratio.median if beside else 1.0
+        try:
+            times = self._bench.race(numbers, self._seconds, drops_slower=True)
+        except UnusableInput as error:  # one of them ended the process
+            for design, one, _ in made:
+                self._fail(design, error.problem)
+                self._bench.drop([one.number])
+            return
+        # Load differs between rounds: ratios are corrected by that of the best, which ran beside.
+        scale = self._fastest.ratio.median / times[1].ratio.median if beside else 1.0
         for (design, one, measurement), timed in zip(made, times[1 + len(beside) :], strict=True):
-            self._judge(design, one, measurement, timed, best if beside else None)
+            self._judge(design, one, measurement, timed, scale)
         ranked = sorted(self._faster, key=lambda each: each.ratio.median)
         self._faster = ranked[:_HALVED]
         keep = {each.made.number for each in self._faster}
@@ -500,7 +508,7 @@ class _Search:
         made: Made,
         measurement: Measurement,
         timed: Times,
-        best: float | None,
+        scale: float,
     ) -> None:
         verdict = judge(timed.ratio, _NO_NOISE)
         kind = (*design.rewritings, *design.parts)[-1].kind
@@ -514,10 +522,8 @@ class _Search:
                 compile_s=made.compile_s,
             )
         )
-        ratio = timed.ratio
-        if best is not None:  # load differs between rounds: compare with the best beside it
-            scale = self._fastest.ratio.median / best
-            ratio = Ratio(ratio.median * scale, ratio.low * scale, ratio.high * scale)
+        found = timed.ratio
+        ratio = Ratio(found.median * scale, found.low * scale, found.high * scale)
         self._timed.append(_Found(design, made, ratio))
         if ratio.median < _PROMISING:
             self._faster.append(self._timed[-1])
