@@ -53,25 +53,44 @@ def find_regions(module: Module) -> Iterator[Region]:
 
 def _levels(computation: MutableComputation) -> Iterator[set[MutableInstruction]]:
     """Yield the elementwise operations of each shape, apart where one that has to run between them
-    is of another kind.
+    is of another kind; once with, and once without those between them that only move data.
     """
     order = computation.post_order()
     for shape in dict.fromkeys(
         each.shape.dimensions for each in order if is_elementwise(each) and not each.shape.is_tuple
     ):
-        level: dict[MutableInstruction, int] = {}  # of others: how many levels precede them
-        groups: dict[int, set[MutableInstruction]] = defaultdict(set)
-        inside: set[MutableInstruction] = set()
-        for each in order:
-            before = max(
-                (level[o] + (o in inside and not _belongs(each, shape)) for o in each.operands),
-                default=0,
-            )
-            level[each] = before
-            if _belongs(each, shape):
-                inside.add(each)
-                groups[before].add(each)
-        yield from groups.values()
+        for passes_moves in (True, False):
+            level: dict[MutableInstruction, int] = {}  # how many levels precede it
+            groups: dict[int, set[MutableInstruction]] = defaultdict(set)
+            inside: set[MutableInstruction] = set()
+            for each in order:
+                belongs = _belongs(each, shape)
+                stays = belongs or (passes_moves and each.opcode in _MOVES)
+                level[each] = max(
+                    (level[o] + (o in inside and not stays) for o in each.operands), default=0
+                )
+                if stays:
+                    inside.add(each)
+                if belongs:
+                    groups[level[each]].add(each)
+            for members in groups.values():
+                yield members | (_between(members) if passes_moves else set())
+
+
+def _between(members: set[MutableInstruction]) -> set[MutableInstruction]:
+    """Return the operations that move data from some of ``members`` to others."""
+
+    def reach(links: str) -> set[MutableInstruction]:
+        found: set[MutableInstruction] = set()
+        pending = list(members)
+        while pending:
+            for each in getattr(pending.pop(), links):
+                if each.opcode in _MOVES and each not in found and each not in members:
+                    found.add(each)
+                    pending.append(each)
+        return found
+
+    return reach("users") & reach("operands")
 
 
 def _belongs(each: MutableInstruction, dimensions: tuple[int | None, ...]) -> bool:

@@ -82,3 +82,20 @@ def test_every_region_is_a_kernel_of_a_plan(name: str) -> None:
             continue
         assert len(plan.after.entry.instructions) > 0
     assert refused * 4 <= len(found)
+
+
+def test_moves_between_steps_come_along() -> None:
+    found = regions("""
+  x = f32[8] parameter(0)
+  y = f32[8] parameter(1)
+  a = f32[8] sine(x)
+  b = f32[8] add(a, y)
+  a1 = f32[1,8] reshape(a)
+  b1 = f32[1,8] reshape(b)
+  both = f32[2,8] concatenate(a1, b1), dimensions={0}
+  first = f32[1,8] slice(both), slice={[0:1], [0:8]}
+  c = f32[8] reshape(first)
+  d = f32[8] cosine(c)
+  ROOT e = f32[8] multiply(d, b)
+""")
+    assert found[0] == {"a", "b", "a1", "b1", "both", "first", "c", "d", "e"}
