@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fusionscope.dump import open_dump
 from fusionscope.history.regions import Names, Region, read_for, union, whole
-from fusionscope.history.traffic import traffic
+from fusionscope.history.traffic import _Code, traffic
 from fusionscope.hlo import Instruction, parse
 
 FILES = Path(__file__).parent / "traffic"
@@ -437,3 +437,50 @@ def test_what_is_read_through_views_is_counted_exactly(case):
     body, dimensions, elements = case
     launch = launch_of(body, dimensions)
     assert (places_read(launch), read_of(launch)) == (elements, len(elements))
+
+
+@pytest.mark.parametrize("name", ["cpu/attention", "cpu/loop", "h100/attention", "h100/loop"])
+def test_launches_that_are_counted_together_move_what_each_does(name, monkeypatch):
+    """The looked-up bytes are those that every launch has when it is counted by itself."""
+
+    def figures():
+        (module,) = open_dump(DUMPS / name).modules
+        return {
+            (stage.label, each.computation.name, each.name): (
+                *moved(each),
+                [(operand.name, size) for operand, size in traffic(each).operands.items()],
+                sorted(operand.name for operand in traffic(each).updated),
+            )
+            for stage in (module.pre_fusion, module.final)
+            for each in module.read(stage).walk()
+            if each.opcode not in ("parameter", "tuple", "while")
+        }
+
+    together = figures()
+    monkeypatch.setattr(_Code, "form", lambda self: None)
+    assert figures() == together
+
+
+def test_a_scatter_that_adds_is_no_scatter_that_overwrites():
+    """They differ in the called computation alone. The sum reads the 4 places (16 bytes) that it
+    updates, too."""
+    text = """HloModule m
+
+    sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+
+    last { a = f32[] parameter(0) ROOT b = f32[] parameter(1) }
+
+    ENTRY main {
+      x = f32[1000]{0} parameter(0)
+      i = s32[4,1]{1,0} parameter(1)
+      u = f32[4]{0} parameter(2)
+      added = f32[1000]{0} scatter(x, i, u), SHAPE, to_apply=sum
+      ROOT over = f32[1000]{0} scatter(x, i, u), SHAPE, to_apply=last
+    }
+    """.replace(
+        "SHAPE",
+        "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+        "index_vector_dim=1",
+    )
+    added, over = parse(text).entry.instructions[-2:]
+    assert traffic(added).read - traffic(over).read == 16
