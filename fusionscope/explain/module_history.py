@@ -120,7 +120,7 @@ def module_history(
     ``name`` may end in ``@STAGE`` if several stages use it for different instructions. Raises
     ``UnusableInput`` if no stage can be read, or none has that name.
     """
-    lineage = read_lineage(dumped, progress=progress)
+    lineage = read_lineage(dumped, for_changes=name is None, progress=progress)
     notes = list(lineage.notes)
     if dumped.final is None and len(lineage.stages) > 1:
         notes.append(NO_FINAL.format(stage=lineage.stages[-1].label))

@@ -179,10 +179,14 @@ class Lineage:
         return computation in known
 
 
-def read_lineage(dumped: DumpedModule, *, progress: Progress = silent) -> Lineage:
-    """Read the stages of a module. Raises ``UnusableInput`` if none can be read."""
-    stages: list[Stage] = []
-    modules: list[Module] = []
+def read_lineage(
+    dumped: DumpedModule, *, for_changes: bool = False, progress: Progress = silent
+) -> Lineage:
+    """Read the stages of a module. Raises ``UnusableInput`` if none can be read.
+
+    ``for_changes`` promises to ask for ``changes`` only. Stages between which no fusion changes are
+    not needed for that, and so not checked.
+    """
     notes: list[str] = []
     # Files that no pass made: only the first and the last, since names do not show the position of
     # others.
@@ -191,18 +195,44 @@ def read_lineage(dumped: DumpedModule, *, progress: Progress = silent) -> Lineag
         for stage in dumped.stages
         if stage.name.counter is not None or stage in (dumped.stages[0], dumped.final)
     ] or list(dumped.stages)
+    contents: dict[int, Hashable] = {}
+    kept: list[tuple[Stage, Module, Hashable]] = []
+
+    def drop_contradictions(trace: Hashable) -> None:
+        """Drop the last stages that contradict themselves, if they are needed before a stage with
+        this trace.
+        """
+        while kept and kept[-1][2] != trace:
+            try:
+                kept[-1][1].check()
+                return
+            except UnusableInput as error:
+                notes.append(str(error))
+                kept.pop()
+
     for stage in counted(wanted, "reading stage", progress):
         try:
             module = dumped.read(stage)
-            module.check()
+            trace = _trace(module, contents) if for_changes else None
+            if trace is None or not kept or trace != kept[-1][2]:
+                module.check()
         except UnusableInput as error:
             notes.append(str(error))
             continue
-        stages.append(stage)
-        modules.append(module)
-    if not stages:
+        drop_contradictions(trace)
+        kept.append((stage, module, trace))
+    drop_contradictions(None)
+    if not kept:
         raise UnusableInput(notes[0] if len(notes) == 1 else f"no stage can be read: {notes[0]}")
-    return Lineage(dumped=dumped, stages=tuple(stages), modules=tuple(modules), notes=tuple(notes))
+    stages, modules, traces = zip(*kept, strict=True)
+    return Lineage(
+        dumped=dumped,
+        stages=stages,
+        modules=modules,
+        notes=tuple(notes),
+        _contents=contents,
+        _traces=dict(enumerate(traces)) if for_changes else {},
+    )
 
 
 def _trace(module: Module, contents: dict[int, Hashable]) -> Hashable:
