@@ -17,11 +17,12 @@ from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import count_figures
 from fusionscope.hlo import Module
 from fusionscope.rerun.injection import Injection, inject
-from fusionscope.rerun.plans import Plan, Rest, own_plan
+from fusionscope.rerun.plans import Plan, Rest, make_plan
 from fusionscope.rerun.programs import find_target
 from fusionscope.rerun.rerun import Rerun, rerun
 from fusionscope.rerun.running import Measurement, Numbers, Timing, measure, why_not_run
 from fusionscope.rerun.trial import make_variant
+from fusionscope.rules.changes import NO_CHANGES
 from fusionscope.versions.context import read_context
 
 
@@ -47,7 +48,7 @@ class Unchanged:
     """The program compiled again without changes. ``pairs`` are the producers and consumers that
     are fused, or whose value seems no longer written, although nothing changed.
 
-    ``planned`` are the figures with the compiler's own plan, with which a change of rules is
+    ``planned`` are the figures with a plan without changes, with which a change of rules is
     compared: a CPU compiler may copy more around the kernels of a plan.
     """
 
@@ -61,7 +62,7 @@ class Unchanged:
 
 
 def compile_unchanged(module: DumpedModule, compilation: Compilation) -> Unchanged:
-    """Compile the program of ``module`` again without changes, and with the compiler's own plan.
+    """Compile the program of ``module`` again without changes, and with a plan without changes.
 
     Raises ``UnusableInput`` if that is not possible here, or the figures differ from those of the
     dump.
@@ -81,13 +82,23 @@ def compile_unchanged(module: DumpedModule, compilation: Compilation) -> Unchang
         pairs = settled_pairs(module, made)
         figures = planned = _figures(module, module.read(module.final))
         if module.backend == "cpu":
-            again = _rerun(module, own_plan(module), (), Path(scratch) / "planned", compilation)
-            if again.captured is None or again.problem:
-                raise UnusableInput(f"{module.name}: {again.plan} fails here: {again.problem}")
-            (made,) = open_dump(again.captured.directory).modules
-            assert made.final is not None
-            planned = _figures(module, made.read(made.final))
+            planned = _planned(module, Path(scratch) / "planned", compilation) or figures
     return Unchanged(figures, pairs, planned)
+
+
+def _planned(module: DumpedModule, directory: Path, compilation: Compilation) -> Figures | None:
+    """Return the figures with a plan without changes; None if there is no plan for the module, and
+    so none with changes either.
+    """
+    try:
+        again = _rerun(module, make_plan(module, NO_CHANGES), (), directory, compilation)
+    except UnusableInput:
+        return None
+    if again.captured is None or again.problem:
+        return None
+    (made,) = open_dump(again.captured.directory).modules
+    assert made.final is not None
+    return _figures(module, made.read(made.final))
 
 
 def compile_each(
@@ -166,7 +177,7 @@ def _timed(
     injections: Sequence[Injection],
     compilation: Compilation,
 ) -> list[Compiled]:
-    """Compare flags with the program as the compiler makes it, rules with the compiler's plan."""
+    """Compare flags with the program as the compiler makes it, rules with an unchanged plan."""
     python, limit_s = compilation.python, compilation.limit_s
     measured: dict[str, Measurement] = {}
     for has_plan in (False, True):
@@ -179,7 +190,7 @@ def _timed(
             continue
         baseline = Injection()
         if has_plan:
-            baseline = inject(module, own_plan(module), python=python, limit_s=limit_s)
+            baseline = inject(module, make_plan(module, NO_CHANGES), python=python, limit_s=limit_s)
         found = measure(
             module,
             baseline,

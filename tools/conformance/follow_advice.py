@@ -5,8 +5,8 @@
 Each of DUMPS is a dump of a program, or a directory with dumps in it. Every flag and every change
 of rules that `explain` suggests is compiled, for the device of the dump, by the jaxlib of this
 Python. A prediction is right if launches and bytes are exactly those of the compiled module. A
-change of rules for a CPU is compared with the compiler's own plan, around which it may copy more
-than in the dump: there the difference between the two counts. If the
+change of rules for a CPU is compared with a plan without changes, around which the compiler may
+copy more than in the dump: there the difference between the two counts. If the
 device is present, the program is timed with and without the change.
 
 Prints a line for each and the number of right predictions. What `explain` shows for a CPU without
