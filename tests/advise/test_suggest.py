@@ -85,7 +85,7 @@ with_a_flag = pytest.mark.parametrize(
 def test_a_flag_does_what_the_replay_says(flag, without, compiled):
     replays, candidate = flag_tried(without, flag)
     found = replays.try_out(candidate)
-    assert found is not None and replays.agrees(candidate) and found.is_final
+    assert found is not None and replays.agrees(candidate) and found.is_certain
     assert (found.figures.launches, found.figures.bytes_moved) == totals(compiled)
 
 
