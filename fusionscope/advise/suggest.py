@@ -40,10 +40,10 @@ MOST_REFUSALS = 20  # kinds of refusals for which changes are tried
 MOST_ANSWERS = 10  # kinds of refusals that always get an answer
 _MOST_COMPILED = 12  # changes that a CPU compiles and times
 _LEAST_GAIN = 0.001  # of the time of a module: a smaller gain counts as none
-# Trying takes no longer than the explanation, if that takes longer than the least time. Of a long
-# explanation it takes only a share: a question about a large dump should not take twice as long.
+# Trying may take as long as the explanation, but at least one second. Of a long explanation it may
+# take only a share: a change to a large module takes about as long to try as the explanation.
 _LEAST_SECONDS = 1.0
-_SHARED_SECONDS = 3.0
+_LONG_SECONDS = 3.0
 _SHARE = 1 / 3
 
 _MOST_COMBINED = 4  # changes of which the best one is combined with each other one
@@ -419,7 +419,8 @@ def _suggestion(
 
 
 def _limit(seconds: float) -> float:
-    return max(_LEAST_SECONDS, min(seconds, _SHARED_SECONDS), _SHARE * seconds)
+    own = seconds if seconds <= _LONG_SECONDS else _SHARE * seconds
+    return max(_LEAST_SECONDS, own)
 
 
 def _figures(totals: Totals) -> Figures:
