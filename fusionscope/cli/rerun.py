@@ -94,7 +94,9 @@ def command(
 
     DUMP is a dump for a CPU or an NVIDIA GPU with all stages, as capture makes it; the GPU need not
     be present. rerun replays the changed rules and makes the real compiler use the resulting
-    fusions instead of its own. It compares the new dump with the plan. If the device is present,
+    fusions instead of its own. It looks up each change in the new final module, and compares that
+    module with the plan and with the prediction of explain. What cannot be done is refused, with
+    the rule, before compiling. If the device is present,
     it runs the program both ways on the same inputs, compares the results, and times the runs in
     turns. The exit code is 1 if the result is not as planned, the compiler crashed, or the numbers
     differ.
@@ -104,6 +106,7 @@ def command(
       fusionscope rerun dump_dir/ --replay
       fusionscope rerun dump_dir/ --allow 'concatenate* -> *'
       fusionscope rerun dump_dir/ --forbid 'exponential -> reduce' --output without
+      fusionscope rerun dump_dir/ --set cpu-max-reductions.limit=12 --disable cpu-code-dup
       fusionscope rerun dump_dir/ --allow 'tanh -> dot' --rest xla
       fusionscope rerun dump_dir/ --variant one.toml --variant other.toml --seconds 10
       fusionscope rerun dump_dir/ --flag xla_cpu_use_multi_output_fusion=true

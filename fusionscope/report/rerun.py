@@ -6,12 +6,15 @@ import math
 from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
-from fusionscope.report.text import print_hidden, safe, size
+from fusionscope.report.text import plural, print_hidden, safe, size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fusionscope.explain.suggestion import Figures
     from fusionscope.rerun.measuring import Ratio
+    from fusionscope.rerun.requests import Request
+    from fusionscope.rerun.rerun import Rerun
     from fusionscope.rerun.running import Measurement, Timing
     from fusionscope.rerun.trial import Trial, Tried
 
@@ -44,13 +47,13 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
             f"bytes moved {size(before.bytes_moved)} → {size(after.bytes_moved)}"
         )
     )
+    if not found.is_as_predicted and found.predicted is not None:
+        console.print(Text(f"  not as predicted: {_figures(found.predicted)}", style="red"))
     if found.estimates is not None and tried.measurement is None:
         old, new = found.estimates
-        words = (
-            f"  estimated by the compiler's cost model {old.microseconds:,.2f} → "
-            f"{new.microseconds:,.2f} µs"
-        )
-        if old.floor_launches or new.floor_launches:
+        model = "by the compiler's cost model" if found.is_gpu else "for a nominal CPU"
+        words = f"  estimated {model} {old.microseconds:,.2f} → {new.microseconds:,.2f} µs"
+        if found.is_gpu and (old.floor_launches or new.floor_launches):
             words += (
                 f", a lower bound for {old.floor_launches} → {new.floor_launches} launches that "
                 "it does not cover"
@@ -58,17 +61,7 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
         console.print(Text(words))
     if tried.measurement is not None:
         _print_measurement(tried.measurement, console)
-    if found.is_same:
-        console.print(Text("  the same kernels as in the dump", style="green"))
-    for each in found.requests:
-        style, words = ("red", f"not done, {each.problem}") if each.problem else ("green", "done")
-        console.print(Text(f"  {safe(each.words)}: {safe(words)}", style=style))
-    if not found.has_plan:
-        console.print(Text("  compiled with these flags, without a plan"))
-    elif found.holds:
-        console.print(Text("  the final module matches the plan", style="green"))
-    else:
-        console.print(Text("  the final module does not match the plan", style="red"))
+    _print_verdict(found, console)
     if found.divergence is not None:
         console.print(
             Text(f"  the compiler took a different module: {safe(found.divergence.theirs)}")
@@ -86,6 +79,41 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
         print_hidden(console, 2, len(pairs), top, "pair")
     if found.captured is not None:
         console.print(Text(f"  dumped in {safe(str(found.captured.directory))}", style="dim"))
+
+
+def _print_verdict(found: Rerun, console: Console) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if found.is_same:
+        console.print(Text("  the same kernels as in the dump", style="green"))
+    for each in found.requests:
+        style = "red" if each.problem else "green"
+        line = Text(f"{safe(each.words)}: {safe(_outcome(each))}", style=style)
+        console.print(Padding(line, (0, 0, 0, 2)))
+    if not found.has_plan:
+        console.print(Text("  compiled with these flags, without a plan"))
+    elif found.holds:
+        console.print(Text("  the final module matches the plan", style="green"))
+    elif found.is_as_planned:
+        console.print(Text("  the final module is not what was asked for", style="red"))
+    else:
+        console.print(Text("  the final module does not match the plan", style="red"))
+
+
+def _figures(figures: Figures) -> str:
+    words = f"{figures.launches:,} launches, {size(figures.bytes_moved)}"
+    return words if figures.time_us is None else f"{words}, {figures.time_us:,.2f} µs"
+
+
+def _outcome(request: Request) -> str:
+    """Say whether a request is done, for how many pairs, and why not."""
+    if request.problem:
+        share = f" for {request.missed} of {request.pairs} pairs" if request.pairs > 1 else ""
+        return f"not done{share}, {request.problem}"
+    if not request.pairs:
+        return "done, and no pair changes"
+    return f"done, {plural(request.pairs, 'pair')}"
 
 
 def _print_measurement(measurement: Measurement, console: Console) -> None:

@@ -55,8 +55,9 @@ class Rerun:
     together in only one of the two. ``unplanned`` are pairs with another outcome than planned.
     ``requests`` are the pairs to fuse or keep apart, with their outcomes. ``divergence`` is where
     the compiler's input differs from the plan. ``is_same`` is whether both final modules have the
-    same kernels. ``estimates`` are the times of both, or None if they are unknown. ``predicted``
-    are the figures of the final module as ``explain`` predicts them, or None if it does not.
+    same kernels. ``is_gpu`` is whether the device is a GPU. ``estimates`` are the times of both, or
+    None if they are unknown. ``predicted`` are the figures of the final module as ``explain``
+    predicts them, or None if it does not.
     ``injection`` is the prepared plan.
     """
 
@@ -72,6 +73,7 @@ class Rerun:
     requests: tuple[Request, ...] = ()
     divergence: Divergence | None = None
     is_same: bool = False
+    is_gpu: bool = False
     estimates: tuple[TimeEstimate, TimeEstimate] | None = None
     predicted: Figures | None = None
     injection: Injection
@@ -79,10 +81,13 @@ class Rerun:
     @property
     def holds(self) -> bool:
         """Whether the final module matches the plan, every request, and the prediction."""
-        is_planned = self.variant is not None and not self.unplanned and self.divergence is None
-        return (
-            is_planned and self.is_as_predicted and not any(each.problem for each in self.requests)
-        )
+        is_done = not any(each.problem for each in self.requests)
+        return self.is_as_planned and self.is_as_predicted and is_done
+
+    @property
+    def is_as_planned(self) -> bool:
+        """Whether the compiler took the plan, and left every pair as planned."""
+        return self.variant is not None and not self.unplanned and self.divergence is None
 
     @property
     def is_as_predicted(self) -> bool:
@@ -156,6 +161,7 @@ def rerun(
         requests=_requests(plan, made, ends, is_same) if plan is not None else (),
         divergence=divergence,
         is_same=is_same,
+        is_gpu=module.backend == "gpu",
         estimates=_estimates(module, final, ends),
         predicted=plan.predicted if plan is not None and not flags else None,
         injection=injection,

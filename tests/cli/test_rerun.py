@@ -92,7 +92,7 @@ def test_text_and_json(run, tmp_path):
     assert variant["holds"]
     assert variant["variant"]["launches"] > variant["baseline"]["launches"]
     assert variant["measurement"]["timing"]["runs"] > 0
-    elsewhere = ("divergence.", "estimates.", "requests", "unplanned")
+    elsewhere = ("divergence.", "predicted.", "requests", "unplanned")
     found = {each for each in keys(document) if not each.startswith("variants[].capture.")}
     found = {"rules" if each.startswith("rules.") else each for each in found}  # as in explain
     assert found == {

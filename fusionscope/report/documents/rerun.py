@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fusionscope.explain.result import TimeEstimate
 from fusionscope.report.documents.capture import Capture
+from fusionscope.report.documents.explain import Figures
 from fusionscope.report.documents.form import At, Form
 from fusionscope.report.documents.rules_used import RulesUsed
 from fusionscope.rerun.measuring import Ratio, Speed
@@ -74,6 +75,7 @@ class Variant(Form):
     baseline: Annotated[Totals, At("rerun.baseline")]
     variant: Annotated[Totals | None, At("rerun.variant")]
     estimates: Annotated[Estimates | None, At("rerun.estimates")]
+    predicted: Annotated[Figures | None, At("rerun.predicted")]
     changed: Annotated[list[RerunPair], At("rerun.changed")]
     unplanned: Annotated[list[RerunPair], At("rerun.unplanned")]
     requests: Annotated[list[Request], At("rerun.requests")]
