@@ -15,8 +15,18 @@ from fusionscope.history.matching import Matching, MatchTable, match
 from fusionscope.history.operations import plain_shape
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
-from fusionscope.hlo.model import Body
+from fusionscope.hlo.model import Body, Statement
 from fusionscope.progress import Progress, counted, silent
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Facts about bodies, which stages share, by their identity: the fusions and library calls in
+    one, and the contents of a fused one.
+    """
+
+    launches: dict[int, list[Statement]] = field(default_factory=dict)
+    contents: dict[int, Hashable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -35,8 +45,7 @@ class Lineage:
     _touched: dict[int, bool] = field(default_factory=dict, repr=False)
     _fusions: dict[int, dict[str, Instruction]] = field(default_factory=dict, repr=False)
     _traces: dict[int, Hashable] = field(default_factory=dict, repr=False)
-    # The contents of fused computations, by the identity of their bodies.
-    _contents: dict[int, Hashable] = field(default_factory=dict, repr=False)
+    _known: _Known = field(default_factory=_Known, repr=False)
     _copies: dict[int, dict[Instruction, list[Instruction]]] = field(
         default_factory=dict, repr=False
     )
@@ -75,7 +84,7 @@ class Lineage:
         """Return a key for the fusions and library calls of a stage, independent of names."""
         known = self._traces.get(index)
         if known is None:
-            known = self._traces[index] = _trace(self.modules[index], self._contents)
+            known = self._traces[index] = _trace(self.modules[index], self._known)
         return known
 
     def changes(self, index: int) -> tuple[FusionChange, ...]:
@@ -195,7 +204,7 @@ def read_lineage(
         for stage in dumped.stages
         if stage.name.counter is not None or stage in (dumped.stages[0], dumped.final)
     ] or list(dumped.stages)
-    contents: dict[int, Hashable] = {}
+    known = _Known()
     kept: list[tuple[Stage, Module, Hashable]] = []
 
     def drop_contradictions(trace: Hashable) -> None:
@@ -213,7 +222,7 @@ def read_lineage(
     for stage in counted(wanted, "reading stage", progress):
         try:
             module = dumped.read(stage)
-            trace = _trace(module, contents) if for_changes else None
+            trace = _trace(module, known) if for_changes else None
             if trace is None or not kept or trace != kept[-1][2]:
                 module.check()
         except UnusableInput as error:
@@ -230,25 +239,29 @@ def read_lineage(
         stages=stages,
         modules=modules,
         notes=tuple(notes),
-        _contents=contents,
+        _known=known,
         _traces=dict(enumerate(traces)) if for_changes else {},
     )
 
 
-def _trace(module: Module, contents: dict[int, Hashable]) -> Hashable:
+def _trace(module: Module, known: _Known) -> Hashable:
     by_name = module.by_name
     fusions: set[Hashable] = set()
     calls: Counter[str] = Counter()
     for body in module.bodies:
-        for statement in body.written:
+        if id(body) not in known.launches:
+            known.launches[id(body)] = [
+                each for each in body.written if each[3] in ("custom-call", "fusion")
+            ]
+        for statement in known.launches[id(body)]:
             if statement[3] == "fusion":
                 called = [by_name[name].body for name in statement.calls if name in by_name]
                 for inner in called:
-                    if id(inner) not in contents:
-                        contents[id(inner)] = _content(inner)
-                inside = tuple(contents[id(inner)] for inner in called)
+                    if id(inner) not in known.contents:
+                        known.contents[id(inner)] = _content(inner)
+                inside = tuple(known.contents[id(inner)] for inner in called)
                 fusions.add((statement.name, fusion_emitter(statement.attributes), inside))
-            elif statement[3] == "custom-call":
+            else:
                 calls[split_attributes(statement.attributes).get("custom_call_target", "")] += 1
     return frozenset(fusions), calls
 
