@@ -145,7 +145,7 @@ def follow(drawn: Drawn, python: str) -> tuple[str, str]:
     missed = [f"{each.words}: {each.problem}" for each in found.requests if each.problem]
     if missed:
         return "not done", "; ".join(missed)
-    if not found.holds:
+    if not found.is_as_planned:
         return "other fusions", f"{found.unplanned[:3]} {found.divergence}"
     if predicted.final is None:
         return "without a prediction", ""
