@@ -433,17 +433,18 @@ class MutableModule:
             copies.append(made.add(copy))
         made.parameters.sort(key=lambda each: each.parameter_number)
         made.root = copies[computation.graph.root]
-        self._link(computation, copies)
+        self._link(copies)
         return made
 
-    def _link(self, computation: Computation, copies: list[MutableInstruction]) -> None:
+    def _link(self, copies: list[MutableInstruction]) -> None:
         """Add the control dependencies of a computation."""
         named: dict[str, MutableInstruction] = {}
         for copy in copies:
             if "control-predecessors" in copy.attributes_text:
-                named = named or {c.name: copies[c.index] for c in computation.instructions}
+                named = named or {each.name: each for each in copies}
                 for name in read_names(copy.attributes["control-predecessors"]):
-                    _run_before(named[name], copy)
+                    if name in named:  # not an element of a tuple that the text abbreviates
+                        _run_before(named[name], copy)
 
     def post_order(self) -> list[MutableComputation]:
         """Return the computations that the entry calls, directly or not, callees before callers and

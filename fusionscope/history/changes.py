@@ -366,10 +366,7 @@ def _control_predecessors(
     matching: Matching, before: Instruction, after: Instruction
 ) -> Iterator[tuple[str, str, str]]:
     key = "control-predecessors"
-    waits = [
-        {each.computation.instruction(name) for name in read_names(each.attributes.get(key, ""))}
-        for each in (before, after)
-    ]
+    waits = [set(each.waits_for) for each in (before, after)]
     if {matching.after.get(each, each) for each in waits[0]} != waits[1]:
         names = [", ".join(sorted(each.name for each in side)) for side in waits]
         yield key, names[0], names[1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -408,6 +409,17 @@ class Instruction:
         return tuple([computations[n] for n in self.statement.calls if n in computations])
 
     @property
+    def waits_for(self) -> tuple[Instruction, ...]:
+        """The control predecessors, without elements of tuples in compact form, whose names no
+        other line has.
+        """
+        found = []
+        for name in read_names(self.attributes.get("control-predecessors", "")):
+            with suppress(KeyError):
+                found.append(self.computation.instruction(name))
+        return tuple(found)
+
+    @property
     def metadata(self) -> dict[str, str]:
         return self.attribute("metadata") or {}
 
@@ -761,14 +773,17 @@ def _check_names(body: Body, defined: set[str]) -> None:
 
 
 def _check_waits(body: Body) -> None:
-    """Check that control predecessors are defined above."""
+    """Check that control predecessors are defined above. An element of a tuple in compact form
+    (``%op#1``) has a name that the text only shows here.
+    """
     lines: dict[str, int] = {}
+    unknown = 0 if len(body.graph.statements) > len(body.written) else len(body.written)
     for offset, statement in enumerate(body.written, 1):
         if "control-pre" in statement[5]:
             names = split_attributes(statement.attributes).get("control-predecessors", "")
             lines = lines or {other.name: line for line, other in enumerate(body.written, 1)}
             for name in read_names(names):
-                if lines.get(name, offset) >= offset:
+                if lines.get(name, unknown) >= offset:
                     raise UnusableInput(
                         f"{statement.name} waits for {shorten(name)}, which is not defined above "
                         "it",

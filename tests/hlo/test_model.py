@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fusionscope.errors import UnusableInput
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import Module, ParseTable, Shape, SourceLocation, parse, read, to_text
 from fusionscope.hlo.attributes import (
     called_names,
@@ -384,3 +385,21 @@ def test_what_is_no_value_is_not_read(value: str) -> None:
 )
 def test_called_names(attributes: str, names: tuple[str, ...]) -> None:
     assert called_names(attributes) == names
+
+
+def test_waiting_for_an_element_that_the_text_abbreviates() -> None:
+    # As the compiler writes loops that it double-buffers (jaxlib 0.12): the name of the element
+    # that ``%p#1`` stands for is in no other line.
+    module = parse("""
+HloModule m
+ENTRY e {
+  %p = (f32[2]{0}, f32[2]{0}) parameter(0)
+  %a = f32[2]{0} negate(%p#1)
+  ROOT %b = f32[2]{0} negate(%a), control-predecessors={%element.1, %a}
+}
+""")
+    module.check()
+    *_, a, b = module.entry.instructions
+    assert b.waits_for == (a,)
+    (copied,) = [each for each in MutableModule(module).walk() if each.name == "b"]
+    assert [each.name for each in copied.predecessors] == ["a"]
