@@ -272,6 +272,8 @@ def _verify_passes(
             yield compared
         except UnusableInput as error:
             problems.append(str(error))
+    if behind is not None:
+        behind.graph.dissolve()
 
 
 class _Behind(NamedTuple):

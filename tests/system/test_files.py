@@ -20,7 +20,13 @@ from fusionscope.system import files
 PACKAGE = Path(files.__file__).parents[1]
 
 # Our own grammar and examples, and scripts that run under a Python without fusionscope.
-ELSEWHERE = {"hlo/grammar.py", "rules/examples.py", "capture/child.py", "rerun/runner.py"}
+ELSEWHERE = {
+    "capture/child.py",
+    "hlo/grammar.py",
+    "rerun/runner.py",
+    "rerun/workbench_child.py",
+    "rules/examples.py",
+}
 OPENING = r"\.(open|fdopen|read_text|read_bytes|write_text|write_bytes)$"
 HARMLESS = {"archive.open", "os.open"}  # of a zip in memory; of /dev/null
 

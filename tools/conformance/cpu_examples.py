@@ -20,7 +20,7 @@ Book = RuleBook[PairRule | InPlaceRule]
 def replay(module: Module, book: Book = CPU_FUSION) -> FusionPlan:
     graph = MutableModule(module)
     state = FusionState(is_expensive=is_expensive, skipped=find_skipped(graph))
-    return CpuInstructionFusion(graph, book, state).run()
+    return CpuInstructionFusion(graph, book, state, None).run()
 
 
 def deciders(example: Example, book: Book = CPU_FUSION) -> list[str]:

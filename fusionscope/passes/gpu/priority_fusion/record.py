@@ -175,7 +175,7 @@ def _score(step: Ineligible | Priority) -> RecordedScore:
     if isinstance(step, Ineligible):
         return RecordedScore(True, None)
     times = step.unfused_us * TICKS_PER_MICROSECOND, step.fused_us * TICKS_PER_MICROSECOND
-    is_exact = max(map(abs, times)) < _MOST_EXACT
+    is_exact = all(abs(each) < _MOST_EXACT for each in times)  # false for NaN
     return RecordedScore(False, Estimate(*map(round, times)) if is_exact else None)
 
 
