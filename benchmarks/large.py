@@ -7,10 +7,10 @@ Compiles the programs of programs/large.py for the CPU and for an H100 that need
 a Python that has jax (``--python``, where it is not this one), and asks about each dump, one
 process for each question. All figures are processor time (user and system, of all threads and child
 processes), the least of all rounds. A ratio is that to the compile: what the compiler takes for the
-lowered program while it writes no dump. ``again`` asks another question of a dump that has been
-explained just before: its ratio is that to the first. All others find no trace of an earlier
-question. ``diff`` compares the dump with one by a flag that takes a pass away. Memory is the peak
-of what is resident. Prints Markdown tables.
+lowered program while it writes the dump and, in parentheses, while it writes none. ``again`` asks
+another question of a dump that has been explained just before: its ratio is that to the first
+question. All others find no trace of an earlier one. ``diff`` compares the dump with one by a flag
+that takes a pass away. Memory is the peak of what is resident. Prints Markdown tables.
 
 DIRECTORY keeps dumps, and in compile_times.json what the compiles took, for other runs; these
 compile only what is missing.
@@ -128,9 +128,16 @@ def instructions(dump: Path) -> int:
     return max(stages, key=lambda path: path.stat().st_size).read_text().count(" = ")
 
 
-def ratio(name: str, spent: dict[str, Spent], compiled: Compiled) -> float:
-    base = spent["explain"].seconds if name == "again" else compiled.compile
-    return spent[name].seconds / base
+def ratios(name: str, spent: dict[str, Spent], compiled: Compiled) -> list[float]:
+    bases = [compiled.with_dump, compiled.compile]
+    if name == "again":
+        bases = [spent["explain"].seconds]
+    return [spent[name].seconds / base for base in bases]
+
+
+def told(ratios: list[float]) -> str:
+    first, *others = (f"{each:.2f}" for each in ratios)
+    return f"{first} ({others[0]})" if others else first
 
 
 def row(*cells: str) -> None:
@@ -154,19 +161,20 @@ def tell(names: list[str], directory: Path, times: dict[str, Compiled], rounds: 
             name,
             f"{instructions(directory / name):,}",
             f"{size(directory / name) / 1e6:.0f}",
-            f"{times[name].compile:.1f} s",
-            *(f"{ratio(each, spent, times[name]):.2f}" for each in columns),
+            f"{times[name].with_dump:.1f} s",
+            *(told(ratios(each, spent, times[name])) for each in columns),
             f"{max(each.memory for each in spent.values()) / 1e6:,.0f} MB",
         )
     for target in CHANGED:
         own = [name for name in names if name.startswith(f"{target}/")]
         if len(own) > 1:
-            medians = (median(ratio(each, asked[name], times[name]) for name in own)
+            medians = ([median(one) for one in
+                        zip(*(ratios(each, asked[name], times[name]) for name in own), strict=True)]
                        for each in columns)  # fmt: skip
-            row(f"median, {target}", "", "", "", *(f"{each:.2f}" for each in medians), "")
+            row(f"median, {target}", "", "", "", *map(told, medians), "")
     row("target", "", "", "", *(f"{TARGETS[each]}" for each in columns), "1,000 MB")
     print("\nSeconds, and megabytes at most:\n")
-    row("dump", "its compile", "and dumping", "and all else", *(f"`{each}`" for each in columns))
+    row("dump", "without a dump", "its compile", "and all else", *(f"`{each}`" for each in columns))
     print("|---|" + "--:|" * (len(columns) + 3))
     for name in names:
         compiled, spent = times[name], asked[name]

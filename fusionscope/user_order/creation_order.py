@@ -58,13 +58,21 @@ def find_made_again(before: Iterable[Computation], after: Iterable[Computation])
     replaced: they have another opcode or other attributes, or combine two that move elements.
     """
     old, new = (
-        {each.name: each for computation in stage for each in computation.instructions}
+        {
+            statement.name: (statement, index, computation)
+            for computation in stage
+            for index, statement in enumerate(computation.graph.statements)
+        }
         for stage in (before, after)
     )
-    for name, instruction in new.items():
-        known = old.get(name)
-        if known is None:
+    for name, (statement, index, computation) in new.items():
+        if name not in old or old[name][0] == statement:
             continue
+        _, old_index, old_computation = old[name]
+        known, instruction = (
+            old_computation.instructions[old_index],
+            computation.instructions[index],
+        )
         reads = [each.name for each in instruction.operands]
         if known.opcode != instruction.opcode:
             yield name

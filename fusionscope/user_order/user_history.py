@@ -254,9 +254,10 @@ def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = 
     for computation in graph.computations.values():
         if before is None:
             rest += first_creation_order(computation)
-        else:
-            new = [each for each in computation.instructions if each.name not in known]
-            rest += later_creation_order(new)
+        elif computation.body not in before.bodies:
+            statements = enumerate(computation.graph.statements)
+            new = [index for index, statement in statements if statement.name not in known]
+            rest += later_creation_order([computation.instructions[index] for index in new])
     for name in [*made, *rest]:
         if name not in ages:
             newest += 1
