@@ -191,5 +191,6 @@ def _region(computation: MutableComputation, members: set[MutableInstruction]) -
         return None
     order = [each for each in order if each in members]
     sizes = ",".join(map(str, results[0].shape.dimensions))
-    words = f"{len(order)} operations up to {order[-1].name}, {len(results)} results of [{sizes}]"
+    counted = "1 result" if len(results) == 1 else f"{len(results)} results"
+    words = f"{len(order)} operations up to {order[-1].name}, {counted} of [{sizes}]"
     return Region(words, tuple(each.name for each in order), len(results))
