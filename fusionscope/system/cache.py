@@ -13,7 +13,7 @@ from pathlib import Path
 from fusionscope.errors import UnusableInput
 from fusionscope.system.files import make_directory, read_own_file, write_file
 
-LARGEST_ENTRY_BYTES = 64 << 20
+LARGEST_ENTRY_BYTES = 128 << 20
 LARGEST_CACHE_BYTES = 256 << 20
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
