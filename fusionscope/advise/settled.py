@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusionscope.dump import DumpedModule, Stage
-from fusionscope.history.operations import Value
-from fusionscope.history.outcomes import TOGETHER, Outcome, Pair, find_pairs, is_looked_through
+from fusionscope.history.outcomes import TOGETHER, Outcome, Pair, find_pairs, names_by_value
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Instruction, Module
 
@@ -36,20 +35,8 @@ def later_names(module: DumpedModule, later: Stage) -> dict[str, str]:
     for stage in map(module.read, stages[1:]):
         if stage.bodies != last.module.bodies:
             last = numbering.number(stage, contents=False)
-    known = _by_value(last)
-    return {name: known[value] for value, name in _by_value(first).items() if value in known}
-
-
-def _by_value(numbered: NumberedModule) -> dict[Value, str]:
-    """Return the names of instructions by their values, without those of equal values."""
-    names: dict[Value, str | None] = {}
-    for execution in numbered.executions:
-        for instruction, value in execution.values.items():
-            if not is_looked_through(instruction) and instruction.opcode != "fusion":
-                known = names.setdefault(value, instruction.name)
-                if known != instruction.name:
-                    names[value] = None
-    return {value: name for value, name in names.items() if name is not None}
+    known = names_by_value(last)
+    return {name: known[value] for value, name in names_by_value(first).items() if value in known}
 
 
 def settled_pairs(module: DumpedModule, made: DumpedModule) -> frozenset[Names]:

@@ -18,7 +18,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.graph.cleanup import clean_up
 from fusionscope.graph.comparison import compare, find_divergence, is_same
 from fusionscope.graph.mutable import MutableModule
-from fusionscope.history.outcomes import TOGETHER, Pair, find_pairs, is_looked_through
+from fusionscope.history.outcomes import TOGETHER, Pair, find_pairs, names_by_value
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
 from fusionscope.passes.context import PassContext
@@ -280,7 +280,7 @@ class ChangedPasses:
         if self.before is self.start:
             return
         names = {later: name for name, later in self.names.items()}
-        values = dict(_by_value(self._numbered_before))
+        values = names_by_value(self._numbered_before)
         for execution in self._numbered_until(self.start)[1].executions:
             for block in execution.blocks:  # inside of kernels
                 for instruction, value in zip(
@@ -301,8 +301,8 @@ class ChangedPasses:
         named = compared.find_names()
         if compared.find_divergence() is None:
             return named
-        values = dict(_by_value(self._numbered_until(self.start)[1]))
-        first = dict(_by_value(self._numbered_before))
+        values = names_by_value(self._numbered_until(self.start)[1])
+        first = names_by_value(self._numbered_before)
         there = {each.name: each.opcode for each in start.walk()}
         kept = (each.name for each in before.walk() if there.get(each.name) == each.opcode)
         same = {name: name for name in kept}
@@ -353,20 +353,6 @@ def names_pair(pattern: PairPattern, pair: Pair) -> bool:
         fnmatchcase(end.name, wanted) or fnmatchcase(end.opcode, wanted)
         for end, wanted in zip((pair.producer, pair.consumer), pattern, strict=True)
     )
-
-
-def _by_value(numbered: NumberedModule) -> Iterator[tuple[object, str]]:
-    """Yield values with the names of the instructions that compute them, without those of equal
-    values.
-    """
-    names: dict[object, str | None] = {}
-    for execution in numbered.executions:
-        for instruction, value in execution.values.items():
-            if not is_looked_through(instruction) and instruction.opcode != "fusion":
-                known = names.setdefault(value, instruction.name)
-                if known != instruction.name:
-                    names[value] = None
-    return ((value, name) for value, name in names.items() if name is not None)
 
 
 def _fusing_runs(module: DumpedModule) -> tuple[PassRun, ...]:

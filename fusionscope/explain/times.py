@@ -50,6 +50,11 @@ def count_figures(module: Module, backend: str | None, gpu: GpuTarget | None) ->
     time = None
     if clock is not None:
         time = sum_up(kernels, [clock.time(kernel) for kernel in kernels])
+    return figures_of(kernels, time)
+
+
+def figures_of(kernels: Sequence[Kernel], time: TimeEstimate | None) -> Figures:
+    """Return the launches and bytes of one run of ``kernels``, which takes ``time``."""
     return Figures(
         sum(kernel.runs for kernel in kernels),
         sum(kernel.bytes_moved for kernel in kernels),

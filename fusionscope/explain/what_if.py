@@ -15,7 +15,7 @@ from fusionscope.explain.final_figures import FinalFigures, Predicted
 from fusionscope.explain.replayed import Replayed
 from fusionscope.explain.result import ChangedKernel, ChangedPair, WhatIf
 from fusionscope.explain.suggestion import Figures
-from fusionscope.explain.times import clock_for, sum_up
+from fusionscope.explain.times import clock_for, figures_of, sum_up
 from fusionscope.history.kernels import Kernel, find_kernels
 from fusionscope.history.outcomes import TOGETHER, Pair
 from fusionscope.history.values import Numbering
@@ -141,12 +141,7 @@ def _costs(stage: Module, module: DumpedModule, context: PassContext) -> list[_C
 
 def _figures(costs: Sequence[_Cost]) -> Figures:
     kernels = [kernel for kernel, _ in costs]
-    time = sum_up(kernels, [time for _, time in costs])
-    return Figures(
-        sum(kernel.runs for kernel in kernels),
-        sum(kernel.bytes_moved for kernel in kernels),
-        time.microseconds if time is not None else None,
-    )
+    return figures_of(kernels, sum_up(kernels, [time for _, time in costs]))
 
 
 def _difference(ours: Sequence[_Cost], theirs: Sequence[_Cost]) -> tuple[ChangedKernel, ...]:

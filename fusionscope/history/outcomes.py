@@ -61,6 +61,18 @@ def is_looked_through(instruction: Instruction) -> bool:
     return instruction.opcode in _LOOKED_THROUGH or is_free_reshape(instruction)
 
 
+def names_by_value(numbered: NumberedModule) -> dict[Value, str]:
+    """Return the names of the instructions that compute values, without those of equal values."""
+    names: dict[Value, str | None] = {}
+    for execution in numbered.executions:
+        for instruction, value in execution.values.items():
+            if not is_looked_through(instruction) and instruction.opcode != "fusion":
+                known = names.setdefault(value, instruction.name)
+                if known != instruction.name:
+                    names[value] = None
+    return {value: name for value, name in names.items() if name is not None}
+
+
 class _Stage:
     """The kernels of one stage by the values that they compute."""
 

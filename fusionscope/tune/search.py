@@ -409,7 +409,9 @@ class _Search:
         return self._own[id(module)]
 
     def _plan(self, design: Design) -> Plan | None:
-        """Return the plan of a design, None if it is none or changes nothing, which is told."""
+        """Return the plan of a design. If it cannot be made, or makes the same kernels, add the
+        attempt with the reason and return None.
+        """
         if not design.parts:
             return self._own_plan(design.module)
         kind = design.parts[-1].kind

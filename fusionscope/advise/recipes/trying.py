@@ -19,7 +19,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain.result import PairFacts
 from fusionscope.explain.source_lines import user_line
 from fusionscope.explain.suggestion import Figures, HowTried, Suggestion, SuggestionKind
-from fusionscope.explain.times import estimate
+from fusionscope.explain.times import count_figures
 from fusionscope.history.kernels import total_kernels
 from fusionscope.hlo import Module, to_text
 from fusionscope.hlo.source import source_stack
@@ -221,9 +221,8 @@ def _figures(module: DumpedModule, run: Race | None) -> Figures:
     """Return the figures of the final module; times are measured if it was run, else estimates."""
     assert module.final is not None
     final = module.read(module.final)
-    totals = total_kernels(final, module.backend)
     if run is not None:
+        totals = total_kernels(final, module.backend)
         return Figures(totals.launches, totals.bytes_moved, run.run_ns / 1_000)
     gpu = read_context(module).gpu if module.backend == "gpu" else None
-    time = estimate(final, module.backend, gpu)
-    return Figures(totals.launches, totals.bytes_moved, time.microseconds if time else None)
+    return count_figures(final, module.backend, gpu)
