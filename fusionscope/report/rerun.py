@@ -160,7 +160,7 @@ def _microseconds(nanoseconds: float) -> str:
 
 
 def _ratio(ratio: Ratio) -> str:
-    return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+    return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
 def _print_table(trial: Trial, console: Console) -> None:
@@ -179,7 +179,7 @@ def _print_table(trial: Trial, console: Console) -> None:
             safe(tried.name),
             f"{found.variant.launches:,}" if found.variant else "-",
             size(found.variant.bytes_moved) if found.variant else "-",
-            f"{timing.ratio.median:.3f}" if timing else "-",
+            f"{timing.ratio.value:.3f}" if timing else "-",
             str(measurement.numbers) if measurement is not None and ran else "-",
             str(timing.verdict) if timing else "",
         )

@@ -12,6 +12,7 @@ from fusionscope.report.text import plural, print_hidden, safe
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fusionscope.tune.journal import Attempt
     from fusionscope.tune.search import Best, Tuning
 
 
@@ -19,8 +20,7 @@ def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> Non
     from rich.table import Table
     from rich.text import Text
 
-    measured = [each for each in found.attempts if each.ratio is not None]
-    measured.sort(key=lambda each: each.ratio.median if each.ratio is not None else 0)
+    measured = _rank(found)
     failed = [each for each in found.attempts if each.problem]
     same = sum(each.is_same for each in found.attempts)
     console.print(
@@ -34,11 +34,12 @@ def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> Non
         table.add_column(name)
     for each in measured[:top]:
         if each.ratio is not None:
+            verdict = str(each.verdict) if each.is_confirmation else f"{each.verdict} (once)"
             table.add_row(
-                f"{each.ratio.median:.3f}",
+                f"{each.ratio.value:.3f}",
                 f"{each.compile_s or 0:.2f} s",
                 str(each.numbers),
-                str(each.verdict),
+                verdict,
                 safe(each.changes),
             )
     if measured:
@@ -56,6 +57,23 @@ def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> Non
         console.print(Text("nothing was faster beyond noise", style="yellow"))
     else:
         _print_best(found.best, output, console)
+
+
+def _rank(found: Tuning) -> list[Attempt]:
+    """Return what was timed: the best first, then what was measured again in another process, then
+    what was compiled and timed only once.
+    """
+    again = [each for each in found.attempts if each.is_confirmation]
+    names = {each.changes for each in again if each.ratio is not None}
+    last = {each.changes: each for each in found.attempts if not each.is_confirmation}
+    once = [each for each in last.values() if each.changes not in names]
+    best = found.best.words if found.best is not None else ""
+    timed = [(each.changes != best, each.ratio.value, each) for each in again if each.ratio]
+    rest = [(each.ratio.value, each) for each in once if each.ratio]
+    return [
+        *(each for *_, each in sorted(timed, key=lambda row: row[:2])),
+        *(each for _, each in sorted(rest, key=lambda row: row[0])),
+    ]
 
 
 def _print_best(best: Best, output: Path, console: Console) -> None:

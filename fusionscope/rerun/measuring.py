@@ -10,7 +10,8 @@ ratio of two equal programs scattered by 2 to 6 % over 60 rounds, that of median
 The interval of a ratio is a bootstrap over rounds. It does not cover chance between compilations:
 equal kernels at other addresses may differ by several percent for as long as the process lives.
 Each program is therefore compiled several times, and the differences between these copies give the
-``noise``: the ratio that two equal programs may have.
+``noise``: the ratio that two equal programs may have if they are timed like these. They come from
+chance between compilations and from that between rounds.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ _SHORTEST_NS = 1_000_000  # for several runs of one program that are timed toget
 _SHARE = 0.99  # of an interval: several looks at 99 % make about 95 %
 _DECILE = 0.1
 _RESAMPLED = 400
-_QUARTILES_APART = 1.349  # in standard deviations of a normal distribution
-_NARROW = 0.05  # of an interval, as a share: further rounds would not make its median more useful
+_NARROW = 0.05  # of an interval, as a share: further rounds would not make it more useful
 _EQUAL = 0.01  # a difference that does not matter
 
 
@@ -43,9 +43,9 @@ class Speed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A ratio of times, and its 99 % confidence interval."""
+    """A ratio of times, and the ends of its 99 % confidence interval."""
 
-    median: float
+    value: float
     low: float
     high: float
 
@@ -74,10 +74,12 @@ class Program(Protocol):
 
 
 def judge(ratio: Ratio, noise: Ratio) -> Speed:
-    """Return how a program compares with its baseline."""
-    if ratio.high < min(1.0, noise.low):
+    """Return how a program compares with its baseline: it differs if the interval of its ratio
+    excludes 1, and equal programs do not have that ratio.
+    """
+    if ratio.high < 1 and ratio.value < noise.low:
         return Speed.FASTER
-    if ratio.low > max(1.0, noise.high):
+    if ratio.low > 1 and ratio.value > noise.high:
         return Speed.SLOWER
     return Speed.SAME
 
@@ -164,8 +166,8 @@ def _ratio_and_noise(
 ) -> tuple[Ratio, Ratio]:
     """Return the ratio, with a bootstrap interval, and the ratio that equal programs may have.
 
-    The latter is the interval of Student's t for the difference of two means: of the logarithms of
-    the times of as many copies, less the variance that the choice of rounds explains.
+    The latter is the interval of Student's t for the difference of two means: those of the
+    logarithms of the times of the copies.
     """
     import numpy
     from scipy.special import stdtrit
@@ -183,11 +185,7 @@ def _ratio_and_noise(
     freedom = len(variant) + len(own) - 2
     if not freedom:
         return found, Ratio(1.0, 1.0, 1.0)
-    between = sum(((each[:, 0] - each[:, 0].mean()) ** 2).sum() for each in (variant, own))
-    # Quartiles instead of a variance: a few samples consist of interrupted runs for the most part.
-    below, above = numpy.quantile(numpy.concatenate([variant, own]), [0.25, 0.75], axis=1)
-    within = (((above - below) / _QUARTILES_APART) ** 2).mean()
-    chance = max(0.0, between / freedom - within)
-    spread = (chance * (1 / len(variant) + 1 / len(own))) ** 0.5
+    squares = sum(((each[:, 0] - each[:, 0].mean()) ** 2).sum() for each in (variant, own))
+    spread = (squares / freedom * (1 / len(variant) + 1 / len(own))) ** 0.5
     reach = float(stdtrit(freedom, (1 + _SHARE) / 2)) * spread
     return found, Ratio(1.0, float(numpy.exp(-reach)), float(numpy.exp(reach)))

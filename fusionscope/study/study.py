@@ -91,7 +91,7 @@ class Table:
         """
         first = self.rows[0]
         if row.race is not None and first.race is not None:
-            return SpeedUp(1 / row.race.ratio.median)
+            return SpeedUp(1 / row.race.ratio.value)
         if row is first or row.estimate is None or first.estimate is None:
             return SpeedUp(1.0) if row is first and row.estimate is not None else None
         if row.estimate.floor_launches:

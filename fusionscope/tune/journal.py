@@ -16,6 +16,7 @@ from fusionscope.rerun.running import Numbers
 from fusionscope.system.files import read_file, read_text, write_file
 
 _SUFFIX = ".tried.json"
+CONFIRMATION = "confirmation"  # the kind of what was measured again, in another process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,10 @@ class Attempt:
     verdict: Speed | None = None
     is_same: bool = False
     compile_s: float | None = None
+
+    @property
+    def is_confirmation(self) -> bool:
+        return self.kind == CONFIRMATION
 
 
 class _Tried(msgspec.Struct):

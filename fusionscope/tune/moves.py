@@ -13,9 +13,11 @@ from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop, count_steps
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.replayed import Replayed
 from fusionscope.history.outcomes import Outcome, Pair, pairs_after
 from fusionscope.hlo import Module
 from fusionscope.passes.overrides import PairPattern
+from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import Rule
 from fusionscope.rerun.plans import WRAPPER, Plan, find_fusing_runs
 from fusionscope.rules.changes import NO_CHANGES, Changes
@@ -59,32 +61,41 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What moves start from: a module, the compiler's own plan, and the refusing rules that
-    correctness does not depend on, the most frequent first.
+    """What moves start from: a module, the compiler's own plan, its pairs, the most bytes first,
+    and the refusing rules that correctness does not depend on, the most frequent first. ``refused``
+    are the pairs that only such a rule keeps apart.
     """
 
     module: DumpedModule
     own: Plan
     pairs: Sequence[Pair] = field(default_factory=tuple)
     rules: Sequence[Rule] = field(default_factory=tuple)
+    refused: Sequence[Pair] = field(default_factory=tuple)
 
 
 def start_from(module: DumpedModule, own: Plan) -> Start:
     pairs = sorted(pairs_after(own.before, own.after), key=lambda pair: -pair.bytes_between)
-    return Start(module, own, pairs, _refusing_rules(module, own))
-
-
-def _refusing_rules(module: DumpedModule, own: Plan) -> list[Rule]:
     compiler, context = choose_compiler(module).compiler, read_context(module)
-    rules = {rule.id: rule for book in compiler.books for rule in book}
+    known = {rule.id: rule for book in compiler.books for rule in book}
     refusals: Counter[str] = Counter()
+    plans: dict[str, tuple[FusionPlan, ...]] = {}
     current = own.before
     for run in find_fusing_runs(module):
         plan = replay(run.pass_name, current, context, compiler)
         refusals.update(each.decision.rule for each in plan.decisions if not each.decision.allow)
+        plans[run.pass_name] = (plan,)
         current = plan.module
-    found = (rules[id] for id, _ in refusals.most_common() if id in rules)
-    return [rule for rule in found if not rule.is_legality]
+    optional = [known[id] for id, _ in refusals.most_common() if id in known]
+    optional = [rule for rule in optional if not rule.is_legality]
+    reasons = Replayed(plans, compiler.main_pass)
+    refused = [
+        pair
+        for pair in pairs
+        if pair.outcome is Outcome.NOT_FUSED
+        and (why := reasons.reason(compiler.main_pass, pair.producer.name, pair.consumer.name))
+        and any(rule.id == why.rule for rule in optional)
+    ]
+    return Start(module, own, pairs, optional, refused)
 
 
 class WithoutPass(Move):
@@ -133,15 +144,14 @@ class OneKernel(Move):
 
 
 class FusedPair(Move):
-    """A refused pair is fused."""
+    """A pair is fused that a rule refuses without which the result is right."""
 
     kind = "pair"
 
     def candidates(self, start: Start) -> Iterator[Candidate]:
-        for pair in start.pairs:
-            if pair.outcome is Outcome.NOT_FUSED and pair.producer.opcode != "constant":
-                pattern = PairPattern(pair.producer.name, pair.consumer.name)
-                yield Candidate(self.kind, "allow", str(pattern), Changes(allowed=(pattern,)))
+        for pair in start.refused:
+            pattern = PairPattern(pair.producer.name, pair.consumer.name)
+            yield Candidate(self.kind, "allow", str(pattern), Changes(allowed=(pattern,)))
 
 
 class KeptValue(Move):

@@ -26,7 +26,7 @@ from fusionscope.rerun.rewritten import compile_program
 from fusionscope.rerun.running import Measurement, Numbers, measure, why_not_run
 from fusionscope.rerun.workbench import BASELINE, Made, Variant, Workbench
 from fusionscope.rules.changes import NO_CHANGES, Changes
-from fusionscope.tune.journal import Attempt, Journal
+from fusionscope.tune.journal import CONFIRMATION, Attempt, Journal
 from fusionscope.tune.moves import MOVES, Candidate, find_rewritings, start_from
 from fusionscope.verify.agreement import RulesUsed
 
@@ -171,7 +171,7 @@ def tune(
                 limit_s=limit_s,
             )
             for design, each in zip(finalists, measured, strict=True):
-                search.attempts.append(_final_attempt(design, each))
+                search.confirm(design, each)
         return Tuning(
             module.name,
             tuple(search.attempts),
@@ -179,18 +179,6 @@ def tune(
             _confirmed(finalists, measured, search),
             find_rules(module),
         )
-
-
-def _final_attempt(design: Design, found: Measurement) -> Attempt:
-    timing = found.timing
-    return Attempt(
-        kind="confirmation",
-        changes=str(design),
-        problem=found.problem,
-        numbers=found.numbers,
-        ratio=timing.ratio if timing is not None else None,
-        verdict=timing.verdict if timing is not None else None,
-    )
 
 
 def _without_each(design: Design) -> list[Design]:
@@ -239,7 +227,7 @@ def _confirmed(
 
 def _ratio(measurement: Measurement) -> float:
     timing = measurement.timing
-    return timing.ratio.median if timing is not None else float("inf")
+    return timing.ratio.value if timing is not None else float("inf")
 
 
 def _is_right(numbers: Numbers | None) -> bool:
@@ -281,14 +269,28 @@ class _Search:
 
     @property
     def _fastest(self) -> _Found:
-        return min(self._faster, key=lambda each: each.ratio.median)
+        return min(self._faster, key=lambda each: each.ratio.value)
 
     def finalists(self) -> list[Design]:
         """Return the fastest designs, and the first of them without each of its changes."""
-        ranked = sorted(self._faster, key=lambda each: each.ratio.median)[:_FINALISTS]
-        designs = [each.design for each in ranked if each.ratio.median < 1]
+        ranked = sorted(self._faster, key=lambda each: each.ratio.value)[:_FINALISTS]
+        designs = [each.design for each in ranked if each.ratio.value < 1]
         designs += _without_each(designs[0]) if designs else []
         return list({str(each): each for each in designs if each}.values())
+
+    def confirm(self, design: Design, found: Measurement) -> None:
+        """Add a measurement in another process. It is not kept for later searches."""
+        timing = found.timing
+        attempt = Attempt(
+            kind=CONFIRMATION,
+            changes=str(design),
+            problem=found.problem,
+            numbers=found.numbers,
+            ratio=timing.ratio if timing is not None else None,
+            verdict=timing.verdict if timing is not None else None,
+            compile_s=self.compile_s(design),
+        )
+        self.attempts.append(attempt)
 
     def compile_s(self, design: Design) -> float:
         return self._compile_s.get(str(design), 0.0)
@@ -315,9 +317,9 @@ class _Search:
             if self._spent() < _REWRITING:
                 self._time([(each, Variant(Injection(), each.program)) for each in some])
         bases = [self.start]
-        ranked = sorted(self._timed, key=lambda each: each.ratio.median)
+        ranked = sorted(self._timed, key=lambda each: each.ratio.value)
         for found in ranked[:_BASES]:
-            if found.ratio.median < _WORSE and found.design.program is not None:
+            if found.ratio.value < _WORSE and found.design.program is not None:
                 self._progress(f"compiling {found.design}")
                 try:
                     made = compile_program(found.design.program)
@@ -348,7 +350,7 @@ class _Search:
         count, seconds = _HALVED, 2 * self._seconds
         while count > 1 and len(self._faster) > 1:
             self._progress(f"timing the best {min(count, len(self._faster))} again")
-            found = sorted(self._faster, key=lambda each: each.ratio.median)[:count]
+            found = sorted(self._faster, key=lambda each: each.ratio.value)[:count]
             numbers = [BASELINE, *(each.made.number for each in found)]
             for each, timed in zip(found, self._bench.race(numbers, seconds)[1:], strict=True):
                 each.ratio = timed.ratio
@@ -360,7 +362,7 @@ class _Search:
         tried = {each.changes for each in self.attempts}
         while self._faster and self._spent() < 1:
             best = self._fastest
-            ranked = sorted(self._faster, key=lambda each: each.ratio.median)
+            ranked = sorted(self._faster, key=lambda each: each.ratio.value)
             together = [
                 replace(best.design, parts=(*best.design.parts, *each.design.parts))
                 for each in ranked
@@ -455,9 +457,13 @@ class _Search:
             self._journal.add(attempt)
 
     def _is_known(self, design: Design) -> bool:
-        """Return whether an earlier search tried ``design``, and found it not promising."""
+        """Return whether an earlier search tried ``design``, and found that it cannot be faster. A
+        rewritten program that is slower by itself may be faster with another plan.
+        """
         known = self._journal.known.get(str(design)) if self._journal is not None else None
-        if known is None or (known.ratio is not None and known.ratio.median < _PROMISING):
+        if known is None:
+            return False
+        if known.ratio is not None and (not design.parts or known.ratio.low < _PROMISING):
             return False
         self.attempts.append(known)
         return True
@@ -495,10 +501,10 @@ class _Search:
                 self._bench.drop([one.number])
             return
         # Load differs between rounds: ratios are corrected by that of the best, which ran beside.
-        scale = self._fastest.ratio.median / times[1].ratio.median if beside else 1.0
+        scale = self._fastest.ratio.value / times[1].ratio.value if beside else 1.0
         for (design, one, measurement), timed in zip(made, times[1 + len(beside) :], strict=True):
             self._judge(design, one, measurement, timed, scale)
-        ranked = sorted(self._faster, key=lambda each: each.ratio.median)
+        ranked = sorted(self._faster, key=lambda each: each.ratio.value)
         self._faster = ranked[:_HALVED]
         keep = {each.made.number for each in self._faster}
         numbers = [*(one.number for _, one, _ in made), *(each.made.number for each in ranked)]
@@ -525,9 +531,9 @@ class _Search:
             )
         )
         found = timed.ratio
-        ratio = Ratio(found.median * scale, found.low * scale, found.high * scale)
+        ratio = Ratio(found.value * scale, found.low * scale, found.high * scale)
         self._timed.append(_Found(design, made, ratio))
-        if ratio.median < _PROMISING:
+        if ratio.value < _PROMISING:
             self._faster.append(self._timed[-1])
 
 

@@ -83,7 +83,7 @@ def row(program: str, target: str, suggestion: Suggestion, compiled: Compiled) -
     time = compiled.problem
     if compiled.timing is not None:
         ratio = compiled.timing.ratio
-        time = f"{ratio.median:.2f} of it ({compiled.timing.verdict})"
+        time = f"{ratio.value:.2f} of it ({compiled.timing.verdict})"
     return (
         f"| {program} | {target} | `{suggestion.change.replace('|', '/')}` "
         f"| {before.launches:,} → {predicted.launches:,} | {launches} "

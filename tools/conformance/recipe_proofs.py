@@ -123,7 +123,7 @@ def _side(module: DumpedModule, raced: Race | None) -> Side:
         launches=totals.launches,
         bytes_moved=totals.bytes_moved,
         time_us=raced.run_ns / 1e3 if raced else estimate.microseconds if estimate else None,
-        ratio=(raced.ratio.low, raced.ratio.median, raced.ratio.high) if raced else None,
+        ratio=(raced.ratio.low, raced.ratio.value, raced.ratio.high) if raced else None,
         difference=max((1.0 if each is None else each for each in differences), default=None),
     )
 

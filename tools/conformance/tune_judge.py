@@ -80,13 +80,21 @@ def race(file: Path, name: str, plan: Path, rounds: int, seed: int) -> dict[str,
             true = jax.tree.leaves(jax.jit(function)(*wide))
         plain_error, planned_error = (distance(true, each) for each in leaves)
         difference = max(0.0, planned_error / plain_error - WORSE)
-    programs = [*plain, *planned]
+    low = take_times([*plain, *planned], inputs, rounds)
+    means = [math.exp(statistics.mean(map(math.log, part))) for part in (low[:3], low[3:])]
+    return {"ratio": means[1] / means[0], "difference": difference}
+
+
+def take_times(programs, inputs, rounds: int) -> list[float]:
+    """Run programs in turns. Return the lower decile of the seconds of each."""
+    import jax
+
     times = [[] for _ in programs]
     for each in programs:
         jax.block_until_ready(each(*inputs))
     order = list(range(len(programs)))
     begin = time.perf_counter()
-    jax.block_until_ready(plain[0](*inputs))
+    jax.block_until_ready(programs[0](*inputs))
     repeats = max(1, int(0.001 / (time.perf_counter() - begin)))
     for _ in range(rounds):
         random.shuffle(order)
@@ -96,9 +104,7 @@ def race(file: Path, name: str, plan: Path, rounds: int, seed: int) -> dict[str,
                 result = programs[number](*inputs)
             jax.block_until_ready(result)
             times[number].append(time.perf_counter() - begin)
-    low = [statistics.quantiles(each, n=10)[0] for each in times]
-    means = [math.exp(statistics.mean(map(math.log, part))) for part in (low[:3], low[3:])]
-    return {"ratio": means[1] / means[0], "difference": difference}
+    return [statistics.quantiles(each, n=10)[0] for each in times]
 
 
 def main() -> int:

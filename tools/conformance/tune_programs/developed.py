@@ -3,12 +3,18 @@
 `NAME.draw(generator)` returns inputs on which the program computes something sensible.
 """
 
+import os
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy
 from jax import ShapeDtypeStruct, lax
 
 PROGRAMS = {}
+UNROLL = int(os.environ.get("UNROLL", "1"))  # steps of a loop in one, as a person would try it
+scan = partial(lax.scan, unroll=UNROLL)
+fori_loop = partial(lax.fori_loop, unroll=UNROLL)
 
 
 def _narrow(array):
@@ -96,7 +102,7 @@ def cartpole(start, policy):
         )
         return new, jnp.where(jnp.abs(angle) < 0.2, 1.0, 0.0)
 
-    end, rewards = lax.scan(step, start, None, 200)
+    end, rewards = scan(step, start, None, 200)
     return end, rewards.sum(0)
 
 
@@ -132,7 +138,7 @@ def bodies(position, velocity, mass):
         velocity = velocity + 0.001 * jnp.einsum("ij,ijk,j->ik", near, apart, mass)
         return position + 0.001 * velocity, velocity
 
-    return lax.fori_loop(0, 50, step, (position, velocity))
+    return fori_loop(0, 50, step, (position, velocity))
 
 
 @program(
@@ -152,7 +158,7 @@ def gru(xs, w, u, b):
         h = keep * h + (1 - keep) * new
         return h, h
 
-    return lax.scan(step, jnp.zeros((8, 32)), xs)
+    return scan(step, jnp.zeros((8, 32)), xs)
 
 
 @program(lambda g: [g.normal(size=(3, 16))])
@@ -168,7 +174,7 @@ def integrator(start):
         d = slope(state + 0.01 * c)
         return state + 0.01 / 6 * (a + 2 * b + 2 * c + d), None
 
-    return lax.scan(step, start, None, 240)[0]
+    return scan(step, start, None, 240)[0]
 
 
 @program(lambda g: [g.dirichlet(numpy.ones(16), 16), g.uniform(0.1, 1, (256, 16))])
@@ -178,7 +184,7 @@ def markov_chain(transition, likelihood):
         total = new.sum()
         return new / total, jnp.log(total)
 
-    end, logs = lax.scan(step, jnp.full(16, 1 / 16), likelihood)
+    end, logs = scan(step, jnp.full(16, 1 / 16), likelihood)
     return end, logs.sum()
 
 
@@ -189,7 +195,7 @@ def biquad_filter(signal):
         y = 0.2 * x + one
         return (0.4 * x + 0.5 * y + two, 0.2 * x - 0.3 * y), y
 
-    return lax.scan(step, (jnp.float32(0), jnp.float32(0)), signal)[1]
+    return scan(step, (jnp.float32(0), jnp.float32(0)), signal)[1]
 
 
 @program(lambda g: [g.normal(size=(384, 384)), g.normal(size=(384, 384))])
@@ -215,4 +221,4 @@ def sampler(start, key):
         return (x, jnp.where(accepted, other, value)), x.mean(0)
 
     keys = jax.random.split(jax.random.wrap_key_data(key), 64)
-    return lax.scan(step, (start, height(start)), keys)[1]
+    return scan(step, (start, height(start)), keys)[1]

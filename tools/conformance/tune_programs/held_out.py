@@ -15,6 +15,7 @@ _developed = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_developed)
 program = _developed.program
 PROGRAMS = _developed.PROGRAMS
+scan, fori_loop = _developed.scan, _developed.fori_loop
 PROGRAMS.clear()
 
 
@@ -56,7 +57,7 @@ def kalman_filter(seen, noise, start):
         mean = mean + k * (z - mean)
         return (mean, (1 - k) * spread), mean
 
-    return lax.scan(step, (start, jnp.ones(4)), seen)[1]
+    return scan(step, (start, jnp.ones(4)), seen)[1]
 
 
 @program(lambda g: [g.normal(size=(50_000,)), g.uniform(0.05, 0.5, 50_000)])
@@ -80,7 +81,7 @@ def recurrent_network(xs, w, b):
         h = jnp.tanh(x + h @ w + b)
         return h, (h * h).sum()
 
-    return lax.scan(step, jnp.zeros(64), xs)
+    return scan(step, jnp.zeros(64), xs)
 
 
 @program(lambda g: [g.uniform(0, 1, (3, 200, 200))])
@@ -104,7 +105,7 @@ def robot_arm(angles, speeds):
         q = q + 0.005 * v
         return (q, v), total[-1].mean()
 
-    return lax.scan(step, (angles, speeds), None, 120)
+    return scan(step, (angles, speeds), None, 120)
 
 
 @program(lambda g: [g.normal(size=1024)])
@@ -116,7 +117,7 @@ def envelope_follower(signal):
         gain = 0.95 * gain + 0.05 / (1 + level)
         return (level, gain), x * gain
 
-    return lax.scan(step, (jnp.float32(0), jnp.float32(1)), signal)[1]
+    return scan(step, (jnp.float32(0), jnp.float32(1)), signal)[1]
 
 
 @program(lambda g: [g.normal(size=(4096, 64)), g.normal(size=(64,)), g.normal(size=(64,))])
@@ -139,7 +140,7 @@ def power_iteration(a, start):
         y = a @ x + 0.1 * x
         return y / jnp.sqrt((y * y).sum())
 
-    return lax.fori_loop(0, 100, step, start)
+    return fori_loop(0, 100, step, start)
 
 
 @program(lambda g: [g.uniform(0.1, 1, (512, 20)), g.dirichlet(numpy.ones(20), 1)[0]])
