@@ -3,12 +3,13 @@
     PYTHON child.py REQUEST RESULT
 
 ``REQUEST`` is JSON that ``capture.py`` writes; what was compiled, and by what, goes as JSON to
-``RESULT``. This is the only file of the folder that imports jax, and it imports nothing else of
-fusionscope, so that any Python that has jax can run it.
+``RESULT``. Any Python that has jax can run it: of fusionscope, it imports only ``hook.py``, which
+is like it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -20,7 +21,7 @@ import sys
 import sysconfig
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,19 @@ _OLDEST_FIELDS = re.compile(
     r"|memory_bandwidth|minor|platform_name):.*\n| *\w+ \{\n| *\}\n"
 )
 _EMPTY_BLOCK = re.compile(r" *\w+ \{\n *\}\n")
+
+
+def load(path: Path) -> Any:
+    """Return the module in a file of fusionscope, under a name that no module of a user has."""
+    spec = importlib.util.spec_from_file_location(f"fusionscope_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+hook = load(Path(__file__).with_name("hook.py"))
 
 
 class Unusable(Exception):
@@ -368,9 +382,7 @@ def _compile_module(
 
     if jax.__version_info__ < (0, 5):
         raise Unusable(f"jax {jax.__version__} can only compile functions here, 0.10 modules too")
-    from jax._src import compiler
     from jax._src.interpreters import mlir
-    from jaxlib import _jax
 
     data = Path(program["file"]).read_bytes()
     partitions = program["partitions"]
@@ -381,50 +393,54 @@ def _compile_module(
         except Exception as error:
             first = str(error).strip().splitlines()[0]
             raise Unusable(f"{program['file']}: the compiler cannot read it: {first}") from None
+        if put is not None:
+            told["problem"] = "the compiler crashes on a fusion that its hook returns"
+            _write(told, result)
+            require_hook(device, devices[0])
+            told["problem"] = ""
         told["arguments"] = list(_parameters(module))
         told["module"] = module_name(module)
         _write(told, result)
+        injecting = contextlib.nullcontext()
         if put is not None:
-            put_in(put, told["module"], device["platform"])
-        options = compiler.get_compile_options(1, partitions)
-        client = devices[0].client
-        begin = time.perf_counter()
-        if device["is_here"]:
-            client.compile_and_load(module, _jax.DeviceList(tuple(devices)), options)
-        else:
-            client.compile(module, _jax.DeviceList(tuple(devices)), options)
-        told["compile_s"] = time.perf_counter() - begin
+            injecting = hook.hooked(hook.replace_module(told["module"], put), device["platform"])
+        with injecting:
+            begin = time.perf_counter()
+            compile_module(module, device, devices)
+            told["compile_s"] = time.perf_counter() - begin
 
 
-def put_in(text: str, name: str, platform: str) -> None:
-    """Make the compiler replace the module of that name by ``text`` just before scheduling."""
+def require_hook(device: dict[str, Any], place: Any, options: dict[str, str] | None = None) -> None:
+    """Raises ``Unusable`` if the compiler does not take plans, as tried with ``options``."""
     import jaxlib
-    from jaxlib import _hlo, _jax, _xla
 
-    proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-
-    def transform(module: bytes) -> bytes:
-        # Autotuning compiles parts of the module, under other names.
-        found = _hlo.HloModule.from_serialized_hlo_module_proto(module)
-        return proto if found.name == name else module
-
-    if platform == "cpu":
-        _xla.register_xla_transform("fusionscope", 0, transform)
-        return
-    if not hasattr(_jax, "get_pjrt_plugin"):
-        raise Unusable(f"jaxlib {jaxlib.__version__} has no hook to inject a plan, 0.11 has one")
-    plugin = _jax.get_pjrt_plugin("cuda")
-    _xla.register_xla_transform_c_api(plugin, "fusionscope", 0, transform)
+    problem = hook.find_problem(
+        device["platform"],
+        lambda text: compile_module(
+            parse_module(text.encode(), "hlo"), device, [place], options=options
+        ),
+        place if device["is_here"] else None,
+    )
+    if problem:
+        raise Unusable(f"jaxlib {jaxlib.__version__} does not take plans: {problem}")
 
 
-def take_out(platform: str) -> None:
-    """Undo ``put_in``."""
-    from jaxlib import _jax, _xla
+def compile_module(
+    module: Any,
+    device: dict[str, Any],
+    places: Sequence[Any],
+    *,
+    options: dict[str, str] | None = None,
+) -> Any:
+    """Return the executable of StableHLO for ``places``, which run one partition each."""
+    from jax._src import compiler
+    from jaxlib import _jax
 
-    if platform == "cpu":
-        _xla.clear_xla_transform("fusionscope", 0)
-    else:
-        _xla.clear_xla_transform_c_api(_jax.get_pjrt_plugin("cuda"), "fusionscope", 0)
+    asked = compiler.get_compile_options(1, len(places), env_options_overrides=options or {})
+    client, devices = places[0].client, _jax.DeviceList(tuple(places))
+    if device["is_here"]:
+        return client.compile_and_load(module, devices, asked)
+    return client.compile(module, devices, asked)
 
 
 def parse_module(data: bytes, kind: str) -> Any:

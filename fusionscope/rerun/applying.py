@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fusionscope.capture.hook import hooked, read_module
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.graph.comparison import find_divergence
@@ -98,14 +99,14 @@ def _pick(modules: tuple[DumpedModule, ...], name: str | None, file: Path) -> Du
 
 @contextmanager
 def _hooked(expected: Module, module: Module, applied: Applied) -> Iterator[None]:
-    from jaxlib import _hlo, _xla
+    from jaxlib import _hlo
 
     proto = _hlo.hlo_module_from_text(to_text(module)).as_serialized_hlo_module_proto()
     options = _hlo.HloPrintOptions()
     options.print_large_constants = True
 
     def transform(given: bytes) -> bytes:
-        found = _hlo.HloModule.from_serialized_hlo_module_proto(given)
+        found = read_module(given)
         if found.name != expected.name:
             return given
         try:
@@ -119,12 +120,8 @@ def _hooked(expected: Module, module: Module, applied: Applied) -> Iterator[None
         return given
 
     hook = f"fusionscope-{next(_NUMBERS)}"
-    with _without_caches():
-        _xla.register_xla_transform(hook, 0, transform)
-        try:
-            yield
-        finally:
-            _xla.clear_xla_transform(hook, 0)
+    with _without_caches(), hooked(transform, "cpu", hook):
+        yield
 
 
 @contextmanager

@@ -20,20 +20,21 @@ from pathlib import Path
 from typing import Any
 
 _LONG_S = 5.0  # a compilation that is repeated only once
+_HERE = {"is_here": True}
 _LARGEST_INTEGER = 8  # of random inputs: small enough for indices and counts of most programs
 
 
-def _load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+def _load_child() -> Any:
+    path = Path(__file__).parents[1] / "capture" / "child.py"
+    spec = importlib.util.spec_from_file_location("fusionscope_child", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look there
     spec.loader.exec_module(module)
     return module
 
 
-child = _load(Path(__file__).parents[1] / "capture" / "child.py")
-measuring = _load(Path(__file__).with_name("measuring.py"))
+child = _load_child()
+measuring = child.load(Path(__file__).with_name("measuring.py"))
 
 
 def main() -> None:
@@ -56,19 +57,31 @@ def _tell(told: dict[str, Any], result: Path) -> None:
     result.write_text(json.dumps(told), encoding="utf-8")
 
 
-def _prepare(device: dict[str, Any]) -> Any:
-    """Return the device to run on."""
+def _prepare(device: dict[str, Any], programs: Sequence[dict[str, Any]]) -> Any:
+    """Return the device to run on. Raises ``child.Unusable`` if it does not take plans, and one of
+    ``programs`` has one.
+    """
     import jax
 
     jax.config.update("jax_enable_x64", True)  # inputs keep their types
     (place,) = child.find_devices(device, 1)
     _prepare_library()
+    injected = next((each for each in programs if each["put"]), None)
+    if injected is not None:
+        with _context():
+            child.require_hook(device, place, injected["options"])
     return place
+
+
+def _context() -> Any:
+    from jax._src.interpreters import mlir
+
+    return mlir.make_ir_context()
 
 
 def _race(request: dict[str, Any], told: dict[str, Any]) -> None:
     device = request["device"]
-    place = _prepare(device)
+    place = _prepare(device, request["programs"])
     told["compile_s"] = []
     programs = []
     for program in request["programs"]:
@@ -95,7 +108,7 @@ def _compare_alike(expected: list[Any], found: list[Any]) -> list[Any]:
 
 def _compare_plans(request: dict[str, Any], told: dict[str, Any], result: Path) -> None:
     text, device = request["program"], request["device"]
-    place = _prepare(device)
+    place = _prepare(device, request["executables"])
     told |= {"problems": [], "numbers": []}
 
     def step(words: str) -> None:
@@ -158,11 +171,9 @@ def _make(
     """Return the program with the requested options and, if there is one, an injected plan."""
     if not asked["put"]:
         return Executable(text, place, inputs, asked["options"])
-    child.put_in(asked["put"], _module_name(text), platform)
-    try:
+    transform = child.hook.replace_module(_module_name(text), asked["put"])
+    with child.hook.hooked(transform, platform):
         return Executable(text, place, inputs, asked["options"])
-    finally:
-        child.take_out(platform)
 
 
 def _module_name(text: str) -> str:
@@ -193,16 +204,10 @@ class Executable:
         inputs: Sequence[Any],
         options: dict[str, str] | None = None,
     ) -> None:
-        from jax._src import compiler
-        from jax._src.interpreters import mlir
-        from jaxlib import _jax
-
-        with mlir.make_ir_context():
+        with _context():
             module = child.parse_module(text.encode(), "hlo")
-            asked = compiler.get_compile_options(1, 1, env_options_overrides=options or {})
-            devices = _jax.DeviceList((place,))
             begin = time.perf_counter()
-            self._loaded = place.client.compile_and_load(module, devices, asked)
+            self._loaded = child.compile_module(module, _HERE, [place], options=options)
             self.compile_s = time.perf_counter() - begin
         self._place = place
         self._inputs = inputs

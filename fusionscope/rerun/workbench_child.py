@@ -60,7 +60,7 @@ class Bench:
     def __init__(self, request: dict[str, Any]) -> None:
         device = request["device"]
         self._platform = device["platform"]
-        self._place = runner._prepare(device)
+        self._place = runner._prepare(device, [request["baseline"]])
         self._text = request["program"]
         self._inputs = runner._find_inputs(self._text, request["inputs"], request["seed"])
         baseline = self._compile(request["baseline"])
@@ -81,25 +81,22 @@ class Bench:
 
     def receive(self, text: str, options: dict[str, str]) -> dict[str, Any]:
         """Compile up to the hook, and answer with the module that it receives."""
-        from jaxlib import _hlo, _xla
+        from jaxlib import _hlo
 
         printed = _hlo.HloPrintOptions()
         printed.print_large_constants = True
         found: list[str] = []
 
         def transform(given: bytes) -> bytes:
-            module = _hlo.HloModule.from_serialized_hlo_module_proto(given)
-            found.append(module.to_string(printed))
+            found.append(child.hook.read_module(given).to_string(printed))
             raise _Enough
 
-        _xla.register_xla_transform("fusionscope", 0, transform)
         try:
-            runner.Executable(text, self._place, self._inputs, options)
+            with child.hook.hooked(transform, self._platform):
+                runner.Executable(text, self._place, self._inputs, options)
         except Exception:
             if not found:
                 raise
-        finally:
-            _xla.clear_xla_transform("fusionscope", 0)
         return {"module": found[0]}
 
     def make(self, number: int, asked: dict[str, Any]) -> dict[str, Any]:

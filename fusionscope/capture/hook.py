@@ -1,0 +1,134 @@
+"""The compiler's hook, through which a module is replaced before it is scheduled.
+
+jax has a public function for it since 0.10.2 (jax/extend/xla.py). Where in the compiler it is, and
+what the compiler does to the new module, is promised nowhere: ``find_problem`` tries it out on a
+small program. Like ``child.py``, which loads this file, it runs under any Python that has jax, and
+imports nothing of fusionscope.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Transform = Callable[[bytes], bytes | None]
+
+_NAME = "fusionscope_test"
+_PROGRAM = f"""HloModule {_NAME}, entry_computation_layout={{(f32[8]{{0}})->f32[8]{{0}}}}
+
+ENTRY main {{
+  x = f32[8]{{0}} parameter(0)
+  y = f32[8]{{0}} negate(x)
+  ROOT z = f32[8]{{0}} multiply(y, x)
+}}
+"""
+# With bitcasts, as there are only after layouts are assigned.
+_INJECTED = f"""HloModule {_NAME}, entry_computation_layout={{(f32[8]{{0}})->f32[8]{{0}}}}
+
+kernel {{
+  x = f32[2,4]{{1,0}} parameter(0)
+  y = f32[2,4]{{1,0}} add(x, x)
+  ROOT z = f32[2,4]{{1,0}} multiply(y, x)
+}}
+
+ENTRY main {{
+  x = f32[8]{{0}} parameter(0)
+  y = f32[2,4]{{1,0}} bitcast(x)
+  z = f32[2,4]{{1,0}} fusion(y), kind=kLoop, calls=kernel
+  ROOT w = f32[8]{{0}} bitcast(z)
+}}
+"""
+_GIVEN, _RESULT = 3.0, 18.0  # of the injected program
+# The hook of a CPU compiler comes after fusion, that of a GPU compiler before.
+_RECEIVED = {"cpu": ["fusion"], "cuda": ["negate", "multiply"]}
+_INSTRUCTION = re.compile(r"^ +(?:ROOT )?\S+ = \S+ ([\w-]+)\(", re.MULTILINE)
+
+
+@contextmanager
+def hooked(transform: Transform, platform: str, name: str = "fusionscope") -> Iterator[None]:
+    """Give ``transform`` each module that is compiled for ``platform`` inside the block, as a
+    serialized proto. It returns the one to compile instead, or None. ``name`` must differ from
+    those of other hooks that are active. Raises ``ImportError`` if jax has no hook.
+    """
+    from jax.extend import xla
+
+    xla.register_hlo_module_transformation(transform, name=name, platforms=platform)
+    try:
+        yield
+    finally:
+        xla.clear_hlo_module_transformation(name=name, platforms=platform)
+
+
+def replace_module(name: str, text: str) -> Transform:
+    """Return a transformation of the module of that name into ``text``. Others keep theirs: the
+    autotuner compiles parts of a module, under other names.
+    """
+    proto = _proto(text)
+    return lambda module: proto if read_module(module).name == name else None
+
+
+def read_module(proto: bytes) -> Any:
+    from jaxlib import _hlo
+
+    return _hlo.HloModule.from_serialized_hlo_module_proto(proto)
+
+
+def _proto(text: str) -> bytes:
+    from jaxlib import _hlo
+
+    return bytes(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
+
+
+def find_problem(platform: str, compile_text: Callable[[str], Any], device: Any) -> str:
+    """Inject a fusion into a small program, and return how the compiler's hook differs from what
+    plans rely on, or "" if it does not. ``compile_text`` compiles HLO. ``device`` is where to run
+    the result, or None.
+    """
+    received: list[str] = []
+    proto = _proto(_INJECTED)
+
+    def transform(module: bytes) -> bytes | None:
+        found = read_module(module)
+        if found.name != _NAME:
+            return None
+        received.append(found.to_string())
+        return proto
+
+    try:
+        with hooked(transform, platform):
+            made = compile_text(_PROGRAM)
+        if not received:
+            return "the compiler does not call its hook"
+        given, expected = _kernels(received[0]), _RECEIVED[platform]
+        if set(given) != set(expected):
+            return (
+                f"the hook is elsewhere in the compiler, for it is given {', '.join(given)} "
+                f"instead of {', '.join(expected)}"
+            )
+        (final,) = (each.to_string() for each in made.hlo_modules())
+        if _kernels(final) != ["fusion"] or final.count(" add(") != 1:
+            return f"an injected fusion is compiled to {', '.join(_kernels(final))}"
+        if device is not None and (result := _run(made, device)) != [_RESULT] * 8:
+            return f"an injected fusion computes {result[0]:g} instead of {_RESULT:g}"
+    except ImportError:
+        return "it has no hook (jax.extend.xla); 0.10.2 has one, for GPUs 0.11"
+    except Exception as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return ""
+
+
+def _kernels(text: str) -> list[str]:
+    """Return the opcodes of what the entry computes."""
+    entry = text[text.index("\nENTRY ") :]
+    return [each for each in _INSTRUCTION.findall(entry) if each not in ("bitcast", "parameter")]
+
+
+def _run(made: Any, device: Any) -> list[float]:
+    import jax
+    import numpy
+
+    given = jax.device_put(numpy.full(8, _GIVEN, "float32"), device)
+    (found,) = made.execute_sharded([given]).disassemble_into_single_device_arrays()
+    return [float(each) for each in numpy.asarray(found[0])]
