@@ -18,7 +18,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Each imports only from those before it.
 LAYERS = (
     "system", "hlo", "dump", "history", "graph", "gpu", "passes", "user_order", "versions",
-    "rules", "verify", "explain", "capture", "rerun", "advise", "tune", "study", "check", "report",
+    "rules", "verify", "explain", "capture", "rerun", "advise", "tune", "bisect", "study", "check", "report",
     "cli",
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")

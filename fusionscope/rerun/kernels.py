@@ -35,14 +35,14 @@ def place_kernels(
     named = {each.name: each for c in walk_control_flow(graph) for each in c.instructions}
     members = [[_find(name, named) for name in dict.fromkeys(kernel)] for kernel in kernels]
     copies = Counter(each for kernel in members for each in kernel)
-    shared = {each for each, count in copies.items() if count > 1 or _is_constant(each)}
+    shared = {each for each, count in copies.items() if count > 1 or is_constant(each)}
     names = [_place(kernel, shared, choose_kind).name for kernel in members]
     for each in shared:
         remove_unused(each)
     return names
 
 
-def _is_constant(value: MutableInstruction) -> bool:
+def is_constant(value: MutableInstruction) -> bool:
     """Return whether computing ``value`` again reads nothing."""
     while value.opcode == "broadcast":
         (value,) = value.operands

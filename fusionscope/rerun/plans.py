@@ -109,7 +109,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
     before = module.read(passes.start)
     placed = MutableModule(before)
     members = [[passes.later_name(name.lstrip("%")) for name in each] for each in changes.kernels]
-    kernels = frozenset(place_kernels(placed, members, _kind_of(module)))
+    kernels = frozenset(place_kernels(placed, members, kind_of(module)))
     graph = MutableModule(to_module(placed)) if kernels else placed
     put_placeholders(graph, lambda each: each.name in kernels)  # no rule looks inside one
     ready = to_module(graph)
@@ -127,7 +127,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
         found = predict_final(module, passes, after)
         predicted = found[1].figures if found is not None and found[1].is_certain else None
     if rest is not Rest.XLA and module.backend == "cpu":
-        assign_tasks(graph, _threads())
+        assign_tasks(graph, threads_here())
         after = to_module(graph)
     plan = Plan(
         words=words,
@@ -157,7 +157,7 @@ def require_start(module: DumpedModule) -> Module:
     return module.read(_ends(module)[0])
 
 
-def _kind_of(module: DumpedModule) -> Callable[[MutableInstruction], str]:
+def kind_of(module: DumpedModule) -> Callable[[MutableInstruction], str]:
     gpu = read_context(module).gpu
     if gpu is None:
         return lambda _: "kLoop"
@@ -232,7 +232,7 @@ def _require_part(
             )
 
 
-def _threads() -> int:
+def threads_here() -> int:
     """Return the number of parallel threads, as the compiler counts them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

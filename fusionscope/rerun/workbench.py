@@ -42,20 +42,23 @@ class Variant:
 @dataclass(frozen=True, slots=True)
 class Made:
     """A compiled variant under its ``number``. ``problem`` says why there is none; it is empty
-    otherwise. ``compile_s`` is the time to compile it, in seconds.
+    otherwise. ``compile_s`` is the time to compile it, in seconds. ``is_wrong`` is what the user's
+    predicate says of its results, None without one.
     """
 
     number: int
     results: tuple[ResultDifference, ...] = ()
     compile_s: float = 0.0
     problem: str = ""
+    is_wrong: bool | None = None
 
 
 class Workbench:
     """Compiles and times variants of the program of ``module`` on the local device.
 
     If a variant ends the process, it starts again; variants made before are then compiled again.
-    Use it as a context. Raises ``UnusableInput`` if the baseline cannot be run.
+    ``predicate`` is ``FILE:FUNCTION``, a function of the results that returns whether they are
+    wrong, or empty. Use it as a context. Raises ``UnusableInput`` if the baseline cannot be run.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Workbench:
         seed: int,
         python: str,
         limit_s: float,
+        predicate: str = "",
     ) -> None:
         program = find_program(module)
         self._module = module
@@ -78,6 +82,8 @@ class Workbench:
             "seed": seed,
             "reference": widen(program),
             "baseline": _asked(Variant(baseline)),
+            "predicate": predicate,
+            "expected": None,
         }
         self._made: dict[int, dict[str, Any]] = {}
         self._number = BASELINE
@@ -111,13 +117,40 @@ class Workbench:
         number = self._number
         asked = _asked(variant)
         told = self._ask({"do": "make", "number": number, "asked": asked}, limit_s)
+        if not told.get("problem"):
+            self._made[number] = asked
+        return _read(number, told)
+
+    def repeat(self, number: int, limit_s: float) -> Made:
+        """Run a variant, or the baseline, once more."""
+        return _read(number, self._ask({"do": "repeat", "number": number}, limit_s))
+
+    def expect(self, file: Path) -> None:
+        """Compare results with those in ``file``, an .npz, from now on. Raises ``UnusableInput`` if
+        they have other shapes or types.
+        """
+        self._opening["expected"] = str(file.resolve())
+        told = self._ask({"do": "expect", "file": self._opening["expected"]})
         if told.get("problem"):
-            return Made(number, problem=_line(told["problem"]))
-        self._made[number] = asked
-        results = tuple(ResultDifference(**each) for each in told["results"])
-        if not results:
-            return Made(number, problem="its results have other shapes or types")
-        return Made(number, results, told["compile_s"])
+            raise UnusableInput(f"{self._module.name}: {_line(told['problem'])}")
+
+    def save(self, number: int, file: Path) -> None:
+        """Run a program, and write its results to ``file``, an .npz. Raises ``UnusableInput``."""
+        told = self._ask({"do": "save", "number": number, "file": str(file.resolve())})
+        if told.get("problem"):
+            raise UnusableInput(f"{self._module.name}: cannot be run: {_line(told['problem'])}")
+
+    def save_64_bits(self, file: Path) -> None:
+        """Write the results of the program in 64 bits, rounded to their own types, to ``file``, an
+        .npz. Raises ``UnusableInput`` if it cannot be computed so.
+        """
+        told = self._ask({"do": "save_64_bits", "file": str(file.resolve())})
+        if told.get("problem"):
+            raise UnusableInput(f"{self._module.name}: {_line(told['problem'])}")
+
+    def save_inputs(self, file: Path) -> None:
+        """Write the inputs of all programs to ``file``, an .npz."""
+        self._ask({"do": "save_inputs", "file": str(file.resolve())})
 
     def race(
         self, numbers: Sequence[int], seconds: float, *, drops_slower: bool = False
@@ -204,6 +237,15 @@ def _asked(variant: Variant) -> dict[str, Any]:
         "put": to_text(injection.module) if injection.module is not None else "",
         "options": compile_options(injection.flags),
     }
+
+
+def _read(number: int, told: dict[str, Any]) -> Made:
+    if told.get("problem"):
+        return Made(number, problem=_line(told["problem"]))
+    results = tuple(ResultDifference(**each) for each in told["results"])
+    if not results:
+        return Made(number, problem="its results have other shapes or types")
+    return Made(number, results, told["compile_s"], is_wrong=told["is_wrong"])
 
 
 def _times(told: dict[str, Any]) -> Times:

@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,10 @@ class Bench:
         self._expected = baseline.run()
         self._reference = self._in_64_bits(request["reference"])
         self._programs = {0: baseline}
+        self._predicate = _load_predicate(request["predicate"])
+        if request["expected"]:
+            self.expect(request["expected"])
+        self._judge(self._expected)
 
     def _in_64_bits(self, text: str | None) -> Any:
         try:
@@ -102,11 +107,55 @@ class Bench:
     def make(self, number: int, asked: dict[str, Any]) -> dict[str, Any]:
         """Compile a program under ``number``, and compare its results with the baseline's."""
         made = self._compile(asked)
-        results = runner._compare_alike(self._expected, made.run())
-        if results and self._reference is not None:
-            results = runner._compare(self._expected, made.run(), self._reference)
         self._programs[number] = made
-        return {"results": results, "compile_s": made.compile_s}
+        return self.repeat(number)
+
+    def repeat(self, number: int) -> dict[str, Any]:
+        """Run a program once more, and compare its results with those that are expected."""
+        made = self._programs[number]
+        found = made.run()
+        results = runner._compare_alike(self._expected, found)
+        if results and self._reference is not None:
+            results = runner._compare(self._expected, found, self._reference)
+        is_wrong = self._judge(found)
+        return {"results": results, "compile_s": made.compile_s, "is_wrong": is_wrong}
+
+    def _judge(self, results: list[Any]) -> bool | None:
+        """Return what the user's predicate says, None if there is none."""
+        if self._predicate is None:
+            return None
+        try:
+            return bool(self._predicate(results))
+        except Exception as error:
+            raise child.Unusable(f"the predicate failed: {child._words(error)}") from None
+
+    def expect(self, file: str) -> dict[str, Any]:
+        """Compare results with those in ``file`` from now on."""
+        own = self._programs[0].run()
+        expected = _load_arrays(file, own)
+        both = [
+            ", ".join(f"{each.dtype}{list(each.shape)}" for each in arrays)
+            for arrays in (own, expected)
+        ]
+        if both[0] != both[1]:
+            raise child.Unusable(f"the reference has the results {both[1]}, expected {both[0]}")
+        self._expected = expected
+        return {}
+
+    def save(self, number: int, file: str) -> dict[str, Any]:
+        """Run a program, and write its results to ``file``."""
+        return _save(self._programs[number].run(), file)
+
+    def save_64_bits(self, file: str) -> dict[str, Any]:
+        """Write the results of the run in 64 bits to ``file``, rounded to their types."""
+        if self._reference is None:
+            raise child.Unusable("the program cannot be computed in 64 bits")
+        own = self._programs[0].run()
+        pairs = zip(self._reference, own, strict=True)
+        return _save([wide.astype(each.dtype) for wide, each in pairs], file)
+
+    def save_inputs(self, file: str) -> dict[str, Any]:
+        return _save(self._inputs, file)
 
     def race(self, numbers: Sequence[int], seconds: float, drops_slower: bool) -> dict[str, Any]:
         """Time programs in turns, one copy of each; the first is the baseline."""
@@ -120,6 +169,42 @@ class Bench:
         for number in numbers:
             self._programs.pop(number, None)
         return {}
+
+
+def _save(arrays: Sequence[Any], file: str) -> dict[str, Any]:
+    import numpy
+
+    numpy.savez(file, *arrays)
+    return {}
+
+
+def _load_arrays(file: str, like: Sequence[Any]) -> list[Any]:
+    """Read an .npz. It stores the types that numpy lacks, such as bfloat16, as bytes: those of
+    ``like`` say what they are.
+    """
+    import numpy
+
+    try:
+        with numpy.load(file) as stored:
+            found = [stored[name] for name in stored.files]
+    except (OSError, ValueError) as error:
+        raise child.Unusable(f"{file}: cannot be read: {error}") from None
+    return [
+        each.view(own.dtype) if each.dtype.kind == own.dtype.kind == "V" else each
+        for each, own in zip_longest(found, like, fillvalue=numpy.zeros(0))
+    ][: len(found)]
+
+
+def _load_predicate(place: str) -> Any:
+    """Return the function that ``FILE:FUNCTION`` names, None if it is empty."""
+    if not place:
+        return None
+    file, _, name = place.rpartition(":")
+    try:
+        return getattr(runner._load(Path(file)), name)
+    except Exception as error:
+        words = child._words(error)
+        raise child.Unusable(f"{place}: the predicate cannot be loaded: {words}") from None
 
 
 class _Enough(Exception):

@@ -1,0 +1,238 @@
+"""Finds the smallest set of fusions that makes the results of a program wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fusionscope.bisect.delta import minimize
+from fusionscope.bisect.fused_plan import FusedPlan, Kernel, Part
+from fusionscope.bisect.reference import Against, Reference
+from fusionscope.bisect.trials import FIRST_RUNS, Alter, Trials
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.modules import pick_module
+from fusionscope.hlo.model import Instruction
+from fusionscope.progress import Progress, silent
+from fusionscope.rerun.injection import Injection, inject
+from fusionscope.rerun.plans import own_plan
+from fusionscope.rerun.programs import disabling
+from fusionscope.rerun.running import ResultDifference, why_not_run
+from fusionscope.rerun.workbench import BASELINE, Made, Workbench
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A kernel that is needed: ``parts`` are the pairs in it, ``operations`` those that they
+    consist of. ``of`` is the number of operations of the compiler's kernel.
+    """
+
+    kernel: str
+    parts: tuple[Part, ...]
+    operations: tuple[Instruction, ...]
+    of: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bisection:
+    """The result. ``found`` is empty if there is nothing to find; ``problem`` then says why.
+
+    ``kernels`` is the number of kernels of the plan, ``tried`` that of the parts of it that were
+    compiled, ``failed`` that of those that could not be, or crashed. ``shows_in`` is in how many of
+    ``runs`` runs the whole plan is wrong. ``crash`` is its last words if it crashes. ``results``
+    are those of the whole plan against the reference, ``alone`` those with only ``found`` fused.
+    """
+
+    module: str
+    reference: str
+    kernels: int
+    problem: str = ""
+    tried: int = 0
+    failed: int = 0
+    shows_in: int = 0
+    runs: int = FIRST_RUNS
+    crash: str = ""
+    results: tuple[ResultDifference, ...] = ()
+    alone: tuple[ResultDifference, ...] = ()
+    found: tuple[Culprit, ...] = ()
+
+
+def bisect(
+    module: DumpedModule,
+    reference: Reference,
+    *,
+    inputs: Path | None = None,
+    seed: int = 0,
+    python: str = sys.executable,
+    limit_s: float = 600.0,
+    alter: Alter = lambda module: module,
+    progress: Progress = silent,
+) -> Bisection:
+    """Find the smallest set of fusions of ``module`` with which its results on ``inputs`` (an .npz)
+    or random ones are wrong: of kernels, then of the pairs in them, then of operations.
+
+    Raises ``UnusableInput`` if nothing can be run, or if the reference differs between two runs.
+    """
+    problem = why_not_run(module)
+    if problem:
+        raise UnusableInput(f"{module.name}: {problem}, and bisecting has to run it")
+    progress("compiling the program without fusion")
+    plan = FusedPlan(module, own_plan(module))
+    with ExitStack() as stack:
+        bench = stack.enter_context(
+            Workbench(
+                module,
+                _without_fusion(module, plan, python, limit_s),
+                inputs=inputs,
+                seed=seed,
+                python=python,
+                limit_s=limit_s,
+                predicate=reference.predicate,
+            )
+        )
+        scratch = Path(stack.enter_context(TemporaryDirectory()))
+        progress("running the reference")
+        _expect(reference, bench, module, scratch, python, limit_s)
+        trials = Trials(module, plan, bench, reference, alter, limit_s, progress)
+        return _search(trials)
+
+
+def _without_fusion(
+    module: DumpedModule, plan: FusedPlan, python: str, limit_s: float
+) -> Injection:
+    without = replace(plan.plan, after=plan.fuse(()))
+    injection = inject(module, without, python=python, limit_s=limit_s)
+    if injection.problem:
+        raise UnusableInput(f"{module.name}: cannot run without fusion: {injection.problem}")
+    return injection
+
+
+def _expect(
+    reference: Reference,
+    bench: Workbench,
+    module: DumpedModule,
+    scratch: Path,
+    python: str,
+    limit_s: float,
+) -> None:
+    """Make ``bench`` compare results with the reference."""
+    file = reference.place if reference.against is Against.ARRAYS else scratch / "expected.npz"
+    assert file is not None
+    if reference.against is Against.FLOAT64:
+        bench.save_64_bits(file)
+    elif reference.against in (Against.DUMP, Against.FLAGS):
+        inputs = scratch / "inputs.npz"
+        bench.save_inputs(inputs)
+        other, injection = module, Injection(flags=(*disabling(module), *reference.flags))
+        if reference.against is Against.DUMP:
+            assert reference.place is not None
+            other = pick_module(open_dump(reference.place), None)
+            injection = inject(other, own_plan(other), python=python, limit_s=limit_s)
+        with Workbench(
+            other, injection, inputs=inputs, seed=0, python=python, limit_s=limit_s
+        ) as another:
+            _require_steady(another, reference, limit_s)
+            another.save(BASELINE, file)
+    if reference.against in (Against.NO_FUSION, Against.PREDICATE):
+        _require_steady(bench, reference, limit_s)
+    else:
+        bench.expect(file)
+
+
+def _require_steady(bench: Workbench, reference: Reference, limit_s: float) -> None:
+    """Raises ``UnusableInput`` if the reference is wrong by its own measure in a second run."""
+    again = bench.repeat(BASELINE, limit_s)
+    if again.problem:
+        raise UnusableInput(f"the reference cannot be run: {again.problem}")
+    if reference.against is not Against.PREDICATE and reference.is_wrong(again):
+        raise UnusableInput(
+            "two runs of the reference have different results, so there is no right one",
+            hint="allow for that with --tolerance, or say what is wrong with --predicate",
+        )
+
+
+def _search(trials: Trials) -> Bisection:
+    plan, reference = trials.plan, trials.reference
+
+    def end(made: Made, problem: str, found: Sequence[Part] = ()) -> Bisection:
+        alone = trials.make(found) if found else made
+        return Bisection(
+            module=trials.module.name,
+            reference=str(reference),
+            kernels=len(plan.kernels),
+            problem=problem,
+            tried=trials.tried,
+            failed=trials.failed,
+            shows_in=trials.shows_in,
+            crash=made.problem,
+            results=made.results,
+            alone=alone.results if found else (),
+            found=tuple(_culprits(plan, found)),
+        )
+
+    bare = trials.bench.repeat(BASELINE, trials.limit_s)
+    if bare.problem:
+        raise UnusableInput(f"{trials.module.name}: cannot run without fusion: {bare.problem}")
+    trials.progress("running the whole plan")
+    made = trials.try_all()
+    if made.problem and not trials.crashes:
+        raise UnusableInput(f"{trials.module.name}: its own plan was rejected: {made.problem}")
+    if reference.is_wrong(bare):
+        return end(bare, "the results are wrong without any fusion, too")
+    if not trials.crashes and not trials.shows_in:
+        return end(made, "the results are not wrong")
+    return end(made, "", _minimize(trials))
+
+
+def _minimize(trials: Trials) -> list[Part]:
+    """Return the parts of the plan that are needed."""
+    plan = trials.plan
+
+    def progress(what: str, left: int) -> None:
+        trials.progress(f"{trials.tried} tried: which of {left} {what}")
+
+    def kernels_are_wrong(kernels: Sequence[Kernel]) -> bool:
+        progress("kernels", len(kernels))
+        return trials.is_wrong([part for kernel in kernels for part in kernel.parts])
+
+    def pairs_are_wrong(parts: Sequence[Part]) -> bool:
+        progress("pairs", len(parts))
+        return trials.is_wrong(parts)
+
+    kernels = minimize(plan.kernels, kernels_are_wrong)
+    parts = minimize([part for kernel in kernels for part in kernel.parts], pairs_are_wrong)
+
+    def joined(operations: Sequence[tuple[str, str]]) -> list[Part]:
+        inside = set(operations)
+        return [
+            part
+            for part in parts
+            if not part.producer
+            or {(part.kernel, part.producer), (part.kernel, part.consumer)} <= inside
+        ]
+
+    def operations_are_wrong(operations: Sequence[tuple[str, str]]) -> bool:
+        progress("operations", len(operations))
+        return trials.is_wrong(joined(operations))
+
+    operations = dict.fromkeys(
+        (part.kernel, name) for part in parts for name in (part.producer, part.consumer) if name
+    )
+    return joined(minimize(list(operations), operations_are_wrong))
+
+
+def _culprits(plan: FusedPlan, parts: Sequence[Part]) -> list[Culprit]:
+    found = []
+    for kernel, operations in plan.fused_with(parts):
+        names = {each.name for each in operations}
+        inside = tuple(
+            part
+            for part in parts
+            if part.kernel == kernel.name and (not part.producer or part.producer in names)
+        )
+        found.append(Culprit(kernel.name, inside, tuple(operations), len(kernel.operations)))
+    return found

@@ -1,0 +1,250 @@
+"""The compiler's own plan, of which any part can be left unfused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.graph.buffers import walk_control_flow
+from fusionscope.graph.cleanup import clean_up
+from fusionscope.graph.fusing import clone_into, unpack
+from fusionscope.graph.mutable import (
+    MutableInstruction,
+    MutableModule,
+    replace_operand,
+    to_module,
+)
+from fusionscope.hlo import Module
+from fusionscope.hlo.model import Instruction
+from fusionscope.rerun.kernels import is_constant, place_kernels
+from fusionscope.rerun.legality import find_problems
+from fusionscope.rerun.parallel_tasks import assign_tasks
+from fusionscope.rerun.plans import WRAPPER, Plan, kind_of, threads_here
+from fusionscope.versions.choice import choose_compiler
+from fusionscope.versions.context import read_context
+
+_LIBRARY = "kCustom"
+_NO_OPERATION = frozenset({"parameter", "tuple"})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The smallest thing that a plan can fuse or not: ``producer`` into ``consumer``, by their
+    names inside of ``kernel``, or two ``siblings`` beside each other. Both names are empty for a
+    kernel that is not divided.
+    """
+
+    kernel: str
+    producer: str = ""
+    consumer: str = ""
+    are_siblings: bool = False
+
+    def __str__(self) -> str:
+        if not self.producer:
+            return self.kernel
+        return f"{self.producer} {'beside' if self.are_siblings else '->'} {self.consumer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A fusion of the plan in ``computation``. ``operations`` are those inside of it in the order
+    in which the compiler emits them, without constants. Its ``parts`` are in the order of
+    consumers.
+    """
+
+    name: str
+    computation: str
+    operations: tuple[Instruction, ...]
+    parts: tuple[Part, ...]
+
+
+class FusedPlan:
+    """The plan of ``module``. ``kernels`` are its fusions of several operations, in the order in
+    which they run.
+
+    A fusion for a library is one part. So is a kernel with one operation besides constants. All
+    others consist of the pairs in them. Constants stay with the operations that read them.
+    """
+
+    def __init__(self, module: DumpedModule, plan: Plan) -> None:
+        self.plan = plan
+        self._backend = module.backend
+        self._kind_of = kind_of(module)
+        self._context = read_context(module)
+        self._wrapper = None
+        if module.backend == "cpu":
+            passes = choose_compiler(module).compiler.passes
+            self._wrapper = next((each for each in passes if each.name == WRAPPER), None)
+        self.kernels = tuple(_find_kernels(plan.after))
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(part for kernel in self.kernels for part in kernel.parts)
+
+    def fuse(self, parts: Collection[Part]) -> Module:
+        """Return the module in which only ``parts`` of the plan are fused. Operations that must run
+        between two of a kernel join it.
+
+        Raises ``UnusableInput`` if no compiler accepts the resulting kernels.
+        """
+        graph = MutableModule(self.plan.after)
+        fusions = {each.name: each for c in walk_control_flow(graph) for each in c.instructions}
+        members: list[list[str]] = []
+        for kernel in self.kernels:
+            kept = [part for part in kernel.parts if part in parts]
+            if len(kept) < len(kernel.parts):
+                clones = _unfuse(fusions[kernel.name])
+                for group in _groups(kernel, kept):
+                    inside = [clones[each.name] for each in kernel.operations if each.name in group]
+                    inside = _without_results(inside)
+                    members.append([each.name for each in _with_constants(inside)])
+        made = set(place_kernels(graph, members, self._kind_of))
+        if self._wrapper is not None:
+            graph = self._wrapper.run(graph, self._context).graph
+        clean_up(graph, self._backend)
+        for each in graph.walk():
+            if each.name in made:
+                for problem in find_problems(each, self._backend):
+                    raise UnusableInput(f"{each.name} cannot be a kernel: {problem}")
+        if self._backend == "cpu":
+            assign_tasks(graph, threads_here())
+        return to_module(graph)
+
+    def fused_with(self, parts: Collection[Part]) -> Iterator[tuple[Kernel, list[Instruction]]]:
+        """Yield what is in one kernel if only ``parts`` are fused: the kernel of the plan, and
+        those of its operations.
+        """
+        for kernel in self.kernels:
+            kept = [part for part in kernel.parts if part in parts]
+            if kept and len(kept) == len(kernel.parts):
+                yield kernel, list(kernel.operations)
+            elif kept:
+                for group in _groups(kernel, kept):
+                    yield kernel, [each for each in kernel.operations if each.name in group]
+
+
+def _find_kernels(plan: Module) -> Iterator[Kernel]:
+    graph = MutableModule(plan)
+    order = {each: place for place, each in enumerate(walk_control_flow(graph))}
+    for computation in sorted(order, key=order.__getitem__, reverse=True):
+        for fusion in computation.post_order():
+            if fusion.opcode == "fusion":
+                kernel = _kernel(fusion, plan)
+                if kernel is not None:
+                    yield kernel
+
+
+def _kernel(fusion: MutableInstruction, plan: Module) -> Kernel | None:
+    """Return None for a fusion of one operation."""
+    inside = [e for e in fusion.fused.post_order() if e.opcode not in _NO_OPERATION]
+    if len(inside) < 2:
+        return None
+    operations = [each for each in inside if not is_constant(each)]
+    parts = [
+        Part(fusion.name, producer.name, consumer.name)
+        for consumer in operations
+        for producer in dict.fromkeys(consumer.operands)
+        if producer in operations
+    ]
+    names = [each.name for each in operations]
+    roots = [max(each, key=names.index) for each in _components(names, parts)]
+    parts += [Part(fusion.name, *two, are_siblings=True) for two in pairwise(roots)]
+    if fusion.fusion_kind == _LIBRARY or not parts:
+        parts = [Part(fusion.name)]
+    written = plan.by_name[fusion.fused.name]
+    return Kernel(
+        fusion.name,
+        fusion.computation.name,
+        tuple(written.instruction(each.name) for each in operations or inside),
+        tuple(parts),
+    )
+
+
+def _components(names: Iterable[str], parts: Iterable[Part]) -> list[set[str]]:
+    """Return the groups of operations that ``parts`` join, also those of one operation."""
+    import networkx
+
+    pairs: networkx.Graph[str] = networkx.Graph()
+    pairs.add_nodes_from(names)
+    pairs.add_edges_from((part.producer, part.consumer) for part in parts)
+    return list(networkx.connected_components(pairs))
+
+
+def _groups(kernel: Kernel, kept: Sequence[Part]) -> list[frozenset[str]]:
+    """Return the names of the operations of each kernel into which ``kernel`` falls, without those
+    that are alone.
+    """
+    import networkx
+
+    components = _components((each.name for each in kernel.operations), kept)
+    group_of = {name: number for number, names in enumerate(components) for name in names}
+    # What depends on a group and is read by it must be computed in it.
+    reads: networkx.DiGraph[int] = networkx.DiGraph()
+    reads.add_nodes_from(group_of.values())
+    reads.add_edges_from(
+        (group_of[part.producer], group_of[part.consumer])
+        for part in kernel.parts
+        if part.producer and not part.are_siblings
+    )
+    joined = {
+        number: place
+        for place, numbers in enumerate(networkx.strongly_connected_components(reads))
+        for number in numbers
+    }
+    groups: dict[int, set[str]] = {}
+    for name, number in group_of.items():
+        groups.setdefault(joined[number], set()).add(name)
+    return [frozenset(each) for each in groups.values() if len(each) > 1]
+
+
+def _unfuse(fusion: MutableInstruction) -> dict[str, MutableInstruction]:
+    """Replace ``fusion`` by its contents. Return them by their names inside of it."""
+    computation, root = fusion.computation, fusion.fused.root
+    clones = unpack(fusion)
+    named = {clone.origin: clone for clone in clones}
+    if root.opcode == "parameter":
+        computation.replace(fusion, fusion.operands[root.parameter_number])
+        return named
+    if root.opcode == "tuple":
+        for element in [user for user in fusion.users if user.opcode == "get-tuple-element"]:
+            index = int(element.attributes["index"])
+            computation.replace(element, clones[-1].operands[index])
+    computation.replace(fusion, clones[-1])
+    if root.opcode == "tuple" and not clones[-1].users and not clones[-1].is_root:
+        computation.remove(clones[-1])
+    return named
+
+
+def _without_results(group: Sequence[MutableInstruction]) -> list[MutableInstruction]:
+    """Return what of ``group`` can be one kernel. An operation that others read cannot be a result
+    of it if it has another shape than the last one. They read a clone of it, or the operation
+    itself if nothing in the kernel needs it.
+    """
+    inside, root = dict.fromkeys(group), group[-1]
+    for each in reversed(group):
+        others = [user for user in each.users if user not in inside]
+        if each.shape.dimensions == root.shape.dimensions or not (others or each.is_root):
+            continue
+        if len(others) == len(each.users):
+            del inside[each]
+            continue
+        clone = clone_into(each, each.computation)
+        for user in others:
+            replace_operand(user, each, clone)
+        if each.is_root:
+            each.computation.root = clone
+    return list(inside)
+
+
+def _with_constants(group: Sequence[MutableInstruction]) -> list[MutableInstruction]:
+    """Return the operations of a group with the constants that they read."""
+    found: dict[MutableInstruction, None] = {}
+    pending = list(reversed(group))
+    while pending:
+        each = pending.pop()
+        found[each] = None
+        pending.extend(operand for operand in each.operands if is_constant(operand))
+    return list(found)

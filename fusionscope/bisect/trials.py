@@ -1,0 +1,115 @@
+"""Compiles and runs parts of a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from fusionscope.bisect.fused_plan import FusedPlan, Part
+from fusionscope.bisect.reference import Reference
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.hlo import Module
+from fusionscope.progress import Progress
+from fusionscope.rerun.injection import Injection, inject
+from fusionscope.rerun.workbench import Made, Variant, Workbench
+
+# Changes a module that is injected, such as a fault that is planted.
+Alter = Callable[[Module], Module]
+
+FIRST_RUNS = 5  # of the whole plan, which show whether it is wrong in every run
+_MISSED = 0.01  # the chance to overlook a fault that does not show in every run
+
+
+def prepare(
+    module: DumpedModule, plan: FusedPlan, parts: Collection[Part], bench: Workbench, alter: Alter
+) -> Injection:
+    """Return what fuses only ``parts``, or why it cannot."""
+    try:
+        fused = plan.fuse(parts)
+    except UnusableInput as error:
+        return Injection(problem=str(error))
+    wanted = replace(plan.plan, after=fused)
+    injection = inject(module, wanted, python="", limit_s=0.0, receive=bench.receive)
+    if injection.module is None:
+        return injection
+    return replace(injection, module=alter(injection.module))
+
+
+@dataclass(slots=True)
+class Trials:
+    """Tries parts of ``plan`` on ``bench``, in at most ``limit_s`` seconds each. ``tried`` counts
+    them, ``failed`` those that were refused, crashed or took too long.
+
+    ``crashes`` is whether the whole plan crashes; then only that counts as wrong. ``shows_in`` is
+    in how many of the ``FIRST_RUNS`` of the whole plan it is wrong.
+    """
+
+    module: DumpedModule
+    plan: FusedPlan
+    bench: Workbench
+    reference: Reference
+    alter: Alter
+    limit_s: float
+    progress: Progress
+    tried: int = 0
+    failed: int = 0
+    crashes: bool = False
+    shows_in: int = FIRST_RUNS
+    _known: dict[frozenset[Part], bool] = field(default_factory=dict)
+
+    def make(self, parts: Collection[Part]) -> Made:
+        """Compile the program with ``parts`` fused, and run it once."""
+        injection = prepare(self.module, self.plan, parts, self.bench, self.alter)
+        if injection.problem:
+            return Made(-1, problem=injection.problem)
+        return self.bench.make(Variant(injection), self.limit_s)
+
+    def try_all(self) -> Made:
+        """Try the whole plan, several times. Return its first wrong run, else its last."""
+        made = self.make(self.plan.parts)
+        if made.problem:
+            self.crashes = made.number >= 0
+            return made
+        runs = [
+            made,
+            *(self.bench.repeat(made.number, self.limit_s) for _ in range(FIRST_RUNS - 1)),
+        ]
+        wrong = [each for each in runs if not each.problem and self.reference.is_wrong(each)]
+        self.shows_in = len(wrong)
+        self.bench.drop([made.number])
+        return wrong[0] if wrong else made
+
+    def is_wrong(self, parts: Sequence[Part]) -> bool:
+        """Return whether the results are wrong if only ``parts`` are fused."""
+        key = frozenset(parts)
+        if key not in self._known:
+            self.tried += 1
+            self._known[key] = self._try(key)
+        return self._known[key]
+
+    def _try(self, parts: Collection[Part]) -> bool:
+        made = self.make(parts)
+        if made.problem:
+            self.failed += 1
+            return self.crashes and made.number >= 0
+        wrong = not self.crashes and self._is_wrong_in_some_run(made)
+        self.bench.drop([made.number])
+        return wrong
+
+    def _is_wrong_in_some_run(self, made: Made) -> bool:
+        for _ in range(runs_needed(self.shows_in)):
+            if made.problem or self.reference.is_wrong(made):
+                return not made.problem
+            made = self.bench.repeat(made.number, self.limit_s)
+        return False
+
+
+def runs_needed(shows_in: int) -> int:
+    """Return how many runs show a fault with a chance of 99 % if ``shows_in`` of the first ones
+    do.
+    """
+    if shows_in >= FIRST_RUNS:
+        return 1
+    return math.ceil(math.log(_MISSED) / math.log(1 - shows_in / FIRST_RUNS))
