@@ -70,21 +70,98 @@ def own_settings() -> Iterator[None]:
     jax.config.update("jax_enable_x64", is_double)
 
 
-@with_jax
-@each_recipe
-@pytest.mark.usefixtures("own_settings")
-def test_what_it_makes_computes_the_same(recipe: Recipe, backend: str) -> None:
+def check_equal(recipe: Recipe, before: Module, after: Module) -> None:
     runner: Any = importlib.import_module("fusionscope.rerun.runner")
     here = {"name": "cpu", "platform": "cpu", "is_here": True, "description": None}
     device = runner._prepare(here)
-    before = program(recipe, "before")
-    rewritten = apply_recipe(recipe, before, backend)
-    assert rewritten is not None
-    texts = to_text(before), to_text(rewritten.module)
+    texts = to_text(before), to_text(after)
     inputs = runner._find_inputs(texts[0], None, 0)
     expected, found = (runner.Executable(text, device, inputs).run() for text in texts)
     for result in runner._compare(expected, found, None):
         assert result["is_equal"] or result["difference"] <= recipe.tolerance
+
+
+@with_jax
+@each_recipe
+@pytest.mark.usefixtures("own_settings")
+def test_what_it_makes_computes_the_same(recipe: Recipe, backend: str) -> None:
+    before = program(recipe, "before")
+    rewritten = apply_recipe(recipe, before, backend)
+    assert rewritten is not None
+    check_equal(recipe, before, rewritten.module)
+
+
+def variance(values):
+    import jax
+    import jax.numpy as jnp
+
+    def loss(values):
+        return jnp.sin((values - values.mean(0)) / jnp.sqrt(values.var(0) + 1e-5)).sum()
+
+    return jax.grad(loss)(values)
+
+
+def strided_pixels(images, kernel):
+    import jax
+
+    def loss(images, kernel):
+        layout = ("NHWC", "HWIO", "NHWC")
+        convolve = jax.lax.conv_general_dilated
+        return (convolve(images, kernel, (2, 3), "VALID", dimension_numbers=layout) ** 2).sum()
+
+    return jax.grad(loss, (0, 1))(images, kernel)
+
+
+def rotations(vectors, matrices):
+    import jax
+    import jax.numpy as jnp
+
+    each = jax.vmap(jnp.dot, in_axes=(0, None))  # for each matrix: its rows
+    return jax.vmap(jax.vmap(each, in_axes=(0, 0)), in_axes=(None, 0))(matrices, vectors)
+
+
+def checked_labels(scores, labels):
+    import jax
+    import jax.numpy as jnp
+
+    def loss(scores):
+        return jnp.take_along_axis(jax.nn.log_softmax(scores), labels[:, None], axis=1).mean()
+
+    return jax.value_and_grad(loss)(scores)
+
+
+@with_jax
+@pytest.mark.usefixtures("own_settings")
+@pytest.mark.parametrize(
+    ("id", "function", "shapes", "gone"),
+    [
+        # The sum of all distances from a mean is zero.
+        ("one-pass-variance", variance, [(256, 128)], "negate(%mul"),
+        # The gradient of the kernel is a product, too, and the largest column is not read.
+        ("multiply-pixels", strided_pixels, [(2, 8, 9, 16), (1, 1, 16, 4)], "convolution("),
+        ("multiply-pixels", strided_pixels, [(2, 7, 7, 16), (1, 1, 16, 4)], "convolution("),
+        # What `vmap` transposes is summed in the right order.
+        ("multiply-thin-dots", rotations, [(300, 2, 3), (2, 3, 3)], "transpose("),
+        # Labels in range need no NaN.
+        ("select-for-scatter", checked_labels, [(64, 10), (64,)], "nan"),
+    ],
+)
+def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> None:
+    import jax
+
+    types = ["f32" if len(shape) > 1 else "s32" for shape in shapes]
+    arguments = [
+        jax.ShapeDtypeStruct(shape, {"f32": "float32", "s32": "int32"}[kind])
+        for shape, kind in zip(shapes, types, strict=True)
+    ]
+    lowered = jax.jit(function).lower(*arguments)
+    before = parse(lowered.compiler_ir("hlo").as_hlo_text())
+    recipe = next(each for each in RECIPES if each.id == id)
+    rewritten = apply_recipe(recipe, before, "gpu")
+    assert rewritten is not None
+    assert gone in to_text(before)
+    assert gone not in to_text(rewritten.module)
+    check_equal(recipe, before, rewritten.module)
 
 
 @pytest.mark.parametrize(

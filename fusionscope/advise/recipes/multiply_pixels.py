@@ -20,7 +20,8 @@ class MultiplyPixels(Recipe):
     what: ClassVar = (
         "The window of a convolution is one element, as in a projection between channels, or a "
         "residual connection with a stride. It becomes a product of every pixel with the kernel as "
-        "a matrix; a stride becomes a slice before it."
+        "a matrix; a stride becomes a slice before it. The gradient of the kernel becomes a "
+        "product, too."
     )
     why: ClassVar = (
         "A library computes convolutions, so its operands and its result go through memory, often "
@@ -49,17 +50,33 @@ def program(images, kernel):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for each in list(graph.walk()):
-            if each.opcode == "convolution" and "dim_labels" in each.attributes and _fits(each):
-                yield Site(each, partial(_rewrite, each))
+        plain = [each for each in graph.walk() if each.opcode == "convolution" and _is_plain(each)]
+        of_pixels = [each for each in plain if all(map(_is_one, _window(each)))]
+        images = {each.operands[0] for each in of_pixels}
+        for each in of_pixels:
+            yield Site(each, partial(_rewrite, each))
+        for each in plain:
+            if each.operands[0] in images and each not in of_pixels and _is_gradient(each):
+                yield Site(each, partial(_rewrite_gradient, each))
 
 
-def _fits(convolution: MutableInstruction) -> bool:
+def _is_plain(convolution: MutableInstruction) -> bool:
     groups = ("feature_group_count", "batch_group_count")
     kinds = {each.shape.element_type for each in (*convolution.operands, convolution)}
-    window = window_dimensions(convolution.attribute("window") or {})
-    is_plain = len(kinds) == 1 and all(convolution.attribute(each) in (None, 1) for each in groups)
-    return bool(window) and is_plain and all(map(_is_one, window))
+    is_whole = all(convolution.attribute(each) in (None, 1) for each in groups)
+    is_known = "dim_labels" in convolution.attributes and bool(_window(convolution))
+    return is_known and len(kinds) == 1 and is_whole
+
+
+def _window(convolution: MutableInstruction) -> tuple[WindowDimension, ...]:
+    return window_dimensions(convolution.attribute("window") or {})
+
+
+def _labels(convolution: MutableInstruction) -> tuple[str, str, str]:
+    """Return what the dimensions of both operands and of the result are."""
+    operands, _, result = convolution.attributes["dim_labels"].partition("->")
+    operand, _, kernel = operands.partition("_")
+    return operand, kernel, result
 
 
 def _is_one(each: WindowDimension) -> bool:
@@ -68,11 +85,61 @@ def _is_one(each: WindowDimension) -> bool:
     return each.size == 1 and each.low >= 0 and not (is_padded and each.stride != 1)
 
 
+def _is_gradient(convolution: MutableInstruction) -> bool:
+    """Return whether it sums, over all pixels that a window of one element reads, the products of
+    the features of both operands: the gradient of a kernel with such a window.
+    """
+    return all(
+        each.low == 0
+        and each.high <= 0
+        and each.base_dilation == 1
+        and not each.is_reversed
+        and size == 1
+        for each, size in zip(_window(convolution), _pixels(convolution), strict=True)
+    )
+
+
+def _pixels(convolution: MutableInstruction) -> list[int | None]:
+    """Return the sizes of the result in the dimensions of the window."""
+    *_, labels = _labels(convolution)
+    sizes = dict(zip(labels, convolution.shape.dimensions, strict=True))
+    return [sizes[str(place)] for place in range(len(sizes) - 2)]
+
+
+def _rewrite_gradient(convolution: MutableInstruction) -> None:
+    images, gradients = convolution.operands
+    of_images, of_gradients, labels = _labels(convolution)
+    window, kind = _window(convolution), images.shape.element_type
+    read: list[int] = []
+    ranges = []
+    for label, size in zip(of_images, images.shape.dimensions, strict=True):
+        each = window[int(label)] if label.isdigit() else None
+        read.append(each.size if each else size or 1)
+        step = each.window_dilation if each else 1
+        ranges.append(f"[0:{min(size or 1, read[-1] * step)}:{step}]")
+    summed = [label for label in of_images if label != "b"]
+    of_image = integers([of_images.index(label) for label in summed])
+    of_gradient = integers([of_gradients.index("i" if each == "f" else each) for each in summed])
+    sizes = dict(zip(labels, convolution.shape.dimensions, strict=True))
+    made = [label for label in labels if not label.isdigit()]
+    put(
+        convolution,
+        f"""
+        pixels = {array(kind, read)} slice(%p0), slice={{{", ".join(ranges)}}}
+        product = {array(kind, (sizes["f"], sizes["b"]))} dot(%p1, pixels), \
+lhs_contracting_dims={of_gradient}, rhs_contracting_dims={of_image}
+        ordered = {array(kind, [sizes[label] for label in made])} transpose(product), \
+dimensions={integers(["fb".index(label) for label in made])}
+        ROOT result = {text_of(convolution)} reshape(ordered)
+        """,
+        [images, gradients],
+    )
+
+
 def _rewrite(convolution: MutableInstruction) -> None:
     operand, kernel = convolution.operands
-    operands, _, labels = convolution.attributes["dim_labels"].partition("->")
-    of_operand, _, of_kernel = operands.partition("_")
-    window = window_dimensions(convolution.attribute("window"))
+    of_operand, of_kernel, labels = _labels(convolution)
+    window = _window(convolution)
     kind = operand.shape.element_type
 
     def along(label: str) -> WindowDimension | None:

@@ -25,7 +25,8 @@ class MultiplyThinDots(Recipe):
         "batch: the first layer of a policy with four inputs, the directions of a lattice, "
         "rotations of many points. The product becomes a "
         "multiplication of both operands, broadcast against each other, and a sum over the "
-        "contracted dimension."
+        "contracted dimension. The gradient of the small matrix sums over many rows: "
+        "`jax.custom_vjp` keeps it a product."
     )
     why: ClassVar = (
         "Such a product is limited by memory. As a matrix product it has a kernel of its own, "
@@ -76,4 +77,4 @@ def program(populations, directions):
             found.left_contracting
         ) == len(found.right_contracting)
         # The compiler itself rewrites products with vectors.
-        return are_alike and smaller > 1 and smaller * shared <= self.most
+        return are_alike and smaller > 1 and 0 < smaller * shared <= self.most

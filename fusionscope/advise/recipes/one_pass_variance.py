@@ -30,7 +30,8 @@ class OnePassVariance(Recipe):
     what: ClassVar = (
         "The squares of the distances from a mean are summed, as in `var`, `std` and hand-written "
         "normalizations. The sum becomes the sum of the squares, less the squared sum divided by "
-        "the number of elements."
+        "the number of elements. Its gradient no longer contains the sum of all distances, which "
+        "is zero."
     )
     why: ClassVar = (
         "The distances need the mean, so the operand is read once for the mean and once more for "
@@ -67,15 +68,18 @@ def program(values):
             if values is None:
                 continue
             if values.shape.rank - 1 not in each.attribute("dimensions"):
+                distances = each.operands[0].operands[0]
+                for reduction in _sums_of(distances, each.attribute("dimensions")):
+                    yield Site(reduction, partial(_remove_sum, reduction))
                 yield Site(each, partial(_rewrite, each, values))
 
 
 def _squared_distances(reduction: MutableInstruction) -> MutableInstruction | None:
     """Return the value whose squared distances from the mean ``reduction`` sums."""
-    if reduction.opcode != "reduce" or len(reduction.operands) != 2:
+    if not _is_sum(reduction):
         return None
-    square, start = reduction.operands
-    if combiner(reduction) != "add" or not is_zero(start) or square.opcode != "multiply":
+    square = reduction.operands[0]
+    if square.opcode != "multiply":
         return None
     distance, other = square.operands
     if distance is not other or distance.opcode != "subtract":
@@ -83,6 +87,50 @@ def _squared_distances(reduction: MutableInstruction) -> MutableInstruction | No
     values, mean = distance.operands
     dimensions = reduction.attribute("dimensions")
     return values if _is_mean(unspread(mean), values, dimensions) else None
+
+
+def _sums_of(
+    distances: MutableInstruction, dimensions: tuple[int, ...]
+) -> Iterator[MutableInstruction]:
+    """Yield sums over ``dimensions`` of ``distances`` times what is equal along them.
+
+    Distances from a mean add up to zero. The gradient of ``var`` contains such a sum, that of a
+    variance in one pass does not.
+    """
+    left, seen = [distances], {distances}
+    while left:
+        product = left.pop()
+        for user in product.users:
+            if _is_sum(user) and user.attribute("dimensions") == dimensions:
+                yield user
+            elif user not in seen and _scales(user, product, dimensions):
+                seen.add(user)
+                left.append(user)
+
+
+def _scales(
+    user: MutableInstruction, product: MutableInstruction, dimensions: tuple[int, ...]
+) -> bool:
+    """Return whether ``user`` is ``product`` times something that is equal along ``dimensions``."""
+    if user.opcode == "negate":
+        return True
+    if user.opcode != "multiply":
+        return False
+    factors = [each for each in user.operands if each is not product]
+    return len(factors) == 1 and _is_equal_along(factors[0], dimensions)
+
+
+def _is_equal_along(value: MutableInstruction, dimensions: tuple[int, ...]) -> bool:
+    return value.opcode == "broadcast" and not set(value.attribute("dimensions")) & set(dimensions)
+
+
+def _is_sum(reduction: MutableInstruction) -> bool:
+    return (
+        reduction.opcode == "reduce"
+        and len(reduction.operands) == 2
+        and combiner(reduction) == "add"
+        and is_zero(reduction.operands[1])
+    )
 
 
 def _is_mean(
@@ -104,10 +152,7 @@ def _sums_up(
     reduction: MutableInstruction, values: MutableInstruction, dimensions: tuple[int, ...]
 ) -> bool:
     return (
-        reduction.opcode == "reduce"
-        and len(reduction.operands) == 2
-        and combiner(reduction) == "add"
-        and is_zero(reduction.operands[1])
+        _is_sum(reduction)
         and reduction.operands[0] is values
         and reduction.attribute("dimensions") == dimensions
     )
@@ -115,6 +160,13 @@ def _sums_up(
 
 def _count(values: MutableInstruction, dimensions: tuple[int, ...]) -> int:
     return math.prod(values.shape.dimensions[each] or 1 for each in dimensions)
+
+
+def _remove_sum(reduction: MutableInstruction) -> None:
+    zero = f"zero = {array(reduction.shape.element_type, ())} constant(0)"
+    put(
+        reduction, f"{zero}\nROOT zeros = {text_of(reduction)} broadcast(zero), dimensions={{}}", []
+    )
 
 
 def _rewrite(reduction: MutableInstruction, values: MutableInstruction) -> None:

@@ -113,41 +113,64 @@ def dot_dimensions(dot: MutableInstruction) -> DotDimensions:
 
 def sizes_of(shape: Shape, dimensions: Sequence[int]) -> int:
     """Return the number of elements in these dimensions."""
-    return math.prod(shape.dimensions[each] or 1 for each in dimensions)
+    sizes = (shape.dimensions[each] for each in dimensions)
+    return math.prod(1 if size is None else size for size in sizes)
 
 
 def multiply_and_sum(dot: MutableInstruction) -> None:
     """Replace a dot with the product of both operands, broadcast against each other, and its sum
-    over the contracted dimensions.
+    over the contracted dimensions. If only transposes read the dot, the sum replaces them.
     """
     left, right = dot.operands
     found = dot_dimensions(dot)
-    # The product has the dimensions of the batch, the rows, the contracted ones, the columns.
-    order = (*found.left_batch, *found.left_free, *found.left_contracting)
-    columns = [right.shape.dimensions[each] for each in found.right_free]
-    sizes = [*(left.shape.dimensions[each] for each in order), *columns]
-    batch, rows = len(found.left_batch), len(found.left_free)
-    shared = range(batch + rows, len(order))
-    places = dict(zip(found.right_batch, range(batch), strict=True))
-    places |= dict(zip(found.right_contracting, shared, strict=True))
-    places |= dict(zip(found.right_free, range(len(order), len(sizes)), strict=True))
+    # Each dimension is a place in the left operand and one in the right, None if it has no such.
+    shared = list(zip(found.left_contracting, found.right_contracting, strict=True))
+    made: list[tuple[int | None, int | None]] = [
+        *zip(found.left_batch, found.right_batch, strict=True),
+        *((place, None) for place in found.left_free),
+        *((None, place) for place in found.right_free),
+    ]
+    summed = len(made) - len(found.right_free)
+    replaced = _transposes(dot)
+    if replaced:
+        made = [made[place] for place in replaced[0].attribute("dimensions")]
+        summed = len(made)
+    of_product = [*made[:summed], *shared, *made[summed:]]
     kind = dot.shape.element_type
+    sizes = [
+        left.shape.dimensions[one] if one is not None else right.shape.dimensions[other or 0]
+        for one, other in of_product
+    ]
     whole = array(kind, sizes)
-    of_left = integers([order.index(each) for each in range(len(order))])
-    of_right = integers([places[each] for each in range(len(places))])
-    over = f"dimensions={integers(shared)}, to_apply=add"
-    put(
+    of_left, of_right = (
+        integers([side.index(place) for place in range(operand.shape.rank)])
+        for side, operand in zip(zip(*of_product, strict=True), dot.operands, strict=True)
+    )
+    over = integers(range(summed, summed + len(shared)))
+    result = (replaced or [dot])[0]
+    sums = build(
         dot,
         f"""
         left = {whole} broadcast(%p0), dimensions={of_left}
         right = {whole} broadcast(%p1), dimensions={of_right}
         products = {whole} multiply(left, right)
         zero = {kind}[] constant(0)
-        ROOT sums = {text_of(dot)} reduce(products, zero), {over}
+        ROOT sums = {text_of(result)} reduce(products, zero), dimensions={over}, to_apply=add
         """,
         [left, right],
         reducer("add", kind),
     )
+    for each in replaced or [dot]:
+        replace_and_prune(each, sums)
+
+
+def _transposes(dot: MutableInstruction) -> list[MutableInstruction]:
+    """Return the users of ``dot`` if they are equal transposes, otherwise none."""
+    users = list(dot.users)
+    orders = {
+        tuple(each.attribute("dimensions")) if each.opcode == "transpose" else () for each in users
+    }
+    return users if len(orders) == 1 and orders != {()} else []
 
 
 def reducer(opcode: str, element_type: str) -> str:

@@ -14,6 +14,7 @@ from fusionscope.advise.recipes.patterns import (
     is_zero,
     put,
     reducer,
+    scalar,
     text_of,
 )
 from fusionscope.advise.recipes.recipe import Recipe, Site
@@ -36,7 +37,8 @@ class SelectForScatter(Recipe):
     )
     backfires: ClassVar = (
         "The forward pass reads the whole row instead of one element. Without a gradient the "
-        "gather is cheaper, and on a CPU the time of the example stays the same."
+        "gather is cheaper, and on a CPU the time of the example stays the same. An index that is "
+        "negative or out of range selects zero, instead of an element from the end or NaN."
     )
     tolerance: ClassVar = 1e-6
     backends: ClassVar = frozenset({"gpu"})
@@ -121,6 +123,7 @@ def _takes_one_a_row(instruction: MutableInstruction, names: tuple[str, ...]) ->
 
 def _rewrite_scatter(scatter: MutableInstruction) -> None:
     zeros, indices, updates = scatter.operands
+    indices = _unwrapped(indices)
     row = text_of(zeros)
     put(
         scatter,
@@ -138,17 +141,23 @@ def _rewrite_scatter(scatter: MutableInstruction) -> None:
 
 
 def _rewrite_gather(gather: MutableInstruction) -> None:
-    operand, indices = gather.operands
+    operand, indices = gather.operands[0], _unwrapped(gather.operands[1])
     (dimension,) = gather.attribute("start_index_map")
     kind, of_index = operand.shape.element_type, indices.shape.element_type
     row, one = text_of(operand), _without_row(gather, operand)
-    put(
-        gather,
-        f"""
-        any = {_without_row(gather, indices)} reshape(%p0)
+    result = _without_nan(gather)
+    limits = ""
+    if result is gather:
+        last = (operand.shape.dimensions[dimension] or 1) - 1
+        limits = f"""
         first = {of_index}[] constant(0)
-        last = {of_index}[] constant({(operand.shape.dimensions[dimension] or 1) - 1})
-        index = {_without_row(gather, indices)} clamp(first, any, last)
+        last = {of_index}[] constant({last})
+        index = {_without_row(gather, indices)} clamp(first, any, last)"""
+    put(
+        result,
+        f"""
+        {"any" if limits else "index"} = {_without_row(gather, indices)} reshape(%p0)
+        {limits}
         {_compare(gather, indices)}
         zero = {kind}[] constant(0)
         zeros = {row} broadcast(zero), dimensions={{}}
@@ -159,6 +168,53 @@ def _rewrite_gather(gather: MutableInstruction) -> None:
         [indices, operand],
         reducer("add", kind),
     )
+
+
+def _without_nan(gather: MutableInstruction) -> MutableInstruction:
+    """Return the selection of NaN for indices that are out of range, the only user of ``gather``;
+    ``gather`` itself if there is none.
+    """
+    (user,) = gather.users if len(gather.users) == 1 else (gather,)
+    is_checked = (
+        user.opcode == "select"
+        and user.operands[1] is gather
+        and scalar(user.operands[2]) == "nan"
+        and _depends_only_on(user.operands[0], gather.operands[1])
+    )
+    return user if is_checked else gather
+
+
+def _unwrapped(indices: MutableInstruction) -> MutableInstruction:
+    """Return what ``indices`` are before the size of a row is added to negative ones."""
+    wrap = indices
+    while wrap.opcode == "reshape":
+        wrap = wrap.operands[0]
+    if wrap.opcode != "select":
+        return indices
+    is_negative, from_the_end, plain = wrap.operands
+    is_wrap = (
+        is_negative.opcode == "compare"
+        and is_negative.attribute("direction") == "LT"
+        and is_negative.operands[0] is plain
+        and is_zero(is_negative.operands[1])
+        and from_the_end.opcode == "add"
+        and plain in from_the_end.operands
+    )
+    return plain if is_wrap else indices
+
+
+def _depends_only_on(value: MutableInstruction, source: MutableInstruction) -> bool:
+    """Return whether ``value`` is computed from constants and ``source`` alone."""
+    left, seen = [value], {source}
+    while left:
+        each = left.pop()
+        if each in seen:
+            continue
+        if not each.operands and each.opcode not in ("constant", "iota"):
+            return False
+        seen.add(each)
+        left += each.operands
+    return True
 
 
 def _compare(instruction: MutableInstruction, indices: MutableInstruction) -> str:
