@@ -3,77 +3,51 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fusionscope.bisect.delta import minimize
 from fusionscope.bisect.fused_plan import FusedPlan, Kernel, Part
 from fusionscope.bisect.reference import Against, Reference
-from fusionscope.bisect.trials import FIRST_RUNS, Alter, Trials
+from fusionscope.bisect.reproducer import write_reproducer
+from fusionscope.bisect.result import Bisection, By, Culprit, FusedPair, Operation
+from fusionscope.bisect.speed import Speeds
+from fusionscope.bisect.trials import Alter, Trials
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.modules import pick_module
-from fusionscope.hlo.model import Instruction
+from fusionscope.history.outcomes import names_by_value
+from fusionscope.history.values import Numbering
 from fusionscope.progress import Progress, silent
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import own_plan
 from fusionscope.rerun.programs import disabling
-from fusionscope.rerun.running import ResultDifference, why_not_run
-from fusionscope.rerun.workbench import BASELINE, Made, Workbench
-
-
-@dataclass(frozen=True, slots=True)
-class Culprit:
-    """A kernel that is needed: ``parts`` are the pairs in it, ``operations`` those that they
-    consist of. ``of`` is the number of operations of the compiler's kernel.
-    """
-
-    kernel: str
-    parts: tuple[Part, ...]
-    operations: tuple[Instruction, ...]
-    of: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bisection:
-    """The result. ``found`` is empty if there is nothing to find; ``problem`` then says why.
-
-    ``kernels`` is the number of kernels of the plan, ``tried`` that of the parts of it that were
-    compiled, ``failed`` that of those that could not be, or crashed. ``shows_in`` is in how many of
-    ``runs`` runs the whole plan is wrong. ``crash`` is its last words if it crashes. ``results``
-    are those of the whole plan against the reference, ``alone`` those with only ``found`` fused.
-    """
-
-    module: str
-    reference: str
-    kernels: int
-    problem: str = ""
-    tried: int = 0
-    failed: int = 0
-    shows_in: int = 0
-    runs: int = FIRST_RUNS
-    crash: str = ""
-    results: tuple[ResultDifference, ...] = ()
-    alone: tuple[ResultDifference, ...] = ()
-    found: tuple[Culprit, ...] = ()
+from fusionscope.rerun.running import why_not_run
+from fusionscope.rerun.workbench import BASELINE, Made, Variant, Workbench
 
 
 def bisect(
     module: DumpedModule,
     reference: Reference,
     *,
+    by: By = By.NUMBERS,
     inputs: Path | None = None,
     seed: int = 0,
+    directory: Path | None = None,
     python: str = sys.executable,
     limit_s: float = 600.0,
     alter: Alter = lambda module: module,
     progress: Progress = silent,
 ) -> Bisection:
     """Find the smallest set of fusions of ``module`` with which its results on ``inputs`` (an .npz)
-    or random ones are wrong: of kernels, then of the pairs in them, then of operations.
+    or random ones are wrong: of kernels, then of the pairs in them, then of operations. By time,
+    find the smallest set without which the program is faster, or compiles faster.
+
+    If there is a ``directory``, each kernel of the result is written there so that it runs alone:
+    in folders if there are several.
 
     Raises ``UnusableInput`` if nothing can be run, or if the reference differs between two runs.
     """
@@ -95,16 +69,29 @@ def bisect(
             )
         )
         scratch = Path(stack.enter_context(TemporaryDirectory()))
+        trials = Trials(module, plan, bench, reference, alter, limit_s, progress)
+        if by is not By.NUMBERS:
+            parts, cost = Speeds(trials, by).find()
+            return Bisection(
+                module=module.name,
+                by=by,
+                reference="",
+                kernels=len(plan.kernels),
+                problem="" if parts else "leaving fusions out does not make it faster",
+                tried=trials.tried,
+                failed=trials.failed,
+                cost=cost,
+                found=tuple(_culprits(trials, parts, directory, python)),
+            )
         progress("running the reference")
         _expect(reference, bench, module, scratch, python, limit_s)
-        trials = Trials(module, plan, bench, reference, alter, limit_s, progress)
-        return _search(trials)
+        return _search(trials, directory, python)
 
 
 def _without_fusion(
     module: DumpedModule, plan: FusedPlan, python: str, limit_s: float
 ) -> Injection:
-    without = replace(plan.plan, after=plan.fuse(()))
+    without = replace(plan.plan, after=plan.fuse(()).module)
     injection = inject(module, without, python=python, limit_s=limit_s)
     if injection.problem:
         raise UnusableInput(f"{module.name}: cannot run without fusion: {injection.problem}")
@@ -136,7 +123,7 @@ def _expect(
             other, injection, inputs=inputs, seed=0, python=python, limit_s=limit_s
         ) as another:
             _require_steady(another, reference, limit_s)
-            another.save(BASELINE, file)
+            another.run(Variant(injection), file)
     if reference.against in (Against.NO_FUSION, Against.PREDICATE):
         _require_steady(bench, reference, limit_s)
     else:
@@ -155,13 +142,14 @@ def _require_steady(bench: Workbench, reference: Reference, limit_s: float) -> N
         )
 
 
-def _search(trials: Trials) -> Bisection:
+def _search(trials: Trials, directory: Path | None, python: str) -> Bisection:
     plan, reference = trials.plan, trials.reference
 
     def end(made: Made, problem: str, found: Sequence[Part] = ()) -> Bisection:
-        alone = trials.make(found) if found else made
+        alone = trials.make(found) if found else None
         return Bisection(
             module=trials.module.name,
+            by=By.NUMBERS,
             reference=str(reference),
             kernels=len(plan.kernels),
             problem=problem,
@@ -170,8 +158,8 @@ def _search(trials: Trials) -> Bisection:
             shows_in=trials.shows_in,
             crash=made.problem,
             results=made.results,
-            alone=alone.results if found else (),
-            found=tuple(_culprits(plan, found)),
+            alone=alone.results if alone is not None else (),
+            found=tuple(_culprits(trials, found, directory, python)),
         )
 
     bare = trials.bench.repeat(BASELINE, trials.limit_s)
@@ -225,14 +213,50 @@ def _minimize(trials: Trials) -> list[Part]:
     return joined(minimize(list(operations), operations_are_wrong))
 
 
-def _culprits(plan: FusedPlan, parts: Sequence[Part]) -> list[Culprit]:
-    found = []
-    for kernel, operations in plan.fused_with(parts):
-        names = {each.name for each in operations}
-        inside = tuple(
-            part
-            for part in parts
-            if part.kernel == kernel.name and (not part.producer or part.producer in names)
+def _culprits(
+    trials: Trials, parts: Sequence[Part], directory: Path | None, python: str
+) -> Iterator[Culprit]:
+    fused, names = trials.plan.fuse(parts), _names_before_fusion(trials)
+    for number, each in enumerate(fused.kernels if parts else (), 1):
+        reproducer = None
+        if directory is not None:
+            place = directory if len(fused.kernels) == 1 else directory / f"kernel-{number}"
+            trials.progress("writing the reproducer")
+            reproducer = write_reproducer(trials, fused, each, place, python)
+        inside = {operation.name for operation in each.operations}
+        yield Culprit(
+            kernel=each.kernel.name,
+            of=len(each.kernel.operations),
+            pairs=tuple(
+                FusedPair(
+                    names.get(part.producer, part.producer),
+                    names.get(part.consumer, part.consumer),
+                    part.are_siblings,
+                )
+                for part in parts
+                if part.kernel == each.kernel.name and part.producer in inside
+            ),
+            operations=tuple(
+                Operation(
+                    names.get(operation.name, operation.name),
+                    operation.opcode,
+                    str(operation.shape),
+                    str(operation.source) if operation.source is not None else None,
+                )
+                for operation in each.operations
+            ),
+            reproducer=reproducer,
         )
-        found.append(Culprit(kernel.name, inside, tuple(operations), len(kernel.operations)))
-    return found
+
+
+def _names_before_fusion(trials: Trials) -> dict[str, str]:
+    """Return the names that ``explain`` shows, by those inside of kernels."""
+    plan, numbering = trials.plan.plan, Numbering()
+    names = names_by_value(numbering.number(trials.module.read(plan.passes.before)))
+    return {
+        instruction.name: names[value]
+        for execution in numbering.number(plan.after).executions
+        for block in execution.blocks
+        for instruction, value in zip(block.computation.instructions, block.values, strict=True)
+        if value in names
+    }

@@ -61,6 +61,25 @@ class Kernel:
     parts: tuple[Part, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class FusedKernel:
+    """The fusion ``name`` in a module: ``operations`` of a kernel of the plan, which are all of it
+    or some.
+    """
+
+    name: str
+    kernel: Kernel
+    operations: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FusedModule:
+    """A module in which a part of a plan is fused: ``kernels``."""
+
+    module: Module
+    kernels: tuple[FusedKernel, ...]
+
+
 class FusedPlan:
     """The plan of ``module``. ``kernels`` are its fusions of several operations, in the order in
     which they run.
@@ -84,7 +103,7 @@ class FusedPlan:
     def parts(self) -> tuple[Part, ...]:
         return tuple(part for kernel in self.kernels for part in kernel.parts)
 
-    def fuse(self, parts: Collection[Part]) -> Module:
+    def fuse(self, parts: Collection[Part]) -> FusedModule:
         """Return the module in which only ``parts`` of the plan are fused. Operations that must run
         between two of a kernel join it.
 
@@ -92,38 +111,37 @@ class FusedPlan:
         """
         graph = MutableModule(self.plan.after)
         fusions = {each.name: each for c in walk_control_flow(graph) for each in c.instructions}
+        whole: list[FusedKernel] = []
+        divided: list[tuple[Kernel, tuple[Instruction, ...]]] = []
         members: list[list[str]] = []
         for kernel in self.kernels:
             kept = [part for part in kernel.parts if part in parts]
-            if len(kept) < len(kernel.parts):
-                clones = _unfuse(fusions[kernel.name])
-                for group in _groups(kernel, kept):
-                    inside = [clones[each.name] for each in kernel.operations if each.name in group]
-                    inside = _without_results(inside)
-                    members.append([each.name for each in _with_constants(inside)])
-        made = set(place_kernels(graph, members, self._kind_of))
+            if len(kept) == len(kernel.parts):
+                whole.append(FusedKernel(kernel.name, kernel, kernel.operations))
+                continue
+            clones = unfuse(fusions[kernel.name])
+            for group in _groups(kernel, kept):
+                operations = tuple(each for each in kernel.operations if each.name in group)
+                inside = _without_results([clones[each.name] for each in operations])
+                members.append([each.name for each in _with_constants(inside)])
+                divided.append((kernel, operations))
+        names = place_kernels(graph, members, self._kind_of)
+        made = [FusedKernel(name, *each) for name, each in zip(names, divided, strict=True)]
+        graph = self.wrap(graph)
+        for each in graph.walk():
+            if each.name in names:
+                for problem in find_problems(each, self._backend):
+                    raise UnusableInput(f"{each.name} cannot be a kernel: {problem}")
+        return FusedModule(to_module(graph), (*whole, *made))
+
+    def wrap(self, graph: MutableModule) -> MutableModule:
+        """Return the graph as the compiler's last passes leave it, with wrapped operations."""
         if self._wrapper is not None:
             graph = self._wrapper.run(graph, self._context).graph
         clean_up(graph, self._backend)
-        for each in graph.walk():
-            if each.name in made:
-                for problem in find_problems(each, self._backend):
-                    raise UnusableInput(f"{each.name} cannot be a kernel: {problem}")
         if self._backend == "cpu":
             assign_tasks(graph, threads_here())
-        return to_module(graph)
-
-    def fused_with(self, parts: Collection[Part]) -> Iterator[tuple[Kernel, list[Instruction]]]:
-        """Yield what is in one kernel if only ``parts`` are fused: the kernel of the plan, and
-        those of its operations.
-        """
-        for kernel in self.kernels:
-            kept = [part for part in kernel.parts if part in parts]
-            if kept and len(kept) == len(kernel.parts):
-                yield kernel, list(kernel.operations)
-            elif kept:
-                for group in _groups(kernel, kept):
-                    yield kernel, [each for each in kernel.operations if each.name in group]
+        return graph
 
 
 def _find_kernels(plan: Module) -> Iterator[Kernel]:
@@ -200,7 +218,7 @@ def _groups(kernel: Kernel, kept: Sequence[Part]) -> list[frozenset[str]]:
     return [frozenset(each) for each in groups.values() if len(each) > 1]
 
 
-def _unfuse(fusion: MutableInstruction) -> dict[str, MutableInstruction]:
+def unfuse(fusion: MutableInstruction) -> dict[str, MutableInstruction]:
     """Replace ``fusion`` by its contents. Return them by their names inside of it."""
     computation, root = fusion.computation, fusion.fused.root
     clones = unpack(fusion)

@@ -12,7 +12,7 @@ from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module
 from fusionscope.progress import Progress
-from fusionscope.rerun.injection import Injection, inject
+from fusionscope.rerun.injection import Injection, Receiver, inject
 from fusionscope.rerun.workbench import Made, Variant, Workbench
 
 # Changes a module that is injected, such as a fault that is planted.
@@ -23,15 +23,22 @@ _MISSED = 0.01  # the chance to overlook a fault that does not show in every run
 
 
 def prepare(
-    module: DumpedModule, plan: FusedPlan, parts: Collection[Part], bench: Workbench, alter: Alter
+    module: DumpedModule, plan: FusedPlan, parts: Collection[Part], receive: Receiver, alter: Alter
 ) -> Injection:
     """Return what fuses only ``parts``, or why it cannot."""
     try:
-        fused = plan.fuse(parts)
+        fused = plan.fuse(parts).module
     except UnusableInput as error:
         return Injection(problem=str(error))
-    wanted = replace(plan.plan, after=fused)
-    injection = inject(module, wanted, python="", limit_s=0.0, receive=bench.receive)
+    return prepare_module(module, plan, fused, receive, alter)
+
+
+def prepare_module(
+    module: DumpedModule, plan: FusedPlan, wanted: Module, receive: Receiver, alter: Alter
+) -> Injection:
+    """Return what injects ``wanted`` in the place of ``plan``, or why it cannot."""
+    asked = replace(plan.plan, after=wanted)
+    injection = inject(module, asked, python="", limit_s=0.0, receive=receive)
     if injection.module is None:
         return injection
     return replace(injection, module=alter(injection.module))
@@ -61,7 +68,7 @@ class Trials:
 
     def make(self, parts: Collection[Part]) -> Made:
         """Compile the program with ``parts`` fused, and run it once."""
-        injection = prepare(self.module, self.plan, parts, self.bench, self.alter)
+        injection = prepare(self.module, self.plan, parts, self.bench.receive, self.alter)
         if injection.problem:
             return Made(-1, problem=injection.problem)
         return self.bench.make(Variant(injection), self.limit_s)

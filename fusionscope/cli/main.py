@@ -24,6 +24,7 @@ COMMANDS = {
     "capture": "Compile a program, even for a device that is absent, and explain its dump.",
     "rerun": "Recompile a dumped program with the fusions that changed rules make.",
     "tune": "Search for fusions that make a dumped program faster on the local device.",
+    "bisect": "Find which fusion changes the results of a program, or makes it slow.",
     "study": "Compile, run and compare versions of one program.",
     "rules": "List the compiler's fusion rules, or print the page of one rule.",
     "recipes": "List edits of a program that help, or print the page of one.",
@@ -67,6 +68,7 @@ def cli(debug: bool) -> None:
       fusionscope capture model.py:step --device h100
       fusionscope rerun dump_dir/ --allow 'concatenate* -> *'
       fusionscope tune dump_dir/ --budget 300
+      fusionscope bisect dump_dir/ --output wrong
       fusionscope study samples/cartpole
       fusionscope rules cpu-concat
       fusionscope recipes reduce-parts

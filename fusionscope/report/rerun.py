@@ -123,7 +123,7 @@ def _print_measurement(measurement: Measurement, console: Console) -> None:
         console.print(Text(f"  did not run: {safe(measurement.problem)}", style="red"))
         return
     style = "red" if measurement.numbers == "different" else "green"
-    console.print(Text(f"  numbers: {measurement.numbers}{_farthest(measurement)}", style=style))
+    console.print(Text(f"  numbers: {measurement.numbers}{farthest(measurement)}", style=style))
     timing = measurement.timing
     if timing is not None:
         console.print(Text(f"  {timing_words(timing)}"))
@@ -137,7 +137,7 @@ def timing_words(timing: Timing) -> str:
     )
 
 
-def _farthest(measurement: Measurement) -> str:
+def farthest(measurement: Measurement) -> str:
     """Return the difference of the least accurate result."""
     off = [each for each in measurement.results if not each.is_equal]
     if not off:

@@ -134,9 +134,12 @@ class Workbench:
         if told.get("problem"):
             raise UnusableInput(f"{self._module.name}: {_line(told['problem'])}")
 
-    def save(self, number: int, file: Path) -> None:
-        """Run a program, and write its results to ``file``, an .npz. Raises ``UnusableInput``."""
-        told = self._ask({"do": "save", "number": number, "file": str(file.resolve())})
+    def run(self, variant: Variant, file: Path) -> None:
+        """Compile ``variant``, whose results may be others than those of the baseline, and write
+        them to ``file``, an .npz. Raises ``UnusableInput``.
+        """
+        asked = _asked(variant)
+        told = self._ask({"do": "run", "asked": asked, "file": str(file.resolve())})
         if told.get("problem"):
             raise UnusableInput(f"{self._module.name}: cannot be run: {_line(told['problem'])}")
 

@@ -142,9 +142,9 @@ class Bench:
         self._expected = expected
         return {}
 
-    def save(self, number: int, file: str) -> dict[str, Any]:
-        """Run a program, and write its results to ``file``."""
-        return _save(self._programs[number].run(), file)
+    def run(self, asked: dict[str, Any], file: str) -> dict[str, Any]:
+        """Compile a program, and write its results to ``file``."""
+        return _save(self._compile(asked).run(), file)
 
     def save_64_bits(self, file: str) -> dict[str, Any]:
         """Write the results of the run in 64 bits to ``file``, rounded to their types."""
@@ -201,7 +201,9 @@ def _load_predicate(place: str) -> Any:
         return None
     file, _, name = place.rpartition(":")
     try:
-        return getattr(runner._load(Path(file)), name)
+        path = Path(file).resolve()
+        sys.path.insert(0, str(path.parent))  # it may import what is beside it
+        return getattr(child.load(path), name)
     except Exception as error:
         words = child._words(error)
         raise child.Unusable(f"{place}: the predicate cannot be loaded: {words}") from None

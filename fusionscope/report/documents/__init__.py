@@ -22,6 +22,7 @@ COMMANDS = (
     "capture",
     "rerun",
     "tune",
+    "bisect",
     "study",
     "parse",
 )

@@ -1,0 +1,168 @@
+"""Takes one kernel out of a module, and the values that it reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusionscope.bisect.fused_plan import FusedPlan, unfuse
+from fusionscope.errors import UnusableInput
+from fusionscope.graph.buffers import find_body
+from fusionscope.graph.cleanup import remove_dead
+from fusionscope.graph.fusing import clone_into
+from fusionscope.graph.mutable import (
+    MutableComputation,
+    MutableInstruction,
+    MutableModule,
+    replace_operand,
+    to_module,
+)
+from fusionscope.hlo import Module
+from fusionscope.hlo.shape import TUPLE, Shape
+
+NAME = "kernel"
+
+
+def take_out(module: Module, fusion: str, plan: FusedPlan) -> tuple[Module, Module]:
+    """Return two modules that compute only the kernel ``fusion`` of ``module``: with it, and with
+    its operations unfused.
+    """
+    fused, unfused = _alone(module, fusion), _alone(module, fusion)
+    (kernel,) = (each for each in unfused.entry.instructions if each.opcode == "fusion")
+    unfuse(kernel)
+    return _named(plan.wrap(fused)), _named(plan.wrap(unfused))
+
+
+def _alone(module: Module, fusion: str) -> MutableModule:
+    graph = MutableModule(module)
+    kernel = _find(graph, fusion)
+    entry = graph.add_computation("main")
+    parameters = [entry.make_parameter(each.shape) for each in kernel.operands]
+    entry.root = clone_into(kernel, entry, list(parameters))
+    graph.entry = entry
+    if entry.root.shape.is_tuple:
+        entry.root = _unpacked(entry, entry.root)
+    return graph
+
+
+def _named(graph: MutableModule) -> Module:
+    return replace(to_module(graph), name=NAME, header="", frames=None)
+
+
+def _find(graph: MutableModule, name: str) -> MutableInstruction:
+    return next(each for each in graph.walk() if each.name == name)
+
+
+def _unpacked(computation: MutableComputation, value: MutableInstruction) -> MutableInstruction:
+    """Return a tuple of the elements of ``value``, a tuple."""
+    elements = [_element(value, index) for index in range(len(value.shape.elements))]
+    return computation.make("tuple", value.shape, elements)
+
+
+def _element(value: MutableInstruction, index: int) -> MutableInstruction:
+    shape = value.shape.elements[index]
+    return value.computation.make("get-tuple-element", shape, [value], f", index={index}")
+
+
+def read_operands(module: Module, fusion: str) -> Module:
+    """Return a module with the parameters of ``module`` whose results are the operands of the
+    kernel ``fusion``: inside of a loop, those of its last iteration.
+
+    Raises ``UnusableInput`` if it is in a branch, which need not run.
+    """
+    graph = MutableModule(module)
+    kernel = _find(graph, fusion)
+    computation, values = kernel.computation, list(kernel.operands)
+    while computation is not graph.entry:
+        (caller,) = list(computation.callers)[:1]
+        if caller.opcode == "while" and computation is find_body(caller):
+            values = _out_of_loop(caller, values)
+        elif caller.opcode == "call":
+            values = _out_of_call(caller, values)
+        else:
+            raise UnusableInput(f"{fusion} is in a {caller.opcode}")
+        computation = caller.computation
+    shape = Shape(TUPLE, elements=tuple(each.shape for each in values))
+    computation.root = computation.make("tuple", shape, values)
+    remove_dead(graph)
+    return _named(graph)
+
+
+def _out_of_loop(
+    loop: MutableInstruction, values: list[MutableInstruction]
+) -> list[MutableInstruction]:
+    """Return the ``values`` of the last iteration, which are in the body of ``loop``, as values
+    beside it. They become variables of the loop.
+    """
+    body, outside, old = find_body(loop), loop.computation, loop.shape
+    shape = Shape(TUPLE, elements=(*old.elements, *(each.shape for each in values)))
+    (initial,) = loop.operands
+    starts = [_zeros(outside, each.shape) for each in values]
+    before = [_element(initial, index) for index in range(len(old.elements))]
+    for computation in loop.called:
+        (state,) = computation.parameters
+        users = list(state.users)
+        state.shape = shape
+        if any(user.opcode != "get-tuple-element" for user in users):
+            _narrow(state, old, users)
+    elements = [_element(body.root, index) for index in range(len(old.elements))]
+    body.root = body.make("tuple", shape, [*elements, *values])
+    made = outside.add(
+        MutableInstruction(
+            outside.module.instruction_name(loop.name),
+            loop.opcode,
+            shape,
+            [outside.make("tuple", shape, [*before, *starts])],
+            loop.attributes_text,
+        )
+    )
+    made.called = list(loop.called)
+    for called in made.called:
+        called.callers[made] = None
+    narrow = outside.make("tuple", old, [_element(made, index) for index in range(len(before))])
+    outside.replace(loop, narrow)
+    return [_element(made, len(before) + index) for index in range(len(values))]
+
+
+def _narrow(state: MutableInstruction, old: Shape, users: list[MutableInstruction]) -> None:
+    """Give ``users`` a tuple of the first elements of ``state``, of shape ``old``."""
+    computation = state.computation
+    elements = [_element(state, index) for index in range(len(old.elements))]
+    narrow = computation.make("tuple", old, elements)
+    for user in users:
+        replace_operand(user, state, narrow)
+    if computation.root is state:
+        computation.root = narrow
+
+
+def _out_of_call(
+    call: MutableInstruction, values: list[MutableInstruction]
+) -> list[MutableInstruction]:
+    """Return ``values``, which are in the computation of ``call``, as values beside it."""
+    (called,), outside = call.called, call.computation
+    shape = Shape(TUPLE, elements=(call.shape, *(each.shape for each in values)))
+    called.root = called.make("tuple", shape, [called.root, *values])
+    made = outside.add(
+        MutableInstruction(
+            outside.module.instruction_name(call.name),
+            call.opcode,
+            shape,
+            list(call.operands),
+            call.attributes_text,
+        )
+    )
+    made.called = [called]
+    called.callers[made] = None
+    outside.replace(call, _element(made, 0))
+    return [_element(made, 1 + index) for index in range(len(values))]
+
+
+def _zeros(computation: MutableComputation, shape: Shape) -> MutableInstruction:
+    module = computation.module
+    single = Shape(shape.element_type)
+    name = module.instruction_name("zero")
+    is_complex = shape.element_type.startswith("c")
+    literal = "false" if shape.element_type == "pred" else "(0, 0)" if is_complex else "0"
+    zero = computation.add(MutableInstruction(name, "constant", single, [], inside=literal))
+    if not shape.dimensions:
+        return zero
+    return computation.make("broadcast", shape, [zero], ", dimensions={}")

@@ -1,0 +1,91 @@
+"""The result of a bisection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fusionscope.bisect.reproducer import Reproducer
+from fusionscope.bisect.trials import FIRST_RUNS
+from fusionscope.rerun.running import ResultDifference
+
+
+class By(StrEnum):
+    """What a fusion is looked for to have changed."""
+
+    NUMBERS = "numbers"
+    TIME = "time"
+    COMPILE_TIME = "compile-time"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation in a kernel, by its name before fusion if it has one. ``source`` is the line of
+    the program, None if it is unknown.
+    """
+
+    name: str
+    opcode: str
+    shape: str
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FusedPair:
+    """``producer`` in one kernel with ``consumer``, which reads it unless they ``are_siblings``."""
+
+    producer: str
+    consumer: str
+    are_siblings: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Culprit:
+    """``pairs`` and ``operations`` that must be in one kernel to make the difference, inside of
+    ``kernel``, which has ``of`` operations besides constants. There are no pairs if the kernel is
+    not divided. ``reproducer`` runs them alone, None if none was asked for.
+    """
+
+    kernel: str
+    of: int
+    pairs: tuple[FusedPair, ...]
+    operations: tuple[Operation, ...]
+    reproducer: Reproducer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds of a run, or of the compilation: of the ``whole`` plan, ``without`` what was found,
+    and ``unfused``.
+    """
+
+    whole_s: float
+    without_s: float
+    unfused_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bisection:
+    """The result. ``found`` is empty if there is nothing to find; ``problem`` then says why.
+
+    ``kernels`` is the number of kernels of the plan, ``tried`` that of the parts of it that were
+    compiled, ``failed`` that of those that could not be, or crashed. ``shows_in`` is in how many of
+    ``runs`` runs the whole plan is wrong. ``crash`` is its last words if it crashes. ``results``
+    are those of the whole plan against the reference, ``alone`` those with only ``found`` fused.
+    ``cost`` is None if numbers are compared.
+    """
+
+    module: str
+    by: By
+    reference: str
+    kernels: int
+    problem: str = ""
+    tried: int = 0
+    failed: int = 0
+    shows_in: int = 0
+    runs: int = FIRST_RUNS
+    crash: str = ""
+    results: tuple[ResultDifference, ...] = ()
+    alone: tuple[ResultDifference, ...] = ()
+    cost: Cost | None = None
+    found: tuple[Culprit, ...] = ()
