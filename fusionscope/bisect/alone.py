@@ -73,14 +73,15 @@ def read_operands(module: Module, fusion: str) -> Module:
     kernel = _find(graph, fusion)
     computation, values = kernel.computation, list(kernel.operands)
     while computation is not graph.entry:
-        (caller,) = list(computation.callers)[:1]
+        caller = next(iter(computation.callers))
+        outside = caller.computation
         if caller.opcode == "while" and computation is find_body(caller):
             values = _out_of_loop(caller, values)
         elif caller.opcode == "call":
             values = _out_of_call(caller, values)
         else:
             raise UnusableInput(f"{fusion} is in a {caller.opcode}")
-        computation = caller.computation
+        computation = outside
     shape = Shape(TUPLE, elements=tuple(each.shape for each in values))
     computation.root = computation.make("tuple", shape, values)
     remove_dead(graph)

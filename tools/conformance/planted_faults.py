@@ -37,6 +37,7 @@ from fusionscope.graph.mutable import (
 from fusionscope.hlo import Module
 from fusionscope.hlo.attributes import read_metadata
 from fusionscope.rerun.plans import own_plan
+from fusionscope.rerun.running import why_not_run
 
 OTHERS = {
     "add": "subtract",
@@ -212,6 +213,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     totals: Counter[str] = Counter()
     programs = set()
+    for dump in list(asked.dumps):
+        if problem := why_not_run(*open_dump(dump).modules):
+            print(f"{dump.name}: left out: {problem}")
+            asked.dumps.remove(dump)
     seed = asked.seed * 1000
     while totals["planted"] < asked.count:
         seed += 1

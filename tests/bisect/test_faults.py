@@ -1,0 +1,108 @@
+"""Faults planted in kernels, and runs that are not alike."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from planted_faults import draw, judge
+
+from fusionscope import DumpedModule, UnusableInput
+from fusionscope.bisect.bisect import bisect
+from fusionscope.bisect.fused_plan import FusedPlan
+from fusionscope.bisect.reference import Against, Reference
+from fusionscope.bisect.trials import FIRST_RUNS, runs_needed
+from fusionscope.dump import open_dump
+from fusionscope.graph.mutable import MutableModule, to_module
+from fusionscope.hlo import Module
+from fusionscope.rerun.plans import own_plan
+from fusionscope.rerun.running import ResultDifference
+from fusionscope.rerun.workbench import Made
+
+CPU = Path(__file__).parents[2] / "samples" / "dumps" / "cpu"
+with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
+
+
+def dump(name: str) -> DumpedModule:
+    (module,) = open_dump(CPU / name).modules
+    return module
+
+
+@with_jax
+@pytest.mark.parametrize(("name", "seed"), [("loop", 5), ("elementwise", 4), ("softmax", 7)])
+def test_a_planted_fault_is_found_and_nothing_else(name: str, seed: int, tmp_path: Path) -> None:
+    module = dump(name)
+    drawn = draw(FusedPlan(module, own_plan(module)), random.Random(seed))
+    assert drawn is not None
+    fault, least, _ = drawn
+    found = bisect(module, Reference(), alter=fault.plant, directory=tmp_path / "wrong")
+    assert not found.problem
+    assert found.shows_in == found.runs
+    assert judge(fault, least, found) == (True, True)
+    (culprit,) = found.found
+    assert culprit.reproducer is not None
+    assert (culprit.reproducer.problem, culprit.reproducer.differs) == ("", True)
+
+
+def crashing(module: Module) -> Module:
+    """Make an operation that the compiler cannot emit of each sum of a product in a kernel."""
+    graph = MutableModule(module)
+    for each in list(graph.walk()):
+        if each.computation.is_fused and [each.opcode, *(o.opcode for o in each.operands)][:2] == [
+            "add",
+            "multiply",
+        ]:
+            each.opcode = "cholesky"
+            each.operands.pop().users.drop(each)
+    return to_module(graph)
+
+
+@with_jax
+def test_a_crash_is_found_as_well() -> None:
+    found = bisect(dump("elementwise"), Reference(), alter=crashing, python=sys.executable)
+    assert found.crash
+    assert not found.problem
+    (culprit,) = found.found
+    assert [each.opcode for each in culprit.operations] == ["multiply", "add"]
+
+
+def result(**facts: object) -> Made:
+    known = {"dtype": "float32", "elements": 8, "is_equal": False, "epsilon": 2.0**-23} | facts
+    return Made(1, (ResultDifference(**known),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("made", "by_default", "to_the_bit", "loosely"),
+    [
+        (result(is_equal=True), False, False, False),
+        (result(difference=2.0**-23), False, True, False),
+        (result(difference=0.01), True, True, False),
+        (result(difference=0.9), True, True, True),
+        (result(difference=None), True, True, True),  # a number against none
+        (result(difference=0.0), False, False, False),  # another NaN, or another zero
+        (result(dtype="int32", epsilon=None, difference=0.01), True, True, False),
+    ],
+)
+def test_what_is_wrong(made: Made, by_default: bool, to_the_bit: bool, loosely: bool) -> None:
+    assert Reference().is_wrong(made) is by_default
+    assert Reference(tolerance=0.0).is_wrong(made) is to_the_bit
+    assert Reference(tolerance=0.1).is_wrong(made) is loosely
+    predicate = Reference(against=Against.PREDICATE, predicate="check.py:f")
+    assert not predicate.is_wrong(made)
+
+
+def test_runs_that_show_a_rare_fault() -> None:
+    assert runs_needed(FIRST_RUNS) == 1
+    needed = [runs_needed(shows) for shows in range(1, FIRST_RUNS)]
+    assert needed == sorted(needed, reverse=True)
+    for shows, runs in enumerate(needed, 1):
+        assert (1 - shows / FIRST_RUNS) ** runs <= 0.01 < (1 - shows / FIRST_RUNS) ** (runs - 1)
+
+
+def test_a_program_for_an_absent_device_is_refused() -> None:
+    (module,) = open_dump(CPU.parent / "h100" / "concatenate").modules
+    with pytest.raises(UnusableInput, match="the GPU is not present"):
+        bisect(module, Reference())
