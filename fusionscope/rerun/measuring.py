@@ -26,7 +26,7 @@ from typing import Protocol
 
 COPIES = 3  # compilations of each program
 _WARM_UP = 2  # runs
-_FIRST_LOOK, _FEWEST = 4, 8  # rounds; every look has twice as many as the one before
+_FEWEST = 8  # rounds; every look has twice as many as the one before
 _SHORTEST_NS = 1_000_000  # for several runs of one program that are timed together
 _SHARE = 0.99  # of an interval: several looks at 99 % make about 95 %
 _DECILE = 0.1
@@ -114,13 +114,13 @@ def time_in_turns(
         if drops_slower:
             best = min((each.ratio.high for each in found.values()), default=1.0)
             left = [0, *(n for n, each in found.items() if each.ratio.low <= min(best, 1.0))]
-        if rounds >= _FEWEST and all(_is_clear(found[number]) for number in left[1:]):
+        if all(_is_clear(found[number]) for number in left[1:]):
             break
     return [compare(each, taken[0]) for each in taken]
 
 
 def _looks() -> Iterator[int]:
-    look = _FIRST_LOOK
+    look = _FEWEST
     while True:
         yield look
         look *= 2

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fusionscope.advise.recipes.catalogue import RECIPES
+from fusionscope.advise.recipes.multiply_thin_dots import MultiplyThinDots
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop, count_steps
 from fusionscope.dump import DumpedModule
@@ -27,9 +28,11 @@ from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import replay
 
 _FACTORS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64)
-_APART = 1.4  # the ratio of one factor to the next
+_APART = 1.2  # the ratio of one factor to the next
 _LONGEST = 2_000  # operations in a step that may be unrolled
 _TIMES_LARGER = (0, 8)
+# Recipes beyond the limits within which they usually help: what follows is measured.
+_FURTHER = (MultiplyThinDots(most=4_096, thinnest=1),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ def find_rewritings(program: Module, backend: str) -> Iterator[Rewriting]:
     for factor in _factors(program):
         recipe = UnrollLoop(times=factor, longest=_LONGEST, is_whole=True)
         yield from _rewritten(recipe, program, backend, "unroll", f"by {factor}")
-    for other in RECIPES:
+    for other in (*_FURTHER, *RECIPES):
         if not isinstance(other, UnrollLoop):
             yield from _rewritten(other, program, backend, "recipe", other.id)
 

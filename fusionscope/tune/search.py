@@ -500,24 +500,15 @@ class _Search:
                 self._fail(design, error.problem)
                 self._bench.drop([one.number])
             return
-        # Load differs between rounds: ratios are corrected by that of the best, which ran beside.
-        scale = self._fastest.ratio.value / times[1].ratio.value if beside else 1.0
         for (design, one, measurement), timed in zip(made, times[1 + len(beside) :], strict=True):
-            self._judge(design, one, measurement, timed, scale)
+            self._judge(design, one, measurement, timed)
         ranked = sorted(self._faster, key=lambda each: each.ratio.value)
         self._faster = ranked[:_HALVED]
         keep = {each.made.number for each in self._faster}
         numbers = [*(one.number for _, one, _ in made), *(each.made.number for each in ranked)]
         self._bench.drop([number for number in numbers if number not in keep])
 
-    def _judge(
-        self,
-        design: Design,
-        made: Made,
-        measurement: Measurement,
-        timed: Times,
-        scale: float,
-    ) -> None:
+    def _judge(self, design: Design, made: Made, measurement: Measurement, timed: Times) -> None:
         verdict = judge(timed.ratio, _NO_NOISE)
         kind = (*design.rewritings, *design.parts)[-1].kind
         self._add(
@@ -530,10 +521,8 @@ class _Search:
                 compile_s=made.compile_s,
             )
         )
-        found = timed.ratio
-        ratio = Ratio(found.value * scale, found.low * scale, found.high * scale)
-        self._timed.append(_Found(design, made, ratio))
-        if ratio.value < _PROMISING:
+        self._timed.append(_Found(design, made, timed.ratio))
+        if timed.ratio.value < _PROMISING:
             self._faster.append(self._timed[-1])
 
 

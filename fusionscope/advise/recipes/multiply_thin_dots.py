@@ -15,9 +15,12 @@ from fusionscope.graph.mutable import MutableInstruction, MutableModule
 
 @dataclass(frozen=True, slots=True)
 class MultiplyThinDots(Recipe):
-    """``most`` is the largest size of the small matrix, in elements."""
+    """``most`` is the largest size of the small matrix, in elements; ``thinnest`` is the smallest
+    number of its rows or columns: the compiler itself rewrites most products with vectors.
+    """
 
     most: int = 256
+    thinnest: int = 2
     id: ClassVar = "multiply-thin-dots"
     title: ClassVar = "a product with a small matrix as multiplications and a sum"
     what: ClassVar = (
@@ -76,5 +79,4 @@ def program(populations, directions):
         are_alike = len(found.left_batch) == len(found.right_batch) and len(
             found.left_contracting
         ) == len(found.right_contracting)
-        # The compiler itself rewrites products with vectors.
-        return are_alike and smaller > 1 and 0 < smaller * shared <= self.most
+        return are_alike and smaller >= self.thinnest and 0 < smaller * shared <= self.most
