@@ -59,8 +59,9 @@ def command(
     rewritten ones: whole regions in one kernel, passes and rules left out, values kept, pairs
     fused, thresholds changed. It measures what replays find promising, combines what is faster and
     gives the right numbers, and measures the best again in another process. It writes the best
-    plan for rerun, and for use in a program: with fusionscope.apply('fusionscope-plan.toml'). The
-    exit code is 1 if nothing was faster.
+    plan for rerun, and for use in a program: with fusionscope.apply('fusionscope-plan.toml'). For a
+    GPU that is absent, the compiler's cost model decides instead of measurements. The exit code is
+    1 if nothing was faster.
 
     \b
     Examples:

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from fusionscope.report import rules_used
 from fusionscope.report.rerun import timing_words
-from fusionscope.report.text import plural, print_hidden, safe
+from fusionscope.report.text import duration, plural, print_hidden, safe
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from fusionscope.tune.journal import Attempt
-    from fusionscope.tune.search import Best, Tuning
+    from fusionscope.tune.results import Best, Tuning
 
 
 def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    measured = _rank(found)
     failed = [each for each in found.attempts if each.problem]
     same = sum(each.is_same for each in found.attempts)
     console.print(
@@ -28,23 +28,25 @@ def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> Non
     )
     rules_used.print_rules(found.rules, console)
     table = Table(box=None, pad_edge=False)
-    table.add_column("time", justify="right")
-    table.add_column("compile", justify="right")
-    for name in ("numbers", "verdict", "change"):
-        table.add_column(name)
-    for each in measured[:top]:
-        if each.ratio is not None:
-            verdict = str(each.verdict) if each.is_confirmation else f"{each.verdict} (once)"
-            table.add_row(
-                f"{each.ratio.value:.3f}",
-                f"{each.compile_s or 0:.2f} s",
-                str(each.numbers),
-                verdict,
-                safe(each.changes),
-            )
-    if measured:
+    estimated = sorted(
+        (each.estimated, each.changes) for each in found.attempts if each.estimated is not None
+    )
+    measured = _rank(found)
+    if estimated:
+        table.add_column("estimate", justify="right")
+        table.add_column("change")
+        for ratio, changes in estimated[:top]:
+            table.add_row(f"{ratio:.3f}", safe(changes))
+    else:
+        table.add_column("time", justify="right")
+        table.add_column("compile", justify="right")
+        for name in ("numbers", "verdict", "change"):
+            table.add_column(name)
+        for each in measured[:top]:
+            _add_measured(table, each)
+    if estimated or measured:
         console.print(table)
-        print_hidden(console, 0, len(measured), top, "change")
+        print_hidden(console, 0, len(estimated or measured), top, "change")
     for each in failed[:top]:
         console.print(Text(f"{safe(each.changes)}: {safe(each.problem)}", style="dim"))
     more = f", {len(failed) - top} more cannot be compiled or run" if len(failed) > top else ""
@@ -54,9 +56,21 @@ def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> Non
             Text(f"{plural(found.left, 'change')} not tried: --budget SECONDS", style="yellow")
         )
     if found.best is None:
-        console.print(Text("nothing was faster beyond noise", style="yellow"))
+        beyond = "by the compiler's cost model" if estimated else "beyond noise"
+        console.print(Text(f"nothing was faster {beyond}", style="yellow"))
     else:
         _print_best(found.best, output, console)
+
+
+def _add_measured(table: Table, each: Attempt) -> None:
+    if each.ratio is not None:
+        table.add_row(
+            f"{each.ratio.value:.3f}",
+            f"{each.compile_s or 0:.2f} s",
+            str(each.numbers),
+            str(each.verdict) if each.is_confirmation else f"{each.verdict} (once)",
+            safe(each.changes),
+        )
 
 
 def _rank(found: Tuning) -> list[Attempt]:
@@ -80,12 +94,17 @@ def _print_best(best: Best, output: Path, console: Console) -> None:
     from rich.text import Text
 
     console.print(Text(f"\nbest: {safe(best.words)}", style="bold"))
-    if best.measurement.timing is not None:
+    if best.estimates_us is not None:
+        before, after = best.estimates_us
+        words = f"{duration(before)} → {duration(after)}, {after / before:.3f} of it"
+        console.print(Text(f"  estimated time {words}; compiled, not measured", style="green"))
+    if best.measurement is not None and best.measurement.timing is not None:
         console.print(Text(f"  {timing_words(best.measurement.timing)}", style="green"))
-    before, after = best.compile_s
-    console.print(
-        f"  numbers: {best.measurement.numbers}; compile time {before:.2f} → {after:.2f} s"
-    )
+    if best.measurement is not None and best.compile_s is not None:
+        before, after = best.compile_s
+        console.print(
+            f"  numbers: {best.measurement.numbers}; compile time {before:.2f} → {after:.2f} s"
+        )
     for each in best.ablations:
         console.print(Text(f"  without “{safe(each.change)}”: {each.ratio:.3f} of the best time"))
     console.print(Text(f"  written to {safe(str(output))}", style="dim"))

@@ -114,9 +114,14 @@ class Measurement:
         return order[max(found, default=0)]
 
 
+def is_here(module: DumpedModule) -> bool:
+    """Return whether this machine has a device of the kind that ``module`` was compiled for."""
+    return module.backend != "gpu" or _DRIVER.exists()
+
+
 def why_not_run(module: DumpedModule) -> str:
     """Return why the programs of ``module`` cannot run here, empty if they can."""
-    if module.backend == "gpu" and not _DRIVER.exists():
+    if not is_here(module):
         return "the GPU is not present"
     if lacks_constants(find_program(module)):
         return (

@@ -24,6 +24,7 @@ class Attempt:
     """One change, or several together, that was tried. ``problem`` says why it was not timed, empty
     if it was. ``ratio`` is that to the compiler's own plan, or None. ``is_same`` is whether
     it produces identical kernels. ``compile_s`` is the time to compile it, in seconds.
+    ``estimated`` is the ratio of the times that the compiler's cost model expects, if that decides.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Attempt:
     verdict: Speed | None = None
     is_same: bool = False
     compile_s: float | None = None
+    estimated: float | None = None
 
     @property
     def is_confirmation(self) -> bool:

@@ -23,12 +23,12 @@ from fusionscope.rerun.measuring import Ratio, Speed, Times, judge
 from fusionscope.rerun.plans import Plan, make_plan, own_plan
 from fusionscope.rerun.programs import find_program
 from fusionscope.rerun.rewritten import compile_program
-from fusionscope.rerun.running import Measurement, Numbers, measure, why_not_run
+from fusionscope.rerun.running import Measurement, Numbers, is_here, measure, why_not_run
 from fusionscope.rerun.workbench import BASELINE, Made, Variant, Workbench
-from fusionscope.rules.changes import NO_CHANGES, Changes
 from fusionscope.tune.journal import CONFIRMATION, Attempt, Journal
-from fusionscope.tune.moves import MOVES, Candidate, find_rewritings, start_from
-from fusionscope.verify.agreement import RulesUsed
+from fusionscope.tune.modelled import search_by_model
+from fusionscope.tune.moves import MOVES, find_rewritings, start_from
+from fusionscope.tune.results import Ablation, Best, Design, Tuning, may_join
 
 _AT_ONCE = 6  # variants that are timed beside each other
 _SECONDS = 0.05  # of the budget, for timing these
@@ -48,68 +48,6 @@ _HALVED = 8  # variants that are timed again, for twice as long; then half of th
 _MATTERS = 0.98  # a change matters if it is faster by this
 
 
-@dataclass(frozen=True, slots=True)
-class Design:
-    """Changes together: of the program, as ``program`` with the names of the changes in
-    ``rewritings``, and of rules, which apply to ``module``, the dump of that program.
-    """
-
-    module: DumpedModule
-    program: Module | None = None
-    rewritings: tuple[Candidate, ...] = ()
-    parts: tuple[Candidate, ...] = ()
-
-    @property
-    def changes(self) -> Changes:
-        found = NO_CHANGES
-        for each in self.parts:
-            found |= each.changes
-        return found
-
-    def __str__(self) -> str:
-        return ", ".join(map(str, (*self.rewritings, *self.parts))) or "the compiler's own plan"
-
-    def __bool__(self) -> bool:
-        return bool(self.rewritings or self.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Ablation:
-    """The best plan without one of its changes. ``ratio`` is its time to that of the best plan."""
-
-    change: str
-    ratio: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Best:
-    """The best plan, confirmed on runs in a process of their own. ``program`` is the rewritten
-    program, None if it is that of the dump. ``compile_s`` are the times to compile the program as
-    it is and with the plan, in seconds.
-    """
-
-    words: str
-    changes: Changes
-    program: Module | None
-    measurement: Measurement
-    ablations: tuple[Ablation, ...]
-    compile_s: tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """The result of a search. ``attempts`` are in the order in which they were made; ``left`` is
-    the number of changes that were not tried in time. ``best`` is None if nothing was faster.
-    ``rules`` are the changed and replayed ones.
-    """
-
-    module: str
-    attempts: tuple[Attempt, ...]
-    left: int
-    best: Best | None
-    rules: RulesUsed | None = None
-
-
 def tune(
     module: DumpedModule,
     *,
@@ -126,9 +64,14 @@ def tune(
     own, also without each of its changes.
 
     What was tried is kept beside ``journal``, the file of the plan. A search for the same program
-    on the same inputs does not try again what was not faster then. Raises ``UnusableInput`` if
-    nothing can be run.
+    on the same inputs does not try again what was not faster then. For a GPU that is absent, the
+    compiler's cost model decides instead of measurements. Raises ``UnusableInput`` if nothing can
+    be run.
     """
+    if module.backend == "gpu" and not is_here(module):
+        return search_by_model(
+            module, budget_s=budget_s, python=python, limit_s=limit_s, progress=progress
+        )
     problem = why_not_run(module)
     if problem:
         raise UnusableInput(f"{module.name}: {problem}, and tuning has to measure")
@@ -181,16 +124,6 @@ def tune(
         )
 
 
-def _without_each(design: Design) -> list[Design]:
-    """Return ``design`` without each of the changes of its plan, if it has several changes."""
-    if len(design.parts) + len(design.rewritings) < 2:
-        return []
-    return [
-        replace(design, parts=tuple(each for each in design.parts if each is not part))
-        for part in design.parts
-    ]
-
-
 def _confirmed(
     designs: Sequence[Design], measured: Sequence[Measurement], search: _Search
 ) -> Best | None:
@@ -212,7 +145,7 @@ def _confirmed(
     ratios = {str(design): _ratio(each) for design, each in zip(designs, measured, strict=True)}
     ablations = [
         Ablation(str(part), ratios[str(less)] / _ratio(measurement))
-        for part, less in zip(chosen.parts, _without_each(chosen), strict=False)
+        for part, less in zip(chosen.parts, chosen.without_each(), strict=False)
         if str(less) in ratios
     ]
     return Best(
@@ -275,7 +208,7 @@ class _Search:
         """Return the fastest designs, and the first of them without each of its changes."""
         ranked = sorted(self._faster, key=lambda each: each.ratio.value)[:_FINALISTS]
         designs = [each.design for each in ranked if each.ratio.value < 1]
-        designs += _without_each(designs[0]) if designs else []
+        designs += designs[0].without_each() if designs else []
         return list({str(each): each for each in designs if each}.values())
 
     def confirm(self, design: Design, found: Measurement) -> None:
@@ -366,7 +299,7 @@ class _Search:
             together = [
                 replace(best.design, parts=(*best.design.parts, *each.design.parts))
                 for each in ranked
-                if each.design.parts and _may_join(best.design, each.design)
+                if each.design.parts and may_join(best.design, each.design)
             ]
             together = [each for each in together if str(each) not in tried]
             together = [each for each in together if not self._is_known(each)][:_AT_ONCE]
@@ -534,19 +467,6 @@ def _is_longer(design: Design, failed: Sequence[Design]) -> bool:
         if not each.parts
         for one, other in zip(design.rewritings, each.rewritings, strict=True)
     )
-
-
-def _may_join(one: Design, other: Design) -> bool:
-    """Return whether the changes of two plans can be made together: names are those of one module,
-    and an operation is in one new kernel.
-    """
-    if set(one.parts) & set(other.parts):
-        return False
-    if one.module is not other.module:
-        changes = other.changes
-        return not (changes.kernels or changes.allowed or changes.forbidden)
-    members = [{n for kernel in each.changes.kernels for n in kernel} for each in (one, other)]
-    return members[0].isdisjoint(members[1])
 
 
 def _estimate(module: DumpedModule, after: Module) -> float:

@@ -10,13 +10,15 @@ import pytest
 from sample_dumps import DUMPS, documented, keys
 
 CPU = DUMPS / "cpu/concatenate"
+with_cuda = pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda13_plugin") is None, reason="needs jax's plugin for CUDA"
+)
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ([DUMPS / "h100/concatenate"], "the GPU is not present, and tuning has to measure"),
         ([DUMPS / "tpu-v5e/concatenate"], "neither CPU nor GPU"),
         ([CPU, "--module", "nothing"], "no module matches"),
         (["nowhere"], "no such file"),
@@ -49,6 +51,23 @@ def test_what_was_tried_and_the_best_plan(run, tmp_path):
         plan = tomllib.loads(best.read_text())
         assert plan["module"] == "jit_program"
         assert (best.parent / plan["dump"]).resolve() == CPU
+
+
+@with_cuda
+def test_for_an_absent_gpu_its_cost_model_decides(run, tmp_path):
+    best = tmp_path / "best.toml"
+    done = run(DUMPS / "h100/reductions", "--output", best, "--format", "json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    # A value that two reductions read is computed in both, although the compiler writes it.
+    assert found["best"]["measurement"] is None
+    before, after = found["best"]["estimates_us"]
+    assert after < before
+    estimates = [each["estimated"] for each in found["attempts"] if each["estimated"]]
+    assert after / before == pytest.approx(min(estimates), rel=1e-6)
+    assert not any(each["ratio"] for each in found["attempts"])
+    again = run(DUMPS / "h100/reductions", "--output", best)
+    assert "compiled, not measured" in again.out
 
 
 def test_help_shows_examples(run):

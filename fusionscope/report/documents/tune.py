@@ -7,7 +7,7 @@ from fusionscope.report.documents.rerun import Measurement
 from fusionscope.report.documents.rules_used import RulesUsed
 from fusionscope.rerun.measuring import Ratio, Speed
 from fusionscope.rerun.running import Numbers
-from fusionscope.tune.search import Ablation
+from fusionscope.tune.results import Ablation
 
 
 class Attempt(Form):
@@ -21,15 +21,17 @@ class Attempt(Form):
     verdict: Speed | None
     is_same: bool
     compile_s: float | None
+    estimated: float | None
 
 
 class Best(Form):
-    """The best plan, confirmed in a process of its own."""
+    """The best plan, confirmed in a process of its own, or estimated."""
 
     words: str
-    measurement: Measurement
+    measurement: Measurement | None
+    estimates_us: list[float] | None
     ablations: list[Ablation]
-    compile_s: list[float]
+    compile_s: list[float] | None
 
 
 class Document(Form, tag_field="schema", tag="fusionscope.tune/1"):

@@ -1,0 +1,174 @@
+"""Searches for a plan that is faster by the compiler's own cost model, for a GPU that is absent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fusionscope.dump import DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.replayed import find_rules
+from fusionscope.explain.times import estimate
+from fusionscope.graph.comparison import has_equal_kernels
+from fusionscope.hlo import Module
+from fusionscope.passes.context import GpuTarget
+from fusionscope.progress import Progress
+from fusionscope.rerun.plans import Plan, make_plan, own_plan
+from fusionscope.rerun.rerun import rerun
+from fusionscope.tune.journal import Attempt
+from fusionscope.tune.moves import MOVES, start_from
+from fusionscope.tune.results import Ablation, Best, Design, Tuning, may_join
+from fusionscope.versions.context import read_gpu
+
+_WIDTH = 3  # plans that are extended at a time
+_FASTER = 0.999  # an estimate that is lower by less is none
+_COMPILED = 3  # plans
+_SINGLE = 0.6  # of the budget
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """A design, its replayed plan, and its estimated time relative to the compiler's own plan."""
+
+    design: Design
+    plan: Plan
+    ratio: float
+
+
+def search_by_model(
+    module: DumpedModule, *, budget_s: float, python: str, limit_s: float, progress: Progress
+) -> Tuning:
+    """Replay changes of the plan for ``budget_s``, and combine those that the cost model expects to
+    be faster: a beam search. The compiler then compiles the best for the GPU of the dump. The best
+    plan is the one with the lowest estimate for its final module, if that has the planned kernels.
+
+    Raises ``UnusableInput`` if the GPU is unknown, or the fusion passes cannot be replayed.
+    """
+    gpu = read_gpu(module)
+    if gpu is None:
+        raise UnusableInput(f"{module.name}: the GPU is neither present nor known")
+    search = _Search(module, gpu, budget_s, progress)
+    ranked = search.combine(search.try_singles())
+    best = search.compile_best(ranked, python=python, limit_s=limit_s)
+    return Tuning(module.name, tuple(search.attempts), search.left, best, find_rules(module))
+
+
+class _Search:
+    def __init__(
+        self, module: DumpedModule, gpu: GpuTarget, budget_s: float, progress: Progress
+    ) -> None:
+        self.attempts: list[Attempt] = []
+        self.left = 0
+        self._module, self._gpu = module, gpu
+        self._own = own_plan(module)
+        self._usual_us = self._time(self._own.after)
+        self._begin, self._budget_s = time.monotonic(), budget_s
+        self._progress = progress
+
+    def _spent(self) -> float:
+        """Return the share of the budget that is spent."""
+        return (time.monotonic() - self._begin) / self._budget_s
+
+    def _time(self, after: Module) -> float:
+        found = estimate(after, "gpu", self._gpu)
+        assert found is not None  # the GPU is known
+        return found.microseconds
+
+    def try_singles(self) -> list[_Scored]:
+        """Score single changes, those of all kinds in turns."""
+        start = start_from(self._module, self._own)
+        found: list[_Scored] = []
+        pending = [move.candidates(start) for move in MOVES]
+        tried = 0
+        while pending:
+            for candidates in list(pending):
+                candidate = next(candidates, None)
+                if candidate is None:
+                    pending.remove(candidates)
+                elif tried and self._spent() > _SINGLE:
+                    self.left += 1
+                else:
+                    tried += 1
+                    self._progress(f"replaying changes, {tried} done")
+                    found += self._score(Design(self._module, parts=(candidate,)))
+        return sorted(found, key=lambda each: each.ratio)
+
+    def combine(self, singles: Sequence[_Scored]) -> list[_Scored]:
+        """Add single changes to the best plans, as long as that lowers their estimates."""
+        useful = [each for each in singles if each.ratio < _FASTER]
+        ranked, beam = useful, useful[:_WIDTH]
+        tried = {each.design.changes for each in useful}
+        while beam and self._spent() < 1:
+            found: list[_Scored] = []
+            for design in self._extended(beam, useful):
+                if self._spent() > 1 or design.changes in tried:
+                    continue
+                tried.add(design.changes)
+                self._progress(f"combining changes, {len(tried) - len(useful)} tried")
+                found += self._score(design)
+            lowest = ranked[0].ratio
+            ranked = sorted([*ranked, *found], key=lambda each: each.ratio)
+            beam = [each for each in ranked if each in found][:_WIDTH]
+            if ranked[0].ratio > lowest * _FASTER:
+                break
+        return ranked
+
+    def _extended(self, beam: Sequence[_Scored], useful: Sequence[_Scored]) -> Iterator[Design]:
+        for each in beam:
+            for other in useful:
+                if may_join(each.design, other.design):
+                    yield replace(each.design, parts=(*each.design.parts, *other.design.parts))
+
+    def _score(self, design: Design) -> list[_Scored]:
+        """Return the scored design; nothing if it is no plan, or makes the same kernels."""
+        kind, words = design.parts[-1].kind, str(design)
+        try:
+            plan = make_plan(self._module, design.changes)
+        except UnusableInput as refusal:
+            self.attempts.append(Attempt(kind=kind, changes=words, problem=refusal.problem))
+            return []
+        if has_equal_kernels(plan.after, self._own.after):
+            self.attempts.append(Attempt(kind=kind, changes=words, is_same=True))
+            return []
+        ratio = self._time(plan.after) / self._usual_us
+        self.attempts.append(Attempt(kind=kind, changes=words, estimated=ratio))
+        return [_Scored(design, plan, ratio)]
+
+    def compile_best(
+        self, ranked: Sequence[_Scored], *, python: str, limit_s: float
+    ) -> Best | None:
+        """Compile the plans with the lowest estimates, and return the best of them."""
+        found: list[tuple[tuple[float, float], _Scored]] = []
+        for each in ranked[:_COMPILED]:
+            self._progress(f"compiling {each.design}")
+            with TemporaryDirectory() as scratch:
+                again = rerun(
+                    self._module, each.plan, Path(scratch) / "dump", python=python, limit_s=limit_s
+                )
+            if again.estimates is None or not again.is_as_planned:
+                problem = again.problem or "its final module does not match the plan"
+                self.attempts.append(
+                    Attempt(kind="compilation", changes=str(each.design), problem=problem)
+                )
+                continue
+            before, after = (known.microseconds for known in again.estimates)
+            if after < before * _FASTER:
+                found.append(((before, after), each))
+        if not found:
+            return None
+        estimates, best = min(found, key=lambda pair: pair[0][1])
+        return Best(
+            words=str(best.design),
+            changes=best.design.changes,
+            estimates_us=estimates,
+            ablations=tuple(self._ablations(best)),
+        )
+
+    def _ablations(self, best: _Scored) -> Iterator[Ablation]:
+        for less in best.design.without_each():
+            part = next(each for each in best.design.parts if each not in less.parts)
+            for scored in self._score(less):
+                yield Ablation(str(part), scored.ratio / best.ratio)

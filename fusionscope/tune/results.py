@@ -1,0 +1,102 @@
+"""What a search makes and finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fusionscope.dump import DumpedModule
+from fusionscope.hlo import Module
+from fusionscope.rerun.running import Measurement
+from fusionscope.rules.changes import NO_CHANGES, Changes
+from fusionscope.tune.journal import Attempt
+from fusionscope.tune.moves import Candidate
+from fusionscope.verify.agreement import RulesUsed
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """Changes together: of the program, as ``program`` with the names of the changes in
+    ``rewritings``, and of rules, which apply to ``module``, the dump of that program.
+    """
+
+    module: DumpedModule
+    program: Module | None = None
+    rewritings: tuple[Candidate, ...] = ()
+    parts: tuple[Candidate, ...] = ()
+
+    @property
+    def changes(self) -> Changes:
+        found = NO_CHANGES
+        for each in self.parts:
+            found |= each.changes
+        return found
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, (*self.rewritings, *self.parts))) or "the compiler's own plan"
+
+    def __bool__(self) -> bool:
+        return bool(self.rewritings or self.parts)
+
+    def without_each(self) -> list[Design]:
+        """Return it without each of the changes of its plan, if it has several changes."""
+        if len(self.parts) + len(self.rewritings) < 2:
+            return []
+        return [
+            replace(self, parts=tuple(each for each in self.parts if each is not part))
+            for part in self.parts
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """The best plan without one of its changes. ``ratio`` is its time to that of the best plan."""
+
+    change: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The best plan, confirmed on runs in a process of their own. ``program`` is the rewritten
+    program, None if it is that of the dump. ``compile_s`` are the times to compile the program as
+    it is and with the plan, in seconds.
+
+    If there is no device, ``measurement`` is None, and ``estimates_us`` are the microseconds that
+    the compiler's cost model expects of the final modules, before and after. Otherwise they are
+    None.
+    """
+
+    words: str
+    changes: Changes
+    program: Module | None = None
+    measurement: Measurement | None = None
+    estimates_us: tuple[float, float] | None = None
+    ablations: tuple[Ablation, ...]
+    compile_s: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The result of a search. ``attempts`` are in the order in which they were made; ``left`` is
+    the number of changes that were not tried in time. ``best`` is None if nothing was faster.
+    ``rules`` are the changed and replayed ones.
+    """
+
+    module: str
+    attempts: tuple[Attempt, ...]
+    left: int
+    best: Best | None
+    rules: RulesUsed | None = None
+
+
+def may_join(one: Design, other: Design) -> bool:
+    """Return whether the changes of two plans can be made together: names are those of one module,
+    and an operation is in one new kernel.
+    """
+    if set(one.parts) & set(other.parts):
+        return False
+    if one.module is not other.module:
+        changes = other.changes
+        return not (changes.kernels or changes.allowed or changes.forbidden)
+    members = [{n for kernel in each.changes.kernels for n in kernel} for each in (one, other)]
+    return members[0].isdisjoint(members[1])

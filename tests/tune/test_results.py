@@ -1,0 +1,42 @@
+"""Which changes go together, and what a design is without each of its changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fusionscope.dump import open_dump
+from fusionscope.rules.changes import Changes
+from fusionscope.tune.moves import Candidate
+from fusionscope.tune.results import Design, may_join
+
+CPU = Path(__file__).parents[2] / "samples" / "dumps" / "cpu"
+
+
+def kernel(*members: str) -> Candidate:
+    return Candidate("one kernel", "one kernel of", " ".join(members), Changes(kernels=(members,)))
+
+
+def test_an_operation_is_in_one_new_kernel() -> None:
+    (module,), (other,) = (open_dump(CPU / each).modules for each in ("concatenate", "softmax"))
+    without = Candidate("rule", "without", "cpu-concat", Changes(disabled=("cpu-concat",)))
+    one, two, three, rule = (
+        Design(module, parts=(each,))
+        for each in (kernel("a", "b"), kernel("c", "d"), kernel("b", "c"), without)
+    )
+    assert may_join(one, two)
+    assert not may_join(one, three)
+    assert may_join(three, rule)
+    assert not may_join(rule, rule)
+    # Names of operations are those of one module, those of rules are not.
+    assert not may_join(Design(other, parts=(without,)), one)
+    assert may_join(Design(other, parts=(kernel("a"),)), rule)
+
+
+def test_without_each_change() -> None:
+    (module,) = open_dump(CPU / "concatenate").modules
+    parts = kernel("a", "b"), kernel("c", "d")
+    assert [each.parts for each in Design(module, parts=parts).without_each()] == [
+        (parts[1],),
+        (parts[0],),
+    ]
+    assert not Design(module, parts=parts[:1]).without_each()
