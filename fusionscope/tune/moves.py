@@ -28,7 +28,7 @@ from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import replay
 
 _FACTORS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64)
-_APART = 1.2  # the ratio of one factor to the next
+_APART = 1.4  # the ratio of one factor to the next
 _LONGEST = 2_000  # operations in a step that may be unrolled
 _TIMES_LARGER = (0, 8)
 # Recipes beyond the limits within which they usually help: what follows is measured.
