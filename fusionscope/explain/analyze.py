@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
@@ -40,13 +41,14 @@ from fusionscope.explain.summary import (
     kernel_facts,
 )
 from fusionscope.explain.times import clock_for, sum_up
-from fusionscope.history.kernels import Kernel, find_kernels
+from fusionscope.history.kernels import Kernel, count_runs, find_kernels
 from fusionscope.history.outcomes import Outcome, Pair, find_pairs
 from fusionscope.history.values import NumberedModule, Numbering
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
 from fusionscope.progress import Progress, counted, silent
 from fusionscope.rules.changes import NO_CHANGES
+from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.context import read_gpu
 from fusionscope.versions.known import compiler_named
 from fusionscope.versions.runs import find_runs
@@ -105,13 +107,11 @@ def analyze(
     known = _gather(module, rules, device, notes, progress)
     followed = _follow_pairs(module, ends, notes, progress)
     progress("explaining pairs and kernels")
-    if not (followed.first.is_whole and followed.last.is_whole):
-        notes.append(_NOT_WHOLE)
+    notes += _doubts(followed, known)
     kernels = find_kernels(followed.last, module.backend)
     kernels_before = find_kernels(followed.first, module.backend)
-    facts = _explain_pairs(module, followed, known, kernels_before)
-    if followed.pairs and known.evidence is None and known.replayed is None:
-        notes.append(_NO_REASONS)
+    explain_pair = _explainer(module, followed, known)
+    facts = [explain_pair(pair) for pair in followed.pairs]
     flags = _read(lambda: module.flags, notes)
     times = _times(followed.last.module, module, known, kernels)
     times_before = _times(followed.first.module, module, known, kernels_before)
@@ -303,22 +303,79 @@ def _follow_pairs(
     return _Followed(first, stages[-1][1], base, find_pairs(first, stages))
 
 
-def _explain_pairs(
-    module: DumpedModule, followed: _Followed, known: _Known, kernels_before: Sequence[Kernel]
-) -> list[PairFacts]:
+def _doubts(followed: _Followed, known: _Known) -> Iterator[str]:
+    """Yield notes on what limits outcomes and reasons."""
+    if not (followed.first.is_whole and followed.last.is_whole):
+        yield _NOT_WHOLE
+    if followed.pairs and known.evidence is None and known.replayed is None:
+        yield _NO_REASONS
+
+
+def _explainer(
+    module: DumpedModule, followed: _Followed, known: _Known
+) -> Callable[[Pair], PairFacts]:
+    """Return what explains a pair."""
     reasons = None
     if followed.base is not None:
         reasons = Reasons(
             known.evidence, known.replayed, followed.first, followed.base, module.backend
         )
-    runs = {kernel.path: kernel.runs for kernel in kernels_before}
+    runs = count_runs(followed.first)
     names = {name for record in _LATER for name in names_of_record(record)}
     later_passes = {
         stage.label: stage.name.after for stage in module.fusion_stages if stage.name.after in names
     }
-    return [
-        pair_facts(pair, runs.get(pair.path, 1), reasons, later_passes) for pair in followed.pairs
-    ]
+    return lambda pair: pair_facts(pair, runs[pair.path][0], reasons, later_passes)
+
+
+class PairOutcomes:
+    """The pairs of a module with their outcomes. Only those that are asked for are explained.
+
+    ``before`` is the stage right before fusion, None if there is only one stage. Raises
+    ``UnusableInput`` if the final stage cannot be read.
+    """
+
+    def __init__(self, module: DumpedModule, *, progress: Progress = silent) -> None:
+        self._module = module
+        self._progress = progress
+        self._notes_on_ends: list[str] = []
+        self._notes_on_stages: list[str] = []
+        self._notes_on_reasons: list[str] = []
+        ends = _find_ends(module, self._notes_on_ends)
+        self._followed = _follow_pairs(module, ends, self._notes_on_stages, progress)
+        self._runs = count_runs(self._followed.first)
+        self.before = ends.before
+
+    @cached_property
+    def costliest_first(self) -> tuple[Pair, ...]:
+        """The pairs by the bytes that fusing them saves."""
+        runs = self._runs
+        return tuple(
+            sorted(self._followed.pairs, key=lambda pair: -pair.bytes_saved(runs[pair.path][0]))
+        )
+
+    @cached_property
+    def _known(self) -> _Known:
+        return _gather(self._module, None, None, self._notes_on_reasons, self._progress)
+
+    @cached_property
+    def explain(self) -> Callable[[Pair], PairFacts]:
+        """What explains one of the pairs."""
+        return _explainer(self._module, self._followed, self._known)
+
+    @property
+    def rules(self) -> RulesUsed | None:
+        """The rules that were replayed."""
+        return self._known.replayed.rules if self._known.replayed is not None else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """One line for each problem, about reasons too."""
+        doubts = list(_doubts(self._followed, self._known))
+        _read(lambda: self._module.flags, doubts)
+        _read(lambda: self._module.read(self._module.stages[0]), doubts)
+        notes = *self._notes_on_ends, *self._notes_on_reasons, *self._notes_on_stages, *doubts
+        return tuple(dict.fromkeys(notes))
 
 
 def _times(

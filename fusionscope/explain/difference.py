@@ -11,8 +11,7 @@ from fusionscope.dump import Dump, DumpedModule, Stage, open_dump
 from fusionscope.dump.debug_options import FUSION_FLAGS
 from fusionscope.dump.device import describe as describe_device
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.analyze import NO_FINAL, flag_texts
-from fusionscope.explain.explain import explain_module
+from fusionscope.explain.analyze import NO_FINAL, PairOutcomes, flag_texts
 from fusionscope.explain.first_divergence import (
     DecisionChange,
     FirstDivergence,
@@ -22,7 +21,7 @@ from fusionscope.explain.first_divergence import (
 )
 from fusionscope.explain.fusions import FusionFacts, fusion_facts
 from fusionscope.explain.modules import pick_modules
-from fusionscope.explain.result import ModuleFacts, Operation, PairFacts
+from fusionscope.explain.result import Operation, PairFacts
 from fusionscope.explain.source_lines import operation_of
 from fusionscope.history.changes import (
     ChangeKind,
@@ -38,6 +37,7 @@ from fusionscope.history.lineage import Lineage, read_lineage
 from fusionscope.history.matching import Matching, match
 from fusionscope.history.meaning import USUAL, entry_layout, normal_header
 from fusionscope.history.operations import plain_shape
+from fusionscope.history.outcomes import Pair
 from fusionscope.history.pairing import CERTAIN
 from fusionscope.history.values import Numbering
 from fusionscope.hlo import Module
@@ -312,7 +312,7 @@ def _compare(
         side.stage is None and len(module.stages) > 1
         for side, module in zip(sides, (one, other), strict=True)
     ):
-        reasons = _compare_dumps(one, other, told, bool(shown), progress)
+        reasons = _compare_dumps(one, other, told, bool(shown), bool(header), progress)
     else:
         reasons = _Reasons(_without_passes(told, backend))
     if not (header or reasons.outcomes or told or shown):
@@ -360,17 +360,22 @@ def _compare_dumps(
     other: DumpedModule,
     told: list[FusionChange],
     is_edited: bool,
+    has_other_header: bool,
     progress: Progress,
 ) -> _Reasons:
-    """``told`` are the changes of fusions; ``is_edited`` is whether there are other changes."""
+    """``told`` are the changes of fusions; ``is_edited`` is whether there are other changes of
+    instructions, ``has_other_header`` whether the headers differ.
+    """
     backend = one.backend or other.backend
     before, after = about("before", progress), about("after", progress)
-    facts = explain_module(one, progress=before), explain_module(other, progress=after)
-    rules = facts[0].rules, facts[1].rules
-    outcomes = _outcome_changes(one, other, facts)
-    notes = [*facts[0].notes, *facts[1].notes]
+    found = PairOutcomes(one, progress=before), PairOutcomes(other, progress=after)
+    outcomes = _outcome_changes(one, other, found)
+    if not (is_edited or told or outcomes or has_other_header):
+        return _Reasons(())
+    rules = found[0].rules, found[1].rules
+    notes = [*found[0].notes, *found[1].notes]
     if not (is_edited or told or outcomes):
-        return _Reasons(_without_passes(told, backend), outcomes, rules, notes=tuple(notes))
+        return _Reasons((), outcomes, rules, notes=tuple(notes))
     lineages = (
         read_lineage(one, progress=before),
         read_lineage(other, progress=after),
@@ -510,13 +515,10 @@ def _edit_facts(edits: Iterable[Edit]) -> tuple[EditFacts, ...]:
 
 
 def _outcome_changes(
-    one: DumpedModule, other: DumpedModule, facts: tuple[ModuleFacts, ModuleFacts]
+    one: DumpedModule, other: DumpedModule, found: tuple[PairOutcomes, PairOutcomes]
 ) -> tuple[OutcomeChange, ...]:
     """Return pairs that both sides have, with different outcomes."""
-    stages = [
-        next((s for s in module.stages if s.label == own.pre_fusion), None)
-        for module, own in zip((one, other), facts, strict=True)
-    ]
+    stages = found[0].before, found[1].before
     if stages[0] is None or stages[1] is None:
         return ()
     matching = match(one.read(stages[0]), other.read(stages[1]))
@@ -524,20 +526,20 @@ def _outcome_changes(
         (after.computation.name, after.name): (before.computation.name, before.name)
         for before, after in matching.after.items()
     }
-    theirs: dict[Hashable, PairFacts] = {}
-    for pair in facts[1].pairs:
-        ends = [names.get((pair.computation, end.name)) for end in (pair.producer, pair.consumer)]
+    theirs: dict[Hashable, Pair] = {}
+    for pair in found[1].costliest_first:
+        ends = [names.get(end) for end in _names(pair)]
         if ends[0] is not None and ends[1] is not None:
             theirs[ends[0], ends[1]] = pair
     groups: dict[Hashable, list[tuple[PairFacts, PairFacts]]] = defaultdict(list)
-    for pair in facts[0].pairs:
-        ours = [(pair.computation, end.name) for end in (pair.producer, pair.consumer)]
-        counterpart = theirs.get((ours[0], ours[1]))
+    for pair in found[0].costliest_first:
+        counterpart = theirs.get(_names(pair))
         if counterpart is not None and counterpart.outcome != pair.outcome:
-            ends_alike = [(end.opcode, end.shape) for end in (pair.producer, pair.consumer)]
-            groups[
-                pair.outcome, counterpart.outcome, pair.reason, counterpart.reason, *ends_alike
-            ].append((pair, counterpart))
+            before, after = found[0].explain(pair), found[1].explain(counterpart)
+            alike = [(end.opcode, end.shape) for end in (before.producer, before.consumer)]
+            groups[before.outcome, after.outcome, before.reason, after.reason, *alike].append(
+                (before, after)
+            )
     changes = [OutcomeChange(*own[0], len(own)) for own in groups.values()]
 
     def rank(change: OutcomeChange) -> tuple[int, int]:
@@ -548,6 +550,12 @@ def _outcome_changes(
     return tuple(sorted(changes, key=rank))
 
 
+def _names(pair: Pair) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Return the names of producer and consumer, each with that of the computation."""
+    computation = pair.producer.computation.name
+    return (computation, pair.producer.name), (computation, pair.consumer.name)
+
+
 def _with_passes(
     changes: list[FusionChange],
     lineages: tuple[Lineage, Lineage],
@@ -555,7 +563,11 @@ def _with_passes(
     progress: Progress,
 ) -> tuple[FusionDifference, ...]:
     """Return changes with the passes that formed the fusions on both sides."""
-    makers = [find_makers(lineage, progress) for lineage in lineages]
+    names = (
+        {(each.computation.name, each.name) for change in changes for each in change.before},
+        {(each.computation.name, each.name) for change in changes for each in change.after},
+    )
+    makers = [find_makers(*own, progress) for own in zip(lineages, names, strict=True)]
 
     def passes(change: FusionChange) -> tuple[tuple[str, ...], tuple[str, ...]]:
         one, other = (

@@ -5,10 +5,11 @@ that made each fusion.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Container
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import pairwise
+from typing import NamedTuple
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
@@ -204,40 +205,71 @@ _FORMING = frozenset(
 )  # fmt: skip
 
 
-def find_makers(lineage: Lineage, progress: Progress) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the passes that made each fusion of the last stage what it is, in order, by
-    computation and name.
+def find_makers(
+    lineage: Lineage, names: Container[tuple[str, str]], progress: Progress
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the passes that made fusions and library calls of the last stage what they are, in
+    order. ``names`` are those of the computation and the instruction, as in the result.
+
+    Goes back from the last stage, and compares stages only if they differ in one of these.
     """
+    found = {
+        instruction: name
+        for computation in lineage.modules[-1].computations
+        for instruction in computation.instructions
+        if instruction.opcode in _LAUNCHED
+        and (name := (computation.name, instruction.name)) in names
+    }
+    origins: list[dict[Instruction, _Origin]] = []
+    later: Collection[Instruction] = found
+    for index in counted(range(len(lineage.stages) - 2, -1, -1), "comparing stage", progress):
+        if not later:
+            break
+        origins.append(_origins(lineage, index, later))
+        later = {part: None for origin in origins[-1].values() for part in origin.parts}
     made: dict[Instruction, tuple[str, ...]] = {}
-    for index, stage in enumerate(counted(lineage.stages[1:], "comparing stage", progress)):
-        by_after: dict[Instruction, list[FusionChange]] = defaultdict(list)
-        for change in lineage.changes(index):
-            if change.kind in _FORMING:
-                for each in change.after:
-                    by_after[each].append(change)
+    for step in reversed(origins):
         now: dict[Instruction, tuple[str, ...]] = {}
-        for instruction in _launched_fusions(lineage.modules[index + 1]):
-            before: list[str] = []
-            earlier = lineage.earlier(index, instruction)
-            if earlier is not None:
-                before += made.get(earlier, ())
-            for change in by_after[instruction]:
-                for part in change.before:
-                    before += made.get(part, ())
-            if by_after[instruction]:
-                before.append(stage.name.after or stage.label)
-            now[instruction] = tuple(dict.fromkeys(before))
+        for instruction, origin in step.items():
+            passes = [name for part in origin.parts for name in made.get(part, ())]
+            now[instruction] = tuple(dict.fromkeys([*passes, *origin.made_by]))
         made = now
-    return {(each.computation.name, each.name): passes for each, passes in made.items()}
+    return {name: made.get(instruction, ()) for instruction, name in found.items()}
 
 
-def _launched_fusions(module: Module) -> Iterator[Instruction]:
-    for computation in module.computations:
-        for instruction, statement in zip(
-            computation.instructions, computation.graph.statements, strict=True
-        ):
-            if statement.opcode in ("custom-call", "fusion"):
-                yield instruction
+_LAUNCHED = frozenset({"custom-call", "fusion"})
+
+
+class _Origin(NamedTuple):
+    """What a fusion or library call was in the stage before, and the pass that changed it."""
+
+    parts: list[Instruction]
+    made_by: tuple[str, ...] = ()
+
+
+def _origins(
+    lineage: Lineage, index: int, later: Collection[Instruction]
+) -> dict[Instruction, _Origin]:
+    """Return where instructions of stage ``index + 1`` come from."""
+    same = {each: lineage.unchanged(index, each) for each in later}
+    kept = {each: _Origin([earlier]) for each, earlier in same.items() if earlier is not None}
+    if len(kept) == len(same):
+        return kept
+    by_after: dict[Instruction, list[FusionChange]] = defaultdict(list)
+    for change in lineage.changes(index):
+        if change.kind in _FORMING:
+            for each in change.after:
+                by_after[each].append(change)
+    stage = lineage.stages[index + 1]
+    found: dict[Instruction, _Origin] = {}
+    for each in later:
+        earlier = lineage.earlier(index, each)
+        parts = [] if earlier is None else [earlier]
+        parts += (part for change in by_after.get(each, ()) for part in change.before)
+        launched = [part for part in dict.fromkeys(parts) if part.opcode in _LAUNCHED]
+        by = stage.name.after or stage.label
+        found[each] = _Origin(launched, (by,) if each in by_after else ())
+    return found
 
 
 def first_decision(

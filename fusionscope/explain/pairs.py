@@ -29,7 +29,7 @@ def pair_facts(
             reason=why.reason.rule,
             message=why.reason.message or None,
             evidence=why.evidence,
-            bytes_saved=pair.bytes_between * runs,
+            bytes_saved=pair.bytes_saved(runs),
             title=title_of(why.reason.rule),
             numbers=why.reason.numbers,
             otherwise=why.otherwise.rule if why.otherwise else None,
@@ -46,7 +46,7 @@ def pair_facts(
         reason=None,
         message=None,
         evidence=None,
-        bytes_saved=0 if pair.outcome is Outcome.GONE else pair.bytes_between * runs,
+        bytes_saved=pair.bytes_saved(runs),
         fused_by_later_pass=_fused_by_later_pass(pair, reasons, later_passes.get(pair.stage or "")),
     )
 

@@ -115,26 +115,37 @@ def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel,
     """Return the launches of a module, in the order of its text. ``numbered`` must include
     contents.
     """
+    runs = count_runs(numbered)
+    return tuple(
+        _kernel(step.instruction, execution, *runs[execution.path], backend)
+        for execution in numbered.executions
+        for step in execution.steps
+        if (step.inside is None or step.inside is step.instruction)
+        and is_launched(step.instruction)
+    )
+
+
+def count_runs(numbered: NumberedModule) -> dict[Hashable, tuple[int, bool]]:
+    """Return how often each execution runs, by its path, and whether that is known."""
     runs: dict[Hashable, tuple[int, bool]] = {"entry": (1, True)}
-    kernels: list[Kernel] = []
     for execution in numbered.executions:
-        count, known = runs.get(execution.path, (1, False))
-        for step in execution.steps:
-            instruction = step.instruction
-            if step.inside is not None and step.inside is not instruction:
+        count, known = runs.setdefault(execution.path, (1, False))
+        for block in execution.blocks:
+            if block.inside is not None:
                 continue
-            if instruction.opcode in ("while", "conditional"):
-                trips = _TRIP_COUNT.search(instruction.statement.attributes)
+            for index, statement in enumerate(block.computation.graph.statements):
+                if statement.opcode not in ("while", "conditional"):
+                    continue
+                instruction, value = block.computation.instructions[index], block.values[index]
+                trips = _TRIP_COUNT.search(statement.attributes)
                 condition = instruction.attributes.get("condition", "").lstrip("%")
                 for number, inner in enumerate(instruction.called):
                     if trips:  # the condition runs once more, when it ends the loop
                         times = int(trips[1]) + (inner.name == condition)
-                        runs[execution.path, step.value, number] = count * times, known
+                        runs[execution.path, value, number] = count * times, known
                     else:  # the trip count or the branch is unknown
-                        runs[execution.path, step.value, number] = count, False
-            if is_launched(instruction):
-                kernels.append(_kernel(instruction, execution, count, known, backend))
-    return tuple(kernels)
+                        runs[execution.path, value, number] = count, False
+    return runs
 
 
 def _kernel(

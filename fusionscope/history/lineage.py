@@ -26,7 +26,32 @@ class _Known:
     """
 
     launches: dict[int, list[Statement]] = field(default_factory=dict)
-    contents: dict[int, Hashable] = field(default_factory=dict)
+    contents: dict[int, int] = field(default_factory=dict)
+    numbers: dict[Hashable, int] = field(default_factory=dict)
+
+    def launches_in(self, body: Body) -> list[Statement]:
+        found = self.launches.get(id(body))
+        if found is None:
+            found = [each for each in body.written if each[3] in ("custom-call", "fusion")]
+            self.launches[id(body)] = found
+        return found
+
+    def launch(self, statement: Statement, module: Module) -> Hashable:
+        """Return a key for a fusion or library call, apart from its name: its emitter and
+        contents, or its target.
+        """
+        if statement.opcode != "fusion":
+            return split_attributes(statement.attributes).get("custom_call_target", "")
+        inside: list[int] = []
+        for name in statement.calls:
+            if name in module.by_name:
+                body = module.by_name[name].body
+                known = self.contents.get(id(body))
+                if known is None:
+                    known = self.numbers.setdefault(_content(body), len(self.numbers))
+                    self.contents[id(body)] = known
+                inside.append(known)
+        return fusion_emitter(statement.attributes), tuple(inside)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -44,6 +69,8 @@ class Lineage:
     _changes: dict[int, tuple[FusionChange, ...]] = field(default_factory=dict, repr=False)
     _touched: dict[int, bool] = field(default_factory=dict, repr=False)
     _fusions: dict[int, dict[str, Instruction]] = field(default_factory=dict, repr=False)
+    _launched: dict[int, dict[str, tuple[int, Hashable]]] = field(default_factory=dict, repr=False)
+    _gone: dict[int, frozenset[Hashable]] = field(default_factory=dict, repr=False)
     _traces: dict[int, Hashable] = field(default_factory=dict, repr=False)
     _known: _Known = field(default_factory=_Known, repr=False)
     _copies: dict[int, dict[Instruction, list[Instruction]]] = field(
@@ -63,8 +90,10 @@ class Lineage:
         if known is None:
             for other in list(self._matchings):  # one at a time: they are large
                 del self._matchings[other]
-                if other < index:
+                if other != index + 1:
                     self._table.forget(self.modules[other])
+                if other != index - 1:
+                    self._table.forget(self.modules[other + 1])
             one, other_module = self.modules[index], self.modules[index + 1]
             known = self._matchings[index] = match(one, other_module, self._table)
         return known
@@ -109,6 +138,35 @@ class Lineage:
             or matching.copies.get(instruction)
             or next(iter(self._forebears(index, instruction)), None)
         )
+
+    def unchanged(self, index: int, instruction: Instruction) -> Instruction | None:
+        """Return what a fusion or library call of stage ``index + 1`` was in stage ``index``, if
+        the texts show that nothing about it has changed. Stages are not matched for that.
+        """
+        number, launch = self._launches(index).get(instruction.name, (0, None))
+        if launch is None or launch != self._launches(index + 1)[instruction.name][1]:
+            return None
+        if index not in self._gone:
+            kept = self._launches(index + 1)
+            gone = (each for name, (_, each) in self._launches(index).items() if name not in kept)
+            self._gone[index] = frozenset(gone)
+        if launch in self._gone[index]:  # it may have been merged into this one
+            return None
+        return self.modules[index].computations[number].instruction(instruction.name)
+
+    def _launches(self, index: int) -> dict[str, tuple[int, Hashable]]:
+        """Return keys of the fusions and library calls of a stage, with the position of the
+        computation, by name.
+        """
+        found = self._launched.get(index)
+        if found is None:
+            module = self.modules[index]
+            found = self._launched[index] = {
+                statement.name: (number, self._known.launch(statement, module))
+                for number, body in enumerate(module.bodies)
+                for statement in self._known.launches_in(body)
+            }
+        return found
 
     def heirs(self, index: int) -> dict[Instruction, tuple[Instruction, ...]]:
         """Return the heirs in stage ``index + 1`` of the instructions that it no longer has."""
@@ -245,24 +303,15 @@ def read_lineage(
 
 
 def _trace(module: Module, known: _Known) -> Hashable:
-    by_name = module.by_name
     fusions: set[Hashable] = set()
-    calls: Counter[str] = Counter()
+    calls: Counter[Hashable] = Counter()
     for body in module.bodies:
-        if id(body) not in known.launches:
-            known.launches[id(body)] = [
-                each for each in body.written if each[3] in ("custom-call", "fusion")
-            ]
-        for statement in known.launches[id(body)]:
+        for statement in known.launches_in(body):
+            launch = known.launch(statement, module)
             if statement[3] == "fusion":
-                called = [by_name[name].body for name in statement.calls if name in by_name]
-                for inner in called:
-                    if id(inner) not in known.contents:
-                        known.contents[id(inner)] = _content(inner)
-                inside = tuple(known.contents[id(inner)] for inner in called)
-                fusions.add((statement.name, fusion_emitter(statement.attributes), inside))
+                fusions.add((statement.name, launch))
             else:
-                calls[split_attributes(statement.attributes).get("custom_call_target", "")] += 1
+                calls[launch] += 1
     return frozenset(fusions), calls
 
 

@@ -53,6 +53,10 @@ class Pair:
     path: Hashable
     bytes_between: int
 
+    def bytes_saved(self, runs: int) -> int:
+        """Return the bytes that fusing the pair saves, or saved, if it runs ``runs`` times."""
+        return 0 if self.outcome is Outcome.GONE else self.bytes_between * runs
+
 
 def is_looked_through(instruction: Instruction) -> bool:
     """Return whether an instruction only passes values on, and so is neither producer
