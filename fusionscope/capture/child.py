@@ -50,6 +50,10 @@ _HLO_KINDS = {
 _TILINGS = "result_tilings"
 _BROADCAST, _RESHAPE = "stablehlo.broadcast_in_dim", "stablehlo.reshape"
 _DIMENSIONS = "broadcast_dimensions"
+_ILLEGAL = re.compile(r"failed to legalize operation '(mhlo\.\w+)'")
+_LAYOUT = "mhlo.layout_mode"
+_ENTRY_LAYOUT = re.compile(r"entry_computation_layout=\{\((.*?)\)->(.*?)\}(?=, \w+=|$)")
+_SHAPE = re.compile(r"[a-z]\w*\[([^\]]*)\](\{[^}]*\})?")
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z][\w<>]*)>")
 _NEWER_FIELDS = re.compile(
     r"^ *(collective_memory_granularity|max_blocks_per_multiprocessor|mem_clock_ghz"
@@ -406,7 +410,11 @@ def _compile_module(
             injecting = hook.hooked(hook.replace_module(told["module"], put), device["platform"])
         with injecting:
             begin = time.perf_counter()
-            compile_module(module, device, devices)
+            try:
+                compile_module(module, device, devices)
+            except Unusable:
+                told["module"] = ""  # no compiler received it
+                raise
             told["compile_s"] = time.perf_counter() - begin
 
 
@@ -432,15 +440,24 @@ def compile_module(
     *,
     options: dict[str, str] | None = None,
 ) -> Any:
-    """Return the executable of StableHLO for ``places``, which run one partition each."""
+    """Return the executable of StableHLO for ``places``, which run one partition each. Raises
+    ``Unusable`` if the module has operations that a plugin cannot receive.
+    """
     from jax._src import compiler
     from jaxlib import _jax
 
     asked = compiler.get_compile_options(1, len(places), env_options_overrides=options or {})
     client, devices = places[0].client, _jax.DeviceList(tuple(places))
-    if device["is_here"]:
-        return client.compile_and_load(module, devices, asked)
-    return client.compile(module, devices, asked)
+    try:
+        if device["is_here"]:
+            return client.compile_and_load(module, devices, asked)
+        return client.compile(module, devices, asked)
+    except Exception as error:
+        if found := _ILLEGAL.search(str(error)):
+            raise Unusable(
+                f"StableHLO has no {found[1].partition('.')[2]}, and a plugin takes only StableHLO"
+            ) from None
+        raise
 
 
 def parse_module(data: bytes, kind: str) -> Any:
@@ -448,15 +465,67 @@ def parse_module(data: bytes, kind: str) -> Any:
     from jax._src.lib.mlir import ir
     from jaxlib import _hlo, _jax
 
+    if kind == "stablehlo":
+        module = ir.Module.parse(data)
+        _drop_empty_tilings(module)
+        return module
     if kind == "hlo":
-        data = _hlo.hlo_module_from_text(data.decode()).as_serialized_hlo_module_proto()
-    if kind != "stablehlo":
-        data = _jax.mlir.hlo_to_stablehlo(data)
-    module = ir.Module.parse(data)
+        text = data.decode()
+        data = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    else:
+        text = hook.read_module(data).to_string()
+    module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(data))
     _drop_empty_tilings(module)
-    if kind != "stablehlo":
-        _join_broadcasts(module)
+    _join_broadcasts(module)
+    _keep_layouts(module, text)
     return module
+
+
+def entry_layouts(text: str) -> tuple[list[str], list[str]]:
+    """Return the layouts of the arguments and results of an HLO module: dimensions from minor to
+    major, such as "{0,1}", "auto" if the compiler is to choose, or "" if they are in order.
+    """
+    found = _ENTRY_LAYOUT.search(text.partition("\n")[0])
+    if found is None:
+        return [], []
+    arguments, results = (
+        [_layout(*each) for each in _SHAPE.findall(part)] for part in found.groups()
+    )
+    return arguments, results
+
+
+def _layout(dimensions: str, layout: str) -> str:
+    rank = dimensions.count(",") + 1 if dimensions else 0
+    if rank < 2:
+        return ""  # no other order
+    order = layout.strip("{}").partition(":")[0]
+    if not order:
+        return "auto"
+    return "" if order == ",".join(map(str, reversed(range(rank)))) else f"{{{order}}}"
+
+
+def _keep_layouts(module: Any, text: str) -> None:
+    """Give arguments and results the layouts that they have in the HLO ``text``, in jax's form:
+    the compiler ignores the form that reading HLO gives them.
+    """
+    from jax._src.lib.mlir import ir
+
+    (main,) = (
+        each for each in module.body.operations if str(each.attributes["sym_name"]) == '"main"'
+    )
+    for name, layouts in zip(("arg_attrs", "res_attrs"), entry_layouts(text), strict=True):
+        if not any(layouts):
+            continue
+        old = main.attributes[name] if name in main.attributes else [{}] * len(layouts)
+        if len(old) != len(layouts):
+            raise Unusable("an argument or the result of the program is a tuple with layouts")
+        new = []
+        for attributes, layout in zip(old, layouts, strict=True):
+            kept = {each.name: each.attr for each in attributes}
+            new.append(
+                ir.DictAttr.get(kept | {_LAYOUT: ir.StringAttr.get(layout)} if layout else kept)
+            )
+        main.attributes[name] = ir.ArrayAttr.get(new)
 
 
 def _drop_empty_tilings(module: Any) -> None:

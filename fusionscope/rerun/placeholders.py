@@ -31,6 +31,8 @@ from fusionscope.hlo.text import NAME
 _Views = dict[tuple[MutableInstruction, MutableInstruction], MutableInstruction]
 
 TARGET = "fusionscope:"
+# Where an instruction is from and where it runs. A result with a sharding would be copied.
+_ORIGIN = ("metadata", "backend_config", "frontend_attributes", "sharding")
 # Instructions that name values and move none. Every pass must see them.
 NAMING = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
 
@@ -73,11 +75,7 @@ def _without_origin(instruction: MutableInstruction) -> str:
     name, which identifies it later.
     """
     return _written(
-        {
-            key: value
-            for key, value in instruction.attributes.items()
-            if key not in ("metadata", "backend_config", "frontend_attributes")
-        }
+        {key: value for key, value in instruction.attributes.items() if key not in _ORIGIN}
     )
 
 
@@ -133,13 +131,15 @@ def replace_placeholders(graph: MutableModule, planned: MutableModule) -> None:
     originals = {each.name: each for c in walk_control_flow(planned) for each in c.instructions}
     inner = _adopt(graph, planned)
     outer = list(walk_control_flow(graph))
-    names = {name for c in outer for each in c.instructions if (name := _hidden_name(each))}
+    names = dict.fromkeys(
+        name for c in outer for each in c.instructions if (name := _hidden_name(each))
+    )
+    for name in names:
+        graph.instruction_name(name)  # nothing else gets it
     for computation in outer:
         for instruction in computation.instructions:
-            if instruction.name in names:  # the name of a kernel
+            if instruction.name in names:
                 instruction.name = graph.instruction_name(instruction.name)
-    for name in names:
-        graph.instruction_name(name)
     for computation in outer:
         views: _Views = {}
         for instruction in computation.post_order():
@@ -244,12 +244,12 @@ def _give_origin(instruction: MutableInstruction, originals: dict[str, MutableIn
     kept = {
         key: value
         for key, value in instruction.attributes.items()
-        if key not in ("metadata", "frontend_attributes")
+        if key not in ("metadata", "frontend_attributes", "sharding")
     }
     origin = read_metadata(instruction.attributes.get("metadata", "")).get("op_name", "")
     original = originals.get(origin)
     if original is not None and original.opcode == instruction.opcode:
-        for key in ("metadata", "backend_config", "frontend_attributes"):
+        for key in _ORIGIN:
             if key in original.attributes:
                 kept[key] = original.attributes[key]
     instruction.attributes_text = _written(kept)

@@ -47,7 +47,7 @@ def main() -> None:
         else:
             _compare_plans(request, told, result)
     except child.Unusable as problem:
-        told["problem"] = str(problem)
+        told |= {"problem": str(problem), "is_unusable": True}
     except Exception as error:
         told["problem"] = f"{type(error).__name__}: {error}"
     _tell(told, result)
@@ -211,6 +211,7 @@ class Executable:
             self.compile_s = time.perf_counter() - begin
         self._place = place
         self._inputs = inputs
+        self._layouts = child.entry_layouts(text)[0] or [""] * len(inputs)
         self._keeps_inputs = "input_output_alias" not in text and "buffer_donor" not in text
         self._arrays: list[Any] = []
 
@@ -230,6 +231,10 @@ class Executable:
             self._arrays = [jax.device_put(each, self._place) for each in self._inputs]
             if not self._keeps_inputs:  # a program copies what shares memory with an array of numpy
                 self._arrays = [each.copy() for each in self._arrays]
+            self._arrays = [
+                _with_layout(each, layout, self._place)
+                for each, layout in zip(self._arrays, self._layouts, strict=True)
+            ]
             jax.block_until_ready(self._arrays)
 
     def start(self) -> Any:
@@ -257,6 +262,18 @@ class Executable:
     @property
     def may_repeat(self) -> bool:
         return self._keeps_inputs
+
+
+def _with_layout(array: Any, layout: str, place: Any) -> Any:
+    """Return an array with its dimensions in this order, as ``child.entry_layouts`` writes it."""
+    import jax
+    from jax.experimental.layout import Format, Layout
+    from jax.sharding import SingleDeviceSharding
+
+    if not layout.startswith("{"):
+        return array
+    order = tuple(map(int, reversed(layout.strip("{}").split(","))))
+    return jax.device_put(array, Format(Layout(order), SingleDeviceSharding(place)))
 
 
 def _find_inputs(text: str, file: str | None, seed: int) -> list[Any]:

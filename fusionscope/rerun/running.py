@@ -21,6 +21,9 @@ from fusionscope.rerun.programs import compile_options, find_program, lacks_cons
 
 RUNNER = Path(__file__).parent / "runner.py"
 _DRIVER = Path("/proc/driver/nvidia")  # exists on machines with an NVIDIA GPU
+# A call of a Python function, which lives in the process that compiled the program.
+_CALLBACK = re.compile(r"xla_\w*python\w*_callback")
+_HOST_TRANSFERS = frozenset({"infeed", "outfeed", "send", "recv"})
 _WIDENED = re.compile(r"\b(f16|bf16|f32|c64)\[")
 _NOT_WIDENED = frozenset(
     """bitcast-convert custom-call reduce-precision rng rng-bit-generator
@@ -29,6 +32,14 @@ _NOT_WIDENED = frozenset(
 _EPSILON_32 = 2.0**-23
 # Limits for rounding: a multiple of the baseline's error, or of the smallest step.
 _WORSE, _LEAST, _SUMMED = 4.0, 16.0, 1024.0
+
+
+class CannotRun(UnusableInput):
+    """A program that fails when it runs. ``reason`` says how, in one line."""
+
+    def __init__(self, module: DumpedModule, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{module.name}: cannot be run: {reason}")
 
 
 class Numbers(StrEnum):
@@ -123,7 +134,13 @@ def why_not_run(module: DumpedModule) -> str:
     """Return why the programs of ``module`` cannot run here, empty if they can."""
     if not is_here(module):
         return "the GPU is not present"
-    if lacks_constants(find_program(module)):
+    program = find_program(module)
+    for each in program.walk():
+        if each.opcode in _HOST_TRANSFERS:
+            return f"{each.name} exchanges data with its host"
+        if _CALLBACK.search(each.attributes.get("custom_call_target", "")):
+            return f"{each.name} calls a Python function in the process of the program"
+    if lacks_constants(program):
         return (
             "the dump leaves large constants out: it needs XLA's flag "
             "--xla_dump_large_constants=true"
@@ -144,7 +161,8 @@ def measure(
 ) -> list[Measurement]:
     """Run the program of ``module`` with ``baseline`` and with each of ``injections``, on the same
     inputs: those of ``inputs``, an .npz in the order of the parameters, or random ones. All are
-    timed in turns, for at most ``seconds``. Raises ``UnusableInput`` if the baseline cannot be run.
+    timed in turns, for at most ``seconds``. Raises ``CannotRun`` if the baseline fails, and
+    ``UnusableInput`` if the inputs do not fit or there is no compiler.
 
     If a variant ends the process, its result says so, and the others run without it.
     """
@@ -165,7 +183,10 @@ def measure(
             del left[died]
             continue
         if code != 0 or told.get("problem"):
-            raise UnusableInput(f"{module.name}: cannot be run: {tell_problem(told, errors, code)}")
+            problem = tell_problem(told, errors, code)
+            if told.get("is_unusable"):
+                raise UnusableInput(f"{module.name}: cannot be run: {problem}")
+            raise CannotRun(module, problem)
         found |= dict(zip(numbers, _read(told), strict=True))
         break
     return [found[number] for number in sorted(found)]

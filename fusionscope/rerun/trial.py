@@ -15,7 +15,7 @@ from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import Plan, Rest, make_plan
 from fusionscope.rerun.programs import disabling
 from fusionscope.rerun.rerun import Rerun, rerun
-from fusionscope.rerun.running import Measurement, Numbers, measure, why_not_run
+from fusionscope.rerun.running import CannotRun, Measurement, Numbers, measure, why_not_run
 from fusionscope.rules.changes import Changes
 from fusionscope.verify.agreement import RulesUsed
 from fusionscope.versions.runs import find_runs
@@ -92,7 +92,7 @@ def try_variants(
     If ``runs`` is set, they are run beside ``baseline`` on ``inputs`` (an .npz) or random ones, and
     timed for ``seconds``. Without a baseline, they run beside the compiler's own choice, which may
     differ from the kernels of the dump. Raises ``UnusableInput`` if the dump lacks the program or
-    its device, there is no compiler, or the baseline does not run.
+    its device, there is no compiler, or the inputs do not fit.
     """
     made = [
         rerun(
@@ -112,8 +112,8 @@ def try_variants(
         injection = Injection()
         if baseline is not None:
             injection = inject(module, baseline, python=python, limit_s=limit_s)
-        measured = list(
-            measure(
+        try:
+            measured[:] = measure(
                 module,
                 injection,
                 [each.injection for each in made],
@@ -123,7 +123,8 @@ def try_variants(
                 python=python,
                 limit_s=limit_s,
             )
-        )
+        except CannotRun as problem:
+            not_run = problem.reason
     tried = (
         Tried(variant.name, again, measurement)
         for variant, again, measurement in zip(variants, made, measured, strict=True)

@@ -1,0 +1,122 @@
+"""What a program must keep when it is compiled again from its dump, and what cannot be run."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from fusionscope import UnusableInput
+from fusionscope.capture import child
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import read_program, read_target
+from fusionscope.dump import open_dump
+from fusionscope.rerun.plans import own_plan
+from fusionscope.rerun.running import Numbers
+from fusionscope.rerun.trial import Trial, Variant, try_variants
+
+PYTHON = __import__("sys").executable
+with_jax = pytest.mark.skipif(find_spec("jax") is None, reason="needs jax")
+with_cuda = pytest.mark.skipif(
+    find_spec("jax_cuda13_plugin") is None, reason="needs jax's plugin for CUDA"
+)
+
+PROGRAM = """
+import jax
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+from jax.experimental.layout import Format, Layout
+from jax.sharding import SingleDeviceSharding
+
+example_args = (jnp.ones((64, 32)),)
+
+
+def layouts():
+    def step(a, b):
+        return jnp.tanh(a) * 2 + b.sum(0), jnp.exp(b) @ a.T
+
+    columns = Format(Layout((1, 0)), SingleDeviceSharding(jax.devices()[0]))
+    made = jax.jit(
+        step, in_shardings=(None, columns), out_shardings=(columns, columns), donate_argnums=1
+    )
+    made.example_args = example_args * 2
+    return made
+
+
+in_columns = layouts()
+
+
+def callback(x):
+    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x * 2) + 1
+
+
+def unknown_call(x):
+    call = jax.ffi.ffi_call("a_target_of_another_process", jax.ShapeDtypeStruct(x.shape, x.dtype))
+    return call(jnp.tanh(x)) + 1
+
+
+def ragged(x):
+    return lax.ragged_dot(x, jnp.ones((2, 32, 8)), jnp.array([30, 34]))
+"""
+
+
+def replayed(name: str, directory: Path, device: str = "cpu") -> Trial:
+    (directory / "model.py").write_text(PROGRAM)
+    program = read_program(f"{directory / 'model.py'}:{name}")
+    assert capture(program, read_target(device), directory / "dump").has_stages
+    (module,) = open_dump(directory / "dump").modules
+    variant = Variant("replay", own_plan(module))
+    return try_variants(module, [variant], directory / "rerun", baseline=None, seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("layouts", "expected"),
+    [
+        ("(f32[4,8]{1,0}, /*index=1*/s32[])->f32[8]{0}", (["", ""], [""])),
+        ("(f32[4,8]{0,1})->(f32[2,3,4]{1,2,0}, s4[8,2]{1,0:E(4)})", (["{0,1}"], ["{1,2,0}", ""])),
+        ("(f32[4,8], f32[8])->f32[4,8]", (["auto", ""], ["auto"])),
+        ("()->f32[4,8]{0,1}", ([], ["{0,1}"])),
+    ],
+)
+def test_layouts_of_a_header(layouts: str, expected: tuple[list[str], list[str]]) -> None:
+    header = f"HloModule m, is_scheduled=true, entry_computation_layout={{{layouts}}}"
+    for end in ("", ", allow_spmd_sharding_propagation_to_parameters={true,true}", ", a=b\nmore"):
+        assert child.entry_layouts(header + end) == expected
+
+
+def test_a_header_without_layouts() -> None:
+    assert child.entry_layouts("HloModule m\n\nENTRY e {") == ([], [])
+
+
+@with_jax
+def test_layouts_of_arguments_and_results_are_kept(tmp_path: Path) -> None:
+    trial = replayed("in_columns", tmp_path)
+    (tried,) = trial.variants
+    assert tried.holds
+    assert tried.rerun.is_same
+    assert tried.measurement is not None
+    assert tried.measurement.numbers is Numbers.EQUAL
+
+
+@with_jax
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("callback", "calls a Python function"),
+        ("unknown_call", "No FFI handler registered for a_target_of_another_process"),
+    ],
+)
+def test_programs_that_only_their_own_process_can_run(
+    name: str, reason: str, tmp_path: Path
+) -> None:
+    trial = replayed(name, tmp_path)
+    assert reason in trial.not_run
+    assert all(each.rerun.holds and each.measurement is None for each in trial.variants)
+
+
+@with_cuda
+def test_an_operation_that_stablehlo_lacks(tmp_path: Path) -> None:
+    with pytest.raises(UnusableInput, match="StableHLO has no ragged_dot"):
+        replayed("ragged", tmp_path, "h100")
