@@ -159,6 +159,7 @@ def _search(trials: Trials, directory: Path | None, python: str) -> Bisection:
             crash=made.problem,
             results=made.results,
             alone=alone.results if alone is not None else (),
+            amplifies=bool(found) and reference.amplifies_rounding(made),
             found=tuple(_culprits(trials, found, directory, python)),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -49,9 +49,22 @@ class Reference:
             return bool(made.is_wrong)
         return any(map(self._is_wrong, made.results))
 
+    def amplifies_rounding(self, made: Made) -> bool:
+        """Return whether the reference of a wrong result is itself far from a run in 64 bits."""
+        return any(
+            self._is_wrong(each) and _baseline(each).verdict is Numbers.DIFFERENT
+            for each in made.results
+            if each.baseline_error is not None
+        )
+
     def _is_wrong(self, result: ResultDifference) -> bool:
         if self.tolerance is None:
             return result.verdict is Numbers.DIFFERENT
         return not result.is_equal and (
             result.difference is None or result.difference > self.tolerance
         )
+
+
+def _baseline(result: ResultDifference) -> ResultDifference:
+    """Return the difference of the reference from the run in 64 bits."""
+    return replace(result, difference=result.baseline_error, baseline_error=None)

@@ -72,7 +72,8 @@ class Bisection:
     compiled, ``failed`` that of those that could not be, or crashed. ``shows_in`` is in how many of
     ``runs`` runs the whole plan is wrong. ``crash`` is its last words if it crashes. ``results``
     are those of the whole plan against the reference, ``alone`` those with only ``found`` fused.
-    ``cost`` is None if numbers are compared.
+    ``cost`` is None if numbers are compared. ``amplifies`` is whether the reference of a wrong
+    result is itself far from a run in 64 bits: then rounding alone may make results wrong.
     """
 
     module: str
@@ -87,5 +88,6 @@ class Bisection:
     crash: str = ""
     results: tuple[ResultDifference, ...] = ()
     alone: tuple[ResultDifference, ...] = ()
+    amplifies: bool = False
     cost: Cost | None = None
     found: tuple[Culprit, ...] = ()

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from fusionscope.bisect.result import Bisection, Cost, Culprit
     from fusionscope.rerun.running import ResultDifference
 
+_AMPLIFIES = (
+    "the reference itself is far from a run in 64 bits: the program amplifies rounding, so what is "
+    "found may be no more than that"
+)
+
 
 def print_bisection(found: Bisection, console: Console, top: int) -> None:
     from rich.text import Text
@@ -29,6 +34,8 @@ def print_bisection(found: Bisection, console: Console, top: int) -> None:
         return
     failed = f", {found.failed} of them could not be compiled or run" if found.failed else ""
     console.print(Text(f"  {plural(found.tried, 'part')} of the plan tried{failed}", "dim"))
+    if found.amplifies:
+        console.print(Text(f"  {_AMPLIFIES}", "yellow"))
     for culprit in found.found:
         _print_culprit(culprit, console, top)
     _print_rest(found, console)

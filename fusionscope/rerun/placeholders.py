@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from fusionscope.graph.aliasing import InPlace, in_place_operands
 from fusionscope.graph.buffers import CONTROL_FLOW, find_steps, walk_control_flow
+from fusionscope.graph.layouts import reshape_is_bitcast
 from fusionscope.graph.mutable import (
     CONTROL,
     MutableComputation,
@@ -86,6 +87,8 @@ def _written(attributes: dict[str, str]) -> str:
 def _placeholder(hidden: MutableInstruction, aliases: list[InPlace]) -> MutableInstruction:
     """Return a placeholder. ``aliases`` are the operands that it overwrites."""
     operands = list(map(_behind_bitcasts, hidden.operands))
+    for slot, output, _ in aliases:
+        operands[slot] = _as_overwritten(operands[slot], hidden, output)
     attributes = {
         "custom_call_target": f'"{TARGET}{hidden.name}"',
         "operand_layout_constraints": f"{{{', '.join(str(each.shape) for each in operands)}}}",
@@ -100,6 +103,20 @@ def _placeholder(hidden: MutableInstruction, aliases: list[InPlace]) -> MutableI
     name = hidden.computation.module.instruction_name(hidden.name)
     made = MutableInstruction(name, "custom-call", hidden.shape, operands, _written(attributes))
     return hidden.computation.add(made)
+
+
+def _as_overwritten(
+    operand: MutableInstruction, hidden: MutableInstruction, output: tuple[int, ...]
+) -> MutableInstruction:
+    """Return ``operand`` in the shape of the result that overwrites it, as StableHLO requires."""
+    wanted = hidden.shape
+    for index in output:
+        wanted = wanted.elements[index]
+    shape = operand.shape
+    is_view = shape.dimensions != wanted.dimensions and shape.element_type == wanted.element_type
+    if not is_view or not shape.is_array or not reshape_is_bitcast(shape, wanted):
+        return operand
+    return hidden.computation.make("reshape", wanted, [operand])
 
 
 def _index(path: tuple[int, ...]) -> str:
@@ -211,6 +228,8 @@ def _original(
     computation = placeholder.computation
     operands = []
     for operand, wanted in zip(placeholder.operands, original.operands, strict=True):
+        if _is_view(operand) and operand.operands[0].shape == wanted.shape:
+            (operand,) = operand.operands
         if operand.shape != wanted.shape:
             if (operand, wanted) not in views:
                 view = computation.make("bitcast", wanted.shape, [operand], name=wanted.name)
@@ -221,6 +240,11 @@ def _original(
         # The compiler gave its result a new buffer.
         operands = [computation.make("copy", operands[0].shape, operands)]
     return computation.add(_clone(original, operands, inner))
+
+
+def _is_view(value: MutableInstruction) -> bool:
+    """Return whether it was a reshape of what a placeholder overwrites."""
+    return value.opcode in ("bitcast", "reshape")
 
 
 def _is_only_a_result(view: MutableInstruction) -> bool:

@@ -287,8 +287,7 @@ def _find_inputs(text: str, file: str | None, seed: int) -> list[Any]:
     if file is None:
         generator = numpy.random.default_rng(seed)
         return [_random(generator, each.numpy_dtype(), each.dimensions()) for each in shapes]
-    with numpy.load(file) as stored:
-        given = [stored[name] for name in stored.files]
+    given = load_arrays(file, [each.numpy_dtype() for each in shapes])
     expected = [f"{each.numpy_dtype()}{list(each.dimensions())}" for each in shapes]
     found = [f"{each.dtype}{list(each.shape)}" for each in given]
     if expected != found:
@@ -296,6 +295,24 @@ def _find_inputs(text: str, file: str | None, seed: int) -> list[Any]:
             f"{file} holds {', '.join(found) or 'nothing'}, expected {', '.join(expected)}"
         )
     return given
+
+
+def load_arrays(file: str, dtypes: Sequence[Any]) -> list[Any]:
+    """Read an .npz. It stores types that numpy lacks, such as bfloat16, as bytes: ``dtypes`` say
+    what these are.
+    """
+    import numpy
+
+    try:
+        with numpy.load(file) as stored:
+            found = [stored[name] for name in stored.files]
+    except (OSError, ValueError) as error:
+        raise child.Unusable(f"{file}: cannot be read: {error}") from None
+    known = [*map(numpy.dtype, dtypes), *[each.dtype for each in found[len(dtypes) :]]]
+    return [
+        each.view(own) if each.dtype.kind == own.kind == "V" else each
+        for each, own in zip(found, known, strict=False)
+    ]
 
 
 def _random(generator: Any, dtype: Any, dimensions: Sequence[int]) -> Any:

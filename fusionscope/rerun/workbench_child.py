@@ -16,7 +16,6 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +131,7 @@ class Bench:
     def expect(self, file: str) -> dict[str, Any]:
         """Compare results with those in ``file`` from now on."""
         own = self._programs[0].run()
-        expected = _load_arrays(file, own)
+        expected = runner.load_arrays(file, [each.dtype for each in own])
         both = [
             ", ".join(f"{each.dtype}{list(each.shape)}" for each in arrays)
             for arrays in (own, expected)
@@ -176,23 +175,6 @@ def _save(arrays: Sequence[Any], file: str) -> dict[str, Any]:
 
     numpy.savez(file, *arrays)
     return {}
-
-
-def _load_arrays(file: str, like: Sequence[Any]) -> list[Any]:
-    """Read an .npz. It stores the types that numpy lacks, such as bfloat16, as bytes: those of
-    ``like`` say what they are.
-    """
-    import numpy
-
-    try:
-        with numpy.load(file) as stored:
-            found = [stored[name] for name in stored.files]
-    except (OSError, ValueError) as error:
-        raise child.Unusable(f"{file}: cannot be read: {error}") from None
-    return [
-        each.view(own.dtype) if each.dtype.kind == own.dtype.kind == "V" else each
-        for each, own in zip_longest(found, like, fillvalue=numpy.zeros(0))
-    ][: len(found)]
 
 
 def _load_predicate(place: str) -> Any:

@@ -39,5 +39,6 @@ class Document(Form, tag_field="schema", tag="fusionscope.bisect/1"):
     crash: str
     results: list[Result]
     alone: list[Result]
+    amplifies: bool
     cost: Cost | None
     found: list[Culprit]
