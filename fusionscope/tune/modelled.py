@@ -14,12 +14,11 @@ from fusionscope.explain.replayed import find_rules
 from fusionscope.explain.times import estimate
 from fusionscope.graph.comparison import has_equal_kernels
 from fusionscope.hlo import Module
-from fusionscope.passes.context import GpuTarget
-from fusionscope.progress import Progress
+from fusionscope.progress import Progress, silent
 from fusionscope.rerun.plans import Plan, make_plan, own_plan
 from fusionscope.rerun.rerun import rerun
 from fusionscope.tune.journal import Attempt
-from fusionscope.tune.moves import MOVES, start_from
+from fusionscope.tune.moves import MOVES, Candidate, start_from
 from fusionscope.tune.results import Ablation, Best, Design, Tuning, may_join
 from fusionscope.versions.context import read_gpu
 
@@ -30,7 +29,7 @@ _SINGLE = 0.6  # of the budget
 
 
 @dataclass(frozen=True, slots=True)
-class _Scored:
+class Scored:
     """A design, its replayed plan, and its estimated time relative to the compiler's own plan."""
 
     design: Design
@@ -47,22 +46,21 @@ def search_by_model(
 
     Raises ``UnusableInput`` if the GPU is unknown, or the fusion passes cannot be replayed.
     """
-    gpu = read_gpu(module)
-    if gpu is None:
-        raise UnusableInput(f"{module.name}: the GPU is neither present nor known")
-    search = _Search(module, gpu, budget_s, progress)
+    search = ModelSearch(module, budget_s, progress)
     ranked = search.combine(search.try_singles())
     best = search.compile_best(ranked, python=python, limit_s=limit_s)
     return Tuning(module.name, tuple(search.attempts), search.left, best, find_rules(module))
 
 
-class _Search:
-    def __init__(
-        self, module: DumpedModule, gpu: GpuTarget, budget_s: float, progress: Progress
-    ) -> None:
+class ModelSearch:
+    """A search for ``budget_s``. ``attempts`` are the changes that it tried, ``left`` counts those
+    that the time did not last for.
+    """
+
+    def __init__(self, module: DumpedModule, budget_s: float, progress: Progress = silent) -> None:
         self.attempts: list[Attempt] = []
         self.left = 0
-        self._module, self._gpu = module, gpu
+        self._module, self._gpu = module, read_gpu(module)
         self._own = own_plan(module)
         self._usual_us = self._time(self._own.after)
         self._begin, self._budget_s = time.monotonic(), budget_s
@@ -73,14 +71,15 @@ class _Search:
         return (time.monotonic() - self._begin) / self._budget_s
 
     def _time(self, after: Module) -> float:
-        found = estimate(after, "gpu", self._gpu)
-        assert found is not None  # the GPU is known
+        found = estimate(after, self._module.backend, self._gpu)
+        if found is None:
+            raise UnusableInput(f"{self._module.name}: the GPU is neither present nor known")
         return found.microseconds
 
-    def try_singles(self) -> list[_Scored]:
+    def try_singles(self) -> list[Scored]:
         """Score single changes, those of all kinds in turns."""
         start = start_from(self._module, self._own)
-        found: list[_Scored] = []
+        found: list[Scored] = []
         pending = [move.candidates(start) for move in MOVES]
         tried = 0
         while pending:
@@ -96,33 +95,33 @@ class _Search:
                     found += self._score(Design(self._module, parts=(candidate,)))
         return sorted(found, key=lambda each: each.ratio)
 
-    def combine(self, singles: Sequence[_Scored]) -> list[_Scored]:
+    def combine(self, singles: Sequence[Scored]) -> list[Scored]:
         """Add single changes to the best plans, as long as that lowers their estimates."""
         useful = [each for each in singles if each.ratio < _FASTER]
         ranked, beam = useful, useful[:_WIDTH]
-        tried = {each.design.changes for each in useful}
+        tried: set[frozenset[Candidate]] = set()
         while beam and self._spent() < 1:
-            found: list[_Scored] = []
+            found: list[Scored] = []
             for design in self._extended(beam, useful):
-                if self._spent() > 1 or design.changes in tried:
+                if self._spent() > 1 or frozenset(design.parts) in tried:
                     continue
-                tried.add(design.changes)
-                self._progress(f"combining changes, {len(tried) - len(useful)} tried")
+                tried.add(frozenset(design.parts))
+                self._progress(f"combining changes, {len(tried)} tried")
                 found += self._score(design)
             lowest = ranked[0].ratio
+            beam = sorted(found, key=lambda each: each.ratio)[:_WIDTH]
             ranked = sorted([*ranked, *found], key=lambda each: each.ratio)
-            beam = [each for each in ranked if each in found][:_WIDTH]
             if ranked[0].ratio > lowest * _FASTER:
                 break
         return ranked
 
-    def _extended(self, beam: Sequence[_Scored], useful: Sequence[_Scored]) -> Iterator[Design]:
+    def _extended(self, beam: Sequence[Scored], useful: Sequence[Scored]) -> Iterator[Design]:
         for each in beam:
             for other in useful:
                 if may_join(each.design, other.design):
                     yield replace(each.design, parts=(*each.design.parts, *other.design.parts))
 
-    def _score(self, design: Design) -> list[_Scored]:
+    def _score(self, design: Design) -> list[Scored]:
         """Return the scored design; nothing if it is no plan, or makes the same kernels."""
         kind, words = design.parts[-1].kind, str(design)
         try:
@@ -135,13 +134,11 @@ class _Search:
             return []
         ratio = self._time(plan.after) / self._usual_us
         self.attempts.append(Attempt(kind=kind, changes=words, estimated=ratio))
-        return [_Scored(design, plan, ratio)]
+        return [Scored(design, plan, ratio)]
 
-    def compile_best(
-        self, ranked: Sequence[_Scored], *, python: str, limit_s: float
-    ) -> Best | None:
+    def compile_best(self, ranked: Sequence[Scored], *, python: str, limit_s: float) -> Best | None:
         """Compile the plans with the lowest estimates, and return the best of them."""
-        found: list[tuple[tuple[float, float], _Scored]] = []
+        found: list[tuple[tuple[float, float], Scored]] = []
         for each in ranked[:_COMPILED]:
             self._progress(f"compiling {each.design}")
             with TemporaryDirectory() as scratch:
@@ -167,7 +164,7 @@ class _Search:
             ablations=tuple(self._ablations(best)),
         )
 
-    def _ablations(self, best: _Scored) -> Iterator[Ablation]:
+    def _ablations(self, best: Scored) -> Iterator[Ablation]:
         for less in best.design.without_each():
             part = next(each for each in best.design.parts if each not in less.parts)
             for scored in self._score(less):
