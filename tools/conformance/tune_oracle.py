@@ -21,10 +21,6 @@ import sys
 from itertools import combinations
 from pathlib import Path
 
-import numpy
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import lil_matrix
-
 from fusionscope.dump import open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.times import clock_for, estimate
@@ -196,7 +192,11 @@ def members(group, order) -> tuple[str, ...]:
 
 
 def solve(order, kernels):
-    """Choose kernels by a binary program."""
+    """Choose kernels by a binary program. scipy comes with jax."""
+    import numpy
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import lil_matrix
+
     items = list(kernels)
     inside = set(order)
     rows, lows, highs = [], [], []
