@@ -41,6 +41,12 @@ class Attempt:
     def is_confirmation(self) -> bool:
         return self.kind == CONFIRMATION
 
+    def is_above(self, ratio: float) -> bool:
+        """Return whether it has no ratio, since it failed or changes no kernel, or surely a larger
+        one.
+        """
+        return self.ratio is None or self.ratio.low >= ratio
+
 
 class _Tried(msgspec.Struct):
     program: str

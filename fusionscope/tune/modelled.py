@@ -53,8 +53,8 @@ def search_by_model(
 
 
 class ModelSearch:
-    """A search for ``budget_s``. ``attempts`` are the changes that it tried, ``left`` counts those
-    that the time did not last for.
+    """A search for ``budget_s`` of processor time, so that it finds the same on a busy machine.
+    ``attempts`` are the changes that it tried, ``left`` counts those that it had no time for.
     """
 
     def __init__(self, module: DumpedModule, budget_s: float, progress: Progress = silent) -> None:
@@ -63,12 +63,12 @@ class ModelSearch:
         self._module, self._gpu = module, read_gpu(module)
         self._own = own_plan(module)
         self._usual_us = self._time(self._own.after)
-        self._begin, self._budget_s = time.monotonic(), budget_s
+        self._begin, self._budget_s = time.process_time(), budget_s
         self._progress = progress
 
     def _spent(self) -> float:
         """Return the share of the budget that is spent."""
-        return (time.monotonic() - self._begin) / self._budget_s
+        return (time.process_time() - self._begin) / self._budget_s
 
     def _time(self, after: Module) -> float:
         found = estimate(after, self._module.backend, self._gpu)

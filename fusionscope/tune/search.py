@@ -394,9 +394,9 @@ class _Search:
         rewritten program that is slower by itself may be faster with another plan.
         """
         known = self._journal.known.get(str(design)) if self._journal is not None else None
-        if known is None:
+        if known is None or not known.is_above(_PROMISING):
             return False
-        if known.ratio is not None and (not design.parts or known.ratio.low < _PROMISING):
+        if known.ratio is not None and not design.parts:
             return False
         self.attempts.append(known)
         return True

@@ -48,3 +48,11 @@ def test_a_damaged_file_is_written_anew(tmp_path: Path) -> None:
     assert not damaged.known
     damaged.add(TRIED[1])
     assert list(Journal(plan, module, None).known) == [TRIED[1].changes]
+
+
+def test_what_may_be_faster_is_tried_again() -> None:
+    failed, slower = TRIED
+    assert failed.is_above(0.97)
+    assert slower.is_above(0.97)
+    unclear = Attempt(kind="rule", changes="", ratio=Ratio(1.1, 0.8, 1.4))
+    assert not unclear.is_above(0.97)  # a busy moment
