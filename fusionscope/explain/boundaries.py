@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
@@ -58,11 +59,11 @@ def find_boundaries(
     calls = [(kernel, facts) for kernel, facts in kernels if _is_call(kernel)]
     if not calls:
         return ()
-    launches = frozenset(kernel.instruction for kernel, _ in calls)
+    known = _Calls(frozenset(kernel.instruction for kernel, _ in calls))
     since = _first_seen(module, stages, {kernel.name for kernel, _ in calls})
     alike: dict[Boundary, list[Boundary]] = defaultdict(list)
     for kernel, facts in calls:
-        found = _boundary(kernel, facts, module.backend, launches)
+        found = _boundary(kernel, facts, module.backend, known)
         stage = since.get(kernel.name)
         if stage is not None:
             made_by = stage.name.after if stage is not stages[0] else None
@@ -130,7 +131,7 @@ def _boundary(
     kernel: Kernel,
     facts: KernelFacts,
     backend: str,
-    launches: frozenset[Instruction],
+    calls: _Calls,
 ) -> Boundary:
     launch = kernel.instruction
     operands, results = operands_of(launch), results_of(launch)
@@ -142,8 +143,8 @@ def _boundary(
     library = _library(launch, hero, backend)
     own = taken_by(hero) if hero is not None and hero.opcode == "custom-call" else ()
     taken_before, taken_after = _around(launch, hero)
-    left_out, why = _left_out(results, library, [*own, *taken_after], launches)
-    before, after = _before(operands, launches), _after(results, launches)
+    left_out, why = _left_out(results, library, [*own, *taken_after], calls.launches)
+    before, after = _before(operands, calls), _after(results, calls)
     return Boundary(
         names=(kernel.name,),
         kernel=facts,
@@ -294,27 +295,45 @@ def _leads_to_erf(users: Sequence[tuple[Instruction, Instruction]]) -> bool:
     return False
 
 
-def _before(operands: Sequence[Value], launches: frozenset[Instruction]) -> tuple[Neighbour, ...]:
+class _Calls:
+    """The ``launches`` that are library calls, and what is there only for them."""
+
+    def __init__(self, launches: frozenset[Instruction]) -> None:
+        self.launches = launches
+        # Very many calls may have one neighbour.
+        self.are_all_readers = cache(self._are_all_readers)
+        self.are_all_makers = cache(self._are_all_makers)
+
+    def _are_all_readers(self, maker: Instruction) -> bool:
+        """Return whether only calls read the results of ``maker``."""
+        return all(not r.is_kept and r.readers <= self.launches for r in results_of(maker))
+
+    def _are_all_makers(self, reader: Instruction) -> bool:
+        """Return whether ``reader`` reads only results of calls, and constants."""
+        makers = {origin(operand)[0] for operand in reader.operands}
+        return all(maker in self.launches or maker.opcode == "constant" for maker in makers)
+
+
+def _before(operands: Sequence[Value], calls: _Calls) -> tuple[Neighbour, ...]:
     by_maker: dict[Instruction, list[Value]] = defaultdict(list)
     for operand in operands:
         by_maker[operand.maker].append(operand)
     found = []
     for maker, values in by_maker.items():
         members = operations_in(maker)
-        serves = all(not r.is_kept and r.readers <= launches for r in results_of(maker))
         found.append(
             Neighbour(
                 maker.name,
                 tuple(dict.fromkeys(value.made_by.opcode for value in values)),
                 members,
                 sum(v.shape.byte_size * (2 if v.is_read_once else 1) for v in values),
-                serves and bool(members) and _MOVES.issuperset(members),
+                _only_moves(members) and calls.are_all_readers(maker),
             )
         )
     return tuple(found)
 
 
-def _after(results: Sequence[Value], launches: frozenset[Instruction]) -> tuple[Neighbour, ...]:
+def _after(results: Sequence[Value], calls: _Calls) -> tuple[Neighbour, ...]:
     by_reader: dict[Instruction, list[tuple[ValueUse, int]]] = defaultdict(list)
     for result in results:
         written = result.shape.byte_size if result.is_read_once else 0
@@ -324,18 +343,20 @@ def _after(results: Sequence[Value], launches: frozenset[Instruction]) -> tuple[
     for reader, readings in by_reader.items():
         members = operations_in(reader)
         using = dict.fromkeys(user.opcode for r, _ in readings for user, _ in r.users)
-        makers = {origin(operand)[0] for operand in reader.operands}
-        serves = all(maker in launches or maker.opcode == "constant" for maker in makers)
         found.append(
             Neighbour(
                 reader.name,
                 tuple(using) or members,
                 members,
                 sum(reading.byte_size + written for reading, written in readings),
-                serves and bool(members) and _MOVES.issuperset(members),
+                _only_moves(members) and calls.are_all_makers(reader),
             )
         )
     return tuple(found)
+
+
+def _only_moves(members: Sequence[str]) -> bool:
+    return bool(members) and _MOVES.issuperset(members)
 
 
 def _crossing(results: Sequence[Value]) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.fusion_explorer import Kind, RecordedDecision, with_fused
-from fusionscope.passes.plan import FusionPlan
+from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import Number
 from fusionscope.rules.messages import rule_of
 
@@ -155,7 +155,11 @@ class Evidence:
 
     def add_plan(self, plan: FusionPlan) -> None:
         """Collect the decisions of a replay."""
+        latest: dict[str, PairDecision] = {}  # of each producer
         for each in plan.decisions:
+            if latest.get(each.producer) is each:
+                continue  # said again to a fusion that grew since
+            latest[each.producer] = each
             if each.fusion is not None:
                 self._fused(each.producer, each.consumer, each.fusion)
             else:

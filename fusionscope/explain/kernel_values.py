@@ -97,13 +97,17 @@ def _parameters(launch: Instruction, operand: Instruction) -> tuple[Instruction,
     """Return the parameters for ``operand`` inside a fusion; nothing if ``launch`` is
     not a fusion.
     """
-    called = launch.called[:1] if launch.opcode in ("fusion", "async-start") else ()
-    return tuple(
-        parameter
-        for computation in called
-        for own, parameter in zip(launch.operands, computation.parameters, strict=False)
-        if own is operand
-    )
+    if launch.opcode not in ("fusion", "async-start"):
+        return ()
+    known: dict[int, dict[Instruction, list[Instruction]]]
+    known = launch.computation.found("parameters of operands")
+    inside = known.get(launch.index)
+    if inside is None:
+        inside = known[launch.index] = {}
+        for computation in launch.called[:1]:
+            for own, parameter in zip(launch.operands, computation.parameters, strict=False):
+                inside.setdefault(own, []).append(parameter)
+    return tuple(inside.get(operand, ()))
 
 
 def results_of(launch: Instruction) -> tuple[Value, ...]:

@@ -36,14 +36,18 @@ def needed_for(
 ) -> list[Instruction]:
     """Return ``results`` and all of their computation that they need, without what only ``given``
     need, in the order of the text."""
-    needed: set[Instruction] = set()
-    pending = list(results)
+    computation = results[0].computation
+    edges, instructions = computation.graph.operands, computation.instructions
+    enough = {each.index for each in given}
+    needed: set[int] = set()
+    pending = [each.index for each in results]
     while pending:
-        each = pending.pop()
-        if each not in needed:
-            needed.add(each)
-            pending += () if each in given else each.operands
-    return sorted(needed, key=lambda each: each.index)
+        index = pending.pop()
+        if index not in needed:
+            needed.add(index)
+            if index not in enough:
+                pending += edges[index]
+    return [instructions[index] for index in sorted(needed)]
 
 
 @dataclass(slots=True, eq=False)
@@ -63,18 +67,22 @@ class Drafts:
         statements: list[Statement] = []
         single = draft.results[0] if len(draft.results) == 1 else None
         instructions = needed_for(draft.results, draft.given)
+        outside = draft.fusion.operands
         for each in instructions:
-            statement = each.statement._replace(root="")
-            if each in draft.given or each.opcode == "parameter":
+            statement = each.statement
+            root = "ROOT" if each is single else ""
+            if each in draft.given or statement.opcode == "parameter":
                 source = draft.kept
                 if each not in draft.given or source is None:
-                    source = draft.fusion.operands[each.parameter_number or 0]
+                    source = outside[each.parameter_number or 0]
                 inside = str(len(operands))
                 operands.append(self.operand(source))
-                statement = statement._replace(opcode="parameter", inside=inside, attributes="")
+                statement = Statement(root, each.name, statement.shape, "parameter", inside, "")
             else:
                 self._call(each.called)
-            statements.append(statement._replace(root="ROOT" if each is single else ""))
+                if statement.root != root:
+                    statement = statement._replace(root=root)
+            statements.append(statement)
         if single is None:
             shape = f"({', '.join(each.statement.shape for each in draft.results)})"
             inside = ", ".join(f"%{each.name}" for each in draft.results)

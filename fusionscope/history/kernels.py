@@ -173,9 +173,11 @@ def operations_in(instruction: Instruction) -> tuple[str, ...]:
     """Return the opcodes of the operations that one launch computes."""
     if instruction.opcode not in _LAUNCHES_OF_OTHERS:
         return (instruction.opcode,)
-    return tuple(
-        inner.opcode for inner in instructions_in(instruction) if inner.opcode not in NOT_LAUNCHED
-    )
+    known: dict[int, tuple[str, ...]] = instruction.computation.found("operations")
+    if instruction.index not in known:
+        opcodes = [inner.statement.opcode for inner in instructions_in(instruction)]
+        known[instruction.index] = tuple([each for each in opcodes if each not in NOT_LAUNCHED])
+    return known[instruction.index]
 
 
 def instructions_in(launch: Instruction) -> Iterator[Instruction]:

@@ -527,12 +527,12 @@ class Computation:
     @property
     def parameters(self) -> tuple[Instruction, ...]:
         """In the order of their numbers."""
-        return tuple(
-            sorted(
-                (i for i in self.instructions if i.opcode == "parameter"),
-                key=lambda i: i.parameter_number or 0,
-            )
-        )
+        made: tuple[Instruction, ...] | None = self._lazy.get("parameters")
+        if made is None:
+            found = [each for each in self.instructions if each.statement.opcode == "parameter"]
+            made = tuple(sorted(found, key=lambda each: each.parameter_number or 0))
+            self._lazy["parameters"] = made
+        return made
 
     @property
     def execution_thread(self) -> str:

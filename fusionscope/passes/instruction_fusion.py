@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from fusionscope.graph.fusing import create_fusion, fuse_instruction
 from fusionscope.graph.mutable import (
@@ -28,7 +29,11 @@ _Step = Rule | tuple[InPlaceRule, ...]
 
 
 class Judge:
-    """Asks the rules of a book, in their order. ``check`` returns the decision of one rule."""
+    """Asks the rules of a book, in their order. ``check`` returns the decision of one rule.
+
+    ``lasting`` are the rules whose refusals last while a fusion grows: no rule before them depends
+    on what it contains either.
+    """
 
     def __init__(
         self, book: RuleBook[Rule], check: Callable[[Rule, FusionPair], Decision | None]
@@ -36,6 +41,8 @@ class Judge:
         self._check = check
         self._first: list[_Step] = []
         self._steps: list[_Step] = []
+        first = takewhile(lambda rule: isinstance(rule, PairRule) and rule.is_of_producer, book)
+        self.lasting = frozenset(rule.id for rule in first)
         in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
         for rule in book:
             if isinstance(rule, PairRule) and rule.is_asked_first:
@@ -182,8 +189,10 @@ class _Queue:
         self._count = 0
         self._operands: list[tuple[int, MutableInstruction]] = []
 
-    def next(self) -> tuple[MutableInstruction, Iterator[int]] | None:
-        """Return an instruction, and its operand slots in the order in which they are tried."""
+    def next(self) -> tuple[MutableInstruction, Iterator[MutableInstruction]] | None:
+        """Return an instruction, and its operands in the order in which they are tried: one that it
+        reads twice comes twice.
+        """
         while self._waiting and self._waiting[-1] is None:
             self._waiting.pop()
         if not self._waiting:
@@ -191,15 +200,10 @@ class _Queue:
         instruction = self._waiting.pop()
         assert instruction is not None
         del self._index[instruction]
-        operands = instruction.operands
         if instruction is self._fusion:
-            return instruction, (operands.index(each) for _, each in reversed(self._operands))
-        places = [
-            (-self._index[operand], slot)
-            for slot, operand in enumerate(operands)
-            if operand in self._index
-        ]
-        return instruction, iter([slot for _, slot in sorted(places)])
+            return instruction, (each for _, each in reversed(self._operands))
+        waiting = [operand for operand in instruction.operands if operand in self._index]
+        return instruction, iter(sorted(waiting, key=self._index.__getitem__, reverse=True))
 
     def add(self, fusion: MutableInstruction, producer: MutableInstruction) -> None:
         """Record that ``producer`` went into ``fusion``, which now reads the producer's operands
@@ -261,36 +265,49 @@ class InstructionFusion:
         self.state.globally_unfusible = self.find_globally_unfusible(order, judge)
         queue = _Queue(order)
         considered: list[PairDecision] = []
+        # A fusion comes up again with each producer that goes into it: the refusals that last.
+        refused: dict[MutableInstruction, PairDecision] = {}
+        latest: MutableInstruction | None = None
         while (entry := queue.next()) is not None:
             if self.deadline is not None:
                 self.deadline.check()
-            consumer, slots = entry
-            for slot in slots:
-                pair = FusionPair(consumer.operands[slot], consumer, slot)
+            consumer, producers = entry
+            if consumer is not latest:
+                latest, refused = consumer, {}
+            producer, slot = consumer, -1
+            for each in producers:
+                if each in refused:
+                    considered.append(refused[each])
+                    continue
+                slot = consumer.operands.index(each, slot + 1 if each is producer else 0)
+                producer = each
+                pair = FusionPair(producer, consumer, slot)
                 decision = judge.decide(pair)
-                if decision.allow and pair.producer.opcode == "parameter":
+                if decision.allow and producer.opcode == "parameter":
                     decision = Eligible().refuse(unfusible="parameter")
                 is_recorded = decision.rule != Eligible.id and "get-tuple-element" not in (
-                    pair.producer.opcode,
+                    producer.opcode,
                     consumer.opcode,
                 )
                 fusion = self.fuse(pair) if decision.allow else None
-                considered.append(
-                    PairDecision(
-                        computation=computation.name,
-                        producer=pair.producer.name,
-                        consumer=consumer.name,
-                        decision=decision,
-                        fusion=fusion.name if fusion else None,
-                        is_recorded=is_recorded,
-                    )
+                made = PairDecision(
+                    computation=computation.name,
+                    producer=producer.name,
+                    consumer=consumer.name,
+                    decision=decision,
+                    fusion=fusion.name if fusion else None,
+                    is_recorded=is_recorded,
                 )
+                considered.append(made)
                 if fusion is None:
+                    # Of a random number generator the users count, which change.
+                    if decision.rule in judge.lasting and producer.opcode != "rng":
+                        refused[producer] = made
                     continue
-                queue.add(fusion, pair.producer)
-                if not pair.producer.users:
-                    queue.remove(pair.producer)
-                    computation.remove(pair.producer)
+                queue.add(fusion, producer)
+                if not producer.users:
+                    queue.remove(producer)
+                    computation.remove(producer)
                 break
         return considered
 

@@ -83,6 +83,7 @@ class SoftmaxCoupling(PairRule):
     __slots__ = ()
     id: ClassVar = "cpu-softmax-coupling"
     is_asked_first: ClassVar = True
+    is_of_producer: ClassVar = True
     title: ClassVar = "softmax: the value under the maximum, computed once"
     what: ClassVar = (
         "The producer is elementwise, is reduced to its maximum, and that maximum, broadcast, is "
