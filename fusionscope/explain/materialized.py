@@ -7,7 +7,7 @@ module, whose bytes and times are then estimated like those of any other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -50,6 +50,24 @@ def needed_for(
     return [instructions[index] for index in sorted(needed)]
 
 
+def _given_to(fusion: Instruction) -> Hashable:
+    """Return what is known of the operands of a fusion: the values, and which are views of one."""
+    places: dict[Instruction, int] = {}
+    found: list[Hashable] = []
+    for operand in fusion.operands:
+        while operand not in places:
+            places[operand] = len(places)
+            source = is_view(operand)
+            literal = operand.statement.inside if operand.opcode == "constant" else None
+            found.append((operand.opcode if source else literal, operand.statement.shape))
+            if not source:
+                break
+            operand = operand.operands[0]
+        else:
+            found.append(places[operand])
+    return tuple(found)
+
+
 @dataclass(slots=True, eq=False)
 class Drafts:
     """A module of drafts; their operands are its parameters."""
@@ -60,9 +78,33 @@ class Drafts:
     _entry: list[Statement] = field(default_factory=list)
     _names: dict[Instruction, str] = field(default_factory=dict)
     _parameters: int = 0
+    _known: dict[Hashable, str] = field(default_factory=dict)
+    _given: dict[Instruction, Hashable] = field(default_factory=dict)
 
     def add(self, draft: Draft, attributes: Mapping[str, str]) -> str:
-        """Add the launch of a draft, a fusion with these ``attributes``, and return its name."""
+        """Add the launch of a draft, a fusion with these ``attributes``, and return its name.
+        Drafts of kernels that are alike are one launch.
+        """
+        form = self._form(draft), tuple(attributes.items())
+        if form not in self._known:
+            self._known[form] = self._add(draft, attributes)
+        return self._known[form]
+
+    def _form(self, draft: Draft) -> Hashable:
+        """Return everything that the bytes, time and flops of a draft depend on."""
+        fused = draft.fusion.called[0]
+        given = self._given.get(draft.fusion)
+        if given is None:
+            given = self._given[draft.fusion] = _given_to(draft.fusion)
+        return (
+            fused.module.contents[fused.name],
+            given,
+            tuple([each.index for each in draft.results]),
+            frozenset([each.index for each in draft.given]),
+            draft.kept,
+        )
+
+    def _add(self, draft: Draft, attributes: Mapping[str, str]) -> str:
         operands: list[str] = []
         statements: list[Statement] = []
         single = draft.results[0] if len(draft.results) == 1 else None

@@ -22,10 +22,10 @@ from fusionscope.explain.result import (
 from fusionscope.explain.source_lines import operation_of
 from fusionscope.explain.times import clock_for
 from fusionscope.graph.work import count_work
-from fusionscope.history.kernels import Kernel, find_kernels
+from fusionscope.history.kernels import Kernel, kernel_of
 from fusionscope.history.operations import TRANSPARENT, flatten
 from fusionscope.history.traffic import traffic
-from fusionscope.history.values import Execution, NumberedModule, Numbering
+from fusionscope.history.values import Execution, NumberedModule
 from fusionscope.hlo import Instruction
 from fusionscope.passes.context import GpuTarget
 from fusionscope.system.memory import working_memory
@@ -321,7 +321,9 @@ class _Measured:
         module = drafts.module()
         clock = clock_for(module, backend, gpu)
         self._kernels = {
-            each.name: each for each in find_kernels(Numbering().number(module), backend)
+            each.name: kernel_of(each, backend)
+            for each in module.entry.instructions
+            if each.opcode == "fusion"
         }
         self._times = {
             name: clock.time(kernel) if clock is not None else None

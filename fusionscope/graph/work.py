@@ -7,7 +7,7 @@ count as the dot or convolution that they compute.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from fusionscope.graph.layouts import sizes
@@ -58,9 +58,14 @@ def count_work(instruction: AnyInstruction) -> Work:
     return Work(0.0, elements) if opcode in _TRANSCENDENTAL else Work(elements, 0.0)
 
 
-def _work_inside(called: Iterable[Computation | MutableComputation]) -> Work:
-    found = [count_work(each) for computation in called for each in computation.instructions]
-    return Work(sum(flops for flops, _ in found), sum(others for _, others in found))
+def _work_inside(called: Sequence[Computation | MutableComputation]) -> Work:
+    known: dict[str, Work] = {}
+    if len(called) == 1 and isinstance(called[0], Computation):
+        known = called[0].found_alike("work")
+    if "all" not in known:
+        found = [count_work(each) for computation in called for each in computation.instructions]
+        known["all"] = Work(sum(flops for flops, _ in found), sum(others for _, others in found))
+    return known["all"]
 
 
 def _applications(instruction: AnyInstruction) -> int:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from fusionscope.history.operations import flatten
 from fusionscope.history.traffic import traffic
-from fusionscope.history.values import Execution, NumberedModule, Numbering
-from fusionscope.hlo import Instruction, Module
+from fusionscope.history.values import NumberedModule, Numbering
+from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 
 
@@ -117,7 +117,14 @@ def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel,
     """
     runs = count_runs(numbered)
     return tuple(
-        _kernel(step.instruction, execution, *runs[execution.path], backend)
+        kernel_of(
+            step.instruction,
+            backend,
+            runs=runs[execution.path],
+            path=execution.path,
+            values=frozenset(execution.computed.get(step.instruction, ()))
+            | frozenset(flatten(execution.values.get(step.instruction, ()))),
+        )
         for execution in numbered.executions
         for step in execution.steps
         if (step.inside is None or step.inside is step.instruction)
@@ -148,9 +155,15 @@ def count_runs(numbered: NumberedModule) -> dict[Hashable, tuple[int, bool]]:
     return runs
 
 
-def _kernel(
-    instruction: Instruction, execution: Execution, runs: int, known: bool, backend: str | None
+def kernel_of(
+    instruction: Instruction,
+    backend: str | None,
+    *,
+    runs: tuple[int, bool] = (1, True),
+    path: Hashable = "entry",
+    values: frozenset[int] = frozenset(),
 ) -> Kernel:
+    """Return the launch of an instruction outside of fusions. ``runs`` is as in ``count_runs``."""
     operations = operations_in(instruction)
     kind, emitter = kind_and_emitter(instruction, backend)
     moved = traffic(instruction)
@@ -161,11 +174,10 @@ def _kernel(
         operations=operations,
         bytes_read=moved.read,
         bytes_written=moved.written,
-        runs=runs,
-        runs_known=known,
-        path=execution.path,
-        values=frozenset(execution.computed.get(instruction, ()))
-        | frozenset(flatten(execution.values.get(instruction, ()))),
+        runs=runs[0],
+        runs_known=runs[1],
+        path=path,
+        values=values,
     )
 
 
@@ -173,11 +185,13 @@ def operations_in(instruction: Instruction) -> tuple[str, ...]:
     """Return the opcodes of the operations that one launch computes."""
     if instruction.opcode not in _LAUNCHES_OF_OTHERS:
         return (instruction.opcode,)
-    known: dict[int, tuple[str, ...]] = instruction.computation.found("operations")
-    if instruction.index not in known:
+    called = instruction.called
+    known: dict[tuple[Computation, ...], tuple[str, ...]]
+    known = called[0].found_alike("operations") if called else {}
+    if called[1:] not in known:
         opcodes = [inner.statement.opcode for inner in instructions_in(instruction)]
-        known[instruction.index] = tuple([each for each in opcodes if each not in NOT_LAUNCHED])
-    return known[instruction.index]
+        known[called[1:]] = tuple([each for each in opcodes if each not in NOT_LAUNCHED])
+    return known[called[1:]]
 
 
 def instructions_in(launch: Instruction) -> Iterator[Instruction]:

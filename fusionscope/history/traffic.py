@@ -47,18 +47,45 @@ class _Node(NamedTuple):
 
 class _Code:
     """The instructions that a launch executes, with fusions inlined. Operands precede
-    their users.
+    their users. At first it has only what the launch is given.
     """
 
     def __init__(self, launch: Instruction) -> None:
         self.nodes: list[_Node] = []
         self.given: dict[Instruction, int] = {}
-        for operand in launch.operands:
+        operands = launch.operands
+        for operand in operands:
             self._give(operand)
         self.outside = len(self.nodes)
-        arguments = tuple(self.given[operand] for operand in launch.operands)
-        called = launch.called[:1] if launch.opcode in _INLINED else ()
-        result = self._inline(called[0], arguments) if called else self._add(launch, arguments)
+        self.launch = launch
+        self.inlined = launch.called[:1] if launch.opcode in _INLINED else ()
+        self.roots: list[int] = []
+        self._arguments = tuple([self.given[operand] for operand in operands])
+
+    def form(self) -> Hashable:
+        """Return everything that the bytes depend on, but for the contents of ``inlined``."""
+        given = [self._form(*node) for node in self.nodes]
+        own = None if self.inlined else self._form(self.launch, self._arguments)
+        return self.launch.opcode, own, self._arguments, tuple(given)
+
+    def _form(self, instruction: Instruction, operands: tuple[Value, ...]) -> Hashable:
+        _, _, shape, opcode, inside, attributes = instruction.statement
+        literal = inside if opcode == "constant" else ""
+        if not operands and instruction is not self.launch:
+            return shape, literal
+        contents = instruction.computation.module.contents
+        called = [contents[each.name] for each in instruction.called]
+        graph = instruction.computation.graph
+        read = [graph.statements[each].shape for each in graph.operands[instruction.index]]
+        attributes = _NO_DIFFERENCE.sub("", attributes) if attributes else ""
+        return opcode, shape, literal, attributes, tuple(called), tuple(read), operands
+
+    def complete(self) -> None:
+        """Add what the launch executes."""
+        if self.inlined:
+            result = self._inline(self.inlined[0], self._arguments)
+        else:
+            result = self._add(self.launch, self._arguments)
         self.roots = list(flatten(result))
 
     def _add(self, instruction: Instruction, operands: tuple[Value, ...]) -> int:
@@ -134,23 +161,6 @@ class _Code:
                 found[operand].append(place)
         return found
 
-    def form(self) -> Hashable:
-        """Return everything that the bytes depend on; None if that is more than the operations."""
-        found: list[Hashable] = []
-        for place, (instruction, operands) in enumerate(self.nodes):
-            _, _, shape, opcode, inside, attributes = instruction.statement
-            literal = inside if opcode == "constant" else ""
-            if place < self.outside and not operands:
-                found.append((shape, literal))
-                continue
-            if opcode == "scatter":  # what it calls decides whether it reads what it writes
-                return None
-            graph = instruction.computation.graph
-            read = [graph.statements[each].shape for each in graph.operands[instruction.index]]
-            attributes = _NO_DIFFERENCE.sub("", attributes) if attributes else ""
-            found.append((opcode, shape, literal, attributes, tuple(read), operands))
-        return self.outside, tuple(self.roots), tuple(found)
-
     def start(self, place: int, slot: int) -> Hashable:
         """Return the value of an operand that is a known number, or else a key of its value."""
         source = self.operand(place, slot)
@@ -183,21 +193,26 @@ def traffic(launch: Instruction) -> Traffic:
 def _traffic(launch: Instruction) -> Traffic:
     """A model repeats its layers, so the bytes of launches that are alike are counted once."""
     code = _Code(launch)
-    alike: dict[Hashable, _Counted] = launch.computation.found("bytes")
+    alike: dict[Hashable, _Counted]
+    if code.inlined:
+        alike = code.inlined[0].found_alike("bytes")
+    else:
+        alike = launch.computation.found("bytes")
     form = code.form()
-    counted = alike.get((launch.opcode, form))
-    if form is None or counted is None:
-        counted = alike[launch.opcode, form] = _count(launch, code)
+    counted = alike.get(form)
+    if counted is None:
+        counted = alike[form] = _count(code)
     return Traffic(
         counted.read,
         counted.written,
         {operand: counted.operands[place] for operand, place in code.given.items()},
-        frozenset(code.nodes[place].instruction for place in counted.updated),
+        frozenset([code.nodes[place].instruction for place in counted.updated]),
     )
 
 
-def _count(launch: Instruction, code: _Code) -> _Counted:
-    names = Names()
+def _count(code: _Code) -> _Counted:
+    code.complete()
+    launch, names = code.launch, Names()
     wanted: list[list[Region]] = [[] for _ in code.nodes]
     updates = _updates_in_place(code)
     if updates:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -40,6 +40,7 @@ _PLAIN_OPERANDS = re.compile(rf"%?{NAME}(?:#\d{{1,9}})*(?:, *%?{NAME}(?:#\d{{1,9
 _NUMBERS = [str(number) for number in range(1000)]
 _NO_OPERANDS = frozenset({"constant", "parameter"})
 _NEVER_CALL = frozenset(OPERAND_COUNT) - {"select-and-scatter", "while"}
+_WITHOUT_MEANING = re.compile(rf", (?:metadata=\{{[^{{}}]*\}}|(?:calls|to_apply)=%?{NAME})")
 
 
 class Statement(NamedTuple):
@@ -546,6 +547,14 @@ class Computation:
         found: dict[Any, Any] = self._lazy.setdefault(what, {})
         return found
 
+    def found_alike(self, what: str) -> dict[Any, Any]:
+        """Like ``found``, and the same for all computations of the module with equal ``contents``:
+        only for what does not depend on names and metadata.
+        """
+        alike: dict[Any, Any] = self.module._lazy.setdefault(("alike", what), {})
+        found: dict[Any, Any] = alike.setdefault(self.module.contents[self.name], {})
+        return found
+
     def instruction(self, name: str) -> Instruction:
         """Return an instruction by name, with or without ``%``. Raises ``KeyError``."""
         by_name: dict[str, int] | None = self._lazy.get("by_name")
@@ -575,7 +584,7 @@ class Module:
     entry_index: int
     file: str | None = None
     positions: tuple[tuple[int, int], ...] | None = None
-    _lazy: dict[str, Any] = field(default_factory=dict, repr=False, init=False)
+    _lazy: dict[Hashable, Any] = field(default_factory=dict, repr=False, init=False)
 
     def with_file(self, file: str | None) -> Module:
         return self if file == self.file else replace(self, file=file)
@@ -602,6 +611,18 @@ class Module:
     @property
     def entry(self) -> Computation:
         return self.computations[self.entry_index]
+
+    @property
+    def contents(self) -> dict[str, int]:
+        """Numbers of the computations, by name. Computations with equal numbers have the same
+        instructions in the same order, but for names and metadata, and so have those they call. No
+        other is like the entry.
+        """
+        made: dict[str, int] | None = self._lazy.get("contents")
+        if made is None:
+            others = [each for each in self.computations if not each.is_entry]
+            made = self._lazy["contents"] = {**_number_contents(others), self.entry.name: -1}
+        return made
 
     @property
     def outermost_fusions(self) -> dict[Computation, Instruction]:
@@ -807,3 +828,23 @@ def _say_the_same(one: Computation, other: Computation) -> bool:
             for a, b in zip(one.instructions, other.instructions, strict=True)
         )
     )
+
+
+def _number_contents(computations: list[Computation]) -> dict[str, int]:
+    """See ``Module.contents``."""
+    found: dict[str, int] = {}
+    numbers: dict[Hashable, int] = {}
+    for computation in computations:
+        graph = computation.graph
+        lines: list[Hashable] = []
+        for statement, edge in zip(graph.statements, graph.operands, strict=True):
+            _, _, shape, opcode, inside, attributes = statement
+            own = inside if opcode in _NO_OPERANDS else edge
+            called = () if opcode in _NEVER_CALL else called_names(attributes)
+            # Callees come above; what does not is like nothing else.
+            numbered = tuple([found.get(name, name) for name in called])
+            plain = _WITHOUT_MEANING.sub("", attributes) if attributes else ""
+            lines.append((shape, opcode, own, plain, numbered))
+        content = graph.root, computation.body.footer, tuple(lines)
+        found[computation.name] = numbers.setdefault(content, len(numbers))
+    return found
