@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,6 +33,7 @@ from fusionscope.explain.result import (
     Totals,
 )
 from fusionscope.explain.selection import Selection
+from fusionscope.explain.source_lines import operation_of
 from fusionscope.explain.summary import (
     group_kernels,
     group_kinds,
@@ -325,7 +326,8 @@ def _explainer(
     later_passes = {
         stage.label: stage.name.after for stage in module.fusion_stages if stage.name.after in names
     }
-    return lambda pair: pair_facts(pair, runs[pair.path][0], reasons, later_passes)
+    operation = cache(operation_of)  # an instruction is in several pairs
+    return lambda pair: pair_facts(pair, runs[pair.path][0], reasons, later_passes, operation)
 
 
 class PairOutcomes:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fusionscope.explain.evidence import Reason
 from fusionscope.explain.reasons import Reasons, Why
-from fusionscope.explain.result import CostFacts, FusedByLaterPass, PairFacts
-from fusionscope.explain.source_lines import operation_of
+from fusionscope.explain.result import CostFacts, FusedByLaterPass, Operation, PairFacts
 from fusionscope.explain.titles import title_of
 from fusionscope.history.outcomes import Outcome, Pair
+from fusionscope.hlo import Instruction
 from fusionscope.rules.messages import UNKNOWN
 
 
 def pair_facts(
-    pair: Pair, runs: int, reasons: Reasons | None, later_passes: Mapping[str, str]
+    pair: Pair,
+    runs: int,
+    reasons: Reasons | None,
+    later_passes: Mapping[str, str],
+    operation_of: Callable[[Instruction], Operation],
 ) -> PairFacts:
     """``later_passes`` are passes that may fuse what an earlier pass refused, by stage."""
     if pair.outcome is Outcome.NOT_FUSED:

@@ -193,6 +193,8 @@ def slice_ranges(slice_: MutableInstruction) -> list[range]:
 
 def same_but_for_type(one: Shape, other: Shape) -> bool:
     """Return whether dimensions and layout are equal."""
+    if one is other:
+        return True
     pending = [(one, other)]
     while pending:
         a, b = pending.pop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -72,7 +72,7 @@ class Layout:
         return f"{{{order}:{self.properties}}}" if self.properties else f"{{{order}}}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """An array, tuple, token, opaque or buffer shape.
 
@@ -85,6 +85,24 @@ class Shape:
     dynamic: tuple[bool, ...] = ()
     layout: Layout | None = None
     elements: tuple[Shape, ...] = ()
+    # What was asked for before: a module has few shapes, and each is asked very often.
+    _element_count: int | None = field(default=None, init=False, repr=False)
+    _byte_size: int | None = field(default=None, init=False, repr=False)
+    _text: str | None = field(default=None, init=False, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Shape) and (
+            self.dimensions == other.dimensions
+            and self.element_type == other.element_type
+            and self.layout == other.layout
+            and self.dynamic == other.dynamic
+            and self.elements == other.elements
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.element_type, self.dimensions, self.layout, self.elements))
 
     @property
     def is_tuple(self) -> bool:
@@ -101,7 +119,11 @@ class Shape:
     @property
     def element_count(self) -> int:
         """The elements of an array (upper bounds if dynamic, unbounded counted as 1)."""
-        return math.prod(size if size is not None else 1 for size in self.dimensions)
+        if self._element_count is None:
+            count = math.prod([size if size is not None else 1 for size in self.dimensions])
+            object.__setattr__(self, "_element_count", count)
+            return count
+        return self._element_count
 
     @property
     def bits(self) -> int:
@@ -115,6 +137,8 @@ class Shape:
 
         Elements of less than a byte are packed only if the layout says so.
         """
+        if self._byte_size is not None:
+            return self._byte_size
         total = 0
         pending = [self]
         while pending:
@@ -125,6 +149,7 @@ class Shape:
                 packed = shape.layout.element_size_in_bits if shape.layout else None
                 bits = packed or max(8, _BITS[shape.element_type])
                 total += (shape.element_count * bits + 7) // 8
+        object.__setattr__(self, "_byte_size", total)
         return total
 
     def compatible(self, other: Shape) -> bool:
@@ -169,6 +194,8 @@ class Shape:
         return "".join(parts)
 
     def _array_text(self) -> str:
+        if self._text is not None:
+            return self._text
         if True in self.dynamic:
             dimensions = ",".join(
                 "?" if size is None else f"<={size}" if dynamic else str(size)
@@ -176,7 +203,9 @@ class Shape:
             )
         else:
             dimensions = ",".join(map(str, self.dimensions))
-        return f"{self.element_type}[{dimensions}]{self.layout or ''}"
+        text = f"{self.element_type}[{dimensions}]{self.layout or ''}"
+        object.__setattr__(self, "_text", text)
+        return text
 
 
 _ARRAY = re.compile(ARRAY)

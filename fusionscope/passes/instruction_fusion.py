@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any
 
 from fusionscope.graph.fusing import create_fusion, fuse_instruction
 from fusionscope.graph.mutable import (
@@ -25,38 +26,35 @@ from fusionscope.passes.plan import FusionPlan, PairDecision
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook
 from fusionscope.passes.state import FusionPair, FusionState, UnfusibleBy
 
-_Step = Rule | tuple[InPlaceRule, ...]
+# A check of a pair, and the state that it reads.
+Question = tuple[Callable[[FusionPair, Any], Decision | None], Any]
 
 
 class Judge:
-    """Asks the rules of a book, in their order. ``check`` returns the decision of one rule.
+    """Asks the rules of a book, in their order. ``question`` returns how a rule is asked, None if
+    it is not asked about pairs.
 
     ``lasting`` are the rules whose refusals last while a fusion grows: no rule before them depends
     on what it contains either.
     """
 
-    def __init__(
-        self, book: RuleBook[Rule], check: Callable[[Rule, FusionPair], Decision | None]
-    ) -> None:
-        self._check = check
-        self._first: list[_Step] = []
-        self._steps: list[_Step] = []
+    def __init__(self, book: RuleBook[Rule], question: Callable[[Rule], Question | None]) -> None:
         first = takewhile(lambda rule: isinstance(rule, PairRule) and rule.is_of_producer, book)
         self.lasting = frozenset(rule.id for rule in first)
-        in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
-        for rule in book:
-            if isinstance(rule, PairRule) and rule.is_asked_first:
-                self._first.append(rule)
-            elif not isinstance(rule, InPlaceRule):
-                self._steps.append(rule)
-            elif rule is in_place[0]:
-                self._steps.append(in_place)
+        self._first: list[Question] = []
+        self._steps: list[Question] = []
         # Rules that a user's override does not skip.
-        self._legal = [
-            step
-            for step in (*self._first, *self._steps)
-            if isinstance(step, tuple) or step.is_legality or step.only_allows
-        ]
+        self._legal: list[Question] = []
+        in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
+        is_first = {rule: isinstance(rule, PairRule) and rule.is_asked_first for rule in book}
+        for rule in sorted(book, key=lambda rule: not is_first[rule]):
+            asked = question(rule)
+            if isinstance(rule, InPlaceRule) and rule is in_place[0]:
+                asked = _check_in_place, in_place
+            if asked is not None:
+                (self._first if is_first[rule] else self._steps).append(asked)
+                if rule.is_legality or rule.only_allows:
+                    self._legal.append(asked)
 
     def decide(self, pair: FusionPair) -> Decision:
         """Return the first decision of a rule."""
@@ -72,16 +70,17 @@ class Judge:
         """Return the decision of the rules that do not inspect the whole computation."""
         return self._ask(self._steps, pair) or NO_OBJECTION
 
-    def _ask(self, steps: list[_Step], pair: FusionPair) -> Decision | None:
+    def _ask(self, steps: list[Question], pair: FusionPair) -> Decision | None:
         # Not ``first_decision``: a generator for every pair takes as long as the rules.
-        for step in steps:
-            if isinstance(step, tuple):
-                decision = check_in_place(step, pair)
-            else:
-                decision = self._check(step, pair)
+        for check, state in steps:
+            decision = check(pair, state)
             if decision is not None:
                 return decision
         return None
+
+
+def _check_in_place(pair: FusionPair, rules: tuple[InPlaceRule, ...]) -> Decision | None:
+    return check_in_place(rules, pair)
 
 
 def is_embedded(computation: MutableComputation) -> bool:
@@ -255,12 +254,12 @@ class InstructionFusion:
         order = self.graph.post_order()
         return [each for each in order if not each.is_fused and not is_embedded(each)]
 
-    def check(self, rule: Rule, pair: FusionPair) -> Decision | None:
-        """Return the decision of ``rule``, or None if it does not apply."""
-        return rule.check(pair, self.state) if isinstance(rule, PairRule) else None
+    def question(self, rule: Rule) -> Question | None:
+        """Return how ``rule`` is asked about a pair, None if it is not."""
+        return (rule.check, self.state) if isinstance(rule, PairRule) else None
 
     def _run_in(self, computation: MutableComputation) -> list[PairDecision]:
-        judge = Judge(self.book, self.check)
+        judge = Judge(self.book, self.question)
         order = computation.post_order()
         self.state.globally_unfusible = self.find_globally_unfusible(order, judge)
         queue = _Queue(order)

@@ -17,9 +17,9 @@ from fusionscope.passes.gpu_before_priority_fusion.instruction_fusion.rules impo
     DUPLICATING,
     is_expensive,
 )
-from fusionscope.passes.instruction_fusion import InstructionFusion
+from fusionscope.passes.instruction_fusion import InstructionFusion, Question
 from fusionscope.passes.plan import FusionPlan
-from fusionscope.passes.rule import Decision, Rule, RuleBook
+from fusionscope.passes.rule import Rule, RuleBook
 from fusionscope.passes.state import FusionPair, FusionState
 
 
@@ -32,10 +32,10 @@ class GpuInstructionFusion(InstructionFusion):
     def computations(self) -> list[MutableComputation]:
         return fusible_computations(self.graph)
 
-    def check(self, rule: Rule, pair: FusionPair) -> Decision | None:
+    def question(self, rule: Rule) -> Question | None:
         if isinstance(rule, GpuPairRule):
-            return rule.check(pair, self.gpu)
-        return InstructionFusion.check(self, rule, pair)
+            return rule.check, self.gpu
+        return InstructionFusion.question(self, rule)
 
     def choose_kind(self, pair: FusionPair) -> str:
         return choose_kind(pair.producer, pair.consumer, self.gpu.device, self.gpu.emitters)
