@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fusionscope.explain.movements import moves_in
-from fusionscope.history.kernels import find_kernels
-from fusionscope.history.values import Numbering
+from fusionscope.history.kernels import launches_of
 from fusionscope.hlo import Module
 
 _Moved = tuple[tuple[str, str, str], ...]  # opcode, shape and framework's name of each movement
@@ -34,7 +33,7 @@ def removed_movements(
 
 def _moving(module: Module, backend: str | None) -> Iterator[tuple[str, _Moved]]:
     """Yield the kernels that only move data: their names, and what they move."""
-    for kernel in find_kernels(Numbering().number(module), backend):
+    for kernel in launches_of(module, backend):
         moves, is_alone = moves_in(kernel.instruction)
         if moves and is_alone:
             moved = ((each.opcode, str(each.shape), each.op_name or "") for each in moves)

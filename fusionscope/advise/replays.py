@@ -206,7 +206,8 @@ class Replays:
     @cached_property
     def _figures(self) -> FinalFigures:
         gpu = self._context.gpu
-        return FinalFigures(self._final, self._after_fusion(), self._module.backend, gpu)
+        after = self._after_fusion()
+        return FinalFigures(self._final, after, self._module.backend, gpu, figures=self.final)
 
     def _after_fusion(self) -> Module:
         last = self._runs[-1]

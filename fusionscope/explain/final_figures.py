@@ -39,8 +39,8 @@ class FinalFigures:
     """Later passes are assumed to do the same as in the dump, except for copies, which depend on
     what was fused.
 
-    ``final`` is the final module of the dump and ``after`` its module after fusion. ``is_copied``
-    is whether ``after`` has the compiler's copies already.
+    ``final`` is the final module of the dump, with its ``figures`` if they are known, and ``after``
+    its module after fusion. ``is_copied`` is whether ``after`` has the compiler's copies already.
     """
 
     final: Module
@@ -48,6 +48,7 @@ class FinalFigures:
     backend: str | None
     gpu: GpuTarget | None
     is_copied: bool = False
+    figures: Figures | None = None
 
     def predict(self, changed: Module) -> Predicted:
         """Return the figures of the final module if ``changed`` takes the place of ``after``."""
@@ -66,7 +67,7 @@ class FinalFigures:
     @cached_property
     def before(self) -> Figures:
         """The figures of the final module of the dump."""
-        return count_figures(self.final, self.backend, self.gpu)
+        return self.figures or count_figures(self.final, self.backend, self.gpu)
 
     @cached_property
     def _own(self) -> _WithCopies:

@@ -19,8 +19,7 @@ from fusionscope.dump import DumpedModule
 from fusionscope.explain.clock import NOMINAL_CPU, Clock, KernelTime
 from fusionscope.explain.result import TimeEstimate, TimeSource
 from fusionscope.explain.suggestion import Figures
-from fusionscope.history.kernels import Kernel, find_kernels
-from fusionscope.history.values import Numbering
+from fusionscope.history.kernels import Kernel, launches_of
 from fusionscope.hlo import Module
 from fusionscope.passes.context import GpuTarget
 from fusionscope.versions.context import read_gpu
@@ -39,13 +38,13 @@ def estimate(
     clock = clock_for(module, backend, gpu)
     if clock is None:
         return None
-    kernels = find_kernels(Numbering().number(module), backend)
+    kernels = launches_of(module, backend)
     return sum_up(kernels, [clock.time(kernel) for kernel in kernels])
 
 
 def count_figures(module: Module, backend: str | None, gpu: GpuTarget | None) -> Figures:
     """Return the launches, bytes and time of one run of ``module``, as ``estimate`` does."""
-    kernels = find_kernels(Numbering().number(module), backend)
+    kernels = launches_of(module, backend)
     clock = clock_for(module, backend, gpu)
     time = None
     if clock is not None:

@@ -29,6 +29,7 @@ class Structures:
         self._numbers: dict[Hashable, int] = {}
         self._operations: dict[MutableInstruction, int] = {}
         self._known: dict[MutableInstruction, int] = {}
+        self._attributes: dict[str, Hashable] = {}  # by their text
 
     def of(self, instruction: MutableInstruction, *rest: Hashable) -> int:
         """Return the number of an instruction. ``rest`` is what else tells it from others."""
@@ -40,8 +41,9 @@ class Structures:
                 own: Hashable = (self._text(instruction), called)
             else:
                 own = (self._operation(instruction), tuple(each.opcode for each in operands))
-            shapes = tuple(each.shape for each in operands)
-            slots = tuple(operands.index(each) for each in operands)
+            shapes = tuple([each.shape for each in operands])
+            first: dict[MutableInstruction, int] = {}
+            slots = tuple([first.setdefault(each, slot) for slot, each in enumerate(operands)])
             found = self._known[instruction] = self._number((own, shapes, slots, rest))
         return found
 
@@ -81,36 +83,31 @@ class Structures:
         return found
 
     def _text(self, instruction: MutableInstruction) -> Hashable:
+        text = instruction.attributes_text
+        attributes = self._attributes.get(text)
+        if attributes is None:
+            found = instruction.attributes.items()
+            attributes = tuple([each for each in found if each[0] not in _NO_DIFFERENCE])
+            self._attributes[text] = attributes
         return (
             instruction.opcode,
             instruction.shape,
             instruction.inside,
             instruction.fusion_kind,
             instruction.backend_kind,
-            tuple(
-                [
-                    (key, value)
-                    for key, value in instruction.attributes.items()
-                    if key not in _NO_DIFFERENCE
-                ]
-            ),
+            attributes,
         )
 
     def _body(self, computation: MutableComputation) -> int:
         """Return the number of the contents of a computation."""
         places = {each: place for place, each in enumerate(computation.instructions)}
-        return self._number(
+        place_of = places.__getitem__
+        lines = [
             (
-                places[computation.root],
-                tuple(
-                    [
-                        (
-                            self._operation(each),
-                            tuple([places[operand] for operand in each.operands]),
-                            tuple([places[user] for user in each.users]),
-                        )
-                        for each in computation.instructions
-                    ]
-                ),
+                self._operation(each),
+                tuple(map(place_of, each.operands)),
+                tuple(map(place_of, each.users)),
             )
-        )
+            for each in computation.instructions
+        ]
+        return self._number((places[computation.root], tuple(lines)))

@@ -105,10 +105,18 @@ def _target(custom_call: Instruction) -> str:
 
 
 def total_kernels(module: Module, backend: str | None) -> Totals:
-    kernels = find_kernels(Numbering().number(module), backend)
+    kernels = launches_of(module, backend)
     return Totals(
         sum(kernel.runs for kernel in kernels), sum(kernel.bytes_moved for kernel in kernels)
     )
+
+
+def launches_of(module: Module, backend: str | None) -> tuple[Kernel, ...]:
+    """Return the launches of ``module`` like ``find_kernels``, but without the values that they
+    compute inside, which take as long as all else. Raises ``UnusableInput`` like ``Module.check``.
+    """
+    module.check()
+    return find_kernels(Numbering().number(module, contents=False), backend)
 
 
 def find_kernels(numbered: NumberedModule, backend: str | None) -> tuple[Kernel, ...]:

@@ -834,17 +834,21 @@ def _number_contents(computations: list[Computation]) -> dict[str, int]:
     """See ``Module.contents``."""
     found: dict[str, int] = {}
     numbers: dict[Hashable, int] = {}
+    plain = {"": ""}  # attributes without what has no meaning
     for computation in computations:
         graph = computation.graph
         lines: list[Hashable] = []
         for statement, edge in zip(graph.statements, graph.operands, strict=True):
             _, _, shape, opcode, inside, attributes = statement
+            known = plain.get(attributes)
+            if known is None:
+                known = plain[attributes] = _WITHOUT_MEANING.sub("", attributes)
             own = inside if opcode in _NO_OPERANDS else edge
-            called = () if opcode in _NEVER_CALL else called_names(attributes)
-            # Callees come above; what does not is like nothing else.
-            numbered = tuple([found.get(name, name) for name in called])
-            plain = _WITHOUT_MEANING.sub("", attributes) if attributes else ""
-            lines.append((shape, opcode, own, plain, numbered))
+            called: tuple[Hashable, ...] = ()
+            if opcode not in _NEVER_CALL:
+                # Callees come above; what does not is like nothing else.
+                called = tuple([found.get(name, name) for name in called_names(attributes)])
+            lines.append((shape, opcode, own, known, called))
         content = graph.root, computation.body.footer, tuple(lines)
         found[computation.name] = numbers.setdefault(content, len(numbers))
     return found
