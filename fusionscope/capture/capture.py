@@ -22,6 +22,7 @@ from fusionscope.system.files import make_directory, read_text, write_file
 from fusionscope.system.processes import run_child
 
 MANIFEST = "fusionscope-capture.json"
+INPUTS = "fusionscope-inputs.npz"
 SCHEMA = "fusionscope.capture/1"
 _CHILD = Path(__file__).parent / "child.py"
 _STAGES = (
@@ -31,6 +32,8 @@ _STAGES = (
 )
 _GPU = ("--xla_dump_hlo_as_proto",)  # only protos contain the ids of instructions
 _ABSENT = ("--xla_gpu_autotune_level=0",)  # an absent card cannot be timed
+# Without them, a program cannot be run from its dump.
+CONSTANTS = "--xla_dump_large_constants=true"
 _FLAG = re.compile(r"--[a-z]\w*(=.*)?")
 _BACKEND_MISSING = re.compile("Unable to initialize backend|not found|topology not implemented")
 _FIRST = ".before_optimizations.txt"
@@ -87,24 +90,30 @@ def capture(
     python: str = sys.executable,
     limit_s: float = 600.0,
     put: str | None = None,
+    records_inputs: bool = False,
 ) -> Captured:
     """Compile ``program`` for ``target`` and dump every stage into ``directory``, which must be
     empty or new.
 
     ``flags`` are additional XLA flags, such as ``--xla_gpu_enable_triton_gemm=false``; ``python``
     is an interpreter with jax. ``put`` is HLO text that replaces a program from a file before
-    scheduling, through the compiler's own hook. If the compiler crashes, the result says so. Raises
-    ``UnusableInput`` if there is nothing to compile, or no compiler.
+    scheduling, through the compiler's own hook. ``records_inputs`` writes the arrays that a
+    function is called with beside the dump, where ``rerun`` finds them. If the compiler crashes,
+    the result says so. Raises ``UnusableInput`` if there is nothing to compile, or no compiler.
     """
     for flag in flags:
         if not _FLAG.fullmatch(flag):
             raise UnusableInput(f"{quoted(flag)} is not a flag, expected --xla_name=value")
+    if records_inputs and program.kind is not ProgramKind.FUNCTION:
+        raise UnusableInput(
+            f"{_words(program)} has no inputs to record, expected a function with example_args"
+        )
     _require_empty(directory)
     told, code, errors = run_process(
         python,
         _CHILD,
-        _request(program, target, put),
-        _environment(target, directory, flags),
+        _request(program, target, put, directory / INPUTS if records_inputs else None),
+        _environment(target, directory, [*flags, *([CONSTANTS] if records_inputs else [])]),
         limit_s,
     )
     problem = tell_problem(told, errors, code)
@@ -222,9 +231,12 @@ def _describe(directory: Path, target: Target) -> None:
             write_file(file, target.description)
 
 
-def _request(program: Program, target: Target, put: str | None) -> dict[str, Any]:
+def _request(
+    program: Program, target: Target, put: str | None, inputs: Path | None
+) -> dict[str, Any]:
     content: dict[str, Any] = {
         "put": put,
+        "inputs": str(inputs.resolve()) if inputs is not None else None,
         "program": {**asdict(program), "kind": program.kind.value},
         "device": {**asdict(target), "is_here": target.is_here},
     }

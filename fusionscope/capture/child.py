@@ -175,6 +175,7 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
     if program["kind"] == "function":
         function, arguments = _function(program)
         devices = find_devices(request["device"], 1)
+        given = arguments
         arguments = _described(arguments, devices[0], is_here=request["device"]["is_here"])
         told["arguments"] = [_shape(each) for each in jax.tree.leaves(arguments)]
         told["where"] = _definition(function)
@@ -183,6 +184,8 @@ def _compile(request: dict[str, Any], told: dict[str, Any], result: Path) -> Non
         is_asked = jax.__version_info__ < (0, 5) and not request["device"]["is_here"]
         platforms = (request["device"]["platform"],) if is_asked else None
         lowered = jitted.trace(*arguments).lower(lowering_platforms=platforms)
+        if request["inputs"]:
+            record_inputs(given, lowered, Path(request["inputs"]))
         told["module"] = module_name(lowered.compiler_ir("stablehlo"))
         _write(told, result)
         begin = time.perf_counter()
@@ -331,6 +334,35 @@ def _described(arguments: tuple[Any, ...], device: Any, *, is_here: bool) -> tup
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
 
     return tuple(jax.tree.map(describe, each) for each in arguments)
+
+
+def record_inputs(arguments: tuple[Any, ...], lowered: Any, file: Path) -> None:
+    """Write the arrays that ``lowered`` takes of ``arguments`` into an .npz, in their order. Raises
+    ``Unusable`` if there are only shapes.
+    """
+    import jax
+    import numpy
+
+    leaves = jax.tree.leaves(arguments)
+    kept = lowered._lowering.compile_args.get("kept_var_idx", range(len(leaves)))
+    arrays = []
+    for number in sorted(kept):
+        leaf = leaves[number] if number < len(leaves) else None
+        if leaf is None or isinstance(leaf, jax.ShapeDtypeStruct):
+            raise Unusable(
+                f"the inputs cannot be recorded: argument {number} has a shape and no values"
+            )
+        if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        arrays.append(numpy.asarray(jax.numpy.asarray(leaf)))
+    expected = list(_parameters(lowered.compiler_ir("stablehlo")))
+    found = [_shape(each) for each in arrays]
+    if expected != found:
+        raise Unusable(
+            f"the inputs cannot be recorded: the program takes {', '.join(expected)}, and its "
+            f"arguments are {', '.join(found)}"
+        )
+    numpy.savez(file, *arrays)
 
 
 def _shape(leaf: Any) -> str:

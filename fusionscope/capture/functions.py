@@ -10,7 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fusionscope.capture.capture import Captured, capture
+from fusionscope.capture import child
+from fusionscope.capture.capture import CONSTANTS, INPUTS, Captured, capture
 from fusionscope.capture.targets import Target, read_program, read_target
 from fusionscope.errors import UnusableInput
 from fusionscope.system.files import write_file
@@ -25,12 +26,14 @@ def capture_dump(
     device: str = "cpu",
     directory: str | Path,
     flags: Sequence[str] = (),
+    record_inputs: bool = False,
 ) -> Captured:
     """Compile a jax function for ``device``, which need not be present, and dump every stage into
     ``directory``, which must be empty or new.
 
     ``arguments`` are arrays, anything with a shape and a dtype, or trees of these; ``device`` and
-    ``flags`` are as on the command line. Raises ``UnusableInput``, and whatever jax raises if it
+    ``flags`` are as on the command line. ``record_inputs`` keeps the arrays beside the dump, for
+    ``rerun``, and large constants in it. Raises ``UnusableInput``, and whatever jax raises if it
     cannot trace the function.
     """
     import jax
@@ -43,7 +46,15 @@ def capture_dump(
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "function.mlir"
         write_file(file, module.get_asm(enable_debug_info=True))
-        return capture(read_program(str(file)), target, Path(directory), flags=flags)
+        if record_inputs:
+            flags = [*flags, CONSTANTS]
+        captured = capture(read_program(str(file)), target, Path(directory), flags=flags)
+    if record_inputs:
+        try:
+            child.record_inputs(arguments, lowered, captured.directory / INPUTS)
+        except child.Unusable as problem:
+            raise UnusableInput(str(problem)) from None
+    return captured
 
 
 @contextmanager

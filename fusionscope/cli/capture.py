@@ -55,6 +55,12 @@ _NAME = re.compile(r"\w[\w.-]*")
 @compiling_options(
     "fusionscope-dump", "Where to write the dump; several dumps get a subdirectory each."
 )
+@click.option(
+    "--record-inputs",
+    "records_inputs",
+    is_flag=True,
+    help="Keep the arrays of example_args beside the dump: rerun and tune run on them.",
+)
 @click.option("--no-explain", "is_silent", is_flag=True, help="Do not explain the dumps.")
 def command(
     program: str,
@@ -65,6 +71,7 @@ def command(
     output: Path,
     python: str,
     limit_s: float,
+    records_inputs: bool,
     is_silent: bool,
     format_name: str,
 ) -> int:
@@ -109,6 +116,7 @@ def command(
                     flags=all_flags,
                     python=python,
                     limit_s=limit_s,
+                    records_inputs=records_inputs,
                 )
                 found.append((name, captured))
             except UnusableInput as error:

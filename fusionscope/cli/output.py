@@ -126,7 +126,8 @@ def running_options(command: Command) -> Command:
         "--inputs",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Inputs to run on: an .npz with arrays in parameter order. Random if omitted.",
+        help="Inputs to run on: an .npz with arrays in parameter order. If omitted, those that "
+        "capture recorded, or random ones that suit the program.",
     )
     seed = click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
     return inputs(seed(command))

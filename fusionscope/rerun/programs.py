@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
+from fusionscope.capture.capture import INPUTS
 from fusionscope.capture.description import describe_target
 from fusionscope.capture.targets import Target
 from fusionscope.dump import DumpedModule
@@ -13,6 +15,7 @@ from fusionscope.dump.stage import BEFORE_OPTIMIZATIONS
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module
 from fusionscope.hlo.attributes import split_attributes
+from fusionscope.system.files import is_there
 
 _OWN_FLAGS = {
     "cpu": re.compile(r"xla_cpu_.*|xla_backend_extra_options|xla_allow_excess_precision"),
@@ -40,6 +43,15 @@ def find_program(module: DumpedModule) -> Module:
                     )
             return program
     raise UnusableInput(f"{module.name}: the dump lacks the program, {BEFORE_OPTIMIZATIONS}.txt")
+
+
+def recorded_inputs(module: DumpedModule) -> Path | None:
+    """Return the inputs that ``capture`` recorded with the dump, or None."""
+    for stage in module.stages:
+        if stage.label == BEFORE_OPTIMIZATIONS and stage.text is not None:
+            file = stage.text.path.with_name(INPUTS)
+            return file if is_there(file) else None
+    return None
 
 
 def require_final(module: DumpedModule) -> Module:

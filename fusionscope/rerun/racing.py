@@ -11,10 +11,11 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import to_text
 from fusionscope.rerun.injection import Injection
 from fusionscope.rerun.measuring import Ratio, Speed
-from fusionscope.rerun.programs import compile_options, find_program
+from fusionscope.rerun.programs import compile_options, find_program, recorded_inputs
 from fusionscope.rerun.running import (
     RUNNER,
     ResultDifference,
+    choose_inputs,
     device_here,
     environment_for,
     read_timings,
@@ -63,6 +64,7 @@ def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float
                 "text": to_text(find_program(each.module)),
                 "put": to_text(each.injection.module) if each.injection.module else "",
                 "options": compile_options(each.injection.flags),
+                "inputs": _inputs_of(each.module, module),
             }
             for each in racers
         ],
@@ -84,3 +86,13 @@ def race(racers: Sequence[Racer], *, seconds: float, python: str, limit_s: float
             read_timings(told), told["compile_s"], told["numbers"], strict=True
         )
     ]
+
+
+def _inputs_of(module: DumpedModule, first: DumpedModule) -> dict[str, object]:
+    """Return what to run a program on: the inputs of the first one, if it can take them."""
+    shapes, expected = (
+        [parameter.shape for parameter in find_program(each).entry.parameters]
+        for each in (module, first)
+    )
+    source = first if shapes == expected else module
+    return choose_inputs(find_program(source), recorded_inputs(source))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fusionscope.capture.capture import capture
+from fusionscope.capture.capture import CONSTANTS, capture
 from fusionscope.capture.targets import Program, ProgramKind
 from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, to_text
 from fusionscope.rerun.programs import disabling, find_target, own_flags
 from fusionscope.system.files import write_file
-
-_CONSTANTS = "--xla_dump_large_constants=true"  # without them it cannot be run
 
 
 def compile_program(
@@ -27,7 +25,7 @@ def compile_program(
         Program(kind=ProgramKind.HLO, file=file),
         find_target(module),
         directory,
-        flags=[*own_flags(module), *disabling(module), _CONSTANTS],
+        flags=[*own_flags(module), *disabling(module), CONSTANTS],
         python=python,
         limit_s=limit_s,
     )

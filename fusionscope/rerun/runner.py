@@ -86,7 +86,7 @@ def _race(request: dict[str, Any], told: dict[str, Any]) -> None:
     programs = []
     for program in request["programs"]:
         text = program["text"]
-        inputs = _find_inputs(text, None, 0)
+        inputs = _find_inputs(text, program["inputs"], 0)
         begin = time.perf_counter()
         first = _make(text, place, inputs, program, device["platform"])
         told["compile_s"].append(time.perf_counter() - begin)
@@ -276,17 +276,21 @@ def _with_layout(array: Any, layout: str, place: Any) -> Any:
     return jax.device_put(array, Format(Layout(order), SingleDeviceSharding(place)))
 
 
-def _find_inputs(text: str, file: str | None, seed: int) -> list[Any]:
-    """Return the inputs in ``file``, an .npz, in its order, or else random ones."""
+def _find_inputs(text: str, asked: dict[str, Any], seed: int) -> list[Any]:
+    """Return the inputs in a file, an .npz, in its order, or else random ones."""
     import numpy
     from jaxlib import _hlo
 
     module = _hlo.hlo_module_from_text(text)
     computation = _hlo.XlaComputation(module.as_serialized_hlo_module_proto())
     shapes = computation.program_shape().parameter_shapes()
+    file = asked["file"]
     if file is None:
         generator = numpy.random.default_rng(seed)
-        return [_random(generator, each.numpy_dtype(), each.dimensions()) for each in shapes]
+        return [
+            _random(generator, each.numpy_dtype(), each.dimensions(), domain)
+            for each, domain in zip(shapes, asked["domains"], strict=True)
+        ]
     given = load_arrays(file, [each.numpy_dtype() for each in shapes])
     expected = [f"{each.numpy_dtype()}{list(each.dimensions())}" for each in shapes]
     found = [f"{each.dtype}{list(each.shape)}" for each in given]
@@ -315,17 +319,27 @@ def load_arrays(file: str, dtypes: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _random(generator: Any, dtype: Any, dimensions: Sequence[int]) -> Any:
+def _random(generator: Any, dtype: Any, dimensions: Sequence[int], domain: dict[str, Any]) -> Any:
+    """Return random numbers from the ``domain`` that ``inputs.py`` describes."""
     import numpy
 
     kind = numpy.dtype(dtype).kind
     if kind == "b":
         return generator.integers(0, 2, dimensions).astype(dtype)
     if kind in "iu":
-        return generator.integers(0, _LARGEST_INTEGER, dimensions).astype(dtype)
+        low, below = int(domain["is_positive"]), domain["below"] or _LARGEST_INTEGER
+        return generator.integers(min(low, below - 1), below, dimensions).astype(dtype)
     found = generator.standard_normal(dimensions)
     if kind == "c":
         found = found + 1j * generator.standard_normal(dimensions)
+    elif domain["is_definite"] and dimensions[-2:-1] == dimensions[-1:]:
+        found = found @ numpy.swapaxes(found, -1, -2) + dimensions[-1] * numpy.eye(dimensions[-1])
+    elif domain["below"] is not None:
+        found = generator.integers(0, domain["below"], dimensions)
+    elif domain["is_unit"]:
+        found = generator.uniform(0.05, 0.95, dimensions)
+    elif domain["is_positive"]:
+        found = numpy.exp(found / 2)
     return numpy.asarray(found).astype(dtype)
 
 

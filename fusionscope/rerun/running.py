@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,15 @@ from fusionscope.errors import UnusableInput
 from fusionscope.graph.comparison import has_equal_kernels
 from fusionscope.hlo import Module, parse, to_text
 from fusionscope.rerun.injection import Injection
+from fusionscope.rerun.inputs import find_domains
 from fusionscope.rerun.measuring import Ratio, Speed, judge
-from fusionscope.rerun.programs import compile_options, find_program, lacks_constants, own_flags
+from fusionscope.rerun.programs import (
+    compile_options,
+    find_program,
+    lacks_constants,
+    own_flags,
+    recorded_inputs,
+)
 
 RUNNER = Path(__file__).parent / "runner.py"
 _DRIVER = Path("/proc/driver/nvidia")  # exists on machines with an NVIDIA GPU
@@ -160,7 +167,8 @@ def measure(
     limit_s: float,
 ) -> list[Measurement]:
     """Run the program of ``module`` with ``baseline`` and with each of ``injections``, on the same
-    inputs: those of ``inputs``, an .npz in the order of the parameters, or random ones. All are
+    inputs: those of ``inputs``, an .npz in the order of the parameters, else those that were
+    recorded with the dump, or random ones. All are
     timed in turns, for at most ``seconds``. Raises ``CannotRun`` if the baseline fails, and
     ``UnusableInput`` if the inputs do not fit or there is no compiler.
 
@@ -206,7 +214,7 @@ def _run(
     request = {
         "program": to_text(program),
         "device": device_here(module),
-        "inputs": None if inputs is None else str(inputs.resolve()),
+        "inputs": choose_inputs(program, inputs or recorded_inputs(module)),
         "seed": seed,
         "seconds": seconds,
         "reference": widen(program),
@@ -219,6 +227,16 @@ def _run(
         ],
     }
     return run_process(python, RUNNER, request, environment_for(module), limit_s)
+
+
+def choose_inputs(program: Module, file: Path | None) -> dict[str, object]:
+    """Return what to run ``program`` on, as the child processes receive it: an .npz, or what random
+    arguments must be like.
+    """
+    return {
+        "file": None if file is None else str(file.resolve()),
+        "domains": [asdict(each) for each in find_domains(program)] if file is None else [],
+    }
 
 
 def device_here(module: DumpedModule) -> dict[str, object]:

@@ -18,9 +18,10 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, parse, to_text
 from fusionscope.rerun.injection import Injection, Received
 from fusionscope.rerun.measuring import Ratio, Times
-from fusionscope.rerun.programs import compile_options, find_program
+from fusionscope.rerun.programs import compile_options, find_program, recorded_inputs
 from fusionscope.rerun.running import (
     ResultDifference,
+    choose_inputs,
     device_here,
     environment_for,
     widen,
@@ -78,7 +79,7 @@ class Workbench:
         self._opening = {
             "program": to_text(program),
             "device": device_here(module),
-            "inputs": None if inputs is None else str(inputs.resolve()),
+            "inputs": choose_inputs(program, inputs or recorded_inputs(module)),
             "seed": seed,
             "reference": widen(program),
             "baseline": _asked(Variant(baseline)),

@@ -1,0 +1,214 @@
+"""Finds out what a program does with its arguments, so that drawn ones make sense to it.
+
+Random numbers of any sign make many programs compute nothing but NaN, which compare with nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fusionscope.hlo import Instruction, Module
+
+# Operations that pass on the values of these operands (None: of all).
+_PASSING: dict[str, tuple[int, ...] | None] = {
+    "bitcast": None,
+    "broadcast": None,
+    "clamp": (1,),
+    "concatenate": None,
+    "convert": None,
+    "copy": None,
+    "dynamic-slice": (0,),
+    "dynamic-update-slice": (0, 1),
+    "gather": (0,),
+    "opt-barrier": None,
+    "pad": None,
+    "reduce-precision": None,
+    "reshape": None,
+    "reverse": None,
+    "select": (1, 2),
+    "slice": None,
+    "transpose": None,
+}
+_POSITIVE = frozenset({"log", "log-plus-one", "rsqrt", "sqrt"})
+_UNIT = frozenset({"acos", "asin", "atanh"})
+_DEFINITE = re.compile(r"(lapack_\w|cusolver_|hipsolver_)potrf|(lapack_\w|cublas_|hipblas_)trsm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """The values that a program expects of an argument: ``is_positive`` numbers, such as the
+    argument of a logarithm; ``is_unit`` numbers between 0 and 1, where it also takes the logarithm
+    of their complement; integers ``below`` a number, such as indices; ``is_definite`` matrices,
+    that it factors or solves a triangular system with.
+    """
+
+    is_positive: bool = False
+    is_unit: bool = False
+    is_definite: bool = False
+    below: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """What an instruction has of an argument: in the tuple element ``part``, as it is, squared, as
+    its complement (1 - x, or -x), or only positive if that is (a product, quotient or sum).
+    """
+
+    instruction: Instruction
+    part: tuple[int, ...] = ()
+    is_square: bool = False
+    is_complement: bool = False
+    is_factor: bool = False
+
+
+def find_domains(program: Module) -> list[Domain]:
+    """Return what ``program`` expects of its arguments, in their order."""
+    return [_find_domain(each) for each in program.entry.parameters]
+
+
+def _find_domain(parameter: Instruction) -> Domain:
+    found = Domain()
+    seen = {_Value(parameter)}
+    pending = list(seen)
+    while pending:
+        value = pending.pop()
+        for user in value.instruction.users:
+            for slot, operand in enumerate(user.operands):
+                if operand is value.instruction:
+                    found = _narrow(found, value, user, slot)
+                    new = set(_passed_on(value, user, slot)) - seen
+                    seen |= new
+                    pending.extend(new)
+        if value.instruction.is_root:
+            new = set(_returned(value)) - seen
+            seen |= new
+            pending.extend(new)
+    return found
+
+
+def _narrow(found: Domain, value: _Value, user: Instruction, slot: int) -> Domain:
+    """Return what is expected after ``user`` was looked at, whose operand at ``slot`` the value
+    is.
+    """
+    opcode = user.opcode
+    if opcode in _POSITIVE or (opcode == "divide" and slot == 1) or _is_base(user, slot):
+        if value.is_complement:
+            return replace(found, is_unit=True)
+        return found if value.is_square else replace(found, is_positive=True)
+    if value.is_factor:
+        return found
+    if opcode in _UNIT:
+        return replace(found, is_unit=True)
+    if slot == 0 and opcode in ("cholesky", "triangular-solve"):
+        return replace(found, is_definite=True)
+    if opcode == "custom-call" and slot == 0:
+        target = str(user.attribute("custom_call_target") or "")
+        return replace(found, is_definite=found.is_definite or bool(_DEFINITE.match(target)))
+    below = _bound(user, slot)
+    if below is not None:
+        return replace(found, below=min(below, found.below or below))
+    return found
+
+
+def _is_base(user: Instruction, slot: int) -> bool:
+    """Return whether ``user`` raises the operand to a power that is not an integer."""
+    if user.opcode != "power" or slot != 0:
+        return False
+    power = _constant(user.operands[1])
+    return power is None or not power.is_integer()
+
+
+def _bound(user: Instruction, slot: int) -> int | None:
+    """Return below what an index at ``slot`` must be, or None if it is no index."""
+    match user.opcode:
+        case "dynamic-slice" if slot > 0:
+            sizes, indexed = user.attribute("dynamic_slice_sizes"), [slot - 1]
+        case "dynamic-update-slice" if slot > 1:
+            sizes, indexed = user.operands[1].shape.dimensions, [slot - 2]
+        case "gather" if slot == 1:
+            sizes, indexed = user.attribute("slice_sizes"), user.attribute("start_index_map")
+        case "scatter" if slot == len(user.operands) // 2:
+            indexed = user.attribute("scatter_dims_to_operand_dims")
+            sizes = (1,) * len(user.operands[0].shape.dimensions)
+        case "compare" if user.attribute("direction") in ("EQ", "NE"):
+            return _counted(user.operands[1 - slot])
+        case _:
+            return None
+    data = user.operands[0].shape.dimensions
+    return min((data[each] - sizes[each] + 1 for each in indexed), default=None)
+
+
+def _counted(instruction: Instruction) -> int | None:
+    """Return how many numbers an iota counts, seen through operations that pass it on."""
+    while instruction.opcode in ("bitcast", "broadcast", "convert", "copy", "reshape", "transpose"):
+        (instruction,) = instruction.operands
+    if instruction.opcode != "iota":
+        return None
+    return instruction.shape.dimensions[instruction.attribute("iota_dimension") or 0]
+
+
+def _passed_on(value: _Value, user: Instruction, slot: int) -> Iterator[_Value]:
+    """Yield the values that ``user`` makes of the one at ``slot``."""
+    match user.opcode:
+        case "tuple":
+            yield replace(value, instruction=user, part=(slot, *value.part))
+        case "get-tuple-element":
+            if value.part[:1] == (user.attribute("index"),):
+                yield replace(value, instruction=user, part=value.part[1:])
+        case "while":
+            for computation in user.called:
+                yield replace(value, instruction=computation.parameters[0])
+            yield replace(value, instruction=user)
+        case "call":
+            yield replace(value, instruction=user.called[0].parameters[slot])
+        case "conditional" if slot > 0:
+            yield replace(value, instruction=user.called[slot - 1].parameters[0])
+        case opcode if opcode in _PASSING:
+            slots = _PASSING[opcode]
+            if slots is None or slot in slots:
+                yield replace(value, instruction=user)
+        case _:
+            yield from _computed(replace(value, instruction=user), value.instruction, slot)
+
+
+def _computed(made: _Value, operand: Instruction, slot: int) -> Iterator[_Value]:
+    """Yield ``made``, which an instruction computes of ``operand`` at ``slot``, if it tells
+    something about that.
+    """
+    user = made.instruction
+    other = user.operands[1 - slot] if len(user.operands) == 2 else None
+    number = _constant(other) if other is not None else None
+    match user.opcode:
+        case "negate":
+            yield replace(made, is_complement=True)
+        case "subtract" if slot == 1 and number is not None:
+            yield replace(made, is_complement=True)
+        case "multiply" if other is operand:
+            yield replace(made, is_square=True)
+        case "add" | "divide" | "multiply" if number is not None and number > 0:
+            yield made
+        case "add" if other is not None and other.opcode == "transpose":
+            if other.operands[0] is operand:
+                yield made
+        case "divide" | "multiply" | "reduce" | "reduce-window" if not made.is_complement:
+            yield replace(made, is_factor=True)
+
+
+def _returned(value: _Value) -> Iterator[_Value]:
+    """Yield the results of the calls of the computation whose root the value is."""
+    computation = value.instruction.computation
+    for each in computation.module.callers.get(computation, ()):
+        if each.opcode in ("call", "conditional"):
+            yield replace(value, instruction=each)
+
+
+def _constant(instruction: Instruction) -> float | None:
+    """Return the number that all elements are, or None if they are not one constant."""
+    while instruction.opcode in ("bitcast", "broadcast", "convert", "copy", "reshape"):
+        (instruction,) = instruction.operands
+    try:
+        return float(instruction.literal or "")
+    except ValueError:
+        return None
