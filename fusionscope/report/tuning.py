@@ -56,7 +56,7 @@ def print_tuning(found: Tuning, output: Path, console: Console, top: int) -> Non
             Text(f"{plural(found.left, 'change')} not tried: --budget SECONDS", style="yellow")
         )
     if found.best is None:
-        beyond = "by the compiler's cost model" if estimated else "beyond noise"
+        beyond = "beyond noise" if found.is_measured else "by the compiler's cost model"
         console.print(Text(f"nothing was faster {beyond}", style="yellow"))
     else:
         _print_best(found.best, output, console)

@@ -49,7 +49,14 @@ def search_by_model(
     search = ModelSearch(module, budget_s, progress)
     ranked = search.combine(search.try_singles())
     best = search.compile_best(ranked, python=python, limit_s=limit_s)
-    return Tuning(module.name, tuple(search.attempts), search.left, best, find_rules(module))
+    return Tuning(
+        module.name,
+        tuple(search.attempts),
+        search.left,
+        best,
+        find_rules(module),
+        is_measured=False,
+    )
 
 
 class ModelSearch:

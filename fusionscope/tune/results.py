@@ -79,7 +79,8 @@ class Best:
 class Tuning:
     """The result of a search. ``attempts`` are in the order in which they were made; ``left`` is
     the number of changes that were not tried in time. ``best`` is None if nothing was faster.
-    ``rules`` are the changed and replayed ones.
+    ``rules`` are the changed and replayed ones. ``is_measured`` is false if the compiler's cost
+    model decided.
     """
 
     module: str
@@ -87,6 +88,7 @@ class Tuning:
     left: int
     best: Best | None
     rules: RulesUsed | None = None
+    is_measured: bool = True
 
 
 def may_join(one: Design, other: Design) -> bool:
