@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fusionscope.bisect.delta import minimize
@@ -12,6 +12,7 @@ from fusionscope.bisect.trials import Trials
 from fusionscope.errors import UnusableInput
 from fusionscope.rerun.workbench import Made
 
+_MOST_TRIED = 100  # ways to divide kernels; of larger plans, only whole kernels are left out
 _AT_ONCE = 6  # variants that are timed beside each other
 _SECONDS = 2.0  # at most, for timing these
 _COMPILATIONS = 3  # of each variant: other processes only add time
@@ -39,52 +40,47 @@ class Speeds:
         """Return the parts without which the program is faster, and the times. There are none if it
         is not.
         """
-        plan = self.trials.plan
-        everything = list(plan.kernels)
-        singles = self._ratios([[each] for each in everything])
-        slow = [
-            each
-            for each, ratio in zip(everything, singles, strict=True)
-            if ratio < _MATTERS[self.by]
-        ]
-        starts = [everything, slow] if slow else [everything]
-        ratios = [self.ratio(_parts(each)) for each in starts]
-        best = min(ratios)
-        cost = Cost(self._whole_s, self._whole_s * best, self._whole_s * ratios[0])
-        if best >= _MATTERS[self.by]:
-            return [], cost
-        enough = 1 - _ENOUGH * (1 - best)
+        plan, matters = self.trials.plan, _MATTERS[self.by]
+        ways = {kernel: _ways_to_divide(kernel) for kernel in plan.kernels}
+        if sum(map(len, ways.values())) > _MOST_TRIED:
+            ways = {kernel: [frozenset(kernel.parts)] for kernel in plan.kernels}
+        self._try([way for some in ways.values() for way in some])
+        best = {kernel: min(some, key=self.ratio) for kernel, some in ways.items()}
+        faster = [way for way in best.values() if self.ratio(way) < matters]
+        everything = frozenset(plan.parts)
+        starts = [[everything], *([faster] if faster else []), *([each] for each in faster)]
+        ratios = [self.ratio(frozenset().union(*start)) for start in starts]
+        least = min(ratios)
+        if least >= matters:
+            whole_s = self._whole_s
+            return [], Cost(whole_s, whole_s * least, whole_s * ratios[0])
+        enough = 1 - _ENOUGH * (1 - least)
 
-        def kernels_are_enough(kernels: Sequence[Kernel]) -> bool:
-            self.trials.progress(f"{self.trials.tried} tried: which of {len(kernels)} kernels")
-            return self.ratio(_parts(kernels)) <= enough
+        def are_enough(ways: Sequence[frozenset[Part]]) -> bool:
+            self.trials.progress(f"{self.trials.tried} tried: which of {len(ways)} parts")
+            return self.ratio(frozenset().union(*ways)) <= enough
 
-        def parts_are_enough(parts: Sequence[Part]) -> bool:
-            self.trials.progress(f"{self.trials.tried} tried: which of {len(parts)} pairs")
-            return self.ratio(parts) <= enough
-
-        kernels = minimize(starts[ratios.index(best)], kernels_are_enough)
-        found = minimize(_parts(kernels), parts_are_enough)
+        start = starts[ratios.index(least)]
+        if start == [everything]:
+            start = [frozenset(kernel.parts) for kernel in plan.kernels]
+        left = frozenset().union(*minimize(start, are_enough))
+        single = [frozenset([part]) for part in plan.parts if part in left]
+        found = [part for way in minimize(single, are_enough) for part in way]
         (again,) = self._measure([frozenset(found)])  # the least of many may have been chance
         cost = Cost(self._whole_s, self._whole_s * again, self._whole_s * ratios[0])
-        return (found if again < _MATTERS[self.by] else []), cost
+        return (found if again < matters else []), cost
 
-    def ratio(self, without: Collection[Part]) -> float:
+    def ratio(self, without: frozenset[Part]) -> float:
         """Return the ratio without some parts; infinity if that cannot be compiled."""
-        key = frozenset(without)
-        if key not in self._known:
-            self._known[key] = next(iter(self._measure([key])))
-        return self._known[key]
+        if without not in self._known:
+            self._try([without])
+        return self._known[without]
 
-    def _ratios(self, choices: Sequence[Sequence[Kernel]]) -> list[float]:
-        found: list[float] = []
+    def _try(self, choices: Sequence[frozenset[Part]]) -> None:
         for start in range(0, len(choices), _AT_ONCE):
-            some = [frozenset(_parts(each)) for each in choices[start : start + _AT_ONCE]]
-            self.trials.progress(f"leaving out kernel {start + 1} of {len(choices)}")
-            ratios = list(self._measure(some))
-            self._known |= dict(zip(some, ratios, strict=True))
-            found += ratios
-        return found
+            some = choices[start : start + _AT_ONCE]
+            self.trials.progress(f"leaving out part {start + 1} of {len(choices)}")
+            self._known |= dict(zip(some, self._measure(some), strict=True))
 
     def _measure(self, choices: Sequence[frozenset[Part]]) -> Iterator[float]:
         trials, whole = self.trials, self._whole
@@ -120,5 +116,17 @@ class Speeds:
         return {each.number: s / least[0] for each, s in zip(made, least[1:], strict=True)}
 
 
-def _parts(kernels: Sequence[Kernel]) -> list[Part]:
-    return [part for kernel in kernels for part in kernel.parts]
+def _ways_to_divide(kernel: Kernel) -> list[frozenset[Part]]:
+    """Return what is left out to unfuse ``kernel``, and to divide it in two between any operations
+    that follow each other.
+    """
+    place = {each.name: number for number, each in enumerate(kernel.operations)}
+    between = (
+        frozenset(
+            part
+            for part in kernel.parts
+            if part.producer and place[part.producer] < end <= place[part.consumer]
+        )
+        for end in range(1, len(kernel.operations))
+    )
+    return list(dict.fromkeys([frozenset(kernel.parts), *filter(None, between)]))

@@ -38,6 +38,10 @@ def print_bisection(found: Bisection, console: Console, top: int) -> None:
         console.print(Text(f"  {_AMPLIFIES}", "yellow"))
     for culprit in found.found:
         _print_culprit(culprit, console, top)
+    pairs = [pair for culprit in found.found for pair in culprit.pairs if not pair.are_siblings]
+    if len(pairs) == 1:
+        words = f"{pairs[0].producer} -> {pairs[0].consumer}"
+        console.print(Text(f"  to keep them apart: rerun --forbid '{safe(words)}'", "dim"))
     _print_rest(found, console)
 
 

@@ -57,13 +57,14 @@ OTHERS = {
 }
 FLOATS = {"f32", "f64"}
 
-# An operation, recognised under any name: opcode, shape, and the framework's name for it.
-Key = tuple[str, str, str]
+# An operation, recognised under any name: opcode, shape, the framework's name for it, and its line.
+Key = tuple[str, str, str, str]
 
 
 def key_of(instruction: MutableInstruction) -> Key:
     metadata = read_metadata(instruction.attributes.get("metadata", ""))
-    return instruction.opcode, str(instruction.shape), metadata.get("op_name", "")
+    line = metadata.get("stack_frame_id", metadata.get("source_line", ""))
+    return instruction.opcode, str(instruction.shape), metadata.get("op_name", ""), line
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,12 @@ class Place:
 
     chain: tuple[Key, ...]
 
-    def find(self, inside: MutableComputation) -> MutableInstruction | None:
-        """The last of them, if they are in the computation of a kernel."""
+    def ends(self, inside: MutableComputation) -> list[MutableInstruction]:
+        """The last of them, wherever they are in the computation of a kernel."""
         others = [e for e in inside.instructions if e.opcode not in ("parameter", "constant")]
         if len(others) < 2:
-            return None
-        return next((each for each in others if self._ends(each, len(self.chain) - 1)), None)
+            return []
+        return [each for each in others if self._ends(each, len(self.chain) - 1)]
 
     def _ends(self, each: MutableInstruction, last: int) -> bool:
         if key_of(each) != self.chain[last]:
@@ -93,7 +94,7 @@ class Fault:
     def plant(self, module: Module) -> Module:
         graph = MutableModule(module)
         fused = [each for each in graph.post_order() if each.is_fused]
-        found = [[e for inside in fused if (e := place.find(inside))] for place in self.places]
+        found = [[e for inside in fused for e in place.ends(inside)] for place in self.places]
         if not all(found):
             return module
         for each in found[0]:
@@ -143,6 +144,7 @@ def draw(plan: FusedPlan, source: random.Random) -> tuple[Fault, int, str] | Non
     """A fault, the fewest operations that must be fused for it, and its places in words."""
     graph = MutableModule(plan.plan.after)
     named = {each.name: each for each in graph.walk()}
+    fused = [each for each in graph.post_order() if each.is_fused]
     divided = [each for each in plan.kernels if each.parts[0].producer]
     if not divided:
         return None
@@ -155,6 +157,8 @@ def draw(plan: FusedPlan, source: random.Random) -> tuple[Fault, int, str] | Non
         names, size = drawn
         least += size
         places.append(Place(tuple(key_of(named[name]) for name in names)))
+        if sum(len(places[-1].ends(each)) for each in fused) > 1:  # which of them would be wrong?
+            return None
         words.append(f"{kernel.name}: {' -> '.join(names)}")
         if len(places) == 1:
             effects = effects_on(named[names[-1]])
@@ -213,12 +217,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     totals: Counter[str] = Counter()
     programs = set()
+    known: set[tuple[Path, Fault]] = set()
     for dump in list(asked.dumps):
         (module,) = open_dump(dump).modules
-        problem = why_not_run(module)
-        if not problem and bisect(module, Reference(), python=asked.python).found:
-            problem = "its results differ without a planted fault, too"
-        if problem:
+        if problem := why_not_run(module):
             print(f"{dump.name}: left out: {problem}", flush=True)
             asked.dumps.remove(dump)
     seed = asked.seed * 1000
@@ -230,14 +232,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = FusedPlan(module, own_plan(module))
         drawn = draw(plan, source)
         if drawn is None:
-            totals["none possible"] += 1
+            totals["without a clear place"] += 1
             continue
         fault, least, words = drawn
+        if (dump, fault) in known:
+            totals["drawn again"] += 1
+            continue
+        known.add((dump, fault))
         found = bisect(module, Reference(), python=asked.python, alter=fault.plant)
         if found.problem == "the results are not wrong":
             totals["not shown by the results"] += 1
             continue
         is_found, is_minimal = judge(fault, least, found)
+        if not is_minimal and bisect(module, Reference(), python=asked.python).found:
+            print(f"{dump.name}: left out: its results differ without a planted fault, too")
+            asked.dumps.remove(dump)
+            continue
         totals["planted"] += 1
         totals["found"] += is_found
         totals["minimal"] += is_minimal
