@@ -39,7 +39,7 @@ KEPT = re.compile(
     r"|debug_options|metadata\.textproto|_fusion\.pyz|_fusion\.html)"
     r"|.*\.fusion\.after_(pipeline-start|variadic-op-splitter|priority-fusion)\..*\.hlo\.pb"
 )
-NOT_HLO = re.compile(r"-(buffer-assignment(-values)?|live-range|memory-usage-report)\.txt$")
+SKIPPED = "-buffer-assignment-values.txt"  # repeats the instructions
 BINARY = {".pb", ".pyz", ".o"}
 
 
@@ -195,7 +195,7 @@ def make(batch: Batch, program: str, python: str, dumps: Path = SAMPLES / "dumps
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         for path in sorted(dump.iterdir()):
-            kept = KEPT.fullmatch(path.name) and not NOT_HLO.search(path.name)
+            kept = KEPT.fullmatch(path.name) and not path.name.endswith(SKIPPED)
             if kept or (program in batch.whole and path.is_file() and path.suffix != ".pb"):
                 store(path, directory)
 

@@ -23,7 +23,9 @@ from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.system.files import is_directory, is_there
 
 if TYPE_CHECKING:
+    from fusionscope.dump.buffer_assignment import BufferAssignment
     from fusionscope.dump.device import Device
+    from fusionscope.dump.live_ranges import LiveRanges
     from fusionscope.dump.priority_fusion import PriorityFusionRecord
     from fusionscope.dump.protos import ProtoPrinter
     from fusionscope.hlo import Module, ParseTable
@@ -224,6 +226,33 @@ class DumpedModule:
     @property
     def pass_times(self) -> tuple[PassTime, ...]:
         return next(iter(self._side(Role.PASS_TIMES, read_pass_times)), ())
+
+    @property
+    def buffer_assignment(self) -> BufferAssignment | None:
+        """The memory of the final module, None if no file shows it."""
+        if Role.BUFFER_ASSIGNMENT not in self.files:
+            return None
+        from fusionscope.dump.buffer_assignment import read_buffer_assignment
+
+        return next(iter(self._side(Role.BUFFER_ASSIGNMENT, read_buffer_assignment)), None)
+
+    @property
+    def live_ranges(self) -> LiveRanges | None:
+        """When the values of the final module are alive, None if no file shows it."""
+        if Role.LIVE_RANGES not in self.files:
+            return None
+        from fusionscope.dump.live_ranges import read_live_ranges
+
+        return next(iter(self._side(Role.LIVE_RANGES, read_live_ranges)), None)
+
+    @property
+    def memory_usage(self) -> int | None:
+        """The bytes of all allocations by the compiler's report, None if there is none."""
+        if Role.MEMORY_USAGE not in self.files:
+            return None
+        from fusionscope.dump.memory_usage import read_memory_usage
+
+        return next(iter(self._side(Role.MEMORY_USAGE, read_memory_usage)), None)
 
     def instruction_ids(self, stage: Stage) -> dict[str, dict[str, int]] | None:
         """Return unique ids by computation and instruction, or None if no proto was dumped; the

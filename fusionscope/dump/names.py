@@ -24,6 +24,9 @@ class Role(Enum):
     FLAGS = "flags"
     CONFIG = "configuration"
     PASS_TIMES = "pass times"
+    BUFFER_ASSIGNMENT = "buffer assignment"
+    LIVE_RANGES = "live ranges"
+    MEMORY_USAGE = "memory usage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +58,11 @@ _PASS = re.compile(
     r"(?:after_(?P<after>.+?))?(?:(?:^|\.|(?<=\.))before_(?P<before>.+))?\.(?P<kind>txt|hlo\.pb)",
     re.DOTALL,
 )
+_FINAL = r"(?:cpu|(?:(?:sm_[\d.]+\w?|gfx[\w:+\-]+)_)?gpu)_after_optimizations"
 _FIXED = re.compile(
     r"(?P<module>.+)\.(?P<label>before_optimizations|after_spmd_partitioner|"
     r"before_config_assignment|after_codegen|after_optimizations(?:_(?:before|after)_buffer_"
-    r"assignment)?|(?:cpu|(?:(?:sm_[\d.]+\w?|gfx[\w:+\-]+)_)?gpu)_after_optimizations)"
-    r"\.(?P<kind>txt|hlo\.pb)",
+    rf"assignment)?|{_FINAL})\.(?P<kind>txt|hlo\.pb)",
     re.DOTALL,
 )
 _SIDE = {
@@ -67,6 +70,15 @@ _SIDE = {
     "gpu_target_config.pbtxt": Role.DEVICE,
     "debug_options": Role.FLAGS,
     "config.pbtxt": Role.CONFIG,
+}
+# The memory of the final module.
+_MEMORY = re.compile(
+    rf"(?P<module>.+)\.(?P<label>after_optimizations|{_FINAL})-(?P<kind>[a-z-]+)\.txt", re.DOTALL
+)
+_MEMORY_ROLES = {
+    "buffer-assignment": Role.BUFFER_ASSIGNMENT,
+    "live-range": Role.LIVE_RANGES,
+    "memory-usage-report": Role.MEMORY_USAGE,
 }
 _KINDS = {"txt": Role.STAGE, "hlo.pb": Role.STAGE_PROTO}
 
@@ -96,6 +108,13 @@ def read_name(name: str) -> FileName | None:
     if found := _FIXED.fullmatch(rest):
         return FileName(
             role=_KINDS[found["kind"]],
+            module_id=number,
+            module=found["module"],
+            label=found["label"],
+        )
+    if (found := _MEMORY.fullmatch(rest)) and found["kind"] in _MEMORY_ROLES:
+        return FileName(
+            role=_MEMORY_ROLES[found["kind"]],
             module_id=number,
             module=found["module"],
             label=found["label"],

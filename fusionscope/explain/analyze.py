@@ -20,6 +20,8 @@ from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.clock import KernelTime
 from fusionscope.explain.evidence import Evidence, read_evidence
 from fusionscope.explain.kernel_details import kernel_details
+from fusionscope.explain.memory import find_memory
+from fusionscope.explain.memory_savings import RefusedPairs
 from fusionscope.explain.origins import Origins
 from fusionscope.explain.pairs import pair_facts
 from fusionscope.explain.reasons import Reasons
@@ -130,6 +132,8 @@ def analyze(
     origins = Origins()
     details = kernel_details(kernels, followed.pairs, origins)
     pairs = tuple(map(origins.of_pair, followed.pairs))
+    refused = RefusedPairs(facts, all_kernels, details)
+    memory = _read(lambda: find_memory(module, followed.last.module, refused), notes)
     return Analysis(
         facts=ModuleFacts(
             number=module.number,
@@ -153,6 +157,7 @@ def analyze(
             recomputed=recomputed,
             arguments=tuple(_arguments(program)),
             rules=known.replayed.rules if known.replayed is not None else None,
+            memory=memory,
         ),
         kernels=details,
         pairs=pairs,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fusionscope.explain.memory_facts import MemoryFacts
 from fusionscope.explain.suggestion import Figures, Suggestions
 from fusionscope.verify.agreement import RulesUsed
 
@@ -543,7 +544,8 @@ class ModuleFacts:
     changed or another GPU was requested. ``rules`` are those that gave reasons, None if no pass was
     replayed. ``breakdown`` covers the kernels and pairs that ``--op-name`` selects; ``near`` are
     names, or pairs, near to the requested ones, if those select nothing. ``kernel_pages`` are of
-    the requested kernels. ``suggestions`` is None unless changes were tried.
+    the requested kernels. ``suggestions`` is None unless changes were tried. ``memory`` is None if
+    no file shows it.
     """
 
     number: int
@@ -573,6 +575,7 @@ class ModuleFacts:
     breakdown: Breakdown | None = None
     near: tuple[str, ...] = ()
     kernel_pages: tuple[KernelPage, ...] = ()
+    memory: MemoryFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

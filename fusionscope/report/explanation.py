@@ -9,6 +9,7 @@ from fusionscope.report import (
     boundaries,
     breakdown,
     kernel_pages,
+    memory,
     movements,
     recomputed,
     rules_used,
@@ -165,6 +166,7 @@ def _markdown(
         yield from boundaries.to_markdown(module.boundaries, top)
         yield from movements.to_markdown(module.movements, module.suggestions, top)
         yield from recomputed.to_markdown(module, top)
+        yield from memory.to_markdown(module, top)
         if module.what_if:
             yield from _markdown_what_if(module.what_if, top)
         yield from suggestions.to_markdown(module.suggestions, top)
@@ -207,6 +209,7 @@ def print_explanation(
         boundaries.print_boundaries(module.boundaries, console, top=top)
         movements.print_movements(module.movements, module.suggestions, console, top=top)
         recomputed.print_recomputed(module, console, top=top)
+        memory.print_memory(module, console, top=top)
         if module.what_if:
             print_what_if(module.what_if, console, top)
         suggestions.print_suggestions(module.suggestions, console, top=top)

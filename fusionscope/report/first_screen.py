@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fusionscope.report import recomputed, suggestions
+from fusionscope.report import memory, recomputed, suggestions
 from fusionscope.report.breakdown import print_lines, print_rows
 from fusionscope.report.explanation import print_header, print_what_if
 from fusionscope.report.refusals import why
@@ -33,6 +33,7 @@ def print_screen(explanation: Explanation, console: Console) -> None:
         print_lines(module.breakdown, console)
     _print_refusals(module, console)
     recomputed.print_summary(module, console)
+    memory.print_summary(module, console)
     suggestions.print_suggestions(module.suggestions, console, top=_LINES)
     _print_more(explanation, module, console)
 

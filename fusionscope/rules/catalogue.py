@@ -50,6 +50,11 @@ def all_pages() -> tuple[RulePage, ...]:
     return tuple(map(_page, _read()))
 
 
+def legality_rules() -> frozenset[str]:
+    """Return the ids of the rules without which there is no code, or a wrong one."""
+    return frozenset(page["id"] for page in _read() if page["is_legality"])
+
+
 def find_page(id: str) -> RulePage:
     """Return the page of a rule. Raises ``UnusableInput`` if no rule has this id."""
     pages = {page["id"]: page for page in _read()}

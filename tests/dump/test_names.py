@@ -136,9 +136,8 @@ def test_a_printed_name_means_the_same_as_a_file_name():
 @pytest.mark.parametrize(
     "name",
     [
-        "module_0001.jit_f.cpu_after_optimizations-buffer-assignment.txt",
-        "module_0001.jit_f.sm_9.0a_gpu_after_optimizations-live-range.txt",
-        "module_0001.jit_f.after_optimizations-memory-usage-report.txt",
+        "module_0001.jit_f.cpu_after_optimizations-buffer-assignment-values.txt",
+        "module_0001.jit_f.after_optimizations-memory-usage-report.pb",
         "module_0001.jit_f.thunk_sequence.txt",
         "module_0001.jit_f.ir-with-opt.ll",
         "module_0001.jit_f.0001.fusion.txt",

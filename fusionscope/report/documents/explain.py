@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
-from fusionscope.explain import result, suggestion
+from fusionscope.explain import memory_facts, result, suggestion
 from fusionscope.explain.result import (
     Branch,
     ChangedKernel,
@@ -321,6 +321,42 @@ class Answer(Form):
     why: Annotated[str | None, At("1.why")]
 
 
+class MemoryAtPeak(Form):
+    """A value that is alive at the peak."""
+
+    name: str
+    kind: str
+    bytes: int
+    shape: str
+    first: int
+    last: int
+    in_place_of: str | None
+    op_name: str | None
+    source: str | None
+
+
+class Memory(Form):
+    """The memory of the final module, in bytes."""
+
+    total_bytes: int
+    parameters: int
+    donated: int
+    outputs: int
+    temporaries: int
+    constants: int
+    thread_local: int
+    fragmentation: int
+    peak_bytes: int | None
+    peak_at: int | None
+    peak_instruction: str | None
+    compiler_peak: int | None
+    at_peak: list[MemoryAtPeak]
+    savings: list[memory_facts.MemorySaving]
+    donations: list[memory_facts.Donation]
+    over_time: list[int]
+    values: list[memory_facts.LifeTime]
+
+
 class Module(Form):
     name: str
     number: int
@@ -339,6 +375,7 @@ class Module(Form):
     breakdown: Annotated[Breakdown | None, At("breakdown")]
     recomputed: Recomputation | None
     notes: list[str]
+    memory: Memory | None
     what_if: WhatIf | None
     suggestions: Annotated[list[Suggestion], At(_suggestions("helpful"))]
     unmeasured: Annotated[list[Suggestion], At(_suggestions("unmeasured"))]

@@ -1,0 +1,99 @@
+"""When the values of a module are alive: ``*_after_optimizations-live-range.txt``.
+
+The instructions of the final module in the order in which they run, those of a loop's body once, in
+the place before the loop; and for each value the first and the last place at which it is alive.
+
+Source: xla/hlo/utils/hlo_live_range.cc, HloLiveRange::ToString.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusionscope.dump.buffer_assignment import Position
+from fusionscope.dump.files import as_text
+from fusionscope.errors import UnusableInput, quoted, shorten
+
+_FIRST = re.compile(r"HloLiveRange \(max (\d{1,18})\):")
+_SEQUENCE, _RANGES = "  InstructionSequence:", "  BufferLiveRange:"
+_PEAK = re.compile(r"  Live ranges at (\d{1,18}) \(peak\):")
+_NO_PEAK = "  Peak memory could not be determined"
+_STACKS = "  Stack trace breakdown"
+_STEP = re.compile(r"    (\d{1,18}):(.+)")
+_RANGE = re.compile(r"    ([^{]+)\{([\d, ]*)\}:(\d{1,18})-(\d{1,18})")
+_ALIVE = re.compile(r"    ([^{:]+)(?:\{([\d, ]*)\})?: \d{1,18} bytes.*")
+_HINT = "it is cut off or another file: dump the module again"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRanges:
+    """``sequence`` are the instructions in the order in which they run; ``ranges`` the first and
+    the last place in it at which a value is alive. The end of the program is one place more.
+
+    ``peak`` is the place where the compiler counts most bytes, and ``at_peak`` the values that it
+    lists there; None if it does not know. It counts an element of a tuple as small as a pointer:
+    another place may need more.
+    """
+
+    sequence: tuple[str, ...]
+    ranges: Mapping[Position, tuple[int, int]]
+    peak: int | None
+    at_peak: tuple[Position, ...]
+
+
+def read_live_ranges(data: bytes, file: str) -> LiveRanges:
+    """Read the whole file. Raises ``UnusableInput`` if it is another file or is cut off."""
+    lines = as_text(data).split("\n")
+    first = _FIRST.fullmatch(lines[0])
+    if first is None:
+        raise _unexpected("'HloLiveRange (max N):'", lines[0], file, 1)
+    sequence: list[str] = []
+    ranges: dict[Position, tuple[int, int]] = {}
+    at_peak: list[Position] = []
+    peak: int | None = None
+    part = ""
+    is_whole = False
+    for number, line in enumerate(lines[1:], 2):
+        if line in (_SEQUENCE, _RANGES):
+            part = line
+        elif found := _PEAK.fullmatch(line):
+            part, peak, is_whole = "peak", int(found[1]), True
+        elif line.startswith((_STACKS, _NO_PEAK)):
+            is_whole = True
+            break
+        elif part == _SEQUENCE and (found := _STEP.fullmatch(line)):
+            sequence.append(found[2])
+        elif part == _RANGES and (found := _RANGE.fullmatch(line)):
+            ranges[_position(found[1], found[2])] = int(found[3]), int(found[4])
+        elif part == "peak" and (found := _ALIVE.fullmatch(line)):
+            at_peak.append(_position(found[1], found[2] or ""))
+        elif line.strip():
+            raise _unexpected(
+                "an instruction, a live range or a value at the peak", line, file, number
+            )
+    if not is_whole or len(sequence) != int(first[1]):
+        raise UnusableInput(
+            f"found {len(sequence)} of {first[1]} instructions, expected all, and the peak",
+            file=file,
+            hint=_HINT,
+        )
+    for position, (begin, end) in ranges.items():
+        if not begin <= end <= len(sequence):
+            raise UnusableInput(
+                f"{shorten(str(position))} lives from {begin} to {end}, expected places from 0 to "
+                f"{len(sequence)}",
+                file=file,
+            )
+    return LiveRanges(tuple(sequence), ranges, peak, tuple(at_peak))
+
+
+def _unexpected(expected: str, line: str, file: str, number: int) -> UnusableInput:
+    return UnusableInput(
+        f"expected {expected}, found {quoted(line)}", file=file, line=number, column=1, hint=_HINT
+    )
+
+
+def _position(name: str, index: str) -> Position:
+    return Position(name, tuple(map(int, index.split(","))) if index else ())

@@ -1,0 +1,211 @@
+"""The memory of a module: the peak, what is alive there, and which refused fusions made it.
+
+Sizes and places in memory come from the compiler's buffer assignment, lifetimes from its live
+ranges. The compiler names a peak, too, but weighs elements of tuples (the results of a loop, or of
+a fusion with several outputs) like pointers, and memory that is reused in place twice. So the peak
+here is computed from the real sizes, each byte once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from fusionscope.dump import DumpedModule
+from fusionscope.dump.buffer_assignment import (
+    Allocation,
+    AllocationKind,
+    AssignedValue,
+    BufferAssignment,
+    Position,
+)
+from fusionscope.dump.names import Role
+from fusionscope.errors import UnusableInput, shorten
+from fusionscope.explain.live_bytes import Span, count_live, spans_of
+from fusionscope.explain.memory_facts import (
+    Donation,
+    LifeTime,
+    LiveBuffer,
+    MemoryFacts,
+)
+from fusionscope.explain.memory_savings import RefusedPairs, find_savings, position_of
+from fusionscope.explain.scopes import origin_of
+from fusionscope.explain.source_lines import user_line
+from fusionscope.hlo import Instruction, Module
+
+_DIFFERS = (
+    "the allocations add up to {sum:,} bytes, the compiler's report says {told:,}: one of the two "
+    "files is cut off or of another module"
+)
+_FOREIGN = "live ranges of {name}, which has no memory in the buffer assignment beside it"
+
+
+def find_memory(module: DumpedModule, final: Module, refused: RefusedPairs) -> MemoryFacts | None:
+    """Return the memory of ``final``, the final stage; None if no file shows it. Raises
+    ``UnusableInput`` if one cannot be used.
+    """
+    assignment, ranges = module.buffer_assignment, module.live_ranges
+    if assignment is None:
+        return None
+    _check(module, assignment)
+    by_name = {each.name: each for each in _instructions(final)}
+    spans = spans_of(assignment, ranges) if ranges is not None else {}
+    length = len(ranges.sequence) if ranges is not None else 0
+    sequence = ranges.sequence if ranges is not None else ()
+    live = count_live(spans.values(), length)
+    kinds = {v.position: a.kind for a in assignment.allocations for v in a.values}
+    peak = max(live, default=0)
+    at = live.index(peak) if spans else None
+    bytes_of = _by_kind(assignment)
+    temporary = (span for position, span in spans.items() if kinds[position] in _TEMPORARY)
+    alive = max(count_live(temporary, length), default=0) if spans else None
+    return MemoryFacts(
+        total_bytes=assignment.total_bytes,
+        parameters=bytes_of[AllocationKind.PARAMETER],
+        donated=bytes_of[AllocationKind.DONATED],
+        outputs=bytes_of[AllocationKind.OUTPUT],
+        temporaries=bytes_of[AllocationKind.TEMPORARY],
+        constants=bytes_of[AllocationKind.CONSTANT],
+        thread_local=bytes_of[AllocationKind.THREAD_LOCAL],
+        fragmentation=bytes_of[AllocationKind.TEMPORARY] - alive if alive is not None else 0,
+        peak_bytes=peak if at is not None else None,
+        peak_at=at,
+        peak_instruction=sequence[min(at, length - 1)] if at is not None else None,
+        compiler_peak=ranges.peak if ranges is not None else None,
+        at_peak=_alive_at(at, assignment, spans, by_name) if at is not None else (),
+        savings=find_savings(refused, by_name, sequence, spans, live) if spans else (),
+        donations=tuple(_donations(assignment, final)),
+        over_time=tuple(live) if spans else (),
+        values=tuple(
+            LifeTime(str(position), kinds[position], span.size, span.first, span.last)
+            for position, span in spans.items()
+        ),
+    )
+
+
+_TEMPORARY = frozenset({AllocationKind.TEMPORARY})
+
+
+def _check(module: DumpedModule, assignment: BufferAssignment) -> None:
+    """Raise ``UnusableInput`` if the files contradict each other."""
+    file, told = str(module.files[Role.BUFFER_ASSIGNMENT][0]), module.memory_usage
+    if told is not None and told != assignment.total_bytes:
+        raise UnusableInput(_DIFFERS.format(sum=assignment.total_bytes, told=told), file=file)
+    if module.live_ranges is not None:
+        known = {value.position for each in assignment.allocations for value in each.values}
+        foreign = next((each for each in module.live_ranges.ranges if each not in known), None)
+        if foreign is not None:
+            file = str(module.files[Role.LIVE_RANGES][0])
+            raise UnusableInput(_FOREIGN.format(name=shorten(str(foreign))), file=file)
+
+
+def _instructions(module: Module) -> Iterator[Instruction]:
+    """Yield the instructions that run by themselves, and are not part of a fusion."""
+    seen = {module.entry.name}
+    pending = [module.entry]
+    while pending:
+        computation = pending.pop()
+        for each in computation.instructions:
+            yield each
+            if each.opcode != "fusion":
+                for called in each.called:
+                    if called.name not in seen:
+                        seen.add(called.name)
+                        pending.append(called)
+
+
+def _by_kind(assignment: BufferAssignment) -> Mapping[AllocationKind, int]:
+    found: dict[AllocationKind, int] = defaultdict(int)
+    for each in assignment.allocations:
+        found[each.kind] += each.size
+    return found
+
+
+def _alive_at(
+    at: int,
+    assignment: BufferAssignment,
+    spans: Mapping[Position, Span],
+    by_name: Mapping[str, Instruction],
+) -> tuple[LiveBuffer, ...]:
+    """Return what is alive at one place, the largest first."""
+    found: list[LiveBuffer] = []
+    for allocation in assignment.allocations:
+        alive = [
+            value
+            for value in allocation.values
+            if (span := spans.get(value.position)) and span.first <= at <= span.last
+        ]
+        takers = {
+            taker: value.position
+            for value in alive
+            if (span := spans[value.position]).last == at
+            for taker in span.handed
+        }
+        for value in alive:
+            origin = _origin(value, allocation, by_name)
+            place = user_line(origin.stack) if origin is not None else None
+            before = takers.get(value.position)
+            found.append(
+                LiveBuffer(
+                    name=str(value.position),
+                    kind=allocation.kind,
+                    bytes=value.size,
+                    shape=value.shape,
+                    first=spans[value.position].first,
+                    last=spans[value.position].last,
+                    in_place_of=str(before) if before is not None else None,
+                    op_name=origin.op_name if origin is not None else None,
+                    source=str(place) if place else None,
+                )
+            )
+    return tuple(sorted(found, key=lambda each: -each.bytes))
+
+
+def _origin(
+    value: AssignedValue, allocation: Allocation, by_name: Mapping[str, Instruction]
+) -> Instruction | None:
+    """Return the instruction that tells where a value comes from. Of what a loop passes on, that
+    is one that computes it.
+    """
+    own = by_name.get(value.position.name)
+    if own is None or own.op_name:
+        return own
+    if own.opcode == "parameter" and own.computation.is_entry:
+        return own
+    for other in allocation.values:
+        if (other.offset, other.size, other.shape) == (value.offset, value.size, value.shape):
+            found = by_name.get(other.position.name)
+            if found is not None and found.op_name:
+                return found
+    return origin_of(own)
+
+
+def _donations(assignment: BufferAssignment, module: Module) -> Iterator[Donation]:
+    """Yield outputs with a memory of their own, each with another parameter of its shape."""
+    given: dict[str, list[Instruction]] = defaultdict(list)
+    entry = {each.parameter_number: each for each in module.entry.parameters}
+    for allocation in assignment.allocations:
+        if allocation.kind is AllocationKind.PARAMETER and allocation.parameter in entry:
+            parameter = entry[allocation.parameter]
+            given[str(parameter.shape)].append(parameter)
+    for parameters in given.values():
+        parameters.sort(key=lambda each: -(each.parameter_number or 0))
+    outputs = {
+        value.position: value
+        for allocation in assignment.allocations
+        if allocation.kind is AllocationKind.OUTPUT
+        for value in allocation.values
+    }
+    for position in _results(module.entry.root):
+        output = outputs.get(position)
+        if output is not None and given.get(output.shape):
+            parameter = given[output.shape].pop()
+            name = parameter.op_name or parameter.name
+            yield Donation(name, str(position), output.size)
+
+
+def _results(root: Instruction) -> Iterator[Position]:
+    """Yield the values that the program returns."""
+    parts: Sequence[Instruction] = root.operands if root.opcode == "tuple" else (root,)
+    for part in parts:
+        yield position_of(part)

@@ -1,0 +1,173 @@
+"""The memory of modules, by the compiler's files beside them."""
+
+import gzip
+import shutil
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from fusionscope.dump.directory import open_dump
+from fusionscope.explain.explain import explain_module
+from fusionscope.explain.live_bytes import count_live, spans_of
+from fusionscope.rules.catalogue import legality_rules
+
+SAMPLES = Path(__file__).parents[2] / "samples/dumps"
+DUMPS = sorted(
+    path.parent for path in SAMPLES.glob("*/*/*after_optimizations-buffer-assignment.txt")
+)
+# What `rerun --allow` and the real compiler made of these pairs: the peak of the new dump.
+COMPILED = {("h100", "reductions"): ("add.3.0", "reduce_sum.23.0", 4_210_728)}
+
+
+def read(path):
+    (module,) = open_dump(path).modules
+    return module
+
+
+@pytest.fixture(params=DUMPS, ids=lambda path: "-".join(path.parts[-2:]))
+def dump(request):
+    return request.param
+
+
+def test_bytes_alive_are_those_of_the_places_in_memory(dump):
+    """Counted another way: the bytes of each allocation in which any value is alive."""
+    module = read(dump)
+    ranges = module.live_ranges
+    length = len(ranges.sequence)
+    live = count_live(spans_of(module.buffer_assignment, ranges).values(), length)
+    for place in range(length + 1):
+        used = 0
+        for allocation in module.buffer_assignment.allocations:
+            alive = [
+                value
+                for value in allocation.values
+                if value.position in ranges.ranges
+                and ranges.ranges[value.position][0] <= place <= ranges.ranges[value.position][1]
+            ]
+            end = 0
+            for begin, values in groupby(sorted(alive, key=lambda v: v.offset), lambda v: v.offset):
+                stop = begin + max(value.size for value in values)
+                used += max(0, stop - max(begin, end))
+                end = max(end, stop)
+        assert live[place] == used
+
+
+def test_the_parts_are_the_total_and_what_is_alive_is_the_peak(dump):
+    module = read(dump)
+    memory = explain_module(module).memory
+    assert memory.total_bytes == module.memory_usage
+    assert memory.total_bytes == (
+        memory.parameters
+        + memory.donated
+        + memory.outputs
+        + memory.temporaries
+        + memory.constants
+        + memory.thread_local
+    )
+    assert memory.peak_bytes <= memory.total_bytes
+    assert memory.peak_bytes == max(memory.over_time) == memory.over_time[memory.peak_at]
+    assert memory.peak_bytes == sum(
+        each.bytes for each in memory.at_peak if each.in_place_of is None
+    )
+    assert all(each.first <= memory.peak_at <= each.last for each in memory.at_peak)
+    assert memory.compiler_peak == module.live_ranges.peak
+
+
+def test_savings_are_of_refused_pairs_that_a_compiler_could_fuse(dump):
+    facts = explain_module(read(dump))
+    refused = {
+        (pair.producer.name, pair.consumer.name): pair.reason
+        for pair in facts.pairs
+        if pair.outcome == "not-fused"
+    }
+    for saving in facts.memory.savings:
+        for consumer in saving.consumers:
+            assert refused[saving.producer, consumer] not in legality_rules()
+        assert saving.bytes_saved == facts.memory.peak_bytes - saving.peak_bytes > 0
+        assert saving.buffer in {each.name for each in facts.memory.at_peak}
+
+
+@pytest.mark.parametrize("dump", COMPILED)
+def test_a_predicted_peak_is_that_of_the_compiler(dump):
+    producer, consumer, peak = COMPILED[dump]
+    savings = explain_module(read(SAMPLES.joinpath(*dump))).memory.savings
+    assert [(each.producer, each.consumers, each.peak_bytes) for each in savings] == [
+        (producer, (consumer,), peak)
+    ]
+
+
+def test_the_peak_has_names_that_the_user_knows():
+    memory = explain_module(read(SAMPLES / "h100/dense")).memory
+    known = {each.name: (each.kind, each.op_name, each.source) for each in memory.at_peak}
+    assert known["weights.1"] == ("parameter", "weights", None)
+    assert known["gemm_fusion_dot"][0] == "temporary"
+    assert known["gemm_fusion_dot"][2] == "samples/programs/dense.py:10"
+
+
+def test_a_loop_variable_has_the_place_of_what_computes_it():
+    memory = explain_module(read(SAMPLES / "cpu/loop")).memory
+    large = [each for each in memory.at_peak if each.bytes > 1000 and each.kind != "parameter"]
+    assert large and all(each.source for each in large)
+
+
+def test_outputs_of_a_parameters_shape_could_have_its_memory():
+    """The signal goes into the loop and comes out with its shape; nothing is donated."""
+    memory = explain_module(read(SAMPLES / "cpu/loop")).memory
+    assert [(each.parameter, each.bytes) for each in memory.donations] == [("signal", 16384)]
+    donated = explain_module(read(Path(__file__).parents[1] / "dump/data/memory")).memory
+    assert donated.donated == 16384
+    # The state is donated; the weights could hold the sorted state.
+    assert [each.parameter for each in donated.donations] == ["w"]
+
+
+@pytest.fixture
+def copied(tmp_path):
+    shutil.copytree(SAMPLES / "h100/dense", tmp_path / "dump")
+    return tmp_path / "dump"
+
+
+def path_of(dump, ending):
+    return next(dump.glob(f"*after_optimizations-{ending}.txt"))
+
+
+def test_without_files_it_is_unknown(copied):
+    path_of(copied, "buffer-assignment").unlink()
+    facts = explain_module(read(copied))
+    assert facts.memory is None and not facts.notes
+
+
+def test_without_live_ranges_there_are_totals_only(copied):
+    path_of(copied, "live-range").unlink()
+    memory = explain_module(read(copied)).memory
+    assert memory.total_bytes == read(copied).memory_usage
+    assert memory.peak_bytes is None and not memory.at_peak and not memory.savings
+
+
+@pytest.mark.parametrize("ending", ["buffer-assignment", "live-range", "memory-usage-report"])
+def test_half_a_file_costs_the_section_and_nothing_else(copied, ending):
+    path = path_of(copied, ending)
+    whole = explain_module(read(copied))
+    path.write_bytes(path.read_bytes()[: 30 if ending == "memory-usage-report" else 300])
+    facts = explain_module(read(copied))
+    assert facts.memory is None and facts.pairs == whole.pairs
+    (note,) = facts.notes
+    assert str(path) in note
+
+
+@pytest.mark.parametrize("ending", ["buffer-assignment", "live-range", "memory-usage-report"])
+def test_a_file_of_another_module_is_refused(copied, ending):
+    other = path_of(SAMPLES / "h100/reductions", ending)
+    path_of(copied, ending).write_bytes(other.read_bytes())
+    facts = explain_module(read(copied))
+    assert facts.memory is None
+    assert len(facts.notes) == 1
+
+
+def test_compressed_files_are_read(copied):
+    before = explain_module(read(copied)).memory
+    for ending in ("buffer-assignment", "live-range", "memory-usage-report"):
+        path = path_of(copied, ending)
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert explain_module(read(copied)).memory == before
