@@ -135,7 +135,7 @@ def test_json_is_as_documented(run, tmp_path):
     tried = ("--disable", "cpu-concat", "--allow", "no -> such")
     asked = (
         (tmp_path,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,),
-        (DUMPS / "h100/convolution", "--movements"), (CPU, "--kernel", "*"),
+        (DUMPS / "h100/convolution", "--movements"), (DUMPS / "h100/loop",), (CPU, "--kernel", "*"),
     )  # fmt: skip
     for dump, *options in asked:
         document = json.loads(run(dump, *options, "--format", "json").out)
