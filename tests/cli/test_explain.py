@@ -211,7 +211,7 @@ def test_markdown(run):
     done = run(GPU, "--format", "markdown")
     tables = re.split(r"\n\n+", done.out)
     rows = [table.splitlines() for table in tables if table.startswith("|")]
-    assert len(rows) == 4
+    assert len(rows) == 5
     for table in rows:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table}) == 1
     assert done.out.startswith("## jit_program on H100")
