@@ -72,6 +72,11 @@ _TOP = 5  # entries of a list, unless the user sets a number
 @click.option(
     "--movements", is_flag=True, help="Also show why copies, transposes and converts are there."
 )
+@click.option(
+    "--resources",
+    is_flag=True,
+    help="Also show registers, spills and occupancy of kernels for an NVIDIA GPU, by ptxas.",
+)
 @rules_option
 @device_option
 @changes_options
@@ -115,6 +120,7 @@ def command(
     depth: int,
     module: str | None,
     movements: bool,
+    resources: bool,
     rules: str | None,
     device: Device | None,
     set_: tuple[str, ...],
@@ -155,6 +161,7 @@ def command(
       fusionscope explain dump_dir/ --by stack --sort bytes --op-name '*attention*'
       fusionscope explain dump_dir/ --kernel loop_add_fusion
       fusionscope explain dump_dir/ --movements
+      fusionscope explain dump_dir/ --resources
       fusionscope explain dump_dir/ --compile
       fusionscope explain dump_dir/ --format json --output explanation.json
     """
@@ -189,11 +196,12 @@ def command(
         all_modules=everything,
         in_full=everything,
         movements=movements,
+        resources=resources,
         changes=_changes(set_, disable, allow, forbid, plan),
         rules=rules,
         device=device,
     )
-    is_whole = everything or top is not None or movements
+    is_whole = everything or top is not None or movements or resources
     is_first = not (is_whole or by is not None or selection.picks_pairs or kernel is not None)
     if is_first and format_name == "text":  # text output shows only one module
         selection = replace(selection, most_modules=1)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fusionscope.dump.live_ranges import LiveRanges
     from fusionscope.dump.priority_fusion import PriorityFusionRecord
     from fusionscope.dump.protos import ProtoPrinter
+    from fusionscope.dump.thunks import Launch
     from fusionscope.hlo import Module, ParseTable
 
 HOW_TO_DUMP = (
@@ -222,6 +223,25 @@ class DumpedModule:
     def fusion_explorer(self) -> tuple[FusionExplorerRecord, ...]:
         """One record for each computation that a fusion pass visited."""
         return self._side(Role.FUSION_EXPLORER, read_fusion_explorer)
+
+    @property
+    def ptx(self) -> tuple[bytes, ...]:
+        """The texts of the kernels for an NVIDIA GPU."""
+        return self._side(Role.PTX, lambda data, file: data)
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The kernels that the thunks of a GPU module launch, with their sizes."""
+        from fusionscope.dump.thunks import read_launches
+
+        return next(iter(self._side(Role.THUNKS, read_launches)), ())
+
+    @property
+    def thunk_instructions(self) -> dict[int, str]:
+        """The instructions of the final module by the numbers of the thunks that run them."""
+        from fusionscope.dump.thunks import read_annotations
+
+        return next(iter(self._side(Role.THUNK_METADATA, read_annotations)), {})
 
     @property
     def pass_times(self) -> tuple[PassTime, ...]:

@@ -27,6 +27,9 @@ class Role(Enum):
     BUFFER_ASSIGNMENT = "buffer assignment"
     LIVE_RANGES = "live ranges"
     MEMORY_USAGE = "memory usage"
+    PTX = "PTX"
+    THUNKS = "thunks"
+    THUNK_METADATA = "metadata of thunks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,8 @@ _SIDE = {
     "gpu_target_config.pbtxt": Role.DEVICE,
     "debug_options": Role.FLAGS,
     "config.pbtxt": Role.CONFIG,
+    "thunk_sequence.txt": Role.THUNKS,
+    "thunk_metadata.txt": Role.THUNK_METADATA,
 }
 # The memory of the final module.
 _MEMORY = re.compile(
@@ -80,6 +85,7 @@ _MEMORY_ROLES = {
     "live-range": Role.LIVE_RANGES,
     "memory-usage-report": Role.MEMORY_USAGE,
 }
+_PTX = re.compile(r"(?P<module>.+?)(?:\.\d+)?\.ptx", re.DOTALL)
 _KINDS = {"txt": Role.STAGE, "hlo.pb": Role.STAGE_PROTO}
 
 
@@ -98,6 +104,8 @@ def read_name(name: str) -> FileName | None:
     number, rest = int(found["id"]), found["rest"]
     if rest == "metadata.textproto":
         return FileName(role=Role.PASS_TIMES, module_id=number, module=None, label=rest)
+    if found := _PTX.fullmatch(rest):
+        return FileName(role=Role.PTX, module_id=number, module=found["module"], label="ptx")
     for ending, role in _SIDE.items():
         if rest.endswith(f".{ending}"):
             return FileName(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fusionscope.explain.result import (
     KernelInput,
     KernelOutput,
+    KernelResources,
     ModuleFacts,
     ModuleRow,
     Movement,
@@ -82,6 +83,19 @@ class Movements:
     """The data movement in a final module, and one line on each stage that cannot be read."""
 
     found: tuple[Movement, ...]
+    notes: tuple[str, ...]
+
+
+ABOUT = "registers and spills"  # how notes on resources begin
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What the kernels of a module take, by the names of their instructions in the final module;
+    ``notes`` are on what is unknown.
+    """
+
+    found: dict[str, KernelResources]
     notes: tuple[str, ...]
 
 

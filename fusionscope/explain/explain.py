@@ -10,12 +10,12 @@ from functools import partial
 from fusionscope.dump import Dump, DumpedModule, Learned
 from fusionscope.dump.cache import DumpCache
 from fusionscope.errors import UnusableInput, quoted
-from fusionscope.explain.analysis import Analysis, Movements, TriedChanges
+from fusionscope.explain.analysis import ABOUT, Analysis, Movements, Resources, TriedChanges
 from fusionscope.explain.modules import rank, weight
 from fusionscope.explain.result import Explanation, ModuleFacts, ModuleRow
 from fusionscope.explain.selection import EVERYTHING, Selection
 from fusionscope.explain.suggestion import Suggestions
-from fusionscope.explain.view import view
+from fusionscope.explain.view import view, with_resources
 from fusionscope.progress import Progress, silent
 from fusionscope.system.workers import in_order
 
@@ -144,6 +144,10 @@ def _explain_module(
         )
         notes.update(dict.fromkeys(moved.notes))
         facts = replace(facts, movements=moved.found)
+    if selection.resources:
+        taken = _resources(module, selection, cache, progress)
+        notes.update(dict.fromkeys(taken.notes))
+        facts = with_resources(facts, taken)
     if suggest is not None:
         found = cache.get(
             module,
@@ -182,6 +186,24 @@ def _movements(module: DumpedModule, analysis: Analysis, progress: Progress) -> 
     from fusionscope.explain.analyze import movements_of
 
     return movements_of(module, analysis.facts.kernels, progress)
+
+
+def _resources(
+    module: DumpedModule, selection: Selection, cache: DumpCache, progress: Progress
+) -> Resources:
+    from fusionscope.explain.ptxas import find_ptxas, version_of
+    from fusionscope.explain.resources import find_resources
+
+    ptxas = find_ptxas()
+    if ptxas is None:
+        return Resources({}, (f"{ABOUT}: no ptxas is installed: pip install nvidia-cuda-nvcc",))
+    device = module.device or selection.device
+    return cache.get(
+        module,
+        Resources,
+        (version_of(ptxas), selection.device),
+        lambda: find_resources(module, device, ptxas, progress),
+    )
 
 
 def _with_figures(row: ModuleRow, facts: ModuleFacts) -> ModuleRow:

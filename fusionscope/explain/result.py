@@ -100,6 +100,32 @@ class Breakdown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelResources:
+    """What a kernel takes of an NVIDIA GPU.
+
+    ``spill_store_bytes`` and ``spill_load_bytes`` are those of one thread, counted once for each
+    place in the code. ``shared_bytes`` are those of one block. ``occupancy`` is the share of the
+    warps of a core that run at once, and ``occupancy_limit`` what keeps more from it; both are
+    None if the kernel does not fit.
+    """
+
+    registers: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    shared_bytes: int
+    blocks: int
+    threads_per_block: int
+    occupancy: float | None
+    occupancy_limit: str | None
+
+    @property
+    def spill_bytes(self) -> int:
+        """Return the bytes that all threads of a launch store and load again."""
+        of_thread = self.spill_store_bytes + self.spill_load_bytes
+        return of_thread * self.blocks * self.threads_per_block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
     """One launch of the final module; bytes of one launch, ``runs`` launches in a run.
 
@@ -107,7 +133,7 @@ class KernelFacts:
     ``time_source`` is their source: ``model`` (the GPU compiler's own), ``floor`` (the least that a
     GPU needs) or ``nominal`` (those of a nominal CPU). ``runs_known`` is false inside a loop whose
     trip count the compiler does not know, and inside a branch: these count once. ``members`` are
-    the opcodes that it computes.
+    the opcodes that it computes. ``resources`` are None unless they were requested.
     """
 
     name: str
@@ -123,6 +149,7 @@ class KernelFacts:
     source: str | None
     time_ns: float | None = None
     time_source: TimeSource | None = None
+    resources: KernelResources | None = None
 
     @property
     def bytes_moved(self) -> int:

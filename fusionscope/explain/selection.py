@@ -25,8 +25,9 @@ class Selection:
     explained, unless ``all_modules`` is set. ``kernel`` selects kernels to show by themselves.
     ``by`` and ``sorted_by`` are how launches are broken down, None for a choice that fits.
     ``device`` is the GPU to assume if the dump does not describe its own, and the GPU to try if it
-    does. ``movements`` requests data movement too: all stages are read for it. ``in_full`` requests
-    what is otherwise limited, however long it takes.
+    does. ``movements`` requests data movement too: all stages are read for it. ``resources``
+    requests what kernels take of an NVIDIA GPU. ``in_full`` requests what is otherwise limited,
+    however long it takes.
     """
 
     module: str | None = None
@@ -41,6 +42,7 @@ class Selection:
     all_modules: bool = False
     in_full: bool = False
     movements: bool = False
+    resources: bool = False
     most_modules: int = 5
     kernel: str | None = None
     by: Grouping | None = None

@@ -7,10 +7,10 @@ from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from fusionscope.explain.analysis import Analysis
+from fusionscope.explain.analysis import Analysis, Resources
 from fusionscope.explain.breakdown import break_down
 from fusionscope.explain.near import near_matches
-from fusionscope.explain.result import Breakdown, KernelPage, ModuleFacts, PairFacts
+from fusionscope.explain.result import Breakdown, KernelFacts, KernelPage, ModuleFacts, PairFacts
 from fusionscope.explain.selection import Selection, has_op_name, select_pairs
 
 _NEAR = 4
@@ -35,6 +35,19 @@ def view(analysis: Analysis, selection: Selection) -> ModuleFacts:
         breakdown=_break_down(analysis, selection),
         near=near,
         kernel_pages=pages,
+    )
+
+
+def with_resources(facts: ModuleFacts, taken: Resources) -> ModuleFacts:
+    """Return ``facts`` with what each kernel takes of the GPU."""
+
+    def known(kernel: KernelFacts) -> KernelFacts:
+        return replace(kernel, resources=taken.found.get(kernel.name))
+
+    return replace(
+        facts,
+        kernels=tuple(map(known, facts.kernels)),
+        kernel_pages=tuple(replace(page, kernel=known(page.kernel)) for page in facts.kernel_pages),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.report.refusals import why
+from fusionscope.report.resources import words_on
 from fusionscope.report.text import counted, duration, plural, safe, size, squeeze
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def print_kernel(page: KernelPage, console: Console, *, top: int | None) -> None
     if kernel.time_ns is not None and kernel.time_source is not None:
         words = _SOURCES[kernel.time_source]
         _print(console, f"{duration(kernel.time_ns / 1000)} a launch, {words}")
+    for words in words_on(kernel):
+        _print(console, words)
     _print(console, f"reads {size(kernel.bytes_read)}, writes {size(kernel.bytes_written)}")
     if kernel.op_name:
         _print(console, f"named {kernel.op_name}")

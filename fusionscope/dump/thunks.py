@@ -1,0 +1,78 @@
+"""What a GPU module launches: ``thunk_sequence.txt`` and ``thunk_metadata.txt``.
+
+A thunk is a step of the program as the host runs it. One that launches a kernel names the entry
+function of the kernel, which equal fusions share. Source: ThunkSequence::ToString and
+ThunkMetadataListProto, xla/backends/gpu/runtime.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from fusionscope.dump.text_proto import parse
+from fusionscope.errors import UnusableInput, quoted
+
+_LAUNCH = re.compile(
+    r"\s*(?P<thunk>\d+): k\w+\s+\[[^\]]*\]\s*(?P<entry>\S+) grid: \[(?P<grid>[\d, ]+)\]"
+    r" threads: \[(?P<threads>[\d, ]+)\]\s+shared_memory: (?P<shared>\d+) bytes.*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel that a thunk launches: ``blocks`` blocks of ``threads`` threads, each block with
+    ``shared_bytes`` of shared memory beside what the kernel declares itself.
+    """
+
+    thunk: int
+    entry: str
+    blocks: int
+    threads: int
+    shared_bytes: int
+
+
+def read_launches(data: bytes, file: str) -> tuple[Launch, ...]:
+    """Return the kernels of ``thunk_sequence.txt``, in order. Other thunks are left out.
+
+    Raises ``UnusableInput`` if a line has the grid of a kernel and another form.
+    """
+    found = []
+    for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), start=1):
+        if " grid: " not in line:
+            continue
+        launch = _LAUNCH.fullmatch(line)
+        if launch is None:
+            raise UnusableInput(
+                "expected a launch, '001: kKernel [source] name grid: [1, 1, 1] "
+                f"threads: [1, 1, 1] shared_memory: 0 bytes', found {quoted(line.strip())}",
+                file=file,
+                line=number,
+            )
+        found.append(
+            Launch(
+                thunk=int(launch["thunk"]),
+                entry=launch["entry"],
+                blocks=_product(launch["grid"]),
+                threads=_product(launch["threads"]),
+                shared_bytes=int(launch["shared"]),
+            )
+        )
+    return tuple(found)
+
+
+def _product(sizes: str) -> int:
+    return math.prod(int(size) for size in sizes.split(","))
+
+
+def read_annotations(data: bytes, file: str) -> dict[int, str]:
+    """Return the instruction of the final module that each thunk of ``thunk_metadata.txt`` runs, by
+    the number of the thunk. Raises ``UnusableInput`` if it is not a text proto.
+    """
+    found = {}
+    for each in parse(data, file).messages("thunk_metadata"):
+        info = each.message("thunk_info")
+        if info is not None and info.string("profile_annotation"):
+            found[info.integer("thunk_id")] = info.string("profile_annotation")
+    return found

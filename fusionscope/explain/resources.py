@@ -1,0 +1,69 @@
+"""Registers, spills, shared memory and occupancy of the kernels of a module for an NVIDIA GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fusionscope.dump import DumpedModule
+from fusionscope.dump.device import CudaCapability, Device
+from fusionscope.dump.thunks import Launch
+from fusionscope.explain.analysis import ABOUT, Resources
+from fusionscope.explain.ptxas import Assembled, assemble
+from fusionscope.explain.result import KernelResources
+from fusionscope.gpu.occupancy import occupancy
+from fusionscope.progress import Progress
+
+_HOW_TO_DUMP = "dump with --xla_dump_emitter_re=.* as well"
+
+
+def find_resources(
+    module: DumpedModule, device: Device | None, ptxas: Path, progress: Progress
+) -> Resources:
+    """Return what ``ptxas`` says of the kernels that ``module`` launches on ``device``.
+
+    Raises ``UnusableInput`` if a file of the dump cannot be read, or ptxas cannot be run.
+    """
+    texts = module.ptx
+    launches = {_instruction(module, each): each for each in module.launches}
+    if device is None or not isinstance(device.capability, CudaCapability):
+        return Resources({}, (f"{ABOUT}: the module is not for an NVIDIA GPU",))
+    if not texts or not launches:
+        missing = "PTX" if not texts else "thunk_sequence.txt"
+        return Resources({}, (f"{ABOUT}: the dump has no {missing}; {_HOW_TO_DUMP}",))
+    assembled, problems = assemble(ptxas, texts, progress)
+    found = {
+        name: _resources(device, launch, assembled[launch.entry])
+        for name, launch in launches.items()
+        if launch.entry in assembled
+    }
+    return Resources(found, tuple(_notes(launches, found, problems)))
+
+
+def _instruction(module: DumpedModule, launch: Launch) -> str:
+    """Return the instruction that a launch runs. Without metadata it is the kernel's own name."""
+    return module.thunk_instructions.get(launch.thunk, launch.entry)
+
+
+def _resources(device: Device, launch: Launch, kernel: Assembled) -> KernelResources:
+    shared = kernel.shared_bytes + launch.shared_bytes
+    running = occupancy(device, kernel.registers, launch.threads, shared)
+    return KernelResources(
+        registers=kernel.registers,
+        spill_store_bytes=kernel.spill_stores,
+        spill_load_bytes=kernel.spill_loads,
+        shared_bytes=shared,
+        blocks=launch.blocks,
+        threads_per_block=launch.threads,
+        occupancy=running.share if running is not None else None,
+        occupancy_limit=running.limit.value if running is not None else None,
+    )
+
+
+def _notes(
+    launches: Mapping[str, Launch], found: Mapping[str, KernelResources], problems: list[str]
+) -> list[str]:
+    missing = sorted(launches.keys() - found.keys())
+    if missing and not problems:
+        problems = [f"the PTX of {missing[0]} and {len(missing) - 1} others is not in the dump"]
+    return [f"{ABOUT}: {each}" for each in problems]

@@ -1,0 +1,111 @@
+"""Registers, spills and occupancy of kernels as Markdown and on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from fusionscope.report.text import cell, code, duration, plural, print_hidden, safe, size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fusionscope.explain.result import KernelFacts, KernelResources
+
+_TITLE = "Registers and spills"
+
+
+def to_markdown(kernels: Sequence[KernelFacts], top: int | None) -> Iterator[str]:
+    """Yield the lines of a table, empty if nothing is known."""
+    known = _known(kernels)
+    if not known:
+        return
+    yield f"{_TITLE}: {_summary(known)}.\n"
+    yield "| kernel | registers | spills of a thread | shared memory | occupancy | time | source |"
+    yield "|---|--:|--:|--:|--:|--:|---|"
+    for kernel, taken in known[:top]:
+        columns = (
+            code(kernel.name),
+            str(taken.registers),
+            f"{taken.spill_store_bytes:,} stored, {taken.spill_load_bytes:,} loaded",
+            size(taken.shared_bytes),
+            _occupancy(taken),
+            _time(kernel),
+            cell(kernel.source or ""),
+        )
+        yield f"| {' | '.join(columns)} |"
+    yield ""
+
+
+def print_resources(kernels: Sequence[KernelFacts], console: Console, *, top: int | None) -> None:
+    """Print them to a terminal; ``top`` limits the list."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    known = _known(kernels)
+    if not known:
+        return
+    console.print(Text(f"\n  {_TITLE}: {_summary(known)}", style="bold"))
+    for rank, (kernel, taken) in enumerate(known[:top], 1):
+        line = Text(f"  {rank}. ")
+        line.append(safe(kernel.name), style="bold")
+        line.append(f"  {safe(kernel.source or '')}".rstrip())
+        console.print(line)
+        for words in _words(kernel, taken):
+            console.print(Padding(Text(safe(words)), (0, 0, 0, 5)))
+    print_hidden(console, 2, len(known), top, "kernel")
+
+
+def words_on(kernel: KernelFacts) -> Iterator[str]:
+    """Yield the lines about one kernel, none if nothing is known."""
+    if kernel.resources is not None:
+        yield from _words(kernel, kernel.resources)
+
+
+def _words(kernel: KernelFacts, taken: KernelResources) -> Iterator[str]:
+    shared = f", {size(taken.shared_bytes)} of shared memory a block" if taken.shared_bytes else ""
+    yield (
+        f"{taken.registers} registers{shared}; {taken.blocks:,} blocks of "
+        f"{taken.threads_per_block:,} threads; occupancy {_occupancy(taken)}"
+    )
+    if taken.spill_bytes:
+        begin = "over-fused: " if len(kernel.members) > 1 else ""
+        yield (
+            f"{begin}each thread spills {taken.spill_store_bytes:,} bytes and loads "
+            f"{taken.spill_load_bytes:,}: {size(taken.spill_bytes)} a launch, which the estimate "
+            f"of {_time(kernel) or 'its time'} does not count, beside {size(_moved(kernel))} of "
+            "operands and results"
+        )
+
+
+def _known(kernels: Sequence[KernelFacts]) -> list[tuple[KernelFacts, KernelResources]]:
+    """Return the kernels with known resources, those that spill most first."""
+    known = [(kernel, kernel.resources) for kernel in kernels if kernel.resources is not None]
+    return sorted(known, key=lambda each: (-each[1].spill_bytes * each[0].runs, -each[0].time_us))
+
+
+def _summary(known: Sequence[tuple[KernelFacts, KernelResources]]) -> str:
+    spilling = [(kernel, taken) for kernel, taken in known if taken.spill_bytes]
+    if not spilling:
+        return f"none of {plural(len(known), 'kernel')} spills"
+    spilled = sum(taken.spill_bytes * kernel.runs for kernel, taken in spilling)
+    moved = sum(kernel.bytes_moved for kernel, _ in spilling)
+    verb = "spills" if len(spilling) == 1 else "spill"
+    return (
+        f"{len(spilling):,} of {plural(len(known), 'kernel')} {verb}, {size(spilled)} a run beside "
+        f"{size(moved)} of operands and results"
+    )
+
+
+def _moved(kernel: KernelFacts) -> int:
+    return kernel.bytes_read + kernel.bytes_written
+
+
+def _occupancy(taken: KernelResources) -> str:
+    if taken.occupancy is None:
+        return "unknown"
+    return f"{taken.occupancy:.0%} (limited by {taken.occupancy_limit})"
+
+
+def _time(kernel: KernelFacts) -> str:
+    return duration(kernel.time_ns / 1000) if kernel.time_ns is not None else ""

@@ -1,0 +1,134 @@
+"""Registers, spills and occupancy: a kernel for an H100 that spills, and what ptxas says of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fusionscope.cli.main import cli
+from fusionscope.dump import open_dump
+from fusionscope.dump.device import known_device
+from fusionscope.dump.thunks import read_launches
+from fusionscope.errors import UnusableInput
+from fusionscope.explain import Selection, explain
+from fusionscope.explain.ptxas import assemble, find_ptxas
+from fusionscope.gpu.occupancy import occupancy
+
+DUMP = Path(__file__).parent / "data" / "spills"
+
+# What ptxas of CUDA 13.4 said of its kernel.
+SAID = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'loop_add_fusion' for 'sm_90a'
+ptxas info    : Function properties for loop_add_fusion
+    192 bytes stack frame, 476 bytes spill stores, 160 bytes spill loads
+ptxas info    : Used 255 registers, used 0 barriers, 192 bytes cumulative stack size
+ptxas info    : Compile time = 3876.766 ms
+"""
+
+
+def run(*words: str) -> str:
+    return CliRunner().invoke(cli, ["explain", str(DUMP), "--resources", "--no-try", *words]).stdout
+
+
+def script(directory: Path, body: str) -> str:
+    """A program that stands for ptxas."""
+    file = directory / "ptxas"
+    file.write_text(f"#!/bin/sh\n{body}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PTXAS", script(tmp_path, f"cat >&2 <<'END'\n{SAID}END"))
+
+
+def test_a_kernel_that_spills_is_over_fused(recorded) -> None:
+    (module,) = explain(open_dump(DUMP), Selection(resources=True)).modules
+    (kernel,) = module.kernels
+    taken = kernel.resources
+    assert taken is not None
+    assert (taken.registers, taken.spill_store_bytes, taken.spill_load_bytes) == (255, 476, 160)
+    assert (taken.blocks, taken.threads_per_block, taken.shared_bytes) == (2048, 128, 0)
+    assert taken.spill_bytes == (476 + 160) * 2048 * 128
+    # 255 registers are 256 of 65,536: two blocks of four warps, of 64 that fit.
+    assert (taken.occupancy, taken.occupancy_limit) == (0.125, "registers")
+    shown = " ".join(run().split())
+    assert "1 of 1 kernel spills" in shown
+    assert "over-fused: each thread spills 476 bytes and loads 160" in shown
+
+
+def test_every_format_has_them(recorded) -> None:
+    document = json.loads(run("--format", "json"))
+    assert document["modules"][0]["kernels"][0]["resources"]["spill_load_bytes"] == 160
+    table = run("--format", "markdown")
+    assert "| `loop_add_fusion` | 255 | 476 stored, 160 loaded |" in table
+    assert "255 registers" in run("--kernel", "loop*")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("echo 'ptxas x.ptx, line 5; fatal   : Unsupported .version 9.4' >&2; exit 1", "9.4"),
+        ("kill -9 $$", "does not accept"),
+        ("true", "not in the dump"),
+    ],
+)
+def test_what_ptxas_does_not_accept_is_one_line(tmp_path, monkeypatch, body, words) -> None:
+    monkeypatch.setenv("PTXAS", script(tmp_path, body))
+    (module,) = explain(open_dump(DUMP), Selection(resources=True)).modules
+    (note,) = [note for note in module.notes if note.startswith("registers and spills: ")]
+    assert words in note
+    assert module.kernels[0].resources is None
+
+
+def test_without_ptx_it_is_said_how_to_get_it(tmp_path, recorded) -> None:
+    for file in DUMP.glob("module_*"):
+        if ".ptx" not in file.name:
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (module,) = explain(open_dump(tmp_path), Selection(resources=True)).modules
+    assert any("--xla_dump_emitter_re" in note for note in module.notes)
+
+
+def test_ptxas_itself_agrees() -> None:
+    ptxas = find_ptxas()
+    if ptxas is None:
+        pytest.skip("needs ptxas")
+    (module,) = open_dump(DUMP).modules
+    found, problems = assemble(ptxas, module.ptx)
+    if problems and "Unsupported .version" in problems[0]:
+        pytest.skip("needs a newer ptxas")
+    assert not problems
+    assert found["loop_add_fusion"].registers > 128
+    assert found["loop_add_fusion"].spill_stores > 0
+
+
+def test_a_launch_in_another_form_is_one_line() -> None:
+    with pytest.raises(UnusableInput, match=r"thunks:2: expected a launch"):
+        read_launches(b"000: kWhile [source]\n001: kKernel name grid: [1]\n", "thunks")
+
+
+# Blocks on a core, by cudaOccMaxActiveBlocksPerMultiprocessor of CUDA 13.0.
+@pytest.mark.parametrize(
+    ("registers", "threads", "shared", "blocks"),
+    [
+        (16, 128, 0, {"h100": 16, "a100": 16, "v100": 16, "b200": 16}),
+        (32, 1024, 0, {"h100": 2, "a100": 2, "v100": 2, "b200": 2}),
+        (40, 256, 8192, {"h100": 6, "a100": 6, "v100": 6, "b200": 6}),
+        (64, 1024, 33792, {"h100": 1, "a100": 1, "v100": 1, "b200": 1}),
+        (96, 192, 0, {"h100": 3, "a100": 3, "v100": 3, "b200": 3}),
+        (128, 96, 1, {"h100": 5, "a100": 5, "v100": 5, "b200": 5}),
+        (168, 384, 0, {"h100": 1, "a100": 1, "v100": 1, "b200": 1}),
+        (24, 32, 0, {"h100": 32, "a100": 32, "v100": 32, "b200": 32}),
+        (32, 64, 50000, {"h100": 4, "a100": 3, "v100": 1, "b200": 4}),
+        (255, 512, 0, {"h100": None, "a100": None, "v100": None, "b200": None}),
+    ],
+)
+def test_occupancy_is_that_of_the_calculator(registers, threads, shared, blocks) -> None:
+    for name, expected in blocks.items():
+        found = occupancy(known_device(name), registers, threads, shared)
+        assert (found.blocks if found is not None else None) == expected, name
