@@ -127,6 +127,21 @@ def test_names_of_the_compiler(name, expected):
     assert read_name(name) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("module_0001.jit_f.ptx", Role.PTX),
+        ("module_0001.jit_f.12.ptx", Role.PTX),  # by --xla_dump_emitter_re
+        ("module_0001.jit_f.thunk_sequence.txt", Role.THUNKS),
+        ("module_0001.jit_f.thunk_metadata.txt", Role.THUNK_METADATA),
+    ],
+)
+def test_kernels_and_launches_belong_to_their_module(name, role):
+    found = read_name(name)
+    assert found is not None
+    assert (found.role, found.module_id, found.module) == (role, 1, "jit_f")
+
+
 def test_a_printed_name_means_the_same_as_a_file_name():
     """--xla_dump_to=- prints pipelines with the spaces that files have as underscores."""
     printed = "module_0000.f.0001.Main fusion.after_tpu_fusion.before_pipeline-end.txt"
@@ -138,7 +153,7 @@ def test_a_printed_name_means_the_same_as_a_file_name():
     [
         "module_0001.jit_f.cpu_after_optimizations-buffer-assignment-values.txt",
         "module_0001.jit_f.after_optimizations-memory-usage-report.pb",
-        "module_0001.jit_f.thunk_sequence.txt",
+        "module_0001.jit_f.thunk_sequence_after_thunk_passes.txt",
         "module_0001.jit_f.ir-with-opt.ll",
         "module_0001.jit_f.0001.fusion.txt",
         "module_x.jit_f.before_optimizations.txt",
