@@ -35,7 +35,7 @@ _MOST = 4  # arguments per line
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The shares by which bytes and launches of a module with the same pairs may grow, and whether
+    """The shares by which the totals of a module with the same pairs may grow, and whether
     the module may improve.
     """
 
@@ -70,7 +70,7 @@ def key_of(facts: ModuleFacts) -> ModuleKey:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
     """A module as recorded. ``pairs`` counts outcomes by pair, ``passes`` are those that fused most
-    of a pair, ``libraries`` counts calls by function.
+    of a pair, ``libraries`` counts calls by function. ``peak_bytes`` is None if it was unknown.
     """
 
     launches: int
@@ -79,6 +79,7 @@ class Before:
     libraries: dict[str, int]
     pairs: dict[str, dict[str, int]]
     passes: dict[str, str]
+    peak_bytes: int | None = None
 
 
 def describe_module(facts: ModuleFacts) -> Before:
@@ -109,6 +110,7 @@ def describe_module(facts: ModuleFacts) -> Before:
         libraries=dict(sorted(libraries.items())),
         pairs={key: dict(sorted(pairs[key].items())) for key in sorted(pairs)},
         passes={key: passes[key].most_common(1)[0][0] for key in sorted(passes)},
+        peak_bytes=facts.memory.peak_bytes if facts.memory is not None else None,
     )
 
 
@@ -136,6 +138,8 @@ def write_baseline(explanations: Sequence[Explanation]) -> str:
         lines.append(f'   "device": {json.dumps(key.device)},')
         lines.append(f'   "launches": {module.launches},')
         lines.append(f'   "bytes_moved": {module.bytes_moved},')
+        if module.peak_bytes is not None:
+            lines.append(f'   "peak_bytes": {module.peak_bytes},')
         for part, values in (
             ("kernels", module.kernels),
             ("libraries", module.libraries),
@@ -238,8 +242,8 @@ def read_baseline(path: Path, tolerance: Tolerance) -> Baseline:
 @dataclass(frozen=True, slots=True)
 class AsBefore(Expectation):
     """The expectation that a module is not worse than its record: no fused pair is separate or
-    duplicated, no library took over and, if the pairs are the same, launches and bytes have not
-    grown.
+    duplicated, no library took over and, if the pairs are the same, launches, bytes and the
+    peak of memory have not grown.
     """
 
     # ``value`` is None for a module without a record; ``nearest`` is another one of its name.
@@ -308,10 +312,7 @@ class AsBefore(Expectation):
             if come or gone:
                 example = f", such as {(come or gone)[0]}"
                 yield f"{len(come)} kinds of {what} are new, {len(gone)} are gone{example}"
-        for what, before, after in (
-            ("launches", old.launches, now.launches),
-            ("bytes moved", old.bytes_moved, now.bytes_moved),
-        ):
+        for what, before, after in _figures(old, now):
             if before != after:
                 yield f"{what} {before:,} → {after:,}"
 
@@ -379,10 +380,7 @@ class AsBefore(Expectation):
         return is_one_gone or now.kernels == old.kernels
 
     def _grown(self, facts: ModuleFacts, now: Before) -> Iterator[Violation]:
-        for what, old, new in (
-            ("launches", self.before.launches, now.launches),
-            ("bytes moved", self.before.bytes_moved, now.bytes_moved),
-        ):
+        for what, old, new in _figures(self.before, now):
             if new > old * (1 + self.tolerance.share):
                 yield self.violation(facts, f"{new:,} {what} of the same pairs, was {old:,}")
 
@@ -402,6 +400,14 @@ class AsBefore(Expectation):
 
 def _together(outcomes: dict[str, int]) -> int:
     return sum(outcomes.get(each.value, 0) for each in TOGETHER)
+
+
+def _figures(old: Before, new: Before) -> Iterator[tuple[str, int, int]]:
+    """Yield the totals that both know."""
+    yield "launches", old.launches, new.launches
+    yield "bytes moved", old.bytes_moved, new.bytes_moved
+    if old.peak_bytes is not None and new.peak_bytes is not None:
+        yield "bytes of memory at the peak", old.peak_bytes, new.peak_bytes
 
 
 def _moved(old: Before, new: Before) -> list[str]:

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import Any, ClassVar
 
+from fusionscope.explain.memory_facts import MemoryFacts
 from fusionscope.explain.result import KernelFacts, ModuleFacts, Operation, PairFacts
 from fusionscope.history.kernels import KernelKind
 from fusionscope.history.outcomes import TOGETHER, Outcome
@@ -164,6 +165,20 @@ def _is_pattern(value: Any) -> str:
 def _is_count(value: Any) -> str:
     is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return "" if is_number else "a whole number, the maximum"
+
+
+def _is_size(value: Any) -> str:
+    if isinstance(value, str) and _SIZE.fullmatch(value.strip()):
+        return ""
+    return "" if not _is_count(value) else "a number of bytes, or a size such as '12 MB'"
+
+
+def _bytes_of(value: int | str) -> int:
+    if isinstance(value, int):
+        return value
+    found = _SIZE.fullmatch(value.strip())
+    assert found is not None
+    return int(float(found[1]) * _UNITS[found[2].lower().removesuffix("b")])
 
 
 def _is_list(value: Any) -> str:
@@ -412,20 +427,66 @@ class Bytes(_AtMost):
 
     @classmethod
     def expected(cls, value: Any) -> str:
-        if isinstance(value, str) and _SIZE.fullmatch(value.strip()):
-            return ""
-        return "" if not _is_count(value) else "a number of bytes, or a size such as '12 MB'"
+        return _is_size(value)
 
     @property
     def limit(self) -> int:
-        if isinstance(self.value, int):
-            return self.value
-        found = _SIZE.fullmatch(self.value.strip())
-        assert found is not None
-        return int(float(found[1]) * _UNITS[found[2].lower().removesuffix("b")])
+        return _bytes_of(self.value)
 
     def amount(self, kernel: KernelFacts) -> int:
         return kernel.bytes_moved
+
+
+class _Memory(Expectation):
+    """A figure of the memory of a module is at most ``value``, a size as for ``Bytes``."""
+
+    __slots__ = ()
+    unit: ClassVar[str]
+
+    @classmethod
+    def expected(cls, value: Any) -> str:
+        return _is_size(value)
+
+    @abstractmethod
+    def amount(self, memory: MemoryFacts) -> int | None: ...
+
+    def check(self, facts: ModuleFacts) -> Iterator[Violation]:
+        limit = _bytes_of(self.value)
+        found = self.amount(facts.memory) if facts.memory is not None else None
+        if self.where.is_part:
+            yield self.violation(facts, f"{self.key} is of whole modules, not of {self.where}")
+        elif found is None:
+            yield self.violation(facts, "the dump does not show the memory of this module")
+        elif found > limit:
+            largest = facts.memory.at_peak[0] if facts.memory and facts.memory.at_peak else None
+            yield self.violation(
+                facts,
+                f"{found:,} {self.unit}, expected at most {limit:,}"
+                + (f"; the largest value at the peak is {largest.name}" if largest else ""),
+                source=largest.source if largest else None,
+            )
+
+
+class Peak(_Memory):
+    """The most bytes that are alive at once."""
+
+    __slots__ = ()
+    key: ClassVar = "peak"
+    unit: ClassVar = "bytes of memory at the peak"
+
+    def amount(self, memory: MemoryFacts) -> int | None:
+        return memory.peak_bytes
+
+
+class Temporaries(_Memory):
+    """The bytes that are reserved for values that are neither arguments nor results."""
+
+    __slots__ = ()
+    key: ClassVar = "temporaries"
+    unit: ClassVar = "bytes of temporaries"
+
+    def amount(self, memory: MemoryFacts) -> int | None:
+        return memory.temporaries
 
 
 class _NoKernel(_KernelExpectation):
@@ -511,6 +572,8 @@ EXPECTATIONS: dict[str, type[Expectation]] = {
         Kernels,
         Launches,
         Bytes,
+        Peak,
+        Temporaries,
         LibraryCalls,
         NotLaunched,
         NotRefused,

@@ -56,6 +56,14 @@ class Fusions:
         __tracebackhide__ = True
         self._assert("bytes", at_most, where)
 
+    def assert_peak(self, at_most: int | str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("peak", at_most, where)
+
+    def assert_temporaries(self, at_most: int | str, **where: str) -> None:
+        __tracebackhide__ = True
+        self._assert("temporaries", at_most, where)
+
     def assert_library_calls(self, *only: str, **where: str) -> None:
         __tracebackhide__ = True
         self._assert("library_calls", list(only), where)

@@ -118,6 +118,19 @@ def test_more_launches_and_bytes_of_the_same_pairs(tmp_path: Path) -> None:
     assert not held(now, before, tmp_path, Tolerance(0.06))
 
 
+def test_more_memory_of_the_same_pairs(tmp_path: Path) -> None:
+    now = explained("h100/softmax")
+    (facts,) = now.modules
+    assert facts.memory is not None and facts.memory.peak_bytes is not None
+    memory = replace(facts.memory, peak_bytes=facts.memory.peak_bytes * 95 // 100)
+    before = replace(now, modules=(replace(facts, memory=memory),))
+    (found,) = held(now, before, tmp_path)
+    assert "bytes of memory at the peak of the same pairs" in found.what
+    assert not held(now, before, tmp_path, Tolerance(0.06))
+    # A baseline without it, such as an older one, states nothing.
+    assert not held(now, replace(now, modules=(replace(facts, memory=None),)), tmp_path)
+
+
 def test_what_merely_changed_is_told_and_does_not_count(tmp_path: Path) -> None:
     now = explained("h100/attention")
     (facts,) = now.modules

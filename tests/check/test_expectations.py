@@ -47,6 +47,8 @@ MET = [
     ("h100/attention", "launches", 3, {"device": "h100"}),
     ("h100/attention", "bytes", "1.6 MB", {}),
     ("h100/attention", "bytes", 1_572_864, {}),
+    ("h100/dense", "peak", "7868.416 kB", {}),  # what the compiler lists at its peak
+    ("h100/dense", "temporaries", 4_194_304, {}),  # the allocation preallocated-temp
     ("h100/attention", "library_calls", [], {}),
     ("h100/attention", "not_launched", ["copy", "transpose"], {}),
     ("h100/attention", "not_refused", ["budget-params"], {}),
@@ -69,6 +71,10 @@ VIOLATED = [
     ("h100/attention", "kernels", 2, {}, None, ""),
     ("h100/attention", "launches", 2, {}, None, ""),
     ("h100/attention", "bytes", "1.5 MB", {}, None, ""),
+    ("h100/dense", "peak", "7.8 MB", {}, None, ""),
+    ("h100/dense", "temporaries", "4 MB", {}, None, ""),
+    ("h200/elementwise", "peak", "1 GB", {}, None, ""),  # no file shows it
+    ("h100/dense", "peak", "1 GB", {"source": "dense.py"}, None, ""),  # of whole modules only
     (
         "h100/attention",
         "not_refused",
