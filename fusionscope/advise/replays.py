@@ -152,10 +152,13 @@ class Replays:
             left -= run.pass_name in concerned
             is_last = run.pass_name in concerned and not left
             if is_last and is_same(graph, module.read(run.after or run.before)):
+                graph.dissolve()
                 return None
             if run is not runs[-1] and run.pass_name in compiler.cleaned:
                 clean_up(graph, module.backend)
-        return before if plan is None else plan.module
+        made = before if plan is None else plan.module
+        graph.dissolve()
+        return made
 
     def agrees(self, candidate: Candidate, deadline: Deadline | None = None) -> bool | None:
         """Return whether the replay of these passes without the change agrees with the dump.

@@ -78,6 +78,7 @@ class FinalFigures:
         is_cleaned = clean_up(graph, self.backend)
         copies = Counter[Copied]() if self.is_copied else insert_copies(graph, self.backend)
         changed = to_module(graph) if is_cleaned or copies else module
+        graph.dissolve()
         return _WithCopies(copies, count_figures(changed, self.backend, self.gpu))
 
 

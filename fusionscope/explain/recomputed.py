@@ -76,6 +76,7 @@ def find_recomputed(
         candidates += [] if candidate is None else [candidate]
     measured = _Measured(drafts, backend, gpu)
     values = [_price(candidate, measured) for candidate in candidates]
+    measured.release()
     worse = [value for value in values if value is not None]
     known = [each for each in worse if each.time_again_ns is not None or each.bytes_again > 0]
     return Recomputation(
@@ -318,7 +319,7 @@ class _Measured:
     """The bytes, times and flops of drafts."""
 
     def __init__(self, drafts: Drafts, backend: str | None, gpu: GpuTarget | None) -> None:
-        module = drafts.module()
+        module = self._module = drafts.module()
         clock = clock_for(module, backend, gpu)
         self._kernels = {
             each.name: kernel_of(each, backend)
@@ -329,6 +330,11 @@ class _Measured:
             name: clock.time(kernel) if clock is not None else None
             for name, kernel in self._kernels.items()
         }
+
+    def release(self) -> None:
+        """Free the drafts, which may be many."""
+        self._kernels.clear()
+        self._module.release()
 
     def kernel(self, draft: str) -> Kernel:
         return self._kernels[draft]

@@ -199,4 +199,7 @@ def replay_passes(
             plans[run.pass_name] = [plan]
     if not plans:
         return None
-    return Replayed(plans, main, sum_up(chosen, agreements))
+    replayed = Replayed(plans, main, sum_up(chosen, agreements))
+    for graph in {plan.graph for chain in plans.values() for plan in chain}:
+        graph.dissolve()
+    return replayed

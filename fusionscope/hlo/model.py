@@ -732,6 +732,14 @@ class Module:
             )
         return graph
 
+    def release(self) -> None:
+        """Forget what was found out, and with it the cycles in which instructions refer to each
+        other, which only Python's collector would free.
+        """
+        for computation in self.computations:
+            computation._lazy.clear()
+        self._lazy.clear()
+
     def check(self) -> None:
         """Raises ``UnusableInput`` with file and line if the module contradicts itself.
 
