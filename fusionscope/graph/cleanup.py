@@ -26,6 +26,19 @@ def clean_up(graph: MutableModule, backend: str | None) -> bool:
     return remove_dead(graph) or has_joined
 
 
+def remove_copies(graph: MutableModule) -> None:
+    """Remove copies outside of kernels that have the layout of their operand. The CPU compiler does
+    so after fusion, before it inserts the copies that updates in place need.
+
+    Source: xla/hlo/transforms/simplifiers/algebraic_simplifier.cc, HandleCopy.
+    """
+    for computation in graph.post_order():
+        if not computation.is_fused:
+            for each in computation.post_order():
+                if each.opcode == "copy" and each.shape == each.operands[0].shape:
+                    computation.replace(each, each.operands[0])
+
+
 def remove_dead(graph: MutableModule) -> bool:
     """Remove all instructions that no result depends on, the last added first. Return whether there
     were any.

@@ -18,7 +18,7 @@ from fusionscope.explain.times import count_figures
 from fusionscope.explain.what_if import predict_final
 from fusionscope.gpu.kinds import choose_kind
 from fusionscope.graph.buffers import walk_control_flow
-from fusionscope.graph.cleanup import clean_up
+from fusionscope.graph.cleanup import clean_up, remove_copies
 from fusionscope.graph.fusing import unpack
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, to_module
 from fusionscope.hlo import Module
@@ -120,6 +120,8 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
         _leave_single(graph)
         set_apart(graph, changes.forbidden)
     else:
+        if module.backend == "cpu":
+            remove_copies(graph)
         clean_up(graph, module.backend)
     after = to_module(graph)
     predicted = None
