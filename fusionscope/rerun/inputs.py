@@ -192,7 +192,7 @@ def _computed(made: _Value, operand: Instruction, slot: int) -> Iterator[_Value]
         case "add" if other is not None and other.opcode == "transpose":
             if other.operands[0] is operand:
                 yield made
-        case "divide" | "multiply" | "reduce" | "reduce-window" if not made.is_complement:
+        case "add" | "divide" | "multiply" | "reduce" | "reduce-window" if not made.is_complement:
             yield replace(made, is_factor=True)
 
 
