@@ -42,9 +42,10 @@ def bisect(
     alter: Alter = lambda module: module,
     progress: Progress = silent,
 ) -> Bisection:
-    """Find the smallest set of fusions of ``module`` with which its results on ``inputs`` (an .npz)
-    or random ones are wrong: of kernels, then of the pairs in them, then of operations. By time,
-    find the smallest set without which the program is faster, or compiles faster.
+    """Find the smallest set of fusions of ``module`` with which its results are wrong: of kernels,
+    then of the pairs in them, then of operations. By time, find the smallest set without which the
+    program is faster, or compiles faster. It runs on ``inputs`` (an .npz), else on those that were
+    recorded with the dump, or random ones.
 
     If there is a ``directory``, each kernel of the result is written there so that it runs alone:
     in folders if there are several.

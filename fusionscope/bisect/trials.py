@@ -27,10 +27,9 @@ def prepare(
 ) -> Injection:
     """Return what fuses only ``parts``, or why it cannot."""
     try:
-        fused = plan.fuse(parts).module
+        return prepare_module(module, plan, plan.fuse(parts).module, receive, alter)
     except UnusableInput as error:
         return Injection(problem=str(error))
-    return prepare_module(module, plan, fused, receive, alter)
 
 
 def prepare_module(
