@@ -35,7 +35,7 @@ from fusionscope.versions.context import read_gpu
 
 NEVER = frozenset(
     """all-gather all-reduce all-to-all call collective-permute conditional convolution custom-call
-    dot fft fusion get-tuple-element infeed outfeed parameter reduce-scatter rng-bit-generator
+    dot dynamic-update-slice fft fusion get-tuple-element infeed outfeed parameter reduce-scatter rng-bit-generator
     scatter sort topk triangular-solve cholesky tuple while constant""".split()
 )
 FREE = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
