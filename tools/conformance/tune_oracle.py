@@ -35,8 +35,8 @@ from fusionscope.versions.context import read_gpu
 
 NEVER = frozenset(
     """all-gather all-reduce all-to-all call collective-permute conditional convolution custom-call
-    dot dynamic-update-slice fft fusion get-tuple-element infeed outfeed parameter reduce-scatter rng-bit-generator
-    scatter sort topk triangular-solve cholesky tuple while constant""".split()
+    dot dynamic-update-slice fft fusion get-tuple-element infeed outfeed parameter reduce-scatter
+    rng-bit-generator scatter sort topk triangular-solve cholesky tuple while constant""".split()
 )
 FREE = frozenset({"constant", "get-tuple-element", "parameter", "tuple"})
 MOST_CHOICES = 3  # values of a group that others read: each is a result or computed again
