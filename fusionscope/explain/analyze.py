@@ -6,7 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
@@ -21,7 +21,7 @@ from fusionscope.explain.clock import KernelTime
 from fusionscope.explain.evidence import Evidence, read_evidence
 from fusionscope.explain.kernel_details import kernel_details
 from fusionscope.explain.memory import find_memory
-from fusionscope.explain.memory_savings import RefusedPairs
+from fusionscope.explain.memory_savings import RefusedPairs, predict_peak
 from fusionscope.explain.origins import Origins
 from fusionscope.explain.pairs import pair_facts
 from fusionscope.explain.reasons import Reasons
@@ -33,6 +33,7 @@ from fusionscope.explain.result import (
     PairFacts,
     Recomputation,
     Totals,
+    WhatIf,
 )
 from fusionscope.explain.selection import Selection
 from fusionscope.explain.source_lines import operation_of
@@ -260,8 +261,11 @@ def _gather(
     return _Known(device, gpu, evidence, replayed)
 
 
-def try_changes(module: DumpedModule, selection: Selection, progress: Progress) -> TriedChanges:
-    """Return the effect of the requested changes of rules, or of another GPU.
+def try_changes(
+    module: DumpedModule, selection: Selection, analysis: Analysis, progress: Progress
+) -> TriedChanges:
+    """Return the effect of the requested changes of rules, or of another GPU, on the module that
+    ``analysis`` is about.
 
     Raises ``UnusableInput`` if changes of rules cannot be tried. If another GPU cannot be tried,
     that is noted.
@@ -278,11 +282,23 @@ def try_changes(module: DumpedModule, selection: Selection, progress: Progress) 
     compiler = compiler_named(selection.rules)
     if selection.changes:
         tried = what_if(module, selection.changes, compiler, device, other, progress=progress)
-        return TriedChanges(tried, ())
+        peak = _read(lambda: _changed_peak(module, analysis, tried), [])  # noted by the analysis
+        return TriedChanges(replace(tried, peak=peak), ())
     found = _read(
         lambda: what_if(module, NO_CHANGES, compiler, device, other, progress=progress), notes
     )
     return TriedChanges(found, tuple(notes))
+
+
+def _changed_peak(
+    module: DumpedModule, analysis: Analysis, tried: WhatIf
+) -> tuple[int, int] | None:
+    """Return the peak of memory without and with the changes."""
+    facts = analysis.facts
+    if facts.memory is None:
+        return None
+    refused = RefusedPairs(facts.pairs, facts.kernels, analysis.kernels)
+    return predict_peak(module, refused, facts.pairs, tried.pairs)
 
 
 @dataclass(frozen=True, slots=True)

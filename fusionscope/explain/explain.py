@@ -134,7 +134,7 @@ def _explain_module(
             module,
             TriedChanges,
             (selection.rules, selection.device, selection.changes),
-            lambda: _try_changes(module, selection, progress),
+            lambda: _try_changes(module, selection, analysis, progress),
         )
         notes.update(dict.fromkeys(tried.notes))
         facts = replace(facts, what_if=tried.what_if)
@@ -176,10 +176,12 @@ def _analyze(module: DumpedModule, selection: Selection, progress: Progress) -> 
     )
 
 
-def _try_changes(module: DumpedModule, selection: Selection, progress: Progress) -> TriedChanges:
+def _try_changes(
+    module: DumpedModule, selection: Selection, analysis: Analysis, progress: Progress
+) -> TriedChanges:
     from fusionscope.explain.analyze import try_changes
 
-    return try_changes(module, selection, progress)
+    return try_changes(module, selection, analysis, progress)
 
 
 def _movements(module: DumpedModule, analysis: Analysis, progress: Progress) -> Movements:

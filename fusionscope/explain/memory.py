@@ -28,7 +28,12 @@ from fusionscope.explain.memory_facts import (
     LiveBuffer,
     MemoryFacts,
 )
-from fusionscope.explain.memory_savings import RefusedPairs, find_savings, position_of
+from fusionscope.explain.memory_savings import (
+    RefusedPairs,
+    find_savings,
+    launched_by_name,
+    position_of,
+)
 from fusionscope.explain.scopes import origin_of
 from fusionscope.explain.source_lines import user_line
 from fusionscope.hlo import Instruction, Module
@@ -48,7 +53,7 @@ def find_memory(module: DumpedModule, final: Module, refused: RefusedPairs) -> M
     if assignment is None:
         return None
     _check(module, assignment)
-    by_name = {each.name: each for each in _instructions(final)}
+    by_name = launched_by_name(final)
     spans = spans_of(assignment, ranges) if ranges is not None else {}
     length = len(ranges.sequence) if ranges is not None else 0
     sequence = ranges.sequence if ranges is not None else ()
@@ -97,21 +102,6 @@ def _check(module: DumpedModule, assignment: BufferAssignment) -> None:
         if foreign is not None:
             file = str(module.files[Role.LIVE_RANGES][0])
             raise UnusableInput(_FOREIGN.format(name=shorten(str(foreign))), file=file)
-
-
-def _instructions(module: Module) -> Iterator[Instruction]:
-    """Yield the instructions that run by themselves, and are not part of a fusion."""
-    seen = {module.entry.name}
-    pending = [module.entry]
-    while pending:
-        computation = pending.pop()
-        for each in computation.instructions:
-            yield each
-            if each.opcode != "fusion":
-                for called in each.called:
-                    if called.name not in seen:
-                        seen.add(called.name)
-                        pending.append(called)
 
 
 def _by_kind(assignment: BufferAssignment) -> Mapping[AllocationKind, int]:

@@ -8,27 +8,24 @@ them anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
+from fusionscope.dump import DumpedModule
 from fusionscope.dump.buffer_assignment import Position
 from fusionscope.explain.analysis import KernelDetails
-from fusionscope.explain.live_bytes import Span, Spans
+from fusionscope.explain.live_bytes import Span, Spans, count_live, spans_of
 from fusionscope.explain.memory_facts import MemorySaving
-from fusionscope.explain.result import KernelFacts, PairFacts
-from fusionscope.history.outcomes import is_looked_through
-from fusionscope.hlo import Instruction
+from fusionscope.explain.result import ChangedPair, KernelFacts, PairFacts
+from fusionscope.history.outcomes import TOGETHER, is_looked_through
+from fusionscope.hlo import Instruction, Module
+from fusionscope.hlo.shape import ShapeTable
 from fusionscope.rules.catalogue import legality_rules
 
+Names: TypeAlias = tuple[str, str]  # of a producer and its consumer
+
 _LEAST_SHARE = 0.001  # of the peak: smaller savings are not listed
-
-
-class _Change(NamedTuple):
-    """The bytes that are alive more, or less, from the place ``first`` to ``last``."""
-
-    first: int
-    last: int
-    size: int
 
 
 def find_savings(
@@ -54,11 +51,11 @@ def find_savings(
         readers = _readers(kernel, position.index) if kernel is not None else None
         if not readers or kernel is None:
             continue
-        pairs = refused.between(kernel.name, [each.name for each in readers], span.size)
+        pairs = refused.between(kernel.name, [each.name for each in readers])
         if pairs is None or any(each.name not in places for each in readers):
             continue
         last = max(places[each.name] for each in readers)
-        after = _apply(live, _changes(kernel, position, last, spans))
+        after = count_live(_without({position: last}, by_name, spans).values(), len(sequence))
         highest = max(after)
         if peak - highest >= max(_LEAST_SHARE * peak, 1):
             found.append(
@@ -95,20 +92,111 @@ class RefusedPairs:
             self._began[facts.name] = set(more.began)
 
     def between(
-        self, producing: str, reading: Sequence[str], size: int
+        self, producing: str, reading: Sequence[str], fused: Container[Names] | None = None
     ) -> tuple[PairFacts, ...] | None:
-        """Return one pair for each of the kernels ``reading``, the costliest that could be fused;
-        None if there is none for one of them.
+        """Return one pair for each of the kernels ``reading``, the costliest that could be fused,
+        or of those ``fused`` if they are given; None if there is none for one of them.
         """
         found: list[PairFacts] = []
         for reader in reading:
             numbers = self._ended.get(producing, set()) & self._began.get(reader, set())
-            pairs = [self._pairs[each] for each in numbers]
-            pairs = [each for each in pairs if each.reason not in self._impossible]
+            pairs = [
+                each for number in numbers if self._is_meant(each := self._pairs[number], fused)
+            ]
             if not pairs:
                 return None
             found.append(max(pairs, key=lambda each: (each.bytes_saved, each.producer.name)))
         return tuple(found)
+
+    def _is_meant(self, pair: PairFacts, fused: Container[Names] | None) -> bool:
+        if fused is None:
+            return pair.reason not in self._impossible
+        return (pair.producer.name, pair.consumer.name) in fused
+
+
+def predict_peak(
+    module: DumpedModule,
+    refused: RefusedPairs,
+    pairs: Sequence[PairFacts],
+    changed: Sequence[ChangedPair],
+) -> tuple[int, int] | None:
+    """Return the peak of the final module, and what it becomes if fusion changes like this; None if
+    no file shows when values are alive. Raises ``UnusableInput``.
+
+    What is no longer fused is alive where the kernel runs that computed both. If the consumer then
+    works in place, the peak is lower than predicted.
+    """
+    assignment, ranges = module.buffer_assignment, module.live_ranges
+    if assignment is None or ranges is None or module.final is None:
+        return None
+    by_name = launched_by_name(module.read(module.final))
+    spans = spans_of(assignment, ranges)
+    places = {name: place for place, name in enumerate(ranges.sequence)}
+    fused = {(e.producer, e.consumer) for e in changed if e.after in TOGETHER}
+    parted = {(e.producer, e.consumer) for e in changed if e.after not in TOGETHER}
+    lasts = _last_places(refused, by_name, spans, places, fused)
+    kept = [each for each in pairs if (each.producer.name, each.consumer.name) in parted]
+    after = [*_without(lasts, by_name, spans).values(), *_separated(kept, places)]
+    length = len(ranges.sequence)
+    return _peak(spans.values(), length), _peak(after, length)
+
+
+def _peak(spans: Iterable[Span], length: int) -> int:
+    return max(count_live(spans, length), default=0)
+
+
+def _separated(pairs: Sequence[PairFacts], places: Mapping[str, int]) -> Iterator[Span]:
+    """Yield the results of the producers of ``pairs``, which are fused and would no longer be."""
+    ends: dict[str, list[int]] = defaultdict(list)
+    shapes: dict[str, str] = {}
+    for pair in pairs:
+        if pair.kernel is not None and pair.kernel in places:
+            ends[pair.producer.name].append(places[pair.kernel])
+            shapes[pair.producer.name] = pair.producer.shape
+    table = ShapeTable()
+    for name, at in ends.items():
+        if not shapes[name].startswith("("):  # shapes of large tuples are abridged
+            yield Span(table[shapes[name]].byte_size, min(at), max(at))
+
+
+def _last_places(
+    refused: RefusedPairs,
+    by_name: Mapping[str, Instruction],
+    spans: Spans,
+    places: Mapping[str, int],
+    fused: Container[Names],
+) -> dict[Position, int]:
+    """Return the values that need no memory if the pairs ``fused`` are, and the last place at which
+    each is computed.
+    """
+    found: dict[Position, int] = {}
+    by_kernel: dict[str, int] = {}
+    for position in sorted(spans, key=lambda each: -spans[each].first):
+        kernel = by_name.get(position.name)
+        readers = _readers(kernel, position.index) if kernel is not None else None
+        names = [each.name for each in readers or ()]
+        if not names or refused.between(position.name, names, fused) is None:
+            continue
+        if all(name in places for name in names):
+            last = max(max(places[name], by_kernel.get(name, 0)) for name in names)
+            found[position] = last
+            by_kernel[position.name] = max(last, by_kernel.get(position.name, 0))
+    return found
+
+
+def launched_by_name(module: Module) -> dict[str, Instruction]:
+    """Return the instructions that run by themselves, and are not part of a fusion."""
+    found: dict[str, Instruction] = {}
+    seen = {module.entry.name}
+    pending = [module.entry]
+    while pending:
+        for each in pending.pop().instructions:
+            found[each.name] = each
+            for called in each.called if each.opcode != "fusion" else ():
+                if called.name not in seen:
+                    seen.add(called.name)
+                    pending.append(called)
+    return found
 
 
 def _readers(kernel: Instruction, index: tuple[int, ...]) -> list[Instruction] | None:
@@ -139,34 +227,42 @@ def _readers(kernel: Instruction, index: tuple[int, ...]) -> list[Instruction] |
     return list(found)
 
 
-def _changes(kernel: Instruction, position: Position, last: int, spans: Spans) -> Iterator[_Change]:
-    """Yield the changes if the readers of the value at ``position`` compute it, the last of them at
-    the place ``last``.
+def _without(
+    gone: Mapping[Position, int], by_name: Mapping[str, Instruction], spans: Spans
+) -> dict[Position, Span]:
+    """Return the values if those ``gone`` are computed where they are read, for the last time at
+    the place that is given for each.
     """
-    gone = spans[position]
-    yield from _life(gone, -1)
-    for operand in dict.fromkeys(map(position_of, kernel.operands)):
-        read = spans.get(operand)
-        if read is None or read.last >= last or operand == position:
-            continue
-        # A reader that works in place takes over the memory of what the kernel overwrote.
-        is_passed_on = position in read.handed
-        handed = gone.handed if is_passed_on and gone.last == last else {}
-        yield from _life(read, -1)
-        yield from _life(Span(read.size, read.first, last, handed), 1)
+    lives: dict[Position, int] = {}
+    for position, last in gone.items():
+        for operand in map(position_of, by_name[position.name].operands):
+            if operand in spans and operand not in gone:
+                lives[operand] = max(last, lives.get(operand, spans[operand].last))
+    return {
+        position: _with_end(span, lives.get(position, span.last), gone, spans)
+        for position, span in spans.items()
+        if position not in gone
+    }
 
 
-def _life(span: Span, sign: int) -> Iterator[_Change]:
-    yield _Change(span.first, span.last, sign * span.size)
-    yield _Change(span.last, span.last, -sign * span.shared)
-
-
-def _apply(live: Sequence[int], changes: Iterator[_Change]) -> list[int]:
-    after = list(live)
-    for change in changes:
-        for place in range(change.first, change.last + 1):
-            after[place] += change.size
-    return after
+def _with_end(span: Span, last: int, gone: Mapping[Position, int], spans: Spans) -> Span:
+    """Return the value with another end. What works in place at that end takes over its memory, if
+    it had the memory of a value that is gone, and that one the memory of this one.
+    """
+    if last == span.last and not any(each in gone for each in span.handed):
+        return span
+    handed: dict[Position, int] = {}
+    pending = [each for each in span.handed if each in gone]
+    while pending:
+        taker = spans[pending.pop()]
+        for each, size in taker.handed.items():
+            if each in gone:
+                pending.append(each)
+            elif taker.last == last:
+                handed[each] = size
+    if last == span.last:
+        handed |= {each: size for each, size in span.handed.items() if each not in gone}
+    return Span(span.size, span.first, last, handed)
 
 
 def position_of(instruction: Instruction) -> Position:

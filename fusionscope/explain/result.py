@@ -359,7 +359,8 @@ class WhatIf:
     the changes, both replayed. ``final`` is the final module, and the result if the later passes do
     the same as they did (None for another GPU, or if it was not dumped). ``gone`` are the kernels
     that only the first has, ``made`` those that only the second has. ``is_guess`` is whether the
-    unchanged rules may not be those of the compiler that made the dump.
+    unchanged rules may not be those of the compiler that made the dump. ``peak`` is that of memory
+    in the final module without the changes, and an estimate with them; None if it is unknown.
     """
 
     changes: str
@@ -371,6 +372,7 @@ class WhatIf:
     pairs: tuple[ChangedPair, ...]
     notes: tuple[str, ...]
     is_guess: bool = False
+    peak: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

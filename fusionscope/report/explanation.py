@@ -463,6 +463,8 @@ def _what_if_lines(tried: WhatIf) -> Iterator[str]:
         yield f"right after fusion: {replayed}"
     if final is not None:
         yield f"final module: {final}"
+    if tried.peak is not None:
+        yield f"peak of memory {size(tried.peak[0])} → {size(tried.peak[1])} (estimate)"
     for word, kernels in (("gone", tried.gone), ("new", tried.made)):
         if kernels:
             yield f"{word}: {_kernels(kernels)}"

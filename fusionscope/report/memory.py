@@ -157,13 +157,16 @@ def _name(buffer: LiveBuffer) -> str:
 
 
 def _saving(saving: MemorySaving, width: int | None = None) -> str:
-    """Return what a fusion would save, on a line of ``width`` if that is given."""
+    """Return what a fusion would save; on a line of ``width``, if that is given."""
     consumers = saving.consumers
-    pair = f"{saving.producer} -> {consumers[0]}"
-    others = f" and {plural(len(consumers) - 1, 'other reader')}" if len(consumers) > 1 else ""
+    into = f"into its {len(consumers)} readers" if len(consumers) > 1 else f"-> {consumers[0]}"
+    saved = f"would take {size(saving.bytes_saved)} off the peak"
     why = f" ({saving.reason})" if saving.reason else ""
-    line = f"fusing {{}}{others} would take {size(saving.bytes_saved)} off the peak{why}"
-    return line.format(pair if width is None else squeeze(pair, max(width - len(line) + 2, 16)))
+    pair = f"{saving.producer} {into}"
+    if width is not None and len(f"fusing {pair} {saved}{why}") > width:
+        why = ""
+        pair = squeeze(pair, max(width - len(f"fusing  {saved}"), 16))
+    return f"fusing {pair} {saved}{why}"
 
 
 def _donated(memory: MemoryFacts) -> Iterator[str]:

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from fusionscope.dump.directory import open_dump
-from fusionscope.explain.explain import explain_module
+from fusionscope.explain.explain import explain, explain_module
 from fusionscope.explain.live_bytes import count_live, spans_of
+from fusionscope.explain.selection import Selection
 from fusionscope.rules.catalogue import legality_rules
+from fusionscope.rules.changes import read_changes
 
 SAMPLES = Path(__file__).parents[2] / "samples/dumps"
 DUMPS = sorted(
@@ -95,6 +97,29 @@ def test_a_predicted_peak_is_that_of_the_compiler(dump):
     assert [(each.producer, each.consumers, each.peak_bytes) for each in savings] == [
         (producer, (consumer,), peak)
     ]
+
+
+@pytest.mark.parametrize(
+    ("dump", "allowed", "peak"),
+    [  # of the dumps that `rerun` made with these options
+        ("h100/reductions", "add.3.0 -> reduce_sum.23.0", 4_210_728),
+        ("h100/concatenate", "mul.3.0 -> concatenate.1.0", 3_802_368),
+        ("h100/concatenate", "tanh.1.0 -> concatenate.1.0", 3_278_104),  # fuses both
+    ],
+)
+def test_changed_rules_have_the_peak_that_the_compiler_makes(dump, allowed, peak):
+    changes = read_changes((), (), (allowed,), ())
+    (facts,) = explain(open_dump(SAMPLES / dump), Selection(changes=changes)).modules
+    assert facts.what_if.peak == (facts.memory.peak_bytes, peak)
+
+
+def test_what_is_no_longer_fused_needs_memory():
+    """The compiler works in place here: it needs less, but not less than before."""
+    changes = read_changes((), (), (), ("tanh -> *",))
+    dump = open_dump(SAMPLES / "h100/elementwise")
+    (facts,) = explain(dump, Selection(changes=changes)).modules
+    before, after = facts.what_if.peak
+    assert (before, after) == (2_101_264, 2_101_264 + 512 * 1024)
 
 
 def test_the_peak_has_names_that_the_user_knows():

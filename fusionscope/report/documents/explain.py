@@ -283,6 +283,7 @@ class WhatIf(Form):
     ]
     time_us: Annotated[ChangedTime | None, At(_changed_time)]
     final: ChangedFigures | None
+    peak_bytes: Annotated[ChangedFigure | None, At("peak")]
     gone: list[ChangedKernel]
     made: list[ChangedKernel]
     pairs: list[ChangedPair]
