@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -24,9 +25,10 @@ from fusionscope.history.values import Numbering
 from fusionscope.progress import Progress, silent
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.plans import own_plan
-from fusionscope.rerun.programs import disabling
+from fusionscope.rerun.programs import disabling, find_program
 from fusionscope.rerun.running import why_not_run
 from fusionscope.rerun.workbench import BASELINE, Made, Variant, Workbench
+from fusionscope.system.files import make_directory
 
 
 def bisect(
@@ -55,6 +57,8 @@ def bisect(
     problem = why_not_run(module)
     if problem:
         raise UnusableInput(f"{module.name}: {problem}, and bisecting has to run it")
+    if directory is not None:
+        make_directory(directory)  # before the work, not after it
     progress("compiling the program without fusion")
     plan = FusedPlan(module, own_plan(module))
     with ExitStack() as stack:
@@ -119,6 +123,7 @@ def _expect(
         if reference.against is Against.DUMP:
             assert reference.place is not None
             other = pick_module(open_dump(reference.place), None)
+            _require_same_signature(module, other)
             injection = inject(other, own_plan(other), python=python, limit_s=limit_s)
         with Workbench(
             other, injection, inputs=inputs, seed=0, python=python, limit_s=limit_s
@@ -129,6 +134,19 @@ def _expect(
         _require_steady(bench, reference, limit_s)
     else:
         bench.expect(file)
+
+
+def _require_same_signature(module: DumpedModule, other: DumpedModule) -> None:
+    """Raises ``UnusableInput`` if ``other`` is a program with other parameters or results."""
+    theirs, ours = (
+        [re.sub(r"\{[^{}]*\}", "", str(each.shape)) for each in (*entry.parameters, entry.root)]
+        for entry in (find_program(each).entry for each in (other, module))
+    )
+    if theirs != ours:
+        raise UnusableInput(
+            f"the reference {other.name} is another program: its parameters and result are "
+            f"{', '.join(theirs)}, expected {', '.join(ours)}"
+        )
 
 
 def _require_steady(bench: Workbench, reference: Reference, limit_s: float) -> None:
@@ -171,7 +189,7 @@ def _search(trials: Trials, directory: Path | None, python: str) -> Bisection:
     made = trials.try_all()
     if made.problem and not trials.crashes:
         raise UnusableInput(f"{trials.module.name}: its own plan was rejected: {made.problem}")
-    if reference.is_wrong(bare):
+    if not trials.crashes and reference.is_wrong(bare):
         return end(bare, "the results are wrong without any fusion, too")
     if not trials.crashes and not trials.shows_in:
         return end(made, "the results are not wrong")

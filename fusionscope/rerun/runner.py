@@ -14,6 +14,7 @@ import importlib.util
 import json
 import sys
 import time
+import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -310,8 +311,10 @@ def load_arrays(file: str, dtypes: Sequence[Any]) -> list[Any]:
     try:
         with numpy.load(file) as stored:
             found = [stored[name] for name in stored.files]
-    except (OSError, ValueError) as error:
-        raise child.Unusable(f"{file}: cannot be read: {error}") from None
+    except OSError as error:
+        raise child.Unusable(f"{file}: cannot be read: {error.strerror or error}") from None
+    except (AttributeError, EOFError, TypeError, ValueError, zipfile.BadZipFile):
+        raise child.Unusable(f"{file}: cannot be read, expected an .npz of plain arrays") from None
     known = [*map(numpy.dtype, dtypes), *[each.dtype for each in found[len(dtypes) :]]]
     return [
         each.view(own) if each.dtype.kind == own.kind == "V" else each

@@ -104,6 +104,11 @@ def test_other_references(run, tmp_path):
     arrays = tmp_path / "arrays.npz"
     numpy.savez(arrays, numpy.zeros(3, "float32"))
     run(CPU, "--reference", arrays).check_refused("the reference has the results float32[3]")
+    other = run(CPU, "--reference", DUMPS / "cpu/softmax")
+    other.check_refused("the reference jit_program is another program: its parameters and result")
+    arrays.write_text("no arrays")
+    run(CPU, "--reference", arrays).check_refused("expected an .npz of plain arrays")
+    run(CPU, "--flag", "nonsense=1").check_refused("No such compile option: 'nonsense'")
 
 
 @with_jax
