@@ -230,7 +230,7 @@ def test_two_stages(run):
     assert (module["lost"], module["changed"]) == ([], 0)
     assert (module["first_divergence"], module["decision"], module["outcomes"]) == (None, None, [])
     # Two files say the same as the two stages.
-    (last,) = GPU.glob("*gpu_after_optimizations*")
+    (last,) = GPU.glob("*gpu_after_optimizations.txt*")
     files = module_of(run, stage(GPU, number), last)
     for name in ("fusions", "lost", "gained", "edits", "incidental", "matched"):
         assert files[name] == module[name]
