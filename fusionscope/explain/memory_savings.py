@@ -69,7 +69,7 @@ def find_savings(
                     at=after.index(highest),
                 )
             )
-    return tuple(sorted(found, key=lambda each: -each.bytes_saved))
+    return tuple(sorted(found, key=lambda each: (-each.bytes_saved, len(each.consumers))))
 
 
 class RefusedPairs:

@@ -43,7 +43,7 @@ def print_summary(module: ModuleFacts, console: Console) -> None:
     width = console.width - 2
     for saving in memory.savings[:1]:
         console.print(Text(f"  {shorten(_saving(saving, width), width)}", style="cyan"))
-    for words in _donated(memory):
+    for words in _donated(memory, named=False):
         console.print(Text(f"  {shorten(words, width)}"))
 
 
@@ -169,17 +169,19 @@ def _saving(saving: MemorySaving, width: int | None = None) -> str:
     return f"fusing {pair} {saved}{why}"
 
 
-def _donated(memory: MemoryFacts) -> Iterator[str]:
-    """Yield a line on outputs that could have the memory of a parameter."""
+def _donated(memory: MemoryFacts, *, named: bool = True) -> Iterator[str]:
+    """Yield a line on outputs that could have the memory of a parameter, which it may name."""
     if memory.donations:
         total = size(sum(each.bytes for each in memory.donations))
         largest = sorted(memory.donations, key=lambda each: -each.bytes)
         names = ", ".join(each.parameter for each in largest[:_NAMED])
         more = len(largest) - _NAMED
         rest = f" and {more:,} more" if more > 0 else ""
+        has = "has the shape" if len(largest) == 1 else "have the shapes"
+        of = "a parameter that is" if len(largest) == 1 else "parameters that are"
         yield (
-            f"{plural(len(largest), 'output')} ({total}) could have the memory of {names}{rest}: "
-            "not donated"
+            f"{plural(len(largest), 'output')} ({total}) {has} of {of} not donated"
+            f"{f': {names}{rest}' if named else ''}"
         )
 
 

@@ -288,7 +288,7 @@ def test_modules_that_cost_little_are_folded(several):
 
 
 def test_a_bad_module_does_not_spoil_the_others(several):
-    final = next(file for file in several.iterdir() if "softmax.cpu_after_optimizations.txt" in file.name)
+    (final,) = several.glob("*softmax.cpu_after_optimizations.txt*")
     final.write_bytes(b"HloModule softmax\n\nENTRY %main (")
     explanation = explain(open_dump(several), Selection(all_modules=True))
     assert {module.name for module in explanation.modules} == {"convolution", "tiny"}
