@@ -108,7 +108,7 @@ def capture(
         raise UnusableInput(
             f"{_words(program)} has no inputs to record, expected a function with example_args"
         )
-    _require_empty(directory)
+    require_empty(directory)
     told, code, errors = run_process(
         python,
         _CHILD,
@@ -189,7 +189,8 @@ def _answer(result: Path) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _require_empty(directory: Path) -> None:
+def require_empty(directory: Path) -> None:
+    """Make a directory for dumps. Raises ``UnusableInput`` if there is one with other files."""
     make_directory(directory)
     try:
         is_empty = not any(directory.iterdir())

@@ -30,8 +30,19 @@ _NOTHING = (
 
 
 @click.command(name="rerun")
-@click.argument("dump", type=click.Path(path_type=Path))
+@click.argument("dump", required=False, type=click.Path(path_type=Path))
 @click.option("--module", metavar="GLOB", help="The module, by name or number.")
+@click.option(
+    "--self-test",
+    "is_self_test",
+    is_flag=True,
+    help="Try everything that rerun needs on --device, with small programs, and print what held.",
+)
+@click.option(
+    "--device",
+    metavar="NAME|FILE",
+    help="The device of --self-test: cpu, gpu, or one that is absent, such as h100.",
+)
 @click.option("--replay", "is_own", is_flag=True, help="Try the compiler's own plan, as a check.")
 @click.option("--no-fusion", "is_none", is_flag=True, help="Try without any fusion.")
 @changes_options
@@ -68,8 +79,10 @@ _NOTHING = (
 )
 @top_option
 def command(
-    dump: Path,
+    dump: Path | None,
     module: str | None,
+    is_self_test: bool,
+    device: str | None,
     is_own: bool,
     is_none: bool,
     set_: tuple[str, ...],
@@ -111,6 +124,7 @@ def command(
       fusionscope rerun dump_dir/ --variant one.toml --variant other.toml --seconds 10
       fusionscope rerun dump_dir/ --flag xla_cpu_use_multi_output_fusion=true
       fusionscope rerun dump_dir/ --no-fusion
+      fusionscope rerun --self-test --device gpu
     """
     from fusionscope.dump import open_dump
     from fusionscope.explain.modules import pick_module
@@ -120,6 +134,14 @@ def command(
     from fusionscope.rules.changes import read_changes
     from fusionscope.rules.plan_files import PlanFile, read_plan
 
+    if is_self_test or device is not None or dump is None:
+        if not is_self_test:
+            raise UnusableInput("expected a DUMP, or --self-test with --device")
+        if dump is not None:
+            raise UnusableInput("--self-test has its own programs, expected no DUMP")
+        if format_name != "text":
+            raise UnusableInput("--self-test writes text, expected no --format json")
+        return _self_test(device or "cpu", output, python, limit_s, seconds)
     asked = read_changes(set_, disable, allow, forbid)
     changed = read_plan(plan) if plan is not None else PlanFile(asked)
     changes = changed.changes | asked if plan is not None else asked
@@ -163,6 +185,25 @@ def command(
         with open_console(None) as console:
             print_trial(found, console, top)
     return 0 if all(each.holds for each in found.variants) else 1
+
+
+def _self_test(device: str, output: Path, python: str, limit_s: float, seconds: float) -> int:
+    from fusionscope.capture.targets import read_target
+    from fusionscope.report.self_test import print_checks
+    from fusionscope.study.self_test import self_test
+
+    with show_progress() as progress:
+        checks = self_test(
+            read_target(device),
+            output,
+            python=python,
+            limit_s=limit_s,
+            seconds=seconds,
+            progress=progress,
+        )
+    with open_console(None) as console:
+        print_checks(device, checks, console)
+    return 1 if any(each.holds is False for each in checks) else 0
 
 
 def _one_name(module: str | None, plans: list[PlanFile]) -> str | None:

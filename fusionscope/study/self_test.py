@@ -1,0 +1,237 @@
+"""Tries everything that reruns need on one device, with small programs of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusionscope.capture.capture import capture, require_empty
+from fusionscope.capture.targets import Target, read_program
+from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.explain import explain_module
+from fusionscope.history.outcomes import TOGETHER, Outcome
+from fusionscope.progress import Progress, each_of, silent
+from fusionscope.rerun.measuring import Speed
+from fusionscope.rerun.plans import Rest, own_plan
+from fusionscope.rerun.running import Numbers
+from fusionscope.rerun.trial import Trial, Tried, Variant, make_variant, try_variants
+from fusionscope.rules.changes import NO_CHANGES, read_changes
+from fusionscope.study.study import run_study
+from fusionscope.study.study_files import read_study
+from fusionscope.system.files import write_file
+
+_PROGRAMS = """import jax
+from jax import lax
+from jax import numpy as jnp
+
+X = jnp.ones((256, 128))
+Q = jnp.ones((2, 64, 32))
+
+
+def elementwise(x):
+    wide = jnp.concatenate([jnp.tanh(x), x * 2, jnp.log(x)], axis=1)
+    return jnp.exp(-wide), wide.sum(axis=1), wide.max(axis=0)
+
+
+def attention(q, k, v):
+    return jax.nn.softmax(jnp.einsum("bqd,bkd->bqk", q, k) / 8, axis=-1) @ v
+
+
+def loop(x):
+    def body(i, state):
+        buffer, total = state
+        row = jnp.tanh(buffer[i]) * 0.5 + total
+        return buffer.at[i].set(row), total + row * 0.1
+
+    return lax.fori_loop(0, 16, body, (x, x[0]))
+
+
+def table(x, i):
+    return jnp.take(x, i, axis=0).sum(axis=1), x.at[i].add(1.0) * 2
+
+
+def gradient(x, w):
+    return jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w) * 0.1 + w
+
+
+elementwise.example_args = (X,)
+attention.example_args = (Q, Q, Q)
+loop.example_args = (X,)
+table.example_args = (X, jnp.arange(64))
+gradient.example_args = (X, jnp.ones((128, 64)))
+"""
+_NAMES = ("elementwise", "attention", "loop", "table", "gradient")
+_STUDY = """work = 1
+[[steps]]
+name = "fused"
+program = "programs.py:elementwise"
+[[steps]]
+name = "apart"
+of = "fused"
+forbid = ["* -> *"]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that reruns need. ``holds`` is None if it could not be tried; ``details`` are
+    counts, or what went wrong, in one line each.
+    """
+
+    name: str
+    holds: bool | None
+    details: tuple[str, ...]
+
+
+def self_test(
+    target: Target,
+    output: Path,
+    *,
+    python: str = sys.executable,
+    limit_s: float = 600.0,
+    seconds: float = 2.0,
+    progress: Progress = silent,
+) -> tuple[Check, ...]:
+    """Compile small programs for ``target`` into ``output``, which must be empty or new, replay and
+    change their fusions, and run them if the device is present. Raises ``UnusableInput`` if nothing
+    can be compiled.
+    """
+    require_empty(output)
+    file = output / "programs.py"
+    write_file(file, _PROGRAMS)
+    trials: dict[str, Trial] = {}
+    refused: list[str] = []
+    for name, _ in each_of(_NAMES, lambda name: f"trying {name}", progress):
+        program = read_program(f"{file}:{name}")
+        captured = capture(program, target, output / name, python=python, limit_s=limit_s)
+        if captured.problem:
+            raise UnusableInput(f"{name}: {captured.problem}")
+        (module,) = open_dump(captured.directory).modules
+        variants = list(_variants(module, refused))
+        try:
+            trials[name] = try_variants(
+                module,
+                variants,
+                output / f"{name}-again",
+                baseline=None,
+                seconds=seconds,
+                python=python,
+                limit_s=limit_s,
+            )
+        except UnusableInput as problem:
+            return (Check("hook", False, (str(problem),)),)
+    tried = [(name, each) for name, trial in trials.items() for each in trial.variants]
+    own = [(name, each) for name, each in tried if each.name == "replay"]
+    changed = [(name, each) for name, each in tried if each.name != "replay"]
+    not_run = next((trial.not_run for trial in trials.values() if trial.not_run), "")
+    took = all(each.rerun.divergence is None for _, each in tried)
+    return (
+        Check("hook", took, ("takes modules" if took else "the compiler took other modules",)),
+        _check("replay", own, lambda each: each.rerun.holds and each.rerun.is_same),
+        _check("changed plans", changed, lambda each: each.rerun.holds, refused),
+        _numbers(tried, not_run),
+        _times(own, changed, not_run),
+        _study(target, output, python, limit_s, seconds, progress),
+    )
+
+
+def _variants(module: DumpedModule, refused: list[str]) -> Iterator[Variant]:
+    """Yield the compiler's own plan, none, and changes of a pair each that can be made."""
+    yield Variant("replay", own_plan(module))
+    yield make_variant(module, "no-fusion", NO_CHANGES, Rest.OFF, ())
+    pairs = explain_module(module).pairs
+    fused = [each for each in pairs if each.outcome in TOGETHER]
+    apart = [each for each in pairs if each.outcome is Outcome.NOT_FUSED]
+    for name, found in (("forbid", fused), ("allow", apart)):
+        for number, pair in enumerate(found[:: max(1, len(found) // 3)][:3]):
+            words = f"{pair.producer.name} -> {pair.consumer.name}"
+            asked = {"allow": (), "forbid": (), name: (words,)}
+            changes = read_changes((), (), asked["allow"], asked["forbid"])
+            try:
+                yield make_variant(module, f"{name}-{number}", changes, Rest.RULES, ())
+            except UnusableInput as problem:
+                refused.append(str(problem))
+
+
+def _check(
+    name: str,
+    tried: Sequence[tuple[str, Tried]],
+    holds: Callable[[Tried], bool],
+    refused: Sequence[str] = (),
+) -> Check:
+    failed = [f"{program}, {each.rerun.plan}" for program, each in tried if not holds(each)]
+    words = f"{len(tried) - len(failed)} of {len(tried)} as planned and predicted"
+    if refused:
+        words += f", {len(refused)} refused before compiling"
+    return Check(name, not failed, (words, *failed))
+
+
+def _numbers(tried: Sequence[tuple[str, Tried]], not_run: str) -> Check:
+    if not_run:
+        return Check("numbers", None, (not_run,))
+    found = [
+        (each.measurement.numbers if each.measurement is not None else None, program, each)
+        for program, each in tried
+    ]
+    equal, rounded = (
+        sum(numbers is kind for numbers, _, _ in found) for kind in (Numbers.EQUAL, Numbers.ROUNDED)
+    )
+    wrong = [
+        f"{program}, {each.rerun.plan}: {numbers or 'did not run'}"
+        for numbers, program, each in found
+        if numbers not in (Numbers.EQUAL, Numbers.ROUNDED)
+    ]
+    return Check("numbers", not wrong, (f"{equal} equal, {rounded} rounded differently", *wrong))
+
+
+def _times(
+    own: Sequence[tuple[str, Tried]], changed: Sequence[tuple[str, Tried]], not_run: str
+) -> Check:
+    """Equal programs must take equal times."""
+    if not_run:
+        return Check("times", None, (not_run,))
+    wrong = []
+    for program, each in own:
+        timing = each.measurement.timing if each.measurement is not None else None
+        if timing is None or timing.verdict is not Speed.SAME:
+            wrong.append(f"{program}: the replay is {timing.verdict if timing else 'not timed'}")
+    verdicts = [
+        each.measurement.timing.verdict
+        for _, each in changed
+        if each.measurement is not None and each.measurement.timing is not None
+    ]
+    counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in Speed)
+    return Check("times", not wrong, (f"{len(own)} replays equal; changed plans: {counts}", *wrong))
+
+
+def _study(
+    target: Target,
+    output: Path,
+    python: str,
+    limit_s: float,
+    seconds: float,
+    progress: Progress,
+) -> Check:
+    write_file(output / "study.toml", _STUDY)
+    try:
+        result = run_study(
+            read_study(output),
+            [target],
+            [1],
+            output / "study",
+            python=python,
+            limit_s=limit_s,
+            seconds=seconds,
+            progress=progress,
+        )
+    except UnusableInput as problem:
+        return Check("study", False, (str(problem),))
+    (table,) = result.tables
+    problems = [f"{row.step}: {row.problem}" for row in table.rows if row.problem]
+    launches = ", ".join(f"{row.step} {row.launches} launches" for row in table.rows)
+    if table.not_run:
+        launches += f"; not run: {table.not_run}"
+    return Check("study", not problems, (launches, *problems))
