@@ -679,10 +679,11 @@ class _Changes:
         has_more_outputs = len(_outputs(fusion)) > len(_outputs(earlier))
         if has_more_outputs:
             yield FusionChange(ChangeKind.MULTI_OUTPUT, (earlier,), (fusion,))
-        kinds = [kind_and_emitter(each, self._backend) for each in (earlier, fusion)]
-        has_other_emitter = kinds[0][1] != kinds[1][1]
+        emitters = [fusion_emitter(each.statement.attributes) for each in (earlier, fusion)]
+        has_other_emitter = emitters[0] != emitters[1]
         if has_other_emitter:
-            is_library = kinds[1][0] is KernelKind.LIBRARY is not kinds[0][0]
+            kinds = [kind_and_emitter(each, self._backend)[0] for each in (earlier, fusion)]
+            is_library = kinds[1] is KernelKind.LIBRARY is not kinds[0]
             kind = ChangeKind.LIBRARY if is_library else ChangeKind.EMITTER
             yield FusionChange(kind, (earlier,), (fusion,))
         is_told = moves.is_told or has_more_outputs or has_other_emitter

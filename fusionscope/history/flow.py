@@ -59,13 +59,13 @@ class Region:
     def _finish(self) -> None:
         for slot, output in enumerate(flatten(self.carried[self.computation.root])):
             self.outputs.setdefault(output, set()).add(slot)
-        self.idle = [False] * len(self.operations)
-        for index in range(len(self.operations) - 1, -1, -1):
-            self.idle[index] = (
-                self.opcodes[index] not in ACTING
-                and index not in self.outputs
-                and all(self.idle[user] for user, _ in self.users[index])
-            )
+        self.idle = idle = [True] * len(self.operations)
+        for index in range(len(idle) - 1, -1, -1):
+            if idle[index] and (index in self.outputs or self.opcodes[index] in ACTING):
+                idle[index] = False
+            if not idle[index]:
+                for source in self.sources[index]:
+                    idle[source] = False
 
 
 # These have effects besides their result.

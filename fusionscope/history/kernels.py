@@ -95,12 +95,18 @@ class Totals(NamedTuple):
 def is_launched(instruction: Instruction) -> bool:
     """Return whether the program launches something for an instruction outside of fusions."""
     if instruction.opcode == "custom-call":
-        return _target(instruction) != _ALLOCATION
+        return call_target(instruction.statement.attributes) != _ALLOCATION
     return instruction.opcode not in NOT_LAUNCHED
 
 
-def _target(custom_call: Instruction) -> str:
-    found = _TARGET.search(custom_call.statement.attributes)
+def is_library(target: str) -> bool:
+    """Return whether a custom call of ``target`` calls a library."""
+    return _LIBRARY_TARGETS.match(target) is not None
+
+
+def call_target(attributes: str) -> str:
+    """Return what a custom call with these attributes calls."""
+    found = _TARGET.search(attributes)
     return found[1] if found else ""
 
 
@@ -232,8 +238,8 @@ def kind_and_emitter(instruction: Instruction, backend: str | None) -> tuple[Ker
         wrapped = len(operations_in(instruction)) < 2
         return KernelKind.WRAPPED if wrapped else KernelKind.FUSION, emitter
     if instruction.opcode == "custom-call":
-        name = _target(instruction)
-        if _LIBRARY_TARGETS.match(name):
+        name = call_target(attributes)
+        if is_library(name):
             return KernelKind.LIBRARY, name
         return KernelKind.CUSTOM_CALL, name
     if instruction.opcode in _LIBRARY_OPERATIONS and backend in ("cpu", "gpu"):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.history.changes import FusionChange, find_fusion_changes
 from fusionscope.history.heirs import find_heirs, sends_alike
-from fusionscope.history.kernels import fusion_emitter
+from fusionscope.history.kernels import call_target, fusion_emitter, is_library
 from fusionscope.history.matching import Matching, MatchTable, match
 from fusionscope.history.operations import plain_shape
 from fusionscope.hlo import Computation, Instruction, Module
-from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Body, Statement
 from fusionscope.progress import Progress, counted, silent
 
@@ -36,16 +35,16 @@ class _Known:
             self.launches[id(body)] = found
         return found
 
-    def launch(self, statement: Statement, module: Module) -> Hashable:
+    def launch(self, statement: Statement, by_name: Mapping[str, Body]) -> Hashable:
         """Return a key for a fusion or library call, apart from its name: its emitter and
-        contents, or its target.
+        contents, or its target. ``by_name`` are the bodies of its module.
         """
         if statement.opcode != "fusion":
-            return split_attributes(statement.attributes).get("custom_call_target", "")
+            return call_target(statement.attributes)
         inside: list[int] = []
         for name in statement.calls:
-            if name in module.by_name:
-                body = module.by_name[name].body
+            body = by_name.get(name)
+            if body is not None:
                 known = self.contents.get(id(body))
                 if known is None:
                     known = self.numbers.setdefault(_content(body), len(self.numbers))
@@ -71,7 +70,7 @@ class Lineage:
     _fusions: dict[int, dict[str, Instruction]] = field(default_factory=dict, repr=False)
     _launched: dict[int, dict[str, tuple[int, Hashable]]] = field(default_factory=dict, repr=False)
     _gone: dict[int, frozenset[Hashable]] = field(default_factory=dict, repr=False)
-    _traces: dict[int, Hashable] = field(default_factory=dict, repr=False)
+    _traces: dict[int, _Trace] = field(default_factory=dict, repr=False)
     _known: _Known = field(default_factory=_Known, repr=False)
     _copies: dict[int, dict[Instruction, list[Instruction]]] = field(
         default_factory=dict, repr=False
@@ -109,8 +108,13 @@ class Lineage:
             ].bodies and self._trace(index) != self._trace(index + 1)
         return known
 
-    def _trace(self, index: int) -> Hashable:
-        """Return a key for the fusions and library calls of a stage, independent of names."""
+    def _may_change_fusions(self, index: int) -> bool:
+        """Return whether more than calls of other targets than libraries changes."""
+        one, other = self._trace(index), self._trace(index + 1)
+        return one.fusions != other.fusions or one.library_calls != other.library_calls
+
+    def _trace(self, index: int) -> _Trace:
+        """Return a key for the fusions and calls of a stage, independent of names."""
         known = self._traces.get(index)
         if known is None:
             known = self._traces[index] = _trace(self.modules[index], self._known)
@@ -121,7 +125,7 @@ class Lineage:
         known = self._changes.get(index)
         if known is None:
             known = ()
-            if self.touches_fusions(index):
+            if self.touches_fusions(index) and self._may_change_fusions(index):
                 known = find_fusion_changes(self.matching(index), self.dumped.backend)
             self._changes[index] = known
         return known
@@ -161,8 +165,9 @@ class Lineage:
         found = self._launched.get(index)
         if found is None:
             module = self.modules[index]
+            by_name = {body.name: body for body in module.bodies}
             found = self._launched[index] = {
-                statement.name: (number, self._known.launch(statement, module))
+                statement.name: (number, self._known.launch(statement, by_name))
                 for number, body in enumerate(module.bodies)
                 for statement in self._known.launches_in(body)
             }
@@ -263,9 +268,9 @@ def read_lineage(
         if stage.name.counter is not None or stage in (dumped.stages[0], dumped.final)
     ] or list(dumped.stages)
     known = _Known()
-    kept: list[tuple[Stage, Module, Hashable]] = []
+    kept: list[tuple[Stage, Module, _Trace | None]] = []
 
-    def drop_contradictions(trace: Hashable) -> None:
+    def drop_contradictions(trace: _Trace | None) -> None:
         """Drop the last stages that contradict themselves, if they are needed before a stage with
         this trace.
         """
@@ -298,21 +303,34 @@ def read_lineage(
         modules=modules,
         notes=tuple(notes),
         _known=known,
-        _traces=dict(enumerate(traces)) if for_changes else {},
+        _traces={number: trace for number, trace in enumerate(traces) if trace is not None},
     )
 
 
-def _trace(module: Module, known: _Known) -> Hashable:
+@dataclass(frozen=True, slots=True)
+class _Trace:
+    """The fusions of a stage, with emitters and contents, and how often it calls each target."""
+
+    fusions: frozenset[Hashable]
+    calls: Counter[Hashable]
+
+    @property
+    def library_calls(self) -> dict[Hashable, int]:
+        return {target: n for target, n in self.calls.items() if is_library(str(target))}
+
+
+def _trace(module: Module, known: _Known) -> _Trace:
     fusions: set[Hashable] = set()
     calls: Counter[Hashable] = Counter()
+    by_name = {body.name: body for body in module.bodies}
     for body in module.bodies:
         for statement in known.launches_in(body):
-            launch = known.launch(statement, module)
+            launch = known.launch(statement, by_name)
             if statement[3] == "fusion":
                 fusions.add((statement.name, launch))
             else:
                 calls[launch] += 1
-    return frozenset(fusions), calls
+    return _Trace(frozenset(fusions), calls)
 
 
 def _content(body: Body) -> Hashable:

@@ -19,14 +19,13 @@ from fusionscope.history.flow import Region, find_regions
 from fusionscope.history.fusion_pairs import pair_fusions
 from fusionscope.history.operations import (
     COLLECTIVES,
-    RESHAPES,
     TRANSPARENT,
     Operations,
     Value,
     flatten,
     plain_shape,
 )
-from fusionscope.history.pairing import MatchKind, Pairs, Side, groups
+from fusionscope.history.pairing import MatchKind, Pairs, Side, groups, unprinted
 from fusionscope.hlo import Computation, Instruction, Module
 from fusionscope.hlo.attributes import split_attributes
 from fusionscope.hlo.model import Statement
@@ -92,8 +91,9 @@ class MatchTable:
     def __init__(self) -> None:
         self.operations = Operations()
         self._regions: dict[int, tuple[Module, dict[Computation, Region]]] = {}
-        self._kinds: dict[int, tuple[Region, list[int]]] = {}
+        self._kinds: dict[int, tuple[Region, list[int], dict[int, str]]] = {}
         self._numbers: dict[Hashable, int] = {}
+        # By the identity of statements, which are kept.
         self._known: dict[Hashable, tuple[Statement, int]] = {}
 
     def regions(self, module: Module) -> dict[Computation, Region]:
@@ -102,13 +102,21 @@ class MatchTable:
             known = self._regions[id(module)] = module, find_regions(module)
         return known[1]
 
-    def kinds(self, region: Region) -> list[int]:
-        """Return a number for each operation: what it computes, apart from its operands."""
+    def side(self, region: Region) -> Side:
+        """Return a region with numbers of its operations: what each computes, apart from its
+        operands.
+        """
         known = self._kinds.get(id(region))
         if known is None:
-            kinds = [self._kind(operation) for operation in region.operations]
-            known = self._kinds[id(region)] = region, kinds
-        return known[1]
+            statements = self._known
+            kinds = [
+                found[1]
+                if (found := statements.get(id(operation.statement)))
+                else self._kind(operation)
+                for operation in region.operations
+            ]
+            known = self._kinds[id(region)] = region, kinds, unprinted(region)
+        return Side(*known, self.operations.laid_out)
 
     def forget(self, module: Module) -> None:
         """Discard the facts about a module."""
@@ -122,10 +130,9 @@ class MatchTable:
     def _kind(self, instruction: Instruction) -> int:
         statement = instruction.statement
         opcode = statement.opcode
-        called: tuple[int, ...] = ()
+        brief: Hashable = id(statement)
         if self.operations.called(statement):
-            called = tuple([id(computation.body) for computation in instruction.called])
-        brief = id(statement), called
+            brief = brief, tuple([id(computation.body) for computation in instruction.called])
         known = self._known.get(brief)
         if known is None:
             plain = opcode.removesuffix("-start")
@@ -136,7 +143,7 @@ class MatchTable:
             else:
                 number = self.number(self.operations.key(instruction, ()))
             known = statement, number
-            if opcode not in RESHAPES:  # the others also depend on the shapes of their operands
+            if opcode != "bitcast":  # which also depends on the shape of its operand
                 self._known[brief] = known
         return known[1]
 
@@ -167,11 +174,6 @@ class _Matcher:
         # Arrays of the first module that are in a tuple in the second, such as the result of a call
         # that now also returns its workspace.
         self._packed: set[int] = set()
-
-    def _side(self, region: Region) -> Side:
-        laid_out = self._table.operations.laid_out
-        shapes = [laid_out(operation.statement.shape) for operation in region.operations]
-        return Side(region, self._table.kinds(region), shapes)
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
@@ -258,7 +260,7 @@ class _Matcher:
 
     def _evaluate_alone(self, region: Region) -> None:
         """Number the values of a region without a counterpart."""
-        side = self._side(region)
+        side = self._table.side(region)
         self._evaluate(side, {}, {}, is_second=False, apart=("alone", id(region)))
         self._keep_values(side)
 
@@ -267,7 +269,7 @@ class _Matcher:
         stages have it. Return None for others.
         """
         regions = self._result.regions[0][one], self._result.regions[1][other]
-        sides = [self._side(region) for region in regions]
+        sides = [self._table.side(region) for region in regions]
         if sides[0].kinds != sides[1].kinds or any(
             a.body is not b.body and a.body.written != b.body.written
             for a, b in zip(regions[0].computations, regions[1].computations, strict=False)
@@ -296,7 +298,7 @@ class _Matcher:
         """
         result = self._result
         a, b = (
-            self._side(regions[computation])
+            self._table.side(regions[computation])
             for regions, computation in zip(result.regions, (one, other), strict=True)
         )
         given = self._parameters(one, other, elements)

@@ -62,6 +62,7 @@ class Operations:
         self._layouts: dict[str, str] = {}
         self._calls: dict[str, tuple[str, ...]] = {}
         self._expressions: dict[Body, int] = {}
+        self._are_free: dict[tuple[str, str], bool] = {}
         self._numbers: dict[Hashable, int] = {}
 
     def key(self, instruction: Instruction, operands: tuple[Hashable, ...]) -> Hashable:
@@ -76,10 +77,17 @@ class Operations:
             return opcode, shape, literal
         if opcode in RESHAPES:
             # The same elements: a plain reshape, or another order in memory.
-            if opcode == "reshape" or (opcode == "bitcast" and _moves_nothing(instruction)):
+            if opcode == "reshape" or (opcode == "bitcast" and self._moves_nothing(instruction)):
                 return "reshape", shape, operands
             shape = self.laid_out(statement.shape)
         return opcode, shape, operands, *self.details(instruction)
+
+    def _moves_nothing(self, bitcast: Instruction) -> bool:
+        shapes = bitcast.operands[0].statement.shape, bitcast.statement.shape
+        known = self._are_free.get(shapes)
+        if known is None:
+            known = self._are_free[shapes] = _moves_nothing(bitcast)
+        return known
 
     def details(self, instruction: Instruction) -> tuple[Hashable, tuple[int, ...]]:
         """Return what an operation computes with, apart from its operands."""

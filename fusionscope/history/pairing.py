@@ -34,18 +34,25 @@ CERTAIN = frozenset({MatchKind.VALUE, MatchKind.USE, MatchKind.PLACE})
 class Side:
     """One of the two regions, with facts about each of its operations.
 
-    ``kinds`` number what an operation computes apart from its operands, ``shapes`` are its shapes
-    with layouts, ``values`` number its results. ``signatures`` number an operation itself if it
-    only passes a value on. ``uses`` number its uses; ``unused`` is the number for no use.
-    ``unprinted`` are the names of constants whose values the compiler omitted.
+    ``kinds`` number what an operation computes apart from its operands, ``values`` number its
+    results. ``signatures`` number an operation itself if it only passes a value on. ``uses`` number
+    its uses; ``unused`` is the number for no use. ``unprinted`` are the names of constants whose
+    values the compiler omitted.
     """
 
     __slots__ = (
-        "commutative", "idle", "kinds", "opcodes", "operations", "outputs", "passed_on", "region",
-        "shapes", "signatures", "sources", "unprinted", "unused", "users", "uses", "values",
+        "_laid_out", "commutative", "idle", "kinds", "opcodes", "operations", "outputs",
+        "passed_on", "region", "signatures", "sources", "unprinted", "unused", "users", "uses",
+        "values",
     )  # fmt: skip
 
-    def __init__(self, region: Region, kinds: list[int], shapes: list[str]) -> None:
+    def __init__(
+        self,
+        region: Region,
+        kinds: list[int],
+        unprinted: dict[int, str],
+        laid_out: Callable[[str], str],
+    ) -> None:
         self.region = region
         self.operations = region.operations
         self.opcodes = region.opcodes
@@ -56,16 +63,25 @@ class Side:
         self.passed_on = region.passed_on
         self.idle = region.idle
         self.kinds = kinds
-        self.shapes = shapes
+        self.unprinted = unprinted
+        self._laid_out = laid_out
         self.signatures: list[int] = []
         self.values: list[int] = []
         self.uses: list[int] = []
         self.unused = -1
-        self.unprinted = {
-            index: re.sub(r"[.\-]", "_", region.operations[index].name)
-            for index, opcode in enumerate(region.opcodes)
-            if opcode == "constant" and "..." in region.operations[index].statement.inside
-        }
+
+    def shape(self, index: int) -> str:
+        """Return the shape of an operation, with layouts."""
+        return self._laid_out(self.operations[index].statement.shape)
+
+
+def unprinted(region: Region) -> dict[int, str]:
+    """Return the names of constants whose values the compiler omitted, by their positions."""
+    return {
+        index: re.sub(r"[.\-]", "_", region.operations[index].name)
+        for index, opcode in enumerate(region.opcodes)
+        if opcode == "constant" and "..." in region.operations[index].statement.inside
+    }
 
 
 def groups(
@@ -130,18 +146,38 @@ class Pairs:
                     groups.setdefault(key, ([], []))[number].append(index)
         return [group for group in groups.values() if group[0] and group[1]]
 
-    def match_values(self) -> None:
-        """Pair operations that compute the same. If one side has more, the rest stays free."""
-        self._pair_values(lambda s, i: (s.signatures[i], s.uses[i], s.idle[i], s.shapes[i]))
-        self._pair_values(lambda s, i: (s.signatures[i], s.uses[i], s.idle[i]))
-        self._pair_values(lambda s, i: (s.signatures[i], s.operations[i].name, s.idle[i]))
-        self._pair_values(lambda s, i: (s.signatures[i], s.idle[i]))
-        self._pair_values(lambda s, i: s.signatures[i])
+    def match_values(self, *descriptions: Callable[[Side, int], Hashable]) -> None:
+        """Pair operations that compute the same. If one side has more, the rest stays free.
 
-    def _pair_values(self, describe: Callable[[Side, int], Hashable]) -> None:
-        for ours, theirs in self._groups(describe):
-            for one, other in zip(ours, theirs, strict=False):
-                self.add(one, other, MatchKind.VALUE)
+        Where there are several, those go together that have equal ``descriptions``, by one after
+        the other, then those of the same uses, shape or name, and last any.
+        """
+        free, sides = self._free, (self.a, self.b)
+        groups: dict[int, tuple[list[int], list[int]]] = {}
+        for index in sorted(free[0]):
+            groups.setdefault(self.a.signatures[index], ([], []))[0].append(index)
+        for index in sorted(free[1]):
+            group = groups.get(self.b.signatures[index])
+            if group is not None:
+                group[1].append(index)
+        for ours, theirs in groups.values():
+            for describe in (*descriptions, *_DESCRIPTIONS):
+                if len(ours) == len(theirs) == 1 or not (ours and theirs):
+                    break
+                alike: dict[Hashable, tuple[list[int], list[int]]] = {}
+                for number, group_side in enumerate((ours, theirs)):
+                    for index in group_side:
+                        key = describe(sides[number], index)
+                        alike.setdefault(key, ([], []))[number].append(index)
+                for each in alike.values():
+                    self._pair_values(*each)
+                ours = [index for index in ours if index in free[0]]
+                theirs = [index for index in theirs if index in free[1]]
+            self._pair_values(ours, theirs)
+
+    def _pair_values(self, ours: list[int], theirs: list[int]) -> None:
+        for one, other in zip(ours, theirs, strict=False):
+            self.add(one, other, MatchKind.VALUE)
 
     def match_uses(self) -> list[tuple[int, int]]:
         """Pair equal operations that have the same uses."""
@@ -351,17 +387,19 @@ class Pairs:
                 return own if side is b and own is not b.region.computation else None
             return computations.get(own, own)
 
-        self._pair_values(
-            lambda s, i: (s.signatures[i], home(s, i), s.uses[i], s.idle[i], s.shapes[i])
+        self.match_values(
+            lambda s, i: (home(s, i), s.uses[i], s.idle[i], s.shape(i)),
+            lambda s, i: (home(s, i), s.uses[i], s.idle[i]),
+            lambda s, i: (home(s, i), s.idle[i]),
         )
-        self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.uses[i], s.idle[i]))
-        self._pair_values(lambda s, i: (s.signatures[i], home(s, i), s.idle[i]))
-        self.match_values()
         # The original of a copy is in the same fusion, if possible.
+        wanted = {a.signatures[index] for index in self._free[0]}
+        wanted.update(b.signatures[index] for index in self._free[1])
         originals: dict[Hashable, int] = {}
-        for ours in self.mates:
-            originals[a.signatures[ours]] = ours
-            originals[a.signatures[ours], home(a, ours)] = ours
+        for ours in self.mates if wanted else ():
+            if a.signatures[ours] in wanted:
+                originals[a.signatures[ours]] = ours
+                originals[a.signatures[ours], home(a, ours)] = ours
         for theirs in self._free[1]:
             number = b.signatures[theirs]
             original = originals.get((number, home(b, theirs)), originals.get(number))
@@ -376,6 +414,15 @@ class Pairs:
                 and not a.idle[ours]  # that one was dead
             ):
                 self.merged[ours] = self.mates[original][0]
+
+
+# What operations that compute the same may also have in common, the most telling first.
+_DESCRIPTIONS: tuple[Callable[[Side, int], Hashable], ...] = (
+    lambda side, index: (side.uses[index], side.idle[index], side.shape(index)),
+    lambda side, index: (side.uses[index], side.idle[index]),
+    lambda side, index: (side.operations[index].name, side.idle[index]),
+    lambda side, index: side.idle[index],
+)
 
 
 def _alike(one: str, other: str) -> bool:
