@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from fusionscope.graph.comparison import meaning
@@ -53,18 +53,29 @@ def later_creation_order(made: Sequence[Instruction]) -> list[str]:
     return _sorted(made, lambda instruction: (instruction.index,))
 
 
-def find_made_again(before: Iterable[Computation], after: Iterable[Computation]) -> Iterator[str]:
+def find_made_again(
+    changed: tuple[Iterable[Computation], Iterable[Computation]],
+    names: tuple[Container[str], Container[str]],
+) -> Iterator[str]:
     """Yield instructions that most likely were created later, under the name of the one that they
     replaced: they have another opcode or other attributes, or combine two that move elements.
+
+    ``changed`` are the computations before and after that differ, ``names`` all instructions.
     """
-    old, new = (
-        {
-            statement.name: (statement, index, computation)
-            for computation in stage
-            for index, statement in enumerate(computation.graph.statements)
-        }
-        for stage in (before, after)
-    )
+    before, after = changed
+    old_lines = {id(statement) for each in before for statement in each.graph.statements}
+    new = {
+        statement.name: (statement, index, computation)
+        for computation in after
+        for index, statement in enumerate(computation.graph.statements)
+        if id(statement) not in old_lines
+    }
+    old = {
+        statement.name: (statement, index, computation)
+        for computation in before
+        for index, statement in enumerate(computation.graph.statements)
+        if statement.name in new
+    }
     for name, (statement, index, computation) in new.items():
         if name not in old or old[name][0] == statement:
             continue
@@ -77,8 +88,8 @@ def find_made_again(before: Iterable[Computation], after: Iterable[Computation])
         if known.opcode != instruction.opcode:
             yield name
         elif reads != [each.name for each in known.operands]:
-            is_known = reads[0] in old
-            is_gone = known.operands[0].name not in new
+            is_known = reads[0] in names[0]
+            is_gone = known.operands[0].name not in names[1]
             if meaning(known) != meaning(instruction) or (
                 is_known and _became_one(known, instruction, is_gone=is_gone)
             ):

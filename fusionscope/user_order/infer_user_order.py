@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from fusionscope.graph.mutable import Users
@@ -27,50 +27,70 @@ class BodyGraph(NamedTuple):
     names: list[str]
     operands: dict[str, list[str]]
     users: dict[str, list[str]]
-    lines: list[tuple[str, tuple[int, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageGraph:
-    """The edges of a stage, by names in the order of the text. ``rank`` holds an instruction's id
-    and its place in the text. ``lines`` are all opcodes in order, with the places of their
-    operands. ``roots`` are those of the computations, by name. ``ids`` are those of the dump,
-    None if it has none; ``bodies`` are the parts, which stages share.
+    """The edges of a stage, by names in the order of the text, ``users`` too. ``ages`` are the ids
+    of instructions. ``roots`` are those of the computations, by name. ``ids`` are those of the
+    dump, None if it has none; ``bodies`` are the parts, which stages share.
     """
 
-    rank: dict[str, tuple[int, int]]
+    ages: dict[str, int]
     operands: dict[str, list[str]]
     users: dict[str, list[str]]
-    lines: list[tuple[str, tuple[int, ...]]]
     roots: dict[str, str]
     computations: dict[str, Computation]
     module: Module
     bodies: dict[Body, BodyGraph]
     ids: Mapping[str, Mapping[str, int]] | None
 
+    def oldest_first(self, names: Collection[str]) -> list[str]:
+        """Return names by their ids, and those without one in the order of the text."""
+        ages = self.ages
+        if len({ages[name] for name in names}) == len(names):
+            return sorted(names, key=ages.__getitem__)
+        places = {name: place for place, name in enumerate(ages)}
+        return sorted(names, key=lambda name: (ages[name], places[name]))
+
+    def unshared(self, other: StageGraph) -> list[Computation]:
+        """Return the computations that differ from those of ``other``."""
+        return [each for each in self.computations.values() if each.body not in other.bodies]
+
 
 def infer_user_order(
     before: StageGraph, after: StageGraph, users: UserOrder, *, removes_last: bool = False
 ) -> dict[str, Sequence[str]]:
-    """Return the users of the values of ``after``, if those of ``before`` had ``users``.
+    """Return the users of values of ``after``, if those of ``before`` had ``users``. Values that
+    are missing in either have the order of the text.
+
     ``removes_last`` is whether the pass removed nothing before all new instructions existed.
     """
     gone = {name: f"{name} before" for name in _find_replaced(before, after)}  # no name has a space
+    found = {name: each for name, each in users.items() if name not in gone}
+    unshared = after.unshared(before)
     if gone:
-        names = {name: gone.get(name, name) for name in before.rank}
+        names = {name: gone.get(name, name) for name in before.ages}
+        users = {names[name]: [names[user] for user in each] for name, each in users.items()}
         before = replace(
             before,
-            rank={names[name]: rank for name, rank in before.rank.items()},
-            operands={
-                names[name]: [names[operand] for operand in each]
-                for name, each in before.operands.items()
-            },
+            ages={names[name]: age for name, age in before.ages.items()},
+            operands=_renamed(before.operands, names),
+            users=_renamed(before.users, names),
             roots={computation: names[root] for computation, root in before.roots.items()},
+            bodies={},
         )
-        users = {names[name]: [names[user] for user in each] for name, each in users.items()}
     retracing = _Retracing(before, after, users, {gone[name]: name for name in gone})
     retracing.run(removes_last)
-    return {name: retracing.order(name) for name in after.rank}
+    changed = (name for each in unshared for name in after.bodies[each.body].names)
+    for name in chain(changed, retracing.changed):
+        if len(after.users.get(name, ())) > 1:
+            found[name] = retracing.order(name)
+    return found
+
+
+def _renamed(edges: Mapping[str, list[str]], names: Mapping[str, str]) -> dict[str, list[str]]:
+    return {names[name]: [names[other] for other in each] for name, each in edges.items()}
 
 
 def _find_replaced(before: StageGraph, after: StageGraph) -> set[str]:
@@ -78,11 +98,14 @@ def _find_replaced(before: StageGraph, after: StageGraph) -> set[str]:
     created after the old ones.
     """
     replaced: set[str] = set()
-    for computation in after.computations.values():
-        names = [each.name for each in computation.graph.statements]
-        ages = {name: before.rank[name][0] for name in names if name in before.rank}
+    renewed = {name for name, age in after.ages.items() if before.ages.get(name, age) != age}
+    for computation in after.computations.values() if renewed else ():
+        names = after.bodies[computation.body].names
+        if renewed.isdisjoint(names):
+            continue
+        ages = {name: before.ages[name] for name in names if name in before.ages}
         known = [name for name in names if ages.get(name)]  # elements of tuples have no ids
-        known.sort(key=after.rank.__getitem__)
+        known = after.oldest_first(known)
         if any(ages[one] >= ages[other] for one, other in pairwise(known)):
             replaced.update(known)
             replaced -= _in_order(known, ages)
@@ -104,6 +127,16 @@ def _in_order(names: Sequence[str], ages: Mapping[str, int]) -> set[str]:
         kept.add(current)
         current = follows[current]
     return kept
+
+
+def _operands_without(
+    graph: StageGraph, bodies: Container[Body]
+) -> Iterable[tuple[str, list[str]]]:
+    """Return the operands of all instructions but those in ``bodies``, by their names."""
+    if not graph.bodies:
+        return graph.operands.items()
+    own = (body.operands.items() for each, body in graph.bodies.items() if each not in bodies)
+    return chain.from_iterable(own)
 
 
 class _Retracing:
@@ -130,22 +163,33 @@ class _Retracing:
         # Instructions that have other operands than later, and the operands that they have or had.
         # Only these, gone ones and roots can have been replaced.
         self._differing = {
-            name for name, each in before.operands.items() if each != after.operands.get(name)
+            name
+            for name, each in _operands_without(before, after.bodies)
+            if each != after.operands.get(name)
         }
         self._read_differently = {
             operand for name in self._differing for operand in before.operands[name]
         }
 
+    @property
+    def changed(self) -> Iterable[str]:
+        """The values whose users may have changed, at least."""
+        return self._users
+
     def order(self, name: str) -> Sequence[str]:
         """Return the users of a value in their order."""
         users = self._users.get(name)
-        return self._users_before.get(name, ()) if users is None else list(users)
+        return self._order_before(name) if users is None else list(users)
+
+    def _order_before(self, name: str) -> Sequence[str]:
+        known = self._users_before.get(name)
+        return self._before.users.get(name, ()) if known is None else known
 
     def _users_of(self, name: str) -> Users[str]:
         users = self._users.get(name)
         if users is None:
             users = self._users[name] = Users()
-            for user in self._users_before.get(name, ()):
+            for user in self._order_before(name):
                 for _ in range(self._before.operands[user].count(name)):
                     users.add(user)
         return users
@@ -153,20 +197,20 @@ class _Retracing:
     def run(self, removes_last: bool) -> None:
         after = self._after
         if removes_last:
-            self._make(after.rank)
+            self._make(after.ages)
             self._removes = False
-        for name in self._before.rank:
-            is_there = name in after.rank
+        for name in self._before.ages:
+            is_there = name in after.ages
             if is_there and name in self._differing:
                 self._correct(name)
             if name not in self._gone and (
                 not is_there or name in self._read_differently or name in self._roots
             ):
                 self._replace(name)
-        self._make(after.rank)
+        self._make(after.ages)
         if removes_last:
             self._removes = True
-            for name in sorted(self._before.rank, key=self._before.rank.__getitem__):
+            for name in self._before.oldest_first(self._before.ages):
                 self._remove_unused(name)
 
     def _correct(self, name: str) -> None:
@@ -226,7 +270,7 @@ class _Retracing:
                 if operand not in self._operands and operand not in missing:
                     missing.add(operand)
                     pending.append(operand)
-        for name in sorted(missing, key=self._after.rank.__getitem__):
+        for name in self._after.oldest_first(missing):
             self._operands[name] = list(self._after.operands[name])
             for operand in self._operands[name]:
                 self._users_of(operand).add(name)
@@ -235,7 +279,7 @@ class _Retracing:
         pending = deque([name] if self._removes else [])
         while pending:
             each = pending.popleft()
-            if each in self._after.rank or each in self._gone or self._users_of(each):
+            if each in self._after.ages or each in self._gone or self._users_of(each):
                 continue
             self._gone.add(each)
             for operand in self._operands[each]:

@@ -18,6 +18,7 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, reorder_users
 from fusionscope.hlo import Computation, Instruction, Module
+from fusionscope.hlo.model import Statement
 from fusionscope.system.memory import working_memory
 from fusionscope.user_order.call_inliner import inline_calls
 from fusionscope.user_order.creation_order import (
@@ -50,7 +51,9 @@ _NEAR = 64  # the range in the text in which the next clone of an instruction is
 
 
 class _History(NamedTuple):
-    """The facts about a stage: the ordered users of its instructions, and its instructions."""
+    """The facts about a stage: the ordered users of those values for which it is not the order of
+    the text, and its instructions.
+    """
 
     users: UserOrder
     graph: StageGraph
@@ -77,11 +80,12 @@ def follow_users(
     have the order of the text.
     """
     try:
-        found = _follow(module, since, until, users, rewriters).users
+        found = _follow(module, since, until, users, rewriters)
     except UnusableInput as problem:
         module.note(problem)
         return {}
-    return {name: each for name, each in found.items() if len(each) > 1}
+    in_text = found.graph.users.items()
+    return {name: found.users.get(name, each) for name, each in in_text if len(each) > 1}
 
 
 def find_creation_order(
@@ -97,7 +101,7 @@ def find_creation_order(
         module.note(problem)
         return {}
     return {
-        name: {each.name: graph.rank[each.name][0] for each in computation.instructions}
+        name: {each.name: graph.ages[each.name] for each in computation.instructions}
         for name, computation in graph.computations.items()
     }
 
@@ -112,12 +116,12 @@ def _follow(
     stages = _stages(module)
     first, *others = stages[stages.index(since) : stages.index(until) + 1]
     before = _read(module, first)
-    users = _with_all(users, before)
+    users = _known_orders(users, before)
     for stage_before, stage in pairwise([first, *others]):
         after = _read(module, stage, before)
         if before is after:
             continue
-        if before.lines == after.lines:  # at most the names differ
+        if _has_same_lines(before, after):  # at most the names differ
             users = _renamed(users, before, after)
         else:
             name = stage.name.after
@@ -126,7 +130,7 @@ def _follow(
             followed |= _cloned(before, after, users)
             if rewrite is not None:
                 followed |= _rewrite(module.read(stage_before), users, rewrite, before, after)
-            users = _with_all(followed, after)
+            users = _known_orders(followed, after)
         before = after
     return _History(users, before)
 
@@ -191,45 +195,67 @@ def _read(module: DumpedModule, stage: Stage, before: StageGraph | None = None) 
     if before is not None and ids is before.ids and _is_same(current, before.module):
         return before
     graph = StageGraph(
-        rank={},
+        ages={},
         operands={},
         users={},
-        lines=[],
         roots={},
         computations={},
         module=current,
         bodies={},
         ids=ids,
     )
-    known_bodies = {} if before is None else before.bodies
     for computation in current.reachable():
-        known = {} if ids is None else ids.get(computation.name, {})
-        body = known_bodies.get(computation.body) or _read_body(computation)
+        body = before.bodies.get(computation.body) if before is not None else None
+        body = body or _read_body(computation, before)
         graph.bodies[computation.body] = body
         graph.computations[computation.name] = computation
         graph.roots[computation.name] = body.names[computation.graph.root]
         graph.operands.update(body.operands)
         graph.users.update(body.users)
-        graph.lines.extend(body.lines)
-        for name in body.names:
-            graph.rank[name] = known.get(name, 0), len(graph.rank)
+        known = ids.get(computation.name) if ids is not None else None
+        graph.ages.update(dict.fromkeys(body.names, 0))
+        if known is not None:
+            graph.ages.update((name, known.get(name, 0)) for name in body.names)
     if ids is None:
         _number(graph, before)
     return graph
 
 
-def _read_body(computation: Computation) -> BodyGraph:
+def _read_body(computation: Computation, before: StageGraph | None) -> BodyGraph:
     statements, edges = computation.graph.statements, computation.graph.operands
+    known: dict[int, list[str]] = {}
+    if before is not None and computation.name in before.computations:
+        earlier = before.computations[computation.name]
+        read_before = before.bodies[earlier.body].operands.values()
+        known = dict(zip(map(id, earlier.graph.statements), read_before, strict=True))
     names = [statement.name for statement in statements]
+    # A line that stages share reads the same in all of them.
     operands = {
-        name: [names[place] for place in places] for name, places in zip(names, edges, strict=True)
+        name: known.get(id(statement)) or [names[place] for place in places]
+        for name, statement, places in zip(names, statements, edges, strict=True)
     }
     users: dict[str, list[str]] = {name: [] for name in names}
     for name, read in operands.items():
-        for operand in dict.fromkeys(read):
+        for operand in read if len(read) < 2 else dict.fromkeys(read):
             users[operand].append(name)
-    lines = [(each.opcode, places) for each, places in zip(statements, edges, strict=True)]
-    return BodyGraph(names, operands, users, lines)
+    return BodyGraph(names, operands, users)
+
+
+def _has_same_lines(before: StageGraph, after: StageGraph) -> bool:
+    """Return whether both have the same operations with operands at the same places."""
+    sides = before.computations.values(), after.computations.values()
+    return len(sides[0]) == len(sides[1]) and all(
+        one.body is other.body
+        or (
+            one.graph.operands == other.graph.operands
+            and all(map(_has_same_opcode, one.graph.statements, other.graph.statements))
+        )
+        for one, other in zip(*sides, strict=True)
+    )
+
+
+def _has_same_opcode(one: Statement, other: Statement) -> bool:
+    return one[3] == other[3]
 
 
 def _is_same(one: Module, other: Module) -> bool:
@@ -241,41 +267,48 @@ def _number(graph: StageGraph, before: StageGraph | None, made: Sequence[str] = 
     be ``made`` in that order, then the rest by names and text.
     """
     ages: dict[str, int] = {}
-    if before is not None and before.lines == graph.lines:
-        ranks = before.rank.values()
-        ages = {name: age for name, (age, _) in zip(graph.rank, ranks, strict=True)}
+    if before is not None and _has_same_lines(before, graph):
+        ages = dict(zip(graph.ages, before.ages.values(), strict=True))
     elif before is not None:
-        ages = {name: age for name, (age, _) in before.rank.items() if name in graph.rank}
-        for name in find_made_again(before.computations.values(), graph.computations.values()):
+        ages = {name: age for name, age in before.ages.items() if name in graph.ages}
+        changed = before.unshared(graph), graph.unshared(before)
+        for name in find_made_again(changed, (before.ages, graph.ages)):
             ages.pop(name, None)
     newest = max(ages.values(), default=0)
-    known = {*ages, *made}
+    known = {*made}
     rest: list[str] = []
     for computation in graph.computations.values():
         if before is None:
             rest += first_creation_order(computation)
         elif computation.body not in before.bodies:
             statements = enumerate(computation.graph.statements)
-            new = [index for index, statement in statements if statement.name not in known]
+            new = [
+                index
+                for index, (_, name, *_) in statements
+                if name not in ages and name not in known
+            ]
             rest += later_creation_order([computation.instructions[index] for index in new])
     for name in [*made, *rest]:
         if name not in ages:
             newest += 1
             ages[name] = newest
-    for name, (_, place) in graph.rank.items():
-        graph.rank[name] = ages[name], place
+    graph.ages.update(ages)
 
 
 def _renamed(users: UserOrder, before: StageGraph, after: StageGraph) -> UserOrder:
-    names = dict(zip(before.rank, after.rank, strict=True))
+    names = dict(zip(before.ages, after.ages, strict=True))
     return {names[name]: [names[user] for user in each] for name, each in users.items()}
 
 
-def _with_all(users: UserOrder, after: StageGraph) -> UserOrder:
-    """Return the order of the text for values whose order is not known completely."""
+def _known_orders(users: UserOrder, after: StageGraph) -> UserOrder:
+    """Return ``users`` of values whose order is known completely and is not that of the text."""
     return {
-        name: known if set(known := users.get(name, ())) == set(each) else each
-        for name, each in after.users.items()
+        name: known
+        for name, known in users.items()
+        if len(known) > 1
+        and (each := after.users.get(name)) is not None
+        and known != each
+        and set(known) == set(each)
     }
 
 
@@ -286,7 +319,7 @@ def _find_names(graph: MutableModule, after: StageGraph) -> dict[MutableInstruct
         for computation in graph.post_order()
         if computation.name in after.roots
         for instruction in computation.instructions
-        if instruction.is_root or (not instruction.users and instruction.name in after.rank)
+        if instruction.is_root or (not instruction.users and instruction.name in after.ages)
     ]
     names: dict[MutableInstruction, str] = {}
     while pending:
@@ -306,7 +339,8 @@ def _cloned(before: StageGraph, after: StageGraph, users: UserOrder) -> dict[str
     originals = _find_originals(before, after)
     cloned: dict[str, list[str]] = {}
     for clone, original in originals.items():
-        places = {user: place for place, user in enumerate(users[original])}
+        own = users.get(original) or before.users[original]
+        places = {user: place for place, user in enumerate(own)}
         key = {
             user: places.get(originals.get(user, ""), len(places)) for user in after.users[clone]
         }
