@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
@@ -312,7 +312,12 @@ def _is_cut(instruction: MutableInstruction) -> bool:
 
 def meaning(instruction: Instruction | MutableInstruction) -> dict[str, str]:
     """Return the attributes that say what an instruction does."""
-    return {k: v for k, v in instruction.attributes.items() if k not in _NO_MEANING}
+    return meaning_of(instruction.attributes)
+
+
+def meaning_of(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return those of ``attributes`` that say what an instruction does."""
+    return {k: v for k, v in attributes.items() if k not in _NO_MEANING}
 
 
 def _words(instruction: MutableInstruction | None, what: str) -> str:

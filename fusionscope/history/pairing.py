@@ -160,24 +160,24 @@ class Pairs:
             group = groups.get(self.b.signatures[index])
             if group is not None:
                 group[1].append(index)
+        several: tuple[list[int], list[int]] = ([], [])
         for ours, theirs in groups.values():
-            for describe in (*descriptions, *_DESCRIPTIONS):
-                if len(ours) == len(theirs) == 1 or not (ours and theirs):
-                    break
-                alike: dict[Hashable, tuple[list[int], list[int]]] = {}
-                for number, group_side in enumerate((ours, theirs)):
-                    for index in group_side:
-                        key = describe(sides[number], index)
-                        alike.setdefault(key, ([], []))[number].append(index)
-                for each in alike.values():
-                    self._pair_values(*each)
-                ours = [index for index in ours if index in free[0]]
-                theirs = [index for index in theirs if index in free[1]]
-            self._pair_values(ours, theirs)
-
-    def _pair_values(self, ours: list[int], theirs: list[int]) -> None:
-        for one, other in zip(ours, theirs, strict=False):
-            self.add(one, other, MatchKind.VALUE)
+            if len(ours) == len(theirs) == 1:
+                self.add(ours[0], theirs[0], MatchKind.VALUE)
+            elif theirs:
+                several[0].extend(ours)
+                several[1].extend(theirs)
+        left = [sorted(own) for own in several]
+        for describe in (*descriptions, *_DESCRIPTIONS) if left[0] else ():
+            alike: dict[Hashable, tuple[list[int], list[int]]] = {}
+            for number, side in enumerate(sides):
+                left[number] = [index for index in left[number] if index in free[number]]
+                for index in left[number]:
+                    key = side.signatures[index], describe(side, index)
+                    alike.setdefault(key, ([], []))[number].append(index)
+            for ours, theirs in alike.values():
+                for one, other in zip(ours, theirs, strict=False):
+                    self.add(one, other, MatchKind.VALUE)
 
     def match_uses(self) -> list[tuple[int, int]]:
         """Pair equal operations that have the same uses."""
@@ -422,6 +422,7 @@ _DESCRIPTIONS: tuple[Callable[[Side, int], Hashable], ...] = (
     lambda side, index: (side.uses[index], side.idle[index]),
     lambda side, index: (side.operations[index].name, side.idle[index]),
     lambda side, index: side.idle[index],
+    lambda _side, _index: None,
 )
 
 

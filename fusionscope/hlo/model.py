@@ -153,7 +153,7 @@ def _graph(body: Body) -> Graph:
     numbers: list[str] = []
     # Positions by name, with the percent sign that operands have in the text.
     position: dict[str, int] = {}
-    find, count_of = position.__getitem__, OPERAND_COUNT.get
+    find, count_of, sound = position.__getitem__, OPERAND_COUNT.get, body.shapes.sound
     shapes: list[str] = []
     for offset, statement in enumerate(body.written, 1):
         root, name, shape, opcode, inside, _ = statement
@@ -179,7 +179,12 @@ def _graph(body: Body) -> Graph:
             operands = [shapes[each] for each in edge]
             # Most elementwise operations have one shape throughout.
             if opcode not in ELEMENTWISE or operands.count(shape) < len(edge):
-                statement = _checked(statement, operands, body.shapes, offset)
+                line = id(statement), *operands
+                known = sound.get(line)
+                if known is None:
+                    checked = _checked(statement, operands, body.shapes, offset)
+                    known = sound[line] = statement, checked
+                statement = known[1]
         if root:
             roots.append(len(edges))
         position["%" + name] = len(edges)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -223,6 +224,9 @@ class ShapeTable:
         self.known: dict[str, Shape] = {}
         # Operations on these shapes that are known to be sound (see ``validate``).
         self.fitting: set[tuple[str, ...]] = set()
+        # The same for lines, by their identity and the shapes of their operands: each line as it is
+        # written, and with what it omits.
+        self.sound: dict[tuple[Hashable, ...], tuple[Any, Any]] = {}
 
     def __getitem__(self, text: str) -> Shape:
         shape = self.known.get(text)

@@ -12,8 +12,11 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from fusionscope.graph.comparison import meaning
+from fusionscope.graph.comparison import meaning_of
 from fusionscope.hlo import Computation, Instruction
+from fusionscope.hlo.attributes import split_attributes
+from fusionscope.hlo.model import Statement
+from fusionscope.hlo.shape import Shape
 
 _NUMBERED = re.compile(r"(.+)\.(\d+)")
 _PARAMETER, _CONSTANT, _FORWARD, _BACKWARD = range(4)
@@ -79,31 +82,37 @@ def find_made_again(
     for name, (statement, index, computation) in new.items():
         if name not in old or old[name][0] == statement:
             continue
-        _, old_index, old_computation = old[name]
-        known, instruction = (
-            old_computation.instructions[old_index],
-            computation.instructions[index],
-        )
-        reads = [each.name for each in instruction.operands]
-        if known.opcode != instruction.opcode:
+        known, old_index, old_computation = old[name]
+        if known.opcode != statement.opcode:
             yield name
-        elif reads != [each.name for each in known.operands]:
-            is_known = reads[0] in names[0]
-            is_gone = known.operands[0].name not in names[1]
-            if meaning(known) != meaning(instruction) or (
-                is_known and _became_one(known, instruction, is_gone=is_gone)
-            ):
-                yield name
+            continue
+        old_reads, reads = _operands(old_computation, old_index), _operands(computation, index)
+        if [each.name for each in reads] != [each.name for each in old_reads] and (
+            _meaning(known) != _meaning(statement)
+            or (
+                reads[0].name in names[0]
+                and {known.opcode, old_reads[0].opcode} <= _MOVING
+                and (
+                    _shape(old_computation, old_reads[0]) != _shape(computation, reads[0])
+                    # A bitcast could just have been left out where it changed nothing.
+                    or (old_reads[0].name not in names[1] and known.opcode != "bitcast")
+                )
+            )
+        ):
+            yield name
 
 
-def _became_one(old: Instruction, new: Instruction, *, is_gone: bool) -> bool:
-    """Return whether the operation now reads what it read through another one before, which
-    ``is_gone``. A bitcast could just have been left out where it changed nothing.
-    """
-    passed, read = old.operands[0], new.operands[0]
-    return {old.opcode, passed.opcode} <= _MOVING and (
-        passed.shape != read.shape or (is_gone and old.opcode != "bitcast")
-    )
+def _meaning(statement: Statement) -> dict[str, str]:
+    return meaning_of(split_attributes(statement.attributes))
+
+
+def _operands(computation: Computation, index: int) -> list[Statement]:
+    graph = computation.graph
+    return [graph.statements[operand] for operand in graph.operands[index]]
+
+
+def _shape(computation: Computation, statement: Statement) -> Shape:
+    return computation.body.shapes[statement.shape]
 
 
 def _constant(instruction: Instruction) -> Instruction | None:

@@ -82,10 +82,11 @@ def infer_user_order(
         )
     retracing = _Retracing(before, after, users, {gone[name]: name for name in gone})
     retracing.run(removes_last)
-    changed = (name for each in unshared for name in after.bodies[each.body].names)
-    for name in chain(changed, retracing.changed):
-        if len(after.users.get(name, ())) > 1:
-            found[name] = retracing.order(name)
+    for computation in unshared:
+        for name, own in after.bodies[computation.body].users.items():
+            if len(own) > 1:
+                found[name] = retracing.order(name)
+    found.update((name, retracing.order(name)) for name in retracing.changed)
     return found
 
 
