@@ -752,7 +752,7 @@ def test_a_directory_or_file_without_permission(run, tmp_path):
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_last_stage_that_cannot_be_read(run, tmp_path, wrong, side):
     files = unpacked(GPU)
-    bad = next(name for name in files if "gpu_after_optimizations" in name)
+    bad = next(name for name in files if "gpu_after_optimizations.txt" in name)
     files[bad] = {"truncated": files[bad][:3000], "binary": b"\0\1" * 99, "empty": b""}[wrong]
     dumps = [GPU, GPU]
     dumps[side] = write(tmp_path / "dump", files)

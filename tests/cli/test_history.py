@@ -670,7 +670,7 @@ def test_a_fusing_stage_that_cannot_be_read(run, tmp_path):
 
 def test_a_last_stage_that_cannot_be_read_is_noted(run, tmp_path):
     files = unpacked(GPU)
-    bad = next(each for each in files if "gpu_after_optimizations" in each)
+    bad = next(each for each in files if "gpu_after_optimizations.txt" in each)
     files[bad] = files[bad][:3000]
     story = story_of(run, write(tmp_path, files))
     assert bad in story["notes"][0]
