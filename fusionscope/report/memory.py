@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fusionscope.explain.memory_facts import LiveBuffer, MemoryFacts, MemorySaving
     from fusionscope.explain.result import ModuleFacts
 
-_UNKNOWN = "unknown: no readable *-buffer-assignment.txt"
+_UNKNOWN = "unknown: the dump has no usable file about it"
 _BUFFERS = 2  # on the first screen
 _HEIGHT = 8  # lines of a plot
 _NAMED = 3  # donations that one line names
