@@ -62,7 +62,7 @@ class DumpCache:
         self._listing: tuple[object, ...] = ()
         if entries is not None:
             files = [(file.name, str(file.path), file.start, file.size) for file in dump.files]
-            self._listing = (_code(), sys.version, str(dump.path), files)
+            self._listing = (code_digest(), sys.version, str(dump.path), files)
 
     def __reduce__(self) -> tuple[type[DumpCache], tuple[Dump, Cache | None]]:
         return DumpCache, (self._dump, self._entries)
@@ -150,7 +150,7 @@ class DumpCache:
 
 
 @cache
-def _code() -> str:
+def code_digest() -> str:
     """Return what changes with the code and the data of fusionscope, installed or in a checkout."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256(__version__.encode())

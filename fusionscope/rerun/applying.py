@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +17,7 @@ from typing import Any
 
 from fusionscope.capture.hook import hooked, read_module
 from fusionscope.dump import DumpedModule, open_dump
+from fusionscope.dump.cache import code_digest, user_cache
 from fusionscope.errors import UnusableInput, quoted
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.hlo import Module, parse, to_text
@@ -27,6 +31,10 @@ from fusionscope.system.files import read_text
 _NUMBERS = count()  # of hooks: several plans may be active at once
 
 
+class NotApplied(RuntimeError):
+    """A program was compiled without the plan that was to be applied to it."""
+
+
 @dataclass(slots=True)
 class Applied:
     """``programs`` counts the compilations that used the plan, ``others`` those of a different
@@ -37,7 +45,9 @@ class Applied:
 
 
 @contextmanager
-def apply(plan: str | Path, dump: str | Path | None = None) -> Iterator[Applied]:
+def apply(
+    plan: str | Path, dump: str | Path | None = None, *, strict: bool = False
+) -> Iterator[Applied]:
     """Apply a plan file, such as ``tune`` writes: inside the block, the program that the plan is
     for gets the plan's fusions when jax compiles it for the CPU. Earlier compilations are repeated
     inside, and again after the block, without the plan. jax's persistent compilation cache is
@@ -60,18 +70,47 @@ def apply(plan: str | Path, dump: str | Path | None = None) -> Iterator[Applied]
         raise UnusableInput(f"{module.name}: {problem}")
     if expected is None:
         raise UnusableInput(f"{module.name}: the dump does not show all passes")
+    injected = _prepare(module, written, file)
+    applied = Applied()
+    with _hooked(expected, injected, applied):
+        yield applied
+    if strict and applied.others:
+        raise NotApplied(f"{applied.others} other programs are called {module.name}")
+    if not applied.programs:
+        problem = f"{module.name} of {place} was not compiled"
+        if strict:
+            raise NotApplied(problem)
+        if not applied.others:
+            warnings.warn(f"fusionscope: {problem}", stacklevel=3)
+
+
+def _prepare(module: DumpedModule, written: PlanFile, file: Path) -> Module:
+    """Return what to inject, from an earlier run if plan, dump and compiler are the same. Raises
+    ``UnusableInput`` if the plan cannot be used.
+    """
+    cache = user_cache()
+    name = f"apply-{_digest(module, written, file)}"
+    kept = cache.read(name) if cache is not None else None
+    if kept is not None:
+        return parse(kept.decode())
     injection = _inject(module, written)
     if injection.module is None:
         raise UnusableInput(f"{module.name}: the plan was rejected: {injection.problem}")
-    applied = Applied()
-    with _hooked(expected, injection.module, applied):
-        yield applied
-    if not applied.programs:
-        warnings.warn(
-            f"fusionscope: {module.name} of {place} was not compiled"
-            + (", but another program of that name" if applied.others else ""),
-            stacklevel=3,
-        )
+    if cache is not None:
+        cache.write(name, to_text(injection.module).encode())
+    return injection.module
+
+
+def _digest(module: DumpedModule, written: PlanFile, file: Path) -> str:
+    """Return a name of everything that a prepared plan depends on."""
+    found = hashlib.sha256()
+    jaxlib = [each.version for each in distributions(name="jaxlib")]
+    for each in (code_digest(), jaxlib, sys.version, os.cpu_count(), module.number):
+        found.update(f"{each}\n".encode())
+    files = [stage.text.path for stage in module.stages if stage.text is not None]
+    for path in (file, *([written.program] if written.program else ()), *files):
+        found.update(hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()
 
 
 def _inject(module: DumpedModule, written: PlanFile) -> Injection:
@@ -117,11 +156,19 @@ def _hooked(expected: Module, module: Module, applied: Applied) -> Iterator[None
             applied.programs += 1
             return bytes(proto)
         applied.others += 1
+        _warn(f"fusionscope: another program called {expected.name} is compiled without the plan")
         return given
 
     hook = f"fusionscope-{next(_NUMBERS)}"
     with _without_caches(), hooked(transform, "cpu", hook):
         yield
+
+
+def _warn(words: str) -> None:
+    try:
+        warnings.warn(words, stacklevel=2)
+    except Warning:  # as an error, it would end the compilation
+        print(words, file=sys.stderr)
 
 
 @contextmanager

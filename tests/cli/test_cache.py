@@ -354,7 +354,7 @@ def test_a_full_disk(home):
 
 def test_other_code_does_not_read_it(home, analyses, monkeypatch):
     explained(SMALL)
-    monkeypatch.setattr(dump_cache, "_code", lambda: "another version")
+    monkeypatch.setattr(dump_cache, "code_digest", lambda: "another version")
     explained(SMALL)
     assert len(analyses) == 2
     explained(SMALL)

@@ -12,6 +12,8 @@ import pytest
 from fusionscope import UnusableInput, apply
 from fusionscope.capture.capture import capture
 from fusionscope.capture.targets import read_program, read_target
+from fusionscope.rerun import applying
+from fusionscope.rerun.applying import NotApplied
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
@@ -43,7 +45,9 @@ def test_plans_that_cannot_be_applied(text: str, problem: str, tmp_path: Path) -
 
 
 @with_jax
-def test_a_program_has_the_fusions_of_a_plan_while_it_is_applied(tmp_path: Path) -> None:
+def test_a_program_has_the_fusions_of_a_plan_while_it_is_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import jax
     import numpy
     from jax import numpy as jnp
@@ -81,9 +85,55 @@ def test_a_program_has_the_fusions_of_a_plan_while_it_is_applied(tmp_path: Path)
     def step(x):
         return jnp.exp(x)
 
-    with pytest.warns(UserWarning, match="but another program of that name"), apply(plan) as other:
+    with pytest.warns(UserWarning, match="another program called jit_step"), apply(plan) as other:
         jax.jit(step)(x)
     assert (other.programs, other.others) == (0, 1)
+    with (
+        pytest.warns(UserWarning),
+        pytest.raises(NotApplied, match="1 other programs are called jit_step"),
+        apply(plan, strict=True),
+    ):
+        jax.jit(step)(x)
+    with pytest.raises(NotApplied, match="was not compiled"), apply(plan, strict=True):
+        pass
+
+    def unneeded(*_: object) -> None:
+        raise AssertionError("prepared again")
+
+    monkeypatch.setattr(applying, "_inject", unneeded)
+    with apply(plan, strict=True) as applied:
+        assert "wrapped_exponential" not in kernels()
+    plan.write_text(plan.read_text() + "\nforbid = ['nothing -> *']")
+    with pytest.raises(AssertionError, match="prepared again"), apply(plan):
+        pass
+
+
+@with_jax
+def test_other_shapes_and_transformations_are_told_when_they_are_compiled(tmp_path: Path) -> None:
+    import jax
+    from jax import numpy as jnp
+
+    from fusionscope import capture_dump
+
+    @jax.jit
+    def step(x):
+        return (jnp.tanh(x) * 2).sum()
+
+    x = jnp.ones((64, 32))
+    capture_dump(step, x, directory=tmp_path / "dump")
+    plan = plan_file(tmp_path / "plan.toml", "dump = 'dump'\nforbid = ['* -> *']")
+
+    @apply(plan)
+    def decorated(x):
+        return step(x)
+
+    decorated(x)
+    with apply(plan) as applied:
+        step(x)
+        for run in (lambda: step(x[:32]), lambda: jax.vmap(step)(x), lambda: jax.grad(step)(x)):
+            with pytest.warns(UserWarning, match="another program called jit_step"):
+                run()
+    assert applied.programs == 1
 
 
 PROGRAM = """
