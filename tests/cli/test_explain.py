@@ -29,6 +29,7 @@ from sample_dumps import (
 pytestmark = pytest.mark.slow
 
 LIBRARIES = DUMPS / "h100-without-triton-gemm" / "projections"
+SPILLS = Path(__file__).parents[1] / "explain/data/spills"
 OVERRULED = DUMPS / "h100" / "reductions"
 
 # More damage than by default: FUSIONSCOPE_FUZZ=5000 pytest tests/cli
@@ -121,7 +122,8 @@ def test_module(run):
     assert refused.code == 2 and "jit_program" in refused.errors
 
 
-def test_json_is_as_documented(run, tmp_path):
+def test_json_is_as_documented(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("PTXAS", str(SPILLS / "ptxas"))
     files = unpacked(CPU)
     write(tmp_path, files)
     large = {
@@ -136,6 +138,7 @@ def test_json_is_as_documented(run, tmp_path):
     asked = (
         (tmp_path,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,),
         (DUMPS / "h100/convolution", "--movements"), (DUMPS / "h100/loop",), (CPU, "--kernel", "*"),
+        (SPILLS, "--resources"),
     )  # fmt: skip
     for dump, *options in asked:
         document = json.loads(run(dump, *options, "--format", "json").out)
