@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from fusionscope.errors import UnusableInput, shorten
 from fusionscope.progress import Progress, silent
+from fusionscope.system.files import write_file
 from fusionscope.system.processes import run_child
 
 _HINT = "the package nvidia-cuda-nvcc has a newer one, and PTXAS=FILE names one"
@@ -80,7 +81,7 @@ def _assemble(ptxas: Path, text: bytes, file: Path) -> tuple[str, str | None]:
     target = _TARGET.search(text)
     if target is None:
         return "", "a PTX file of the dump names no .target"
-    file.write_bytes(text)
+    write_file(file, text)
     architecture = target[1].decode("ascii", errors="replace")
     command = [str(ptxas), "-v", f"-arch={architecture}", str(file), "-o", os.devnull]
     ended = run_child(command, None, _LIMIT_S)
