@@ -26,7 +26,7 @@ from fusionscope.rerun.plans import make_plan, own_plan
 from fusionscope.rerun.rewritten import compile_program
 from fusionscope.rerun.running import why_not_run
 from fusionscope.rules.plan_files import PlanFile, read_plan
-from fusionscope.system.files import read_text
+from fusionscope.system.files import read_file, read_text
 
 _NUMBERS = count()  # of hooks: several plans may be active at once
 
@@ -109,7 +109,7 @@ def _digest(module: DumpedModule, written: PlanFile, file: Path) -> str:
         found.update(f"{each}\n".encode())
     files = [stage.text.path for stage in module.stages if stage.text is not None]
     for path in (file, *([written.program] if written.program else ()), *files):
-        found.update(hashlib.sha256(path.read_bytes()).digest())
+        found.update(hashlib.sha256(read_file(path)).digest())
     return found.hexdigest()
 
 
