@@ -74,11 +74,13 @@ def join_equal(computations: Iterable[MutableComputation]) -> bool:
 
 
 def _join_constants(computation: MutableComputation) -> bool:
-    known: dict[tuple[Shape, str], MutableInstruction] = {}
+    known: dict[tuple[Shape, str, str | None], MutableInstruction] = {}
     has_changed = False
     for each in list(computation.instructions):
         if each.opcode == "constant":
-            first = known.setdefault((each.shape, each.literal), each)
+            # Of large constants, the dump has no values: only copies of one are surely equal.
+            origin = each.origin if each.literal == "{...}" else None
+            first = known.setdefault((each.shape, each.literal, origin), each)
             if first is not each:
                 computation.replace(each, first)
                 has_changed = True

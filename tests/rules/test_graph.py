@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionscope.dump import open_dump
-from fusionscope.graph.cleanup import join_equal
+from fusionscope.graph.cleanup import join_equal, remove_copies
 from fusionscope.graph.comparison import find_divergence
 from fusionscope.graph.fusing import merge_fusion
 from fusionscope.graph.mutable import MutableModule, replace_operand, to_module
@@ -132,6 +132,7 @@ def test_equal_instructions_are_joined_as_the_compiler_does(name):
         ("add(%x, %i)", "add(%x, %j)", True),  # equal iotas
         ("add(%x, %c)", "add(%x, %d)", True),  # equal constants
         ("negate(%x), control-predecessors={%i}", "negate(%x)", False),
+        ("add(%x, %k)", "add(%x, %l)", False),  # large constants, whose values are not in the dump
     ],
 )
 def test_instructions_are_equal_if_their_results_are(one, other, is_joined):
@@ -145,6 +146,8 @@ ENTRY %e (x: f32[4], y: f32[4]) -> ({shape}, {shape}) {{
   %j = f32[4]{{0}} iota(), iota_dimension=0
   %c = f32[4]{{0}} constant({{1, 2, 3, 4}})
   %d = f32[4]{{0}} constant({{1, 2, 3, 4}})
+  %k = f32[4]{{0}} constant({{...}})
+  %l = f32[4]{{0}} constant({{...}})
   %one = {shape} {one}
   %other = {shape} {other}
   ROOT %t = ({shape}, {shape}) tuple(%one, %other)
@@ -154,3 +157,25 @@ ENTRY %e (x: f32[4], y: f32[4]) -> ({shape}, {shape}) {{
     join_equal([graph.entry])
     first, second = graph.entry.root.operands
     assert (first is second) is is_joined
+
+
+def test_only_copies_that_change_no_layout_are_removed():
+    text = """HloModule m
+
+%f (p: f32[4,2]) -> f32[4,2] {
+  %p = f32[4,2]{1,0} parameter(0)
+  ROOT %inside = f32[4,2]{1,0} copy(%p)
+}
+
+ENTRY %e (x: f32[4,2]) -> (f32[4,2], f32[4,2], f32[4,2]) {
+  %x = f32[4,2]{1,0} parameter(0)
+  %same = f32[4,2]{1,0} copy(%x)
+  %other = f32[4,2]{0,1} copy(%same)
+  %kernel = f32[4,2]{1,0} fusion(%same), kind=kLoop, calls=%f
+  ROOT %t = (f32[4,2]{1,0}, f32[4,2]{0,1}, f32[4,2]{1,0}) tuple(%same, %other, %kernel)
+}
+"""
+    graph = MutableModule(parse(text))
+    remove_copies(graph)
+    assert {each.name for each in graph.walk() if each.opcode == "copy"} == {"inside", "other"}
+    assert graph.entry.root.operands[0].name == "x"
