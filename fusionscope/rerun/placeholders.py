@@ -236,7 +236,9 @@ def _original(
                 views[operand, wanted] = view
             operand = views[operand, wanted]
         operands.append(operand)
-    if original.opcode == "bitcast" and not _is_only_a_result(placeholder):
+    if original.opcode == "bitcast" and not (
+        _is_only_a_result(placeholder) or _is_only_read(placeholder)
+    ):
         # The compiler gave its result a new buffer.
         operands = [computation.make("copy", operands[0].shape, operands)]
     return computation.add(_clone(original, operands, inner))
@@ -261,6 +263,43 @@ def _is_only_a_result(view: MutableInstruction) -> bool:
         and len(source.users) == 1
         and all(user.opcode == "tuple" and user.is_root for user in view.users)
     )
+
+
+def _is_only_read(view: MutableInstruction) -> bool:
+    """Return whether ``view`` is of an argument that the program may not overwrite, and only loops
+    have it that leave it as it is.
+    """
+    (source,) = view.operands
+    module = view.computation.module
+    return (
+        source.opcode == "parameter"
+        and source.computation is module.entry
+        and "input_output_alias" not in module.source.header
+        and not view.is_root
+        and all(user.opcode == "tuple" and not user.is_root for user in view.users)
+        and all(
+            loop.opcode == "while" and _passes_on(loop, place)
+            for user in view.users
+            for place, operand in enumerate(user.operands)
+            for loop in user.users
+            if operand is view
+        )
+    )
+
+
+def _passes_on(loop: MutableInstruction, place: int) -> bool:
+    """Return whether the element at ``place`` of what ``loop`` carries stays the same."""
+    for body in loop.called:
+        root = body.root
+        if root.shape != loop.shape:
+            continue  # the condition
+        if root.opcode != "tuple":
+            return False
+        passed = root.operands[place]
+        is_element = passed.opcode == "get-tuple-element" and passed.attribute("index") == place
+        if not is_element or passed.operands[0].opcode != "parameter":
+            return False
+    return True
 
 
 def _give_origin(instruction: MutableInstruction, originals: dict[str, MutableInstruction]) -> None:

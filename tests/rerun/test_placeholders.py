@@ -207,3 +207,47 @@ ENTRY main {
 }
 """)
     assert find_divergence(fill(hide(module), module), module) is None
+
+
+@pytest.mark.parametrize(
+    ("kept", "alias", "has_copy"),
+    [
+        ("view", "", False),
+        ("negate(view)", "", True),  # the loop writes over it
+        ("view", ", input_output_alias={ {0}: (0, {}, may-alias) }", True),
+    ],
+)
+def test_a_bitcast_of_an_argument_that_a_loop_only_reads_needs_no_other_buffer(
+    kept: str, alias: str, has_copy: bool
+) -> None:
+    computed = "" if kept == "view" else f"  kept = f32[8,8] {kept}\n"
+    text = f"""
+HloModule loop{alias}
+
+body {{
+  state = (f32[64], f32[8,8]) parameter(0)
+  old = f32[64] get-tuple-element(state), index=0
+  view = f32[8,8] get-tuple-element(state), index=1
+{computed}  flat = f32[64] bitcast(view)
+  new = f32[64] add(old, flat)
+  ROOT next = (f32[64], f32[8,8]) tuple(new, {"kept" if computed else "view"})
+}}
+
+condition {{
+  state = (f32[64], f32[8,8]) parameter(0)
+  old = f32[64] get-tuple-element(state), index=0
+  ROOT more = pred[] custom-call(old), custom_call_target="more"
+}}
+
+ENTRY main {{
+  x = f32[64] parameter(0)
+  squares = f32[64] multiply(x, x)
+  matrix = f32[8,8] bitcast(x)
+  start = (f32[64], f32[8,8]) tuple(squares, matrix)
+  end = (f32[64], f32[8,8]) while(start), condition=condition, body=body
+  ROOT first = f32[64] get-tuple-element(end), index=0
+}}
+"""
+    module = parse(text)
+    filled = fill(hide(module), module)
+    assert any(each.opcode == "copy" for each in filled.walk()) is has_copy
