@@ -285,7 +285,7 @@ def read_lineage(
     for stage in counted(wanted, "reading stage", progress):
         try:
             module = dumped.read(stage)
-            trace = _trace(module, known) if for_changes else None
+            trace = _located_trace(module, known) if for_changes else None
             if trace is None or not kept or trace != kept[-1][2]:
                 module.check()
         except UnusableInput as error:
@@ -317,6 +317,17 @@ class _Trace:
     @property
     def library_calls(self) -> dict[Hashable, int]:
         return {target: n for target, n in self.calls.items() if is_library(str(target))}
+
+
+def _located_trace(module: Module, known: _Known) -> _Trace:
+    """Return the trace. Raises ``UnusableInput`` with the place in the file, which a body does not
+    know: stages share it.
+    """
+    try:
+        return _trace(module, known)
+    except UnusableInput:
+        module.check()
+        raise
 
 
 def _trace(module: Module, known: _Known) -> _Trace:

@@ -668,6 +668,18 @@ def test_a_fusing_stage_that_cannot_be_read(run, tmp_path):
     assert story["fusions"] == story_of(run, CPU)["fusions"]
 
 
+def test_a_kernel_that_contradicts_itself_is_noted_with_its_place(run, tmp_path):
+    files = unpacked(CPU)
+    bad = next(each for each in files if "after_fusion.before" in each)
+    lines = files[bad].decode().split("\n")
+    inside = next(n for n, line in enumerate(lines) if line.startswith("%fused"))
+    place = next(n for n in range(inside, len(lines)) if " broadcast(%constant" in lines[n])
+    lines[place] = lines[place].replace("broadcast(%constant", "broadcast(%missing", 1)
+    files[bad] = "\n".join(lines).encode()
+    (note,) = story_of(run, write(tmp_path, files))["notes"]
+    assert f"{bad}:{place + 1}:" in note
+
+
 def test_a_last_stage_that_cannot_be_read_is_noted(run, tmp_path):
     files = unpacked(GPU)
     bad = next(each for each in files if "gpu_after_optimizations.txt" in each)
