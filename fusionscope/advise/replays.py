@@ -31,7 +31,7 @@ from fusionscope.versions.runs import find_runs, replay
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedChange:
     """``module`` is the result of the passes; ``figures`` are those of the final module.
 
     ``is_certain`` is as in ``explain.final_figures.Predicted``.
@@ -94,7 +94,9 @@ class Replays:
             names |= {run.pass_name for run in chained_runs(changed)}
         return bool(self._runs) and candidate.passes <= names
 
-    def try_out(self, candidate: Candidate, deadline: Deadline | None = None) -> Replayed | None:
+    def try_out(
+        self, candidate: Candidate, deadline: Deadline | None = None
+    ) -> ReplayedChange | None:
         """Return the result of the passes with a change; None if it equals that without the change.
 
         Raises ``UnusableInput``, and ``OutOfTime`` at the ``deadline``.
@@ -111,7 +113,7 @@ class Replays:
             return None
         if deadline is not None:
             deadline.check()
-        return Replayed(current, *self._figures.predict(current))
+        return ReplayedChange(current, *self._figures.predict(current))
 
     def _runs_from(self, candidate: Candidate, changed: DumpedModule) -> list[PassRun]:
         """Return the runs from the first pass on that the change concerns. Earlier ones do the same
@@ -189,7 +191,7 @@ class Replays:
         backend = self._module.backend
         return total_kernels(made, backend) == total_kernels(self._after_fusion(), backend)
 
-    def fused_pairs(self, tried: Replayed) -> frozenset[tuple[str, str]]:
+    def fused_pairs(self, tried: ReplayedChange) -> frozenset[tuple[str, str]]:
         """Return the producers and consumers before fusion, by name, that are in one kernel after
         it.
         """
@@ -198,7 +200,7 @@ class Replays:
         between = stages[stages.index(start) + 1 : stages.index(self._runs[0].before) + 1]
         return fused_pairs(self._module, map(self._module.read, between), tried.module)
 
-    def removed_movements(self, tried: Replayed) -> tuple[str, ...]:
+    def removed_movements(self, tried: ReplayedChange) -> tuple[str, ...]:
         """Return the names of kernels of the final module that only move data and that the change
         removes.
         """

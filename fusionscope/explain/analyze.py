@@ -25,7 +25,7 @@ from fusionscope.explain.memory_savings import RefusedPairs, predict_peak
 from fusionscope.explain.origins import Origins
 from fusionscope.explain.pairs import pair_facts
 from fusionscope.explain.reasons import Reasons
-from fusionscope.explain.replayed import Replayed, replay_passes
+from fusionscope.explain.replayed import ReplayedReasons, replay_passes
 from fusionscope.explain.result import (
     KernelFacts,
     ModuleFacts,
@@ -238,7 +238,7 @@ class _Known:
     device: Device | None
     gpu: GpuTarget | None
     evidence: Evidence | None
-    replayed: Replayed | None
+    replayed: ReplayedReasons | None
 
 
 def _gather(

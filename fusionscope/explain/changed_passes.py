@@ -42,7 +42,7 @@ _LATER = "{names} ran after fusion, and other passes between the two cannot be r
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedPlans:
     """The plans of consecutive passes. ``module`` is the result of the last."""
 
     steps: tuple[FusionPlan, ...]
@@ -210,7 +210,7 @@ class ChangedPasses:
         }
         yield from (run for run in changed if run.after is not None and run.after.label in first)
 
-    def unchanged(self) -> tuple[Replayed, bool]:
+    def unchanged(self) -> tuple[ReplayedPlans, bool]:
         """Return the result by the unchanged rules, and whether it is that of the compiler.
 
         If it is not, the order of users and instructions, which no text shows, is reconstructed
@@ -227,7 +227,7 @@ class ChangedPasses:
         found = self.replay(self.compiler, (), ())
         return found, is_same(found.module, self.after)
 
-    def changed(self, context: PassContext | None = None) -> Replayed:
+    def changed(self, context: PassContext | None = None) -> ReplayedPlans:
         """Return the result by the changed rules, in another ``context`` if one is given."""
         disabled, forbidden = self._changes.disabled, self._changes.forbidden
         return self.replay(self._changed, disabled, forbidden, context=context)
@@ -241,7 +241,7 @@ class ChangedPasses:
         context: PassContext | None = None,
         start: Module | None = None,
         passes: frozenset[str] | None = None,
-    ) -> Replayed:
+    ) -> ReplayedPlans:
         """Return the result of the passes, without the ``disabled`` ones, and of ``passes`` only if
         they are given. They start with ``start``, if the module before them was edited.
         """
@@ -263,7 +263,7 @@ class ChangedPasses:
                 clean_up(plan.graph, self._module.backend)
             steps.append(plan)
             given, graph = plan.module, self._next_graph(plan)
-        return Replayed(tuple(steps), given)
+        return ReplayedPlans(tuple(steps), given)
 
     def _next_graph(self, plan: FusionPlan) -> MutableModule:
         """Return the graph for the next pass. On a CPU, users have the order of the text."""

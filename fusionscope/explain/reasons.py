@@ -22,7 +22,7 @@ from fusionscope.explain.causes import (
     unfusible_opcode,
 )
 from fusionscope.explain.evidence import Evidence, Reason
-from fusionscope.explain.replayed import Replayed
+from fusionscope.explain.replayed import ReplayedReasons
 from fusionscope.history.outcomes import Pair
 from fusionscope.history.values import NumberedModule
 from fusionscope.hlo import Instruction
@@ -56,7 +56,7 @@ class Reasons:
     def __init__(
         self,
         recorded: Evidence | None,
-        replayed: Replayed | None,
+        replayed: ReplayedReasons | None,
         first: NumberedModule,
         base: NumberedModule,
         backend: str | None,
@@ -236,7 +236,9 @@ class _Said:
         # The rules that kept the producers of all steps up to one out of consumers.
         self.rules: list[tuple[int, frozenset[str]]] = []
 
-    def add(self, step: UseStep, recorded: Evidence | None, replayed: Replayed | None) -> None:
+    def add(
+        self, step: UseStep, recorded: Evidence | None, replayed: ReplayedReasons | None
+    ) -> None:
         if recorded is not None and self.recorded is None:
             reason = recorded.reason(step.producer, step.consumer)
             if reason is not None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _AROUND_DOTS = "triton-gemm-rewriter"
 
 
-class Replayed:
+class ReplayedReasons:
     """The reasons of replayed passes, by the names that instructions had before each.
 
     ``main_pass`` is the one that decides about most pairs. A plan of a pass that continues with the
@@ -110,7 +110,7 @@ class Replayed:
         return replace(reason, is_guess=True)
 
 
-class SwitchedOff(Replayed):
+class SwitchedOff(ReplayedReasons):
     """Return the reason of all pairs if a flag keeps the main pass from running."""
 
     def __init__(self, main_pass: str) -> None:
@@ -162,7 +162,7 @@ def replay_passes(
     device: Device | None = None,
     *,
     progress: Progress = silent,
-) -> Replayed | None:
+) -> ReplayedReasons | None:
     """Replay the passes that decide about pairs; None if they cannot be replayed.
 
     ``device`` is the GPU to assume, None for the dump's own. Raises ``UnusableInput``.
@@ -199,7 +199,7 @@ def replay_passes(
             plans[run.pass_name] = [plan]
     if not plans:
         return None
-    replayed = Replayed(plans, main, sum_up(chosen, agreements))
+    replayed = ReplayedReasons(plans, main, sum_up(chosen, agreements))
     for graph in {plan.graph for chain in plans.values() for plan in chain}:
         graph.dissolve()
     return replayed

@@ -12,7 +12,7 @@ from fusionscope.dump.device import Device, describe
 from fusionscope.explain.changed_passes import ChangedPasses, names_pair
 from fusionscope.explain.clock import KernelTime
 from fusionscope.explain.final_figures import FinalFigures, Predicted
-from fusionscope.explain.replayed import Replayed
+from fusionscope.explain.replayed import ReplayedReasons
 from fusionscope.explain.result import ChangedKernel, ChangedPair, WhatIf
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import clock_for, figures_of, sum_up
@@ -89,7 +89,9 @@ def what_if(
         notes.append(_UNCERTAIN)
     pairs = [passes.pairs_in(("after", each.module)) for each in (as_is, changed)]
     refused = [
-        Replayed({each.pass_name: (each,) for each in plans.steps}, passes.runs[-1].pass_name)
+        ReplayedReasons(
+            {each.pass_name: (each,) for each in plans.steps}, passes.runs[-1].pass_name
+        )
         for plans in (as_is, changed)
     ]
     costs = _costs(as_is.module, module, passes.context), _costs(changed.module, module, settings)
@@ -217,7 +219,7 @@ def _notes(changes: Changes, passes: ChangedPasses) -> Iterator[str]:
             yield f"without {id} the module may not compile, or may compute something else"
 
 
-def _refusal(replayed: Replayed, pair: Pair, passes: ChangedPasses) -> str | None:
+def _refusal(replayed: ReplayedReasons, pair: Pair, passes: ChangedPasses) -> str | None:
     """Return the rule that keeps the pair apart, if it is kept apart: the last pass that decided
     takes precedence.
     """

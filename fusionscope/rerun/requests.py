@@ -14,7 +14,7 @@ from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
 from fusionscope.explain.changed_passes import names_pair
 from fusionscope.explain.explain import explain_module
-from fusionscope.explain.replayed import Replayed
+from fusionscope.explain.replayed import ReplayedReasons
 from fusionscope.history.outcomes import TOGETHER, Outcome, Pair
 from fusionscope.hlo import Module
 
@@ -131,7 +131,7 @@ def _look_up_rules(plan: Plan, pairs: Sequence[Pair]) -> Iterator[Request]:
 def _refused(plan: Plan, pairs: Sequence[Pair], module: DumpedModule) -> str:
     if not pairs:
         return ""
-    steps = [Replayed({s.pass_name: (s,)}, s.pass_name) for s in plan.steps]
+    steps = [ReplayedReasons({s.pass_name: (s,)}, s.pass_name) for s in plan.steps]
     reasons = _reasons(module) if any(_rule(plan, steps, pair) is None for pair in pairs) else {}
 
     def why(pair: Pair) -> str:
@@ -141,7 +141,7 @@ def _refused(plan: Plan, pairs: Sequence[Pair], module: DumpedModule) -> str:
     return _list(f"{_words(pair)} is not fused{why(pair)}" for pair in pairs)
 
 
-def _rule(plan: Plan, steps: Sequence[Replayed], pair: Pair) -> str | None:
+def _rule(plan: Plan, steps: Sequence[ReplayedReasons], pair: Pair) -> str | None:
     """Return the rule by which the last pass that decided on the pair refused it."""
     ends = (plan.passes.later_name(each.name) for each in (pair.producer, pair.consumer))
     producer, consumer = ends

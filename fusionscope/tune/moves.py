@@ -14,7 +14,7 @@ from fusionscope.advise.recipes.recipe import Recipe, apply_recipe, prepare
 from fusionscope.advise.recipes.unroll_loop import UnrollLoop, count_steps
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.replayed import Replayed
+from fusionscope.explain.replayed import ReplayedReasons
 from fusionscope.history.outcomes import Outcome, Pair, pairs_after
 from fusionscope.hlo import Module
 from fusionscope.passes.overrides import PairPattern
@@ -90,7 +90,7 @@ def start_from(module: DumpedModule, own: Plan) -> Start:
         current = plan.module
     optional = [known[id] for id, _ in refusals.most_common() if id in known]
     optional = [rule for rule in optional if not rule.is_legality]
-    reasons = Replayed(plans, compiler.main_pass)
+    reasons = ReplayedReasons(plans, compiler.main_pass)
     refused = [
         pair
         for pair in pairs
