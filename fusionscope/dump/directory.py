@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fusionscope.dump.live_ranges import LiveRanges
     from fusionscope.dump.priority_fusion import PriorityFusionRecord
     from fusionscope.dump.protos import ProtoPrinter
-    from fusionscope.dump.thunks import Launch
+    from fusionscope.dump.thunks import CommandBuffer, Launch
     from fusionscope.hlo import Module, ParseTable
 
 HOW_TO_DUMP = (
@@ -235,6 +235,13 @@ class DumpedModule:
         from fusionscope.dump.thunks import read_launches
 
         return next(iter(self._side(Role.THUNKS, read_launches)), ())
+
+    @property
+    def command_buffers(self) -> tuple[CommandBuffer, ...]:
+        """What the host launches as CUDA graphs."""
+        from fusionscope.dump.thunks import read_command_buffers
+
+        return next(iter(self._side(Role.THUNKS_IN_GRAPHS, read_command_buffers)), ())
 
     @property
     def thunk_instructions(self) -> dict[int, str]:

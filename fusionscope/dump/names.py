@@ -29,6 +29,7 @@ class Role(Enum):
     MEMORY_USAGE = "memory usage"
     PTX = "PTX"
     THUNKS = "thunks"
+    THUNKS_IN_GRAPHS = "thunks in command buffers"
     THUNK_METADATA = "metadata of thunks"
 
 
@@ -74,6 +75,7 @@ _SIDE = {
     "debug_options": Role.FLAGS,
     "config.pbtxt": Role.CONFIG,
     "thunk_sequence.txt": Role.THUNKS,
+    "thunk_sequence_after_thunk_passes.txt": Role.THUNKS_IN_GRAPHS,
     "thunk_metadata.txt": Role.THUNK_METADATA,
 }
 # The memory of the final module.

@@ -1,4 +1,5 @@
-"""What a GPU module launches: ``thunk_sequence.txt`` and ``thunk_metadata.txt``.
+"""What a GPU module launches: ``thunk_sequence.txt``, the same after passes that put thunks into
+command buffers (``thunk_sequence_after_thunk_passes.txt``), and ``thunk_metadata.txt``.
 
 A thunk is a step of the program as the host runs it. One that launches a kernel names the entry
 function of the kernel, which equal fusions share. Source: ThunkSequence::ToString and
@@ -18,6 +19,8 @@ _LAUNCH = re.compile(
     r"\s*(?P<thunk>\d+): k\w+\s+\[[^\]]*\]\s*(?P<entry>\S+) grid: \[(?P<grid>[\d, ]+)\]"
     r" threads: \[(?P<threads>[\d, ]+)\]\s+shared_memory: (?P<shared>\d+) bytes.*"
 )
+
+_THUNK = re.compile(r"(?:^|(?<=\s))(\d+): (k\w+)\s+\[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,47 @@ def read_launches(data: bytes, file: str) -> tuple[Launch, ...]:
             )
         )
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandBuffer:
+    """Thunks that the host launches at once, as one CUDA graph, by their numbers. ``direct`` are
+    those that are in no loop or branch inside of it.
+    """
+
+    thunks: tuple[int, ...]
+    direct: tuple[int, ...]
+
+
+def read_command_buffers(data: bytes, file: str) -> tuple[CommandBuffer, ...]:
+    """Return the command buffers of ``thunk_sequence_after_thunk_passes.txt``, in order.
+
+    What a thunk contains is indented deeper than the thunk. Lines that list no thunk are ignored.
+    """
+    found: list[tuple[int, list[tuple[int, int]]]] = []  # indent; thunks, each with its indent
+    is_open = False
+    for line in data.decode("utf-8", errors="replace").splitlines():
+        thunks = [(each.start(1), int(each[1]), each[2]) for each in _THUNK.finditer(line)]
+        if not thunks:
+            continue
+        indent = thunks[0][0]
+        if is_open and indent > found[-1][0]:
+            found[-1][1].extend((number, place) for place, number, _ in thunks)
+            continue
+        is_open = thunks[0][2] == "kCommandBuffer"
+        if is_open:
+            found.append((indent, []))
+    return tuple(
+        CommandBuffer(
+            tuple(number for number, _ in held),
+            tuple(number for number, indent in held if indent == min(held, key=_indent)[1]),
+        )
+        for _, held in found
+    )
+
+
+def _indent(thunk: tuple[int, int]) -> int:
+    return thunk[1]
 
 
 def _product(sizes: str) -> int:

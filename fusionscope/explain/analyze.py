@@ -19,6 +19,7 @@ from fusionscope.explain.analysis import Analysis, Movements, TriedChanges
 from fusionscope.explain.boundaries import find_boundaries
 from fusionscope.explain.clock import KernelTime
 from fusionscope.explain.evidence import Evidence, read_evidence
+from fusionscope.explain.graphs import find_graphs
 from fusionscope.explain.kernel_details import kernel_details
 from fusionscope.explain.memory import find_memory
 from fusionscope.explain.memory_savings import RefusedPairs, predict_peak
@@ -134,6 +135,7 @@ def analyze(
     details = kernel_details(kernels, followed.pairs, origins)
     pairs = tuple(map(origins.of_pair, followed.pairs))
     refused = RefusedPairs(facts, all_kernels, details)
+    graphs = _read(lambda: find_graphs(module, all_kernels), notes)
     memory = _read(lambda: find_memory(module, followed.last.module, refused), notes)
     return Analysis(
         facts=ModuleFacts(
@@ -155,6 +157,7 @@ def analyze(
             fused_by_later_pass=group_refusals(facts, _reason_before),
             notes=tuple(notes),
             boundaries=boundaries,
+            graphs=graphs,
             recomputed=recomputed,
             arguments=tuple(_arguments(program)),
             rules=known.replayed.rules if known.replayed is not None else None,

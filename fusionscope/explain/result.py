@@ -560,6 +560,14 @@ class Recomputation:
     unpriced: int
 
 
+@dataclass(frozen=True, slots=True)
+class GraphLaunches:
+    """How often the host launches a CUDA graph in a run, and the launches that are in them."""
+
+    graphs: int
+    launches: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFacts:
     """Everything that ``explain`` knows about one module.
@@ -574,7 +582,7 @@ class ModuleFacts:
     replayed. ``breakdown`` covers the kernels and pairs that ``--op-name`` selects; ``near`` are
     names, or pairs, near to the requested ones, if those select nothing. ``kernel_pages`` are of
     the requested kernels. ``suggestions`` is None unless changes were tried. ``memory`` is None if
-    no file shows it.
+    no file shows it, and ``graphs`` if the dump shows no CUDA graph.
     """
 
     number: int
@@ -604,6 +612,7 @@ class ModuleFacts:
     breakdown: Breakdown | None = None
     near: tuple[str, ...] = ()
     kernel_pages: tuple[KernelPage, ...] = ()
+    graphs: GraphLaunches | None = None
     memory: MemoryFacts | None = None
 
 

@@ -324,6 +324,11 @@ def _print_totals(module: ModuleFacts, console: Console) -> None:
     for row in rows:
         cells = [text.rjust(width) for text, width in zip(row, widths, strict=True) if width]
         console.print(Text(f"  {'   '.join(cells)}", style="dim" if row[0] else ""))
+    if module.graphs is not None:
+        times = "once" if module.graphs.graphs == 1 else f"{module.graphs.graphs:,} times"
+        held = f"{module.graphs.launches:,} of {plural(totals.launches, 'launch', 'launches')}"
+        words = f"{held} in CUDA graphs, which the host launches {times}"
+        console.print(Text(f"  ({words})", style="dim"))
     if not totals.exact:
         words = "branches and loops of unknown length count once"
         console.print(Text(f"  ({words})", style="dim"))

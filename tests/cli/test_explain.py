@@ -138,7 +138,7 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
     asked = (
         (tmp_path,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,),
         (DUMPS / "h100/convolution", "--movements"), (DUMPS / "h100/loop",), (CPU, "--kernel", "*"),
-        (SPILLS, "--resources"),
+        (SPILLS, "--resources"), (SPILLS.parent / "graphs",),
     )  # fmt: skip
     for dump, *options in asked:
         document = json.loads(run(dump, *options, "--format", "json").out)

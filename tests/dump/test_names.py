@@ -133,6 +133,7 @@ def test_names_of_the_compiler(name, expected):
         ("module_0001.jit_f.ptx", Role.PTX),
         ("module_0001.jit_f.12.ptx", Role.PTX),  # by --xla_dump_emitter_re
         ("module_0001.jit_f.thunk_sequence.txt", Role.THUNKS),
+        ("module_0001.jit_f.thunk_sequence_after_thunk_passes.txt", Role.THUNKS_IN_GRAPHS),
         ("module_0001.jit_f.thunk_metadata.txt", Role.THUNK_METADATA),
     ],
 )
@@ -153,7 +154,6 @@ def test_a_printed_name_means_the_same_as_a_file_name():
     [
         "module_0001.jit_f.cpu_after_optimizations-buffer-assignment-values.txt",
         "module_0001.jit_f.after_optimizations-memory-usage-report.pb",
-        "module_0001.jit_f.thunk_sequence_after_thunk_passes.txt",
         "module_0001.jit_f.ir-with-opt.ll",
         "module_0001.jit_f.0001.fusion.txt",
         "module_x.jit_f.before_optimizations.txt",

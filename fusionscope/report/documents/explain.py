@@ -11,6 +11,7 @@ from fusionscope.explain.result import (
     ChangedKernel,
     ChangedPair,
     CostFacts,
+    GraphLaunches,
     Grouping,
     KernelFacts,
     KernelInput,
@@ -377,6 +378,7 @@ class Module(Form):
     recomputed: Recomputation | None
     notes: list[str]
     memory: Memory | None
+    graphs: GraphLaunches | None
     what_if: WhatIf | None
     suggestions: Annotated[list[Suggestion], At(_suggestions("helpful"))]
     unmeasured: Annotated[list[Suggestion], At(_suggestions("unmeasured"))]
