@@ -18,6 +18,7 @@ from fusionscope.advise.recipes.catalogue import RECIPES, all_pages
 from fusionscope.advise.recipes.recipe import Recipe, apply_recipe
 from fusionscope.errors import UnusableInput
 from fusionscope.hlo import Module, parse, to_text
+from fusionscope.rerun.running import choose_inputs
 
 PROGRAMS = Path(__file__).parent / "recipes"
 with_jax = pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="needs jax")
@@ -73,9 +74,9 @@ def own_settings() -> Iterator[None]:
 def check_equal(recipe: Recipe, before: Module, after: Module) -> None:
     runner: Any = importlib.import_module("fusionscope.rerun.runner")
     here = {"name": "cpu", "platform": "cpu", "is_here": True, "description": None}
-    device = runner._prepare(here)
+    device = runner._prepare(here, [])
     texts = to_text(before), to_text(after)
-    inputs = runner._find_inputs(texts[0], None, 0)
+    inputs = runner._find_inputs(texts[0], choose_inputs(before, None), 0)
     expected, found = (runner.Executable(text, device, inputs).run() for text in texts)
     for result in runner._compare(expected, found, None):
         assert result["is_equal"] or result["difference"] <= recipe.tolerance
