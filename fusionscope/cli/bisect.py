@@ -11,14 +11,12 @@ from fusionscope.cli.output import (
     as_flags,
     format_option,
     limit_option,
-    open_console,
     python_option,
     running_options,
     top_option,
-    write_json,
+    write_report,
 )
 from fusionscope.cli.progress import show_progress
-from fusionscope.cli.streams import show_problem
 from fusionscope.errors import UnusableInput
 
 if TYPE_CHECKING:
@@ -133,13 +131,14 @@ def command(
             limit_s=limit_s,
             progress=progress,
         )
-    for problem in opened.untold():
-        show_problem(problem)
-    if format_name == "json":
-        write_json("bisect", found, None)
-    else:
-        with open_console(None) as console:
-            print_bisection(found, console, top)
+    write_report(
+        "bisect",
+        found,
+        format_name,
+        None,
+        opened.untold(),
+        text=lambda console: print_bisection(found, console, top),
+    )
     return 0 if found.found else 1
 
 

@@ -263,15 +263,17 @@ def write_report(
     output: Path | None,
     problems: Iterable[str],
     *,
-    markdown: Callable[[], str],
     text: Callable[[Console], None],
+    markdown: Callable[[], str] | None = None,
 ) -> None:
-    """Write a result in the requested format, and its problems to the error stream."""
+    """Write a result in the requested format, and its problems to the error stream. ``markdown`` is
+    needed if the command has that format.
+    """
     for problem in problems:
         show_problem(problem)
     if format_name == "json":
         write_json(command, result, output)
-    elif format_name == "markdown":
+    elif format_name == "markdown" and markdown is not None:
         write_text(markdown(), output)
     else:
         with open_console(output) as console:

@@ -13,10 +13,9 @@ from fusionscope.cli.output import (
     open_console,
     running_options,
     top_option,
-    write_json,
+    write_report,
 )
 from fusionscope.cli.progress import show_progress
-from fusionscope.cli.streams import show_problem
 from fusionscope.errors import UnusableInput
 
 if TYPE_CHECKING:
@@ -177,13 +176,14 @@ def command(
             limit_s=limit_s,
             progress=progress,
         )
-    for problem in opened.untold():
-        show_problem(problem)
-    if format_name == "json":
-        write_json("rerun", found, None)
-    else:
-        with open_console(None) as console:
-            print_trial(found, console, top)
+    write_report(
+        "rerun",
+        found,
+        format_name,
+        None,
+        opened.untold(),
+        text=lambda console: print_trial(found, console, top),
+    )
     return 0 if all(each.holds for each in found.variants) else 1
 
 

@@ -8,15 +8,13 @@ import click
 
 from fusionscope.cli.output import (
     format_option,
-    open_console,
     python_option,
     running_options,
     top_option,
-    write_json,
+    write_report,
     write_text,
 )
 from fusionscope.cli.progress import show_progress
-from fusionscope.cli.streams import show_problem
 
 
 @click.command(name="tune")
@@ -95,11 +93,12 @@ def command(
             write_text(to_text(found.best.program), program)
         plan = PlanFile(found.best.changes, chosen.name, dump, program)
         write_text(write_plan(plan, output), output)
-    for problem in opened.untold():
-        show_problem(problem)
-    if format_name == "json":
-        write_json("tune", found, None)
-    else:
-        with open_console(None) as console:
-            print_tuning(found, output, console, top)
+    write_report(
+        "tune",
+        found,
+        format_name,
+        None,
+        opened.untold(),
+        text=lambda console: print_tuning(found, output, console, top),
+    )
     return 0 if found.best is not None else 1

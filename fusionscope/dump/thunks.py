@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusionscope.dump.text_proto import parse
@@ -93,17 +94,14 @@ def read_command_buffers(data: bytes, file: str) -> tuple[CommandBuffer, ...]:
         is_open = thunks[0][2] == "kCommandBuffer"
         if is_open:
             found.append((indent, []))
-    return tuple(
-        CommandBuffer(
-            tuple(number for number, _ in held),
-            tuple(number for number, indent in held if indent == min(held, key=_indent)[1]),
-        )
-        for _, held in found
-    )
+    return tuple(_command_buffer(held) for _, held in found)
 
 
-def _indent(thunk: tuple[int, int]) -> int:
-    return thunk[1]
+def _command_buffer(held: Sequence[tuple[int, int]]) -> CommandBuffer:
+    """Return the command buffer of thunks, each with its indent."""
+    least = min((indent for _, indent in held), default=0)
+    direct = (number for number, indent in held if indent == least)
+    return CommandBuffer(tuple(number for number, _ in held), tuple(direct))
 
 
 def _product(sizes: str) -> int:

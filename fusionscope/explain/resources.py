@@ -25,7 +25,8 @@ def find_resources(
     Raises ``UnusableInput`` if a file of the dump cannot be read, or ptxas cannot be run.
     """
     texts = module.ptx
-    launches = {_instruction(module, each): each for each in module.launches}
+    names = module.thunk_instructions  # without metadata, a kernel has its own name
+    launches = {names.get(each.thunk, each.entry): each for each in module.launches}
     if device is None or not isinstance(device.capability, CudaCapability):
         return Resources({}, (f"{ABOUT}: the module is not for an NVIDIA GPU",))
     if not texts or not launches:
@@ -38,11 +39,6 @@ def find_resources(
         if launch.entry in assembled
     }
     return Resources(found, tuple(_notes(launches, found, problems)))
-
-
-def _instruction(module: DumpedModule, launch: Launch) -> str:
-    """Return the instruction that a launch runs. Without metadata it is the kernel's own name."""
-    return module.thunk_instructions.get(launch.thunk, launch.entry)
 
 
 def _resources(device: Device, launch: Launch, kernel: Assembled) -> KernelResources:
