@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from fusionscope.dump import DumpedModule
     from fusionscope.dump.device import Device
+    from fusionscope.dump.profile import Profile
     from fusionscope.explain import Explanation, ModuleFacts, Selection
     from fusionscope.explain.explain import Suggest
     from fusionscope.explain.suggestion import Suggestions
@@ -77,6 +78,12 @@ _TOP = 5  # entries of a list, unless the user sets a number
     is_flag=True,
     help="Also show registers, spills and occupancy of kernels for an NVIDIA GPU, by ptxas.",
 )
+@click.option(
+    "--profile",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Show the times that jax.profiler.trace(DIR) recorded beside those of the model.",
+)
 @rules_option
 @device_option
 @changes_options
@@ -121,6 +128,7 @@ def command(
     module: str | None,
     movements: bool,
     resources: bool,
+    profile: Path | None,
     rules: str | None,
     device: Device | None,
     set_: tuple[str, ...],
@@ -162,6 +170,7 @@ def command(
       fusionscope explain dump_dir/ --kernel loop_add_fusion
       fusionscope explain dump_dir/ --movements
       fusionscope explain dump_dir/ --resources
+      fusionscope explain dump_dir/ --profile trace_dir/
       fusionscope explain dump_dir/ --compile
       fusionscope explain dump_dir/ --format json --output explanation.json
     """
@@ -197,6 +206,7 @@ def command(
         in_full=everything,
         movements=movements,
         resources=resources,
+        profile=_read_profile(profile),
         changes=_changes(set_, disable, allow, forbid, plan),
         rules=rules,
         device=device,
@@ -289,6 +299,14 @@ def _words(selection: Selection) -> str:
         ("--kernel", selection.kernel),
     )
     return " ".join(f"{option} {quoted(value)}" for option, value in asked if value is not None)
+
+
+def _read_profile(path: Path | None) -> Profile | None:
+    if path is None:
+        return None
+    from fusionscope.dump.profile import read_profile  # rarely requested
+
+    return read_profile(path)
 
 
 def _changes(

@@ -71,7 +71,8 @@ def break_down(
         if len(_summarize(stacks, Grouping.STACK, sorted_by)) > 1:
             by, tree = Grouping.STACK, stacks
     by = by or Grouping.SCOPE
-    return Breakdown(by, sorted_by, tree, _summarize(tree, by, sorted_by))
+    is_measured = any(each.measured_us is not None for each in analysis.facts.kernels)
+    return Breakdown(by, sorted_by, is_measured, tree, _summarize(tree, by, sorted_by))
 
 
 def _has_scopes(tree: Branch, sorted_by: SortedBy) -> bool:

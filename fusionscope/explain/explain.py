@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fusionscope.dump import Dump, DumpedModule, Learned
 from fusionscope.dump.cache import DumpCache
@@ -18,6 +19,9 @@ from fusionscope.explain.suggestion import Suggestions
 from fusionscope.explain.view import view, with_resources
 from fusionscope.progress import Progress, silent
 from fusionscope.system.workers import in_order
+
+if TYPE_CHECKING:
+    from fusionscope.dump.profile import Profile
 
 Suggest = Callable[[DumpedModule, ModuleFacts, float, Progress], Suggestions]
 
@@ -47,8 +51,13 @@ def explain(
     cache = cache or DumpCache(dump, None)
     ranked, problems = rank(dump, selection.module, cache, progress=progress)
     count_all = len(ranked) + len(problems)
+    measured = len(ranked)
+    if selection.profile is not None:
+        ranked, measured = _measured_first(ranked, selection.profile)
     rows = [row for row, _ in ranked]
-    count = len(ranked) if selection.all_modules else _count_costliest(rows, selection.most_modules)
+    count = len(ranked)
+    if not selection.all_modules:
+        count = _count_costliest(rows[:measured], selection.most_modules)
     explained: dict[int, ModuleFacts] = {}
     places = [dump.modules.index(module) for _, module in ranked[:count]]
     work = partial(_explain_place, dump, selection, suggest, cache)
@@ -82,6 +91,27 @@ def explain(
         tuple(problems),
         tuple(rows),
     )
+
+
+def _measured_first(
+    ranked: Sequence[tuple[ModuleRow, DumpedModule]], profile: Profile
+) -> tuple[list[tuple[ModuleRow, DumpedModule]], int]:
+    """Return the same modules, those first that ``profile`` has, by their time in it, and how many
+    these are. Raises ``UnusableInput`` if it has none.
+    """
+    from fusionscope.explain.measured import find_runs  # rarely requested
+
+    found, rest, problems = [], [], []
+    for row, module in ranked:
+        try:
+            time_us = find_runs(module, profile).time_us
+            found.append((replace(row, time_us=time_us, is_helper=False), module))
+        except UnusableInput as problem:
+            problems.append(problem)
+            rest.append((row, module))
+    if not found:
+        raise problems[0]
+    return [*sorted(found, key=lambda each: -(each[0].time_us or 0.0)), *rest], len(found)
 
 
 def _name_of(dump: Dump, place: int) -> str:
@@ -127,8 +157,13 @@ def _explain_module(
         options,
         lambda: _analyze(module, selection, progress),
     )
+    notes = dict.fromkeys(analysis.facts.notes)
+    if selection.profile is not None:
+        try:
+            analysis = _measured(module, analysis, selection.profile)
+        except UnusableInput as problem:  # there is another module that it fits
+            notes[str(problem)] = None
     facts = view(analysis, selection)
-    notes = dict.fromkeys(facts.notes)
     if selection.changes or selection.device is not None:
         tried = cache.get(
             module,
@@ -190,6 +225,12 @@ def _movements(module: DumpedModule, analysis: Analysis, progress: Progress) -> 
     return movements_of(module, analysis.facts.kernels, progress)
 
 
+def _measured(module: DumpedModule, analysis: Analysis, profile: Profile) -> Analysis:
+    from fusionscope.explain.measured import find_runs, with_measured
+
+    return with_measured(analysis, find_runs(module, profile))
+
+
 def _resources(
     module: DumpedModule, selection: Selection, cache: DumpCache, progress: Progress
 ) -> Resources:
@@ -215,9 +256,15 @@ def _with_figures(row: ModuleRow, facts: ModuleFacts) -> ModuleRow:
         row,
         launches=totals.launches,
         bytes_moved=totals.bytes_moved,
-        time_us=totals.time.microseconds if totals.time is not None else None,
+        time_us=_time_of(facts),
         refused_bytes=sum(reason.bytes_saved for reason in facts.reasons),
     )
+
+
+def _time_of(facts: ModuleFacts) -> float | None:
+    if facts.measured is not None:
+        return facts.measured.time_us
+    return facts.totals.time.microseconds if facts.totals.time is not None else None
 
 
 def _check_reason(reason: str | None) -> None:

@@ -86,11 +86,12 @@ class Branch:
 @dataclass(frozen=True, slots=True)
 class Breakdown:
     """The launches, bytes and time of a module by part. ``lines`` are the largest parts of
-    ``tree``; together they are the whole.
+    ``tree``; together they are the whole. Times are measured ones if it ``is_measured``.
     """
 
     by: Grouping
     sorted_by: SortedBy
+    is_measured: bool
     tree: Branch
     lines: tuple[Branch, ...]
 
@@ -125,6 +126,20 @@ class KernelResources:
         return of_thread * self.blocks * self.threads_per_block
 
 
+@dataclass(frozen=True, slots=True)
+class KernelMeasurement:
+    """What a trace shows of a kernel in one run of its module: quartiles of microseconds over all
+    runs, the launches of the median run, and the microseconds that the model expects of these. The
+    model ``is_off`` if it is wrong by more than a factor of two, and that matters for the module.
+    """
+
+    low_us: float
+    high_us: float
+    launches: int
+    expected_us: float | None
+    is_off: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
     """One launch of the final module; bytes of one launch, ``runs`` launches in a run.
@@ -134,6 +149,8 @@ class KernelFacts:
     GPU needs) or ``nominal`` (those of a nominal CPU). ``runs_known`` is false inside a loop whose
     trip count the compiler does not know, and inside a branch: these count once. ``members`` are
     the opcodes that it computes. ``resources`` are None unless they were requested.
+    ``measured_us`` and its ``measurement`` are those of all launches in a run, None without a trace
+    that has the kernel: kernels that ran at once share the time.
     """
 
     name: str
@@ -150,6 +167,8 @@ class KernelFacts:
     time_ns: float | None = None
     time_source: TimeSource | None = None
     resources: KernelResources | None = None
+    measured_us: float | None = None
+    measurement: KernelMeasurement | None = None
 
     @property
     def bytes_moved(self) -> int:
@@ -157,8 +176,18 @@ class KernelFacts:
 
     @property
     def time_us(self) -> float:
-        """Return the time over all runs; 0 if nothing is known of the device."""
+        """Return the time over all runs, measured if there is a trace; 0 if none is known."""
+        if self.measured_us is not None:
+            return self.measured_us
         return (self.time_ns or 0.0) * self.runs / 1_000
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Return the measured bytes per microsecond, None if nothing was measured."""
+        if not self.measured_us or self.measurement is None:
+            return None
+        launches = self.runs if self.runs_known else self.measurement.launches
+        return (self.bytes_read + self.bytes_written) * launches / self.measured_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +313,57 @@ class Refusals:
     example: PairFacts
     count: int
     bytes_saved: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalWorth:
+    """What fusing refused pairs that look alike may save: the microseconds of a run that their
+    ``bytes_saved`` take at the measured bandwidth, and no more than their kernels take.
+    """
+
+    producer: str
+    consumer: str
+    source: str | None
+    count: int
+    bytes_saved: int
+    time_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCall:
+    """A call, loop or branch that the trace shows as a whole, of ``kernels`` that it does not show:
+    microseconds of one run, the median and quartiles.
+    """
+
+    name: str
+    time_us: float
+    low_us: float
+    high_us: float
+    kernels: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a trace shows of a module: microseconds of one run, the median of ``runs``.
+
+    ``time_us`` is from the start of the first kernel to the end of the last, with its quartiles
+    ``low_us`` and ``high_us``; ``kernels_us`` is the part of it in which kernels or ``calls``
+    ran, and ``between_us`` the rest. ``scale`` is what the model's times were multiplied by, so
+    that they fit most kernels: 1 for a GPU, whose times are absolute. ``bandwidth`` are the bytes
+    per microsecond of the kernel that moves most of them, None if no kernel moves any. ``refusals``
+    are the refused pairs, those first that may save most.
+    """
+
+    runs: int
+    time_us: float
+    low_us: float
+    high_us: float
+    kernels_us: float
+    between_us: float
+    scale: float
+    calls: tuple[MeasuredCall, ...]
+    bandwidth: float | None
+    refusals: tuple[RefusalWorth, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -582,7 +662,7 @@ class ModuleFacts:
     replayed. ``breakdown`` covers the kernels and pairs that ``--op-name`` selects; ``near`` are
     names, or pairs, near to the requested ones, if those select nothing. ``kernel_pages`` are of
     the requested kernels. ``suggestions`` is None unless changes were tried. ``memory`` is None if
-    no file shows it, and ``graphs`` if the dump shows no CUDA graph.
+    no file shows it, ``graphs`` if the dump shows no CUDA graph, and ``measured`` without a trace.
     """
 
     number: int
@@ -614,6 +694,7 @@ class ModuleFacts:
     kernel_pages: tuple[KernelPage, ...] = ()
     graphs: GraphLaunches | None = None
     memory: MemoryFacts | None = None
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from fusionscope.explain.result import Grouping, Operation, PairFacts, SortedBy
 
 if TYPE_CHECKING:
     from fusionscope.dump.device import Device
+    from fusionscope.dump.profile import Profile
     from fusionscope.explain.analysis import Analysis
     from fusionscope.hlo import SourceLocation
     from fusionscope.rules.changes import Changes
@@ -26,8 +27,8 @@ class Selection:
     ``by`` and ``sorted_by`` are how launches are broken down, None for a choice that fits.
     ``device`` is the GPU to assume if the dump does not describe its own, and the GPU to try if it
     does. ``movements`` requests data movement too: all stages are read for it. ``resources``
-    requests what kernels take of an NVIDIA GPU. ``in_full`` requests what is otherwise limited,
-    however long it takes.
+    requests what kernels take of an NVIDIA GPU. ``profile`` are measured runs: modules that it has
+    come first. ``in_full`` requests what is otherwise limited, however long it takes.
     """
 
     module: str | None = None
@@ -43,6 +44,7 @@ class Selection:
     in_full: bool = False
     movements: bool = False
     resources: bool = False
+    profile: Profile | None = None
     most_modules: int = 5
     kernel: str | None = None
     by: Grouping | None = None

@@ -30,12 +30,17 @@ def view(analysis: Analysis, selection: Selection) -> ModuleFacts:
         near = near if pages else _near_kernels(analysis, selection.kernel)
     return replace(
         whole,
-        kernels=tuple(sorted(whole.kernels, key=lambda kernel: -kernel.bytes_moved)),
+        kernels=tuple(sorted(whole.kernels, key=_weight)),
         pairs=_costliest_first(pairs),
         breakdown=_break_down(analysis, selection),
         near=near,
         kernel_pages=pages,
     )
+
+
+def _weight(kernel: KernelFacts) -> tuple[float, int]:
+    """Return the sort key of kernels: by measured time, where there is a trace, else by bytes."""
+    return -(kernel.measured_us or 0.0), -kernel.bytes_moved
 
 
 def with_resources(facts: ModuleFacts, taken: Resources) -> ModuleFacts:

@@ -72,7 +72,8 @@ def _name(branch: Branch) -> str:
 
 
 def _head(title: str, breakdown: Breakdown) -> Row:
-    time = ("time",) if breakdown.tree.time_us else ()
+    word = "measured" if breakdown.is_measured else "time"
+    time = (word,) if breakdown.tree.time_us else ()
     refused = () if breakdown.by == "kind" else ("not fused",)
     return (title, "share", *time, "launches", "bytes", *refused)
 

@@ -9,6 +9,7 @@ from fusionscope.report import (
     boundaries,
     breakdown,
     kernel_pages,
+    measured,
     memory,
     movements,
     recomputed,
@@ -166,6 +167,7 @@ def _markdown(
         yield ""
         yield from boundaries.to_markdown(module.boundaries, top)
         yield from movements.to_markdown(module.movements, module.suggestions, top)
+        yield from measured.to_markdown(module, top)
         yield from resources.to_markdown(module.kernels, top)
         yield from recomputed.to_markdown(module, top)
         yield from memory.to_markdown(module, top)
@@ -203,6 +205,7 @@ def print_explanation(
         if module.breakdown is not None:
             console.print()
             breakdown.print_lines(module.breakdown, console)
+        measured.print_measured(module, console, top=top)
         _print_kernels(module, console, top)
         if pairs:
             _print_pairs(module, console, top)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fusionscope.report import memory, recomputed, suggestions
+from fusionscope.report import measured, memory, recomputed, suggestions
 from fusionscope.report.breakdown import print_lines, print_rows
 from fusionscope.report.explanation import print_header, print_what_if
 from fusionscope.report.refusals import why
@@ -31,6 +31,7 @@ def print_screen(explanation: Explanation, console: Console) -> None:
     if module.breakdown is not None and module.totals.launches > 1:
         console.print()
         print_lines(module.breakdown, console)
+    measured.print_measured(module, console, top=_LINES)
     _print_refusals(module, console)
     recomputed.print_summary(module, console)
     memory.print_summary(module, console)

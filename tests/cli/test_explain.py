@@ -30,6 +30,7 @@ pytestmark = pytest.mark.slow
 
 LIBRARIES = DUMPS / "h100-without-triton-gemm" / "projections"
 SPILLS = Path(__file__).parents[1] / "explain/data/spills"
+PROFILE = SPILLS.parent / "profile"
 OVERRULED = DUMPS / "h100" / "reductions"
 
 # More damage than by default: FUSIONSCOPE_FUZZ=5000 pytest tests/cli
@@ -139,6 +140,7 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
         (tmp_path,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,),
         (DUMPS / "h100/convolution", "--movements"), (DUMPS / "h100/loop",), (CPU, "--kernel", "*"),
         (SPILLS, "--resources"), (SPILLS.parent / "graphs",),
+        (PROFILE / "dump", "--profile", PROFILE / "trace"),
     )  # fmt: skip
     for dump, *options in asked:
         document = json.loads(run(dump, *options, "--format", "json").out)

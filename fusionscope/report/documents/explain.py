@@ -16,6 +16,7 @@ from fusionscope.explain.result import (
     KernelFacts,
     KernelInput,
     KernelOutput,
+    Measured,
     ModuleFacts,
     Neighbour,
     TimeEstimate,
@@ -379,6 +380,7 @@ class Module(Form):
     notes: list[str]
     memory: Memory | None
     graphs: GraphLaunches | None
+    measured: Measured | None
     what_if: WhatIf | None
     suggestions: Annotated[list[Suggestion], At(_suggestions("helpful"))]
     unmeasured: Annotated[list[Suggestion], At(_suggestions("unmeasured"))]

@@ -1,0 +1,236 @@
+"""What a profiler recorded of runs: ``plugins/profile/RUN/HOST.trace.json.gz``.
+
+``jax.profiler.trace`` writes these files, in the Trace Event Format, beside ``HOST.xplane.pb``. For
+a CPU, a thunk has an event with its instruction, and an event ``end: NAME`` where it is done, maybe
+on another thread (ThunkExecutor::TracedExecute, xla/backends/cpu/runtime/thunk_executor.cc). For a
+GPU, each kernel on a stream has an event with the instruction that launched it. The host's own
+events of such a launch have the same names, and are left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+import msgspec
+
+from fusionscope.errors import UnusableInput, shorten
+from fusionscope.system.files import is_directory, is_there, read_file, uncompress
+
+_PLACES = ("plugins/profile/*", "*", ".")  # below a directory
+_NAMES = "*.trace.json*"
+_END = "end: "
+_RUN_OF_GPU = ":XLA GPU module"  # ends the name of the host's event for a run
+_MOST_EVENTS = 1_000_000  # the profiler leaves out later ones
+HOW_TO_RECORD = "record it again, with jax.profiler.trace(DIR) or capture --run"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An instruction of the final module at work: microseconds from the start of the trace."""
+
+    instruction: str
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of ``module`` on one device of ``backend`` (cpu or gpu): its ``spans`` by their
+    start. Those of a loop contain those of its body.
+    """
+
+    module: str
+    backend: str
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The runs of all modules in a trace. ``cut`` counts those that the trace does not show to the
+    end, by module. ``is_full`` is whether the trace has as many events as are written.
+    """
+
+    path: str
+    runs: tuple[Run, ...]
+    cut: Counter[str]
+    is_full: bool
+
+    def runs_of(self, module: str, backend: str | None) -> tuple[Run, ...]:
+        """Return the runs of one module on a kind of device."""
+        return tuple(each for each in self.runs if (each.module, each.backend) == (module, backend))
+
+
+class _Arguments(msgspec.Struct):
+    name: str | None = None
+    hlo_module: str | None = None
+    hlo_op: str | None = None
+    run_id: str | None = None
+    device_ordinal: str | None = None
+
+
+class _Event(msgspec.Struct):
+    """The fields of an event that matter here; ``ts`` and ``dur`` are microseconds."""
+
+    ph: str = ""
+    pid: int = 0
+    name: str = ""
+    ts: float = 0.0
+    dur: float = 0.0
+    args: _Arguments = msgspec.field(default_factory=_Arguments)
+
+
+class _Trace(msgspec.Struct):
+    events: list[_Event] = msgspec.field(name="traceEvents")
+
+
+def read_profile(path: Path) -> Profile:
+    """Return the runs in a directory that ``jax.profiler.trace`` wrote to, or in one file.
+
+    Of several traces in the directory, the newest counts: one file for each host. Raises
+    ``UnusableInput`` if there is none, or if it cannot be read.
+    """
+    runs: list[Run] = []
+    cut: Counter[str] = Counter()
+    is_full = False
+    for file in _find_files(path):
+        events = _read(file)
+        is_full |= len(events) >= _MOST_EVENTS
+        for run, is_whole in (*_runs_on_cpu(events), *_runs_on_gpus(events)):
+            if is_whole:
+                runs.append(run)
+            else:
+                cut[run.module] += 1
+    return Profile(str(path), tuple(runs), cut, is_full)
+
+
+def _find_files(path: Path) -> Sequence[Path]:
+    if not is_there(path):
+        raise UnusableInput("no such file or directory", file=str(path), hint=HOW_TO_RECORD)
+    if not is_directory(path):
+        return [path]
+    try:
+        for place in _PLACES:
+            found = sorted(path.glob(f"{place}/{_NAMES}"))
+            if found:
+                newest = max(each.parent.name for each in found)
+                return [each for each in found if each.parent.name == newest]
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror or error}"
+        raise UnusableInput(problem, file=str(path)) from None
+    raise UnusableInput(
+        "no trace in it, expected plugins/profile/RUN/HOST.trace.json.gz",
+        file=str(path),
+        hint=HOW_TO_RECORD,
+    )
+
+
+def _read(file: Path) -> list[_Event]:
+    data = read_file(file)
+    if file.suffix == ".gz":
+        data = uncompress(data, str(file))
+    try:
+        return msgspec.json.decode(data, type=_Trace).events
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        problem = f"not a whole trace in JSON ({shorten(str(error), 200)})"
+        raise UnusableInput(problem, file=str(file), hint=HOW_TO_RECORD) from None
+
+
+def _runs_on_cpu(events: Iterable[_Event]) -> Iterator[tuple[Run, bool]]:
+    """Yield the runs of the host, each with whether all of its instructions end in the trace."""
+    starts: dict[str, list[_Event]] = defaultdict(list)
+    ends: dict[str, list[float]] = defaultdict(list)
+    for event in events:
+        if event.ph != "X":
+            continue
+        if event.name.startswith(_END):
+            ends[event.name.removeprefix(_END)].append(event.ts)
+        elif event.args.run_id is not None and event.args.hlo_op is not None:
+            starts[event.args.hlo_op].append(event)
+    found: dict[tuple[str, str | None, str | None], list[Span]] = defaultdict(list)
+    cut = set()
+    for instruction, begun in starts.items():
+        begun.sort(key=lambda event: event.ts)
+        for event, end in zip(begun, _ends(begun, sorted(ends[instruction])), strict=True):
+            of = event.args
+            key = of.hlo_module or "", of.run_id, of.device_ordinal
+            found[key].append(Span(instruction, event.ts, end))
+            if end == inf:
+                cut.add(key)
+    for key, spans in found.items():
+        yield Run(key[0], "cpu", _in_order(spans)), key not in cut
+
+
+def _ends(begun: Sequence[_Event], ends: Sequence[float]) -> Iterator[float]:
+    """Yield when each thunk of one instruction is done: infinity if the trace does not show it.
+
+    A device runs an instruction again only when it is done with it. Compilers before 2024 record no
+    end; the event itself then lasts until then.
+    """
+    if not ends:
+        yield from (event.ts + event.dur for event in begun)
+        return
+    again: dict[str | None, float] = {}  # when a device runs it next
+    limits = []
+    for event in reversed(begun):
+        limits.append(again.get(event.args.device_ordinal, inf))
+        again[event.args.device_ordinal] = event.ts
+    place = 0
+    for event, limit in zip(begun, reversed(limits), strict=True):
+        place = bisect_left(ends, event.ts, lo=place)
+        if place < len(ends) and ends[place] <= limit:
+            yield ends[place]
+            place += 1
+        else:
+            yield inf
+
+
+def _in_order(spans: Iterable[Span]) -> tuple[Span, ...]:
+    return tuple(sorted(spans, key=lambda span: (span.start_us, -span.end_us)))
+
+
+def _runs_on_gpus(events: Iterable[_Event]) -> Iterator[tuple[Run, bool]]:
+    """Yield the runs on each GPU. Kernels do not name their run, but all runs on one device are in
+    order.
+    """
+    devices: set[int] = set()
+    spans: dict[tuple[int, str], list[Span]] = defaultdict(list)
+    of_host: Counter[str] = Counter()
+    for event in events:
+        if event.ph == "M" and event.name == "process_name":
+            if (event.args.name or "").startswith("/device:GPU"):
+                devices.add(event.pid)
+        elif event.name.endswith(_RUN_OF_GPU):
+            of_host[event.name.removesuffix(_RUN_OF_GPU)] += 1
+        elif event.args.hlo_op is not None and event.args.run_id is None:
+            key = event.pid, event.args.hlo_module or ""
+            spans[key].append(Span(event.args.hlo_op, event.ts, event.ts + event.dur))
+    for (process, module), own in spans.items():
+        if process in devices:
+            expected = of_host[module] // len(devices)
+            for run in _split(_in_order(own), expected):
+                yield Run(module, "gpu", run), True
+
+
+def _split(spans: Sequence[Span], expected: int) -> Iterator[tuple[Span, ...]]:
+    """Yield the runs in the spans of one device, of which the host tells the ``expected`` number.
+
+    An instruction that runs equally often in each run divides its spans evenly, and the first of
+    them begin the runs. The profiler may lose kernels, and branches are not always taken.
+    """
+    by_instruction: dict[str, list[float]] = defaultdict(list)
+    for span in spans:
+        by_instruction[span.instruction].append(span.start_us)
+    counts = [len(each) for each in by_instruction.values()]
+    if not expected or sum(count % expected == 0 for count in counts) * 2 <= len(counts):
+        expected = min(counts)
+    steady = [each for each in by_instruction.values() if len(each) % expected == 0]
+    begins = [min(each[len(each) // expected * n] for each in steady) for n in range(expected)]
+    runs: list[list[Span]] = [[] for _ in begins]
+    for span in spans:
+        runs[max(0, bisect_right(begins, span.start_us) - 1)].append(span)
+    return (tuple(run) for run in runs)
