@@ -153,9 +153,13 @@ def _runs_on_cpu(events: Iterable[_Event]) -> Iterator[tuple[Run, bool]]:
             starts[event.args.hlo_op].append(event)
     found: dict[tuple[str, str | None, str | None], list[Span]] = defaultdict(list)
     cut = set()
+    ends_are_shown = bool(ends)
     for instruction, begun in starts.items():
         begun.sort(key=lambda event: event.ts)
-        for event, end in zip(begun, _ends(begun, sorted(ends[instruction])), strict=True):
+        done = _ends(begun, sorted(ends[instruction]))
+        if not ends_are_shown:  # by an older compiler; the event itself then lasts until the end
+            done = (event.ts + event.dur for event in begun)
+        for event, end in zip(begun, done, strict=True):
             of = event.args
             key = of.hlo_module or "", of.run_id, of.device_ordinal
             found[key].append(Span(instruction, event.ts, end))
@@ -168,22 +172,21 @@ def _runs_on_cpu(events: Iterable[_Event]) -> Iterator[tuple[Run, bool]]:
 def _ends(begun: Sequence[_Event], ends: Sequence[float]) -> Iterator[float]:
     """Yield when each thunk of one instruction is done: infinity if the trace does not show it.
 
-    A device runs an instruction again only when it is done with it. Compilers before 2024 record no
-    end; the event itself then lasts until then.
+    They end in the order in which they start. If ends are missing, one that comes after the next
+    start on the same device belongs to that.
     """
-    if not ends:
-        yield from (event.ts + event.dur for event in begun)
-        return
     again: dict[str | None, float] = {}  # when a device runs it next
     limits = []
     for event in reversed(begun):
         limits.append(again.get(event.args.device_ordinal, inf))
         again[event.args.device_ordinal] = event.ts
+    is_whole = len(ends) == len(begun)
     place = 0
     for event, limit in zip(begun, reversed(limits), strict=True):
-        place = bisect_left(ends, event.ts, lo=place)
-        if place < len(ends) and ends[place] <= limit:
-            yield ends[place]
+        if not is_whole:
+            place = bisect_left(ends, event.ts, lo=place)
+        if place < len(ends) and (is_whole or ends[place] <= limit):
+            yield max(ends[place], event.ts)
             place += 1
         else:
             yield inf
