@@ -26,7 +26,7 @@ _NAMES = "*.trace.json*"
 _END = "end: "
 _RUN_OF_GPU = ":XLA GPU module"  # ends the name of the host's event for a run
 _MOST_EVENTS = 1_000_000  # the profiler leaves out later ones
-HOW_TO_RECORD = "record it again, with jax.profiler.trace(DIR) or capture --run"
+HOW_TO_RECORD = "record the program again with jax.profiler.trace(DIR)"
 
 
 @dataclass(frozen=True, slots=True)

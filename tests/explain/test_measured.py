@@ -91,7 +91,7 @@ def test_kernels_of_a_gpu_are_split_into_runs_by_their_order(tmp_path) -> None:
 
 
 def _rename(old: str, new: str) -> Callable[[Events], Events]:
-    return lambda events: json.loads(json.dumps(events).replace(f'"{old}"', f'"{new}"'))
+    return lambda events: json.loads(json.dumps(events).replace(f'{old}"', f'{new}"'))
 
 
 def _on_a_gpu(events: Events) -> Events:
