@@ -34,6 +34,8 @@ def print_trial(trial: Trial, console: Console, top: int) -> None:
 def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None:
     from rich.text import Text
 
+    from fusionscope.explain.suggestion import Figures
+
     found = tried.rerun
     console.print(Text(f"{safe(trial.module)}: {safe(found.plan)}", style="bold"))
     if found.variant is None:
@@ -48,7 +50,10 @@ def _print_tried(trial: Trial, tried: Tried, console: Console, top: int) -> None
         )
     )
     if not found.is_as_predicted and found.predicted is not None:
-        console.print(Text(f"  not as predicted: {_figures(found.predicted)}", style="red"))
+        time_us = found.estimates[1].microseconds if found.estimates is not None else None
+        made = Figures(after.launches, after.bytes_moved, time_us)
+        words = f"predicted {_figures(found.predicted)}; made {_figures(made)}"
+        console.print(Text(f"  not as predicted: {words}", style="red"))
     if found.estimates is not None and tried.measurement is None:
         old, new = found.estimates
         model = "by the compiler's cost model" if found.is_gpu else "for a nominal CPU"
@@ -102,7 +107,7 @@ def _print_verdict(found: Rerun, console: Console) -> None:
 
 
 def _figures(figures: Figures) -> str:
-    words = f"{figures.launches:,} launches, {size(figures.bytes_moved)}"
+    words = f"{figures.launches:,} launches, {figures.bytes_moved:,} bytes"
     return words if figures.time_us is None else f"{words}, {figures.time_us:,.2f} µs"
 
 

@@ -15,9 +15,14 @@ from fusionscope.dump import DumpedModule, open_dump
 from fusionscope.graph.buffers import walk_control_flow
 from fusionscope.graph.mutable import MutableModule, to_module
 from fusionscope.hlo import Module, to_text
-from fusionscope.passes.overrides import BARRIER
 from fusionscope.rerun.loop_hoisting import hoist_loops
-from fusionscope.rerun.placeholders import fill, hide, put_placeholders, replace_placeholders
+from fusionscope.rerun.placeholders import (
+    fill,
+    hide,
+    put_placeholders,
+    remove_barriers,
+    replace_placeholders,
+)
 from fusionscope.rerun.plans import SCHEDULED, Plan, Rest
 from fusionscope.rerun.programs import disabling, find_target, own_flags
 from fusionscope.system.files import write_file
@@ -48,7 +53,7 @@ _CPU_BEFORE = (
     "conditional-to-select",
     "conditional-canonicalizer",
 )
-_KEEPS_BARRIERS = "cse_barrier_expander"
+_REMOVES_BARRIERS = "cse_barrier_expander"
 _HOISTING = (0, 12)  # the jaxlib from which on loops of any size become calls
 _STACK_FRAME = re.compile(r" ?stack_frame_id=\d+")
 
@@ -102,10 +107,10 @@ def inject(
 
 def _inject_cpu(module: DumpedModule, plan: Plan, receive: Receiver) -> Injection:
     if plan.rest is Rest.XLA:
-        carrier, disabled = _hide_new(plan), [_KEEPS_BARRIERS, *plan.changes.disabled]
+        carrier, disabled = _hide_new(plan), plan.changes.disabled
     else:
-        carrier, disabled = hide(plan.after), list(_CPU_BEFORE)
-    received = receive(carrier, tuple(disabling(module, *disabled)))
+        carrier, disabled = hide(plan.after), _CPU_BEFORE
+    received = receive(carrier, tuple(disabling(module, _REMOVES_BARRIERS, *disabled)))
     if received.module is None:
         return Injection(problem=received.problem)
     is_xla = plan.rest is Rest.XLA
@@ -161,9 +166,6 @@ def _fill_new(received: Module, plan: Plan) -> Module:
     graph, planned = MutableModule(received), MutableModule(plan.after)
     for each in planned.walk():  # the stack frames are those of another program
         each.attributes_text = _STACK_FRAME.sub("", each.attributes_text)
+    remove_barriers(graph)
     replace_placeholders(graph, planned)
-    for computation in walk_control_flow(graph):
-        for each in computation.post_order():
-            if each.opcode == BARRIER:
-                computation.replace(each, each.operands[0])
     return to_module(graph)

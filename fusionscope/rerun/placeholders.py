@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fusionscope.graph.aliasing import InPlace, in_place_operands
-from fusionscope.graph.buffers import CONTROL_FLOW, find_steps, walk_control_flow
+from fusionscope.graph.buffers import CONTROL_FLOW, find_body, find_steps, walk_control_flow
 from fusionscope.graph.layouts import reshape_is_bitcast
 from fusionscope.graph.mutable import (
     CONTROL,
@@ -21,12 +21,14 @@ from fusionscope.graph.mutable import (
     MutableInstruction,
     MutableModule,
     remove_unused,
+    replace_operand,
     to_module,
 )
 from fusionscope.graph.properties import has_side_effect
 from fusionscope.hlo import Module
 from fusionscope.hlo.attributes import CALLS, read_metadata
 from fusionscope.hlo.text import NAME
+from fusionscope.passes.overrides import BARRIER
 
 # Users that read a value through a bitcast of the plan.
 _Views = dict[tuple[MutableInstruction, MutableInstruction], MutableInstruction]
@@ -51,7 +53,31 @@ def hide(module: Module) -> Module:
             if instruction.opcode in CONTROL_FLOW | NAMING:
                 instruction.attributes_text = _without_origin(instruction)
     put_placeholders(graph, lambda _: True)
+    _keep_carried(graph)
     return replace(to_module(graph), frames=None)
+
+
+def _keep_carried(graph: MutableModule) -> None:
+    """Put a barrier behind each element that a loop carries unchanged. Otherwise the conversion to
+    StableHLO takes it out of the loop: a constant moves into the body, and equal elements become
+    one.
+    """
+    for computation in walk_control_flow(graph):
+        for loop in computation.instructions:
+            if loop.opcode == "while" and loop.shape.is_tuple:
+                body = find_body(loop)
+                for place, element in enumerate(list(body.root.operands)):
+                    if _passes_on(loop, place):
+                        kept = body.make(BARRIER, element.shape, [element])
+                        replace_operand(body.root, element, kept)
+
+
+def remove_barriers(graph: MutableModule) -> None:
+    """Remove the barriers of a program of placeholders."""
+    for computation in walk_control_flow(graph):
+        for each in computation.post_order():
+            if each.opcode == BARRIER:
+                computation.replace(each, each.operands[0])
 
 
 def put_placeholders(graph: MutableModule, is_hidden: Callable[[MutableInstruction], bool]) -> None:
@@ -139,6 +165,7 @@ def fill(received: Module, plan: Module) -> Module:
         for instruction in computation.instructions:
             if not _hidden_name(instruction):
                 _give_origin(instruction, originals)
+    remove_barriers(graph)
     replace_placeholders(graph, planned)
     return replace(to_module(graph), frames=plan.frames)
 
@@ -289,17 +316,12 @@ def _is_only_read(view: MutableInstruction) -> bool:
 
 def _passes_on(loop: MutableInstruction, place: int) -> bool:
     """Return whether the element at ``place`` of what ``loop`` carries stays the same."""
-    for body in loop.called:
-        root = body.root
-        if root.shape != loop.shape:
-            continue  # the condition
-        if root.opcode != "tuple":
-            return False
-        passed = root.operands[place]
-        is_element = passed.opcode == "get-tuple-element" and passed.attribute("index") == place
-        if not is_element or passed.operands[0].opcode != "parameter":
-            return False
-    return True
+    root = find_body(loop).root
+    if root.opcode != "tuple":
+        return False
+    passed = root.operands[place]
+    is_element = passed.opcode == "get-tuple-element" and passed.attribute("index") == place
+    return is_element and passed.operands[0].opcode == "parameter"
 
 
 def _give_origin(instruction: MutableInstruction, originals: dict[str, MutableInstruction]) -> None:

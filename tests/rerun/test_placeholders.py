@@ -68,6 +68,7 @@ def test_nothing_but_placeholders_computes(dump: Path) -> None:
                     "conditional",
                     "constant",
                     "get-tuple-element",
+                    "opt-barrier",
                     "parameter",
                     "tuple",
                     "while",

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from fusionscope import DumpedModule, UnusableInput, parse
+from fusionscope.capture.capture import capture
+from fusionscope.capture.targets import read_program, read_target
 from fusionscope.dump import open_dump
 from fusionscope.rerun.injection import Injection, inject
 from fusionscope.rerun.measuring import Speed
@@ -120,6 +122,38 @@ def test_the_compilers_own_plan_gives_the_same_bits(name: str, tmp_path: Path) -
     assert measured.timing.runs > 0
     assert measured.timing.is_same_program
     assert measured.timing.verdict is Speed.SAME
+
+
+# Its loop carries constants, which one kernel reads twice.
+DRAWING = """
+import jax
+from jax import lax
+from jax import numpy as jnp
+
+
+def carried(x, keys):
+    def step(x, key):
+        one, two = jax.random.split(key)
+        x = x * jnp.exp(-jax.random.uniform(one, x.shape))
+        x = x * jnp.exp(-jax.random.uniform(two, x.shape))
+        return x, x.mean()
+
+    return lax.scan(step, x, keys)
+
+
+carried.example_args = jnp.ones((32, 34)), jnp.ones((5, 2), jnp.uint32)
+"""
+
+
+@with_jax
+def test_a_loop_carries_what_it_leaves_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(DRAWING)
+    program = read_program(f"{tmp_path / 'program.py'}:carried")
+    capture(program, read_target("cpu"), tmp_path / "dump")
+    (module,) = open_dump(tmp_path / "dump").modules
+    found = rerun(module, own_plan(module), tmp_path / "rerun")
+    assert found.variant == found.baseline
+    assert found.is_same
 
 
 @with_jax

@@ -18,7 +18,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isclose
 from pathlib import Path
@@ -90,7 +90,7 @@ class Source:
         """
         try:
             module = max(open_dump(path).modules, key=lambda each: len(each.stages))
-            if module.backend != self._backend or self._is_other_version(module):
+            if module.backend != self._backend or is_other_version(module, self._versions):
                 return None
             find_program(module)
             find_target(module)
@@ -98,12 +98,6 @@ class Source:
             return module, dict(self._options(module))
         except UnusableInput:
             return None
-
-    def _is_other_version(self, module: DumpedModule) -> bool:
-        made_by = choose_compiler(module).version.removeprefix("jaxlib ").split(" or ")
-        return not any(
-            f"{own}.".startswith(f"{each}.") for own in self._versions for each in made_by
-        )
 
     def _options(self, module: DumpedModule) -> Iterator[tuple[str, list[str]]]:
         pairs = explain_module(module).pairs
@@ -166,6 +160,12 @@ def figures(found: Rerun) -> Figures:
     assert found.variant is not None
     time = found.estimates[1].microseconds if found.estimates is not None else None
     return Figures(found.variant.launches, found.variant.bytes_moved, time)
+
+
+def is_other_version(module: DumpedModule, versions: Sequence[str]) -> bool:
+    """Return whether none of these versions of jaxlib made the dump."""
+    made_by = choose_compiler(module).version.removeprefix("jaxlib ").split(" or ")
+    return not any(f"{own}.".startswith(f"{each}.") for own in versions for each in made_by)
 
 
 def version_of(python: str) -> str:
