@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from fusionscope.graph.mutable import MutableComputation, MutableInstruction, Mu
 from fusionscope.graph.properties import EMBEDDING, has_side_effect
 from fusionscope.history.kernels import NOT_LAUNCHED
 from fusionscope.hlo import Instruction, Module
-from fusionscope.hlo.shape import Shape
+from fusionscope.hlo.shape import Layout, Shape
 
 # Attributes with the name, the origin or the callees of an instruction rather than its meaning.
 # Called computations are compared separately.
@@ -21,6 +22,7 @@ _NO_MEANING = frozenset(
     control-predecessors false_computation frontend_attributes kind metadata origin scatter select
     sharding statistics to_apply true_computation""".split()
 )
+_ELEMENT_SIZE = re.compile(r"E\(\d+\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ class _Contents:
                     found[each.fusion_kind, each.backend_kind, self._kernel(each, called)] += 1
                 elif each.opcode not in NOT_LAUNCHED:
                     attributes = tuple(sorted(meaning(each).items()))
-                    found[each.opcode, str(each.shape), bodies, attributes] += 1
+                    found[each.opcode, str(_shape(each)), bodies, attributes] += 1
         return found
 
     def _kernel(
@@ -226,7 +228,7 @@ class _Contents:
         arguments = [0] * len(fusion.operands)
         order = [each for each in fusion.fused.post_order() if each.opcode == "parameter"]
         for place, each in enumerate(order):
-            arguments[each.parameter_number] = self._number((place, str(each.shape)))
+            arguments[each.parameter_number] = self._number((place, str(_shape(each))))
         inside = self._instructions(fusion.fused, called, arguments)
         if fusion.is_multi_output:
             del inside[fusion.fused.root]
@@ -268,13 +270,25 @@ class _Contents:
                 output = outputs[source][int(each.attributes["index"])]
                 numbers[each] = self._number(("output", numbers[source], output))
             else:
-                does = each.opcode, str(each.shape), each.fusion_kind, "".join(each.inside.split())
+                literal = "".join(each.inside.split())
+                does = each.opcode, str(_shape(each)), each.fusion_kind, literal
                 bodies = tuple(called[body] for body in each.called)
                 attributes = tuple(sorted(meaning(each).items()))
                 numbers[each] = self._number(
                     (does, each.backend_kind, operands, bodies, attributes)
                 )
         return numbers
+
+
+def _shape(instruction: MutableInstruction) -> Shape:
+    """Return the shape of an instruction, without the size of the element in the layout of a
+    scalar. The compiler omits it when it reads a text, and makes the same code.
+    """
+    shape = instruction.shape
+    if shape.dimensions or not shape.layout or shape.layout.element_size_in_bits is None:
+        return shape
+    rest = _ELEMENT_SIZE.sub("", shape.layout.properties)
+    return replace(shape, layout=Layout((), rest) if rest else None)
 
 
 def _live(computation: MutableComputation) -> list[MutableInstruction]:
@@ -289,7 +303,7 @@ def _live(computation: MutableComputation) -> list[MutableInstruction]:
 def _difference(one: MutableInstruction, other: MutableInstruction) -> str | None:
     if one.opcode != other.opcode:
         return "opcode"
-    if one.shape != other.shape:
+    if one.shape != other.shape and _shape(one) != _shape(other):
         return "shape"
     if one.inside.split() != other.inside.split() and not (_is_cut(one) or _is_cut(other)):
         return "literal" if one.opcode == "constant" else "parameter number"

@@ -164,3 +164,21 @@ def test_other_kernels_are_not_equal(other: str) -> None:
 
 def test_kernels_apart_are_not_equal() -> None:
     assert not has_equal_kernels(parse(TEXT), parse(APART))
+
+
+def test_a_scalar_has_no_packed_elements() -> None:
+    text = """
+    HloModule m
+
+    ENTRY main {
+      one = s4[]{:E(4)} constant(1)
+      ROOT many = s4[8]{0:E(4)} broadcast(one), dimensions={}
+    }
+    """
+    one, scalar, array = map(
+        parse, (text, text.replace("s4[]{:E(4)}", "s4[]"), text.replace("{0:E(4)}", "{0}"))
+    )
+    assert find_divergence(one, scalar) is None
+    assert has_equal_kernels(one, scalar)
+    assert find_divergence(one, array) is not None
+    assert not has_equal_kernels(one, array)
