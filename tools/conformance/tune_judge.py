@@ -5,7 +5,10 @@
 ``FILE.py`` has programs with ``draw`` (tune_programs/), ``DIRECTORY`` a plan NAME.toml for each.
 The program is compiled by jax as it is and inside of ``fusionscope.apply``, three times each, and
 both run in turns on the same inputs, for ``--rounds`` rounds in each of ``--processes`` processes.
-The time of a compilation is the lower decile of its runs. Prints the ratio of times with the plan
+The time of a compilation is the lower decile of its runs. In each round, the threads of the CPU
+client that run parts of a kernel stay away from one processor, and all other threads on it: a busy
+machine may otherwise keep them all on one processor for as long as a process lives, or not
+(``--scattered`` leaves that to chance). Prints the ratio of times with the plan
 to times without for each process, the median of these, and the geometric mean over programs, in
 which programs without a plan count as 1. Exits with 1 if the median of a program is over 1.02, or
 its results are neither those without the plan, nor about as near to a run in 64 bits.
@@ -17,6 +20,7 @@ import argparse
 import importlib.util
 import json
 import math
+import os
 import random
 import statistics
 import subprocess
@@ -49,7 +53,19 @@ def distance(true, found) -> float:
     )
 
 
-def race(file: Path, name: str, plan: Path, rounds: int, seed: int) -> dict[str, float]:
+def place_threads() -> None:
+    """Keep the workers of the CPU client away from a processor drawn at random, the rest on it."""
+    processors = os.sched_getaffinity(os.getppid())
+    if len(processors) > 1:
+        own = {random.choice(sorted(processors))}
+        for thread in Path("/proc/self/task").iterdir():
+            is_worker = (thread / "comm").read_text().strip() == "tf_XLAEigen"
+            os.sched_setaffinity(int(thread.name), processors - own if is_worker else own)
+
+
+def race(
+    file: Path, name: str, plan: Path, rounds: int, seed: int, is_scattered: bool
+) -> dict[str, float]:
     import jax
     import numpy
 
@@ -80,12 +96,12 @@ def race(file: Path, name: str, plan: Path, rounds: int, seed: int) -> dict[str,
             true = jax.tree.leaves(jax.jit(function)(*wide))
         plain_error, planned_error = (distance(true, each) for each in leaves)
         difference = max(0.0, planned_error / plain_error - WORSE)
-    low = take_times([*plain, *planned], inputs, rounds)
+    low = take_times([*plain, *planned], inputs, rounds, is_scattered)
     means = [math.exp(statistics.mean(map(math.log, part))) for part in (low[:3], low[3:])]
     return {"ratio": means[1] / means[0], "difference": difference}
 
 
-def take_times(programs, inputs, rounds: int) -> list[float]:
+def take_times(programs, inputs, rounds: int, is_scattered: bool = False) -> list[float]:
     """Run programs in turns. Return the lower decile of the seconds of each."""
     import jax
 
@@ -98,6 +114,8 @@ def take_times(programs, inputs, rounds: int) -> list[float]:
     repeats = max(1, int(0.001 / (time.perf_counter() - begin)))
     for _ in range(rounds):
         random.shuffle(order)
+        if not is_scattered:
+            place_threads()
         for number in order:
             begin = time.perf_counter()
             for _ in range(repeats):
@@ -114,12 +132,14 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--scattered", action="store_true")
     parser.add_argument("--seed", type=int, help="run once in this process, and print JSON")
     asked = parser.parse_args()
     if asked.seed is not None:
         (name,) = asked.names
         plan = asked.directory / f"{name}.toml"
-        print(json.dumps(race(asked.file, name, plan, asked.rounds, asked.seed)))
+        found = race(asked.file, name, plan, asked.rounds, asked.seed, asked.scattered)
+        print(json.dumps(found))
         return 0
     found: dict[str, float] = {}
     is_right = True
@@ -131,6 +151,7 @@ def main() -> int:
         runs = []
         for seed in range(asked.processes):
             options = ["--rounds", str(asked.rounds), "--seed", str(seed)]
+            options += ["--scattered"] * asked.scattered
             command = [sys.executable, __file__, str(asked.file), str(asked.directory), name]
             done = subprocess.run([*command, *options], capture_output=True, text=True)
             if done.returncode:
