@@ -390,9 +390,12 @@ class _Trial:
             return
         for each in compiled:
             found, helps = each.suggestion, each.is_faster
-            if helps is None:
+            is_timed = helps is not None
+            if not is_timed:
                 helps = _is_better(found.before, found.after)
-            if helps:
+            if helps and not is_timed and module.backend == "cpu":
+                self._unmeasured.append(found)
+            elif helps:
                 self._helpful.append(found)
             else:
                 self._rejected.append(replace(found, pairs=()))

@@ -105,3 +105,21 @@ def test_the_compiler_is_asked(tmp_path):
     assert (donated.before.launches, donated.after.launches) == (2, 1)
     assert donated.before.bytes_moved > 16_000_000 > 10_000 > donated.after.bytes_moved
     assert donated.sources == (f"{file}:6",)
+
+
+@with_jax
+def test_on_a_cpu_a_recipe_that_was_not_timed_is_no_suggestion(tmp_path):
+    """The dump leaves a large constant out, so the program can be compiled, but not run."""
+    recipe = next(each for each in RECIPES if each.id == "donate-update")
+    file = tmp_path / "cache.py"
+    table = "\n\nupdate = program\n\n\ndef program(*arguments):\n"
+    table += "    import numpy\n\n    return update(*arguments), numpy.arange(4096.0) ** 0.5\n"
+    file.write_text(recipe.example.module_of(recipe.example.before) + table)
+    program = read_program(f"{file}:program", recipe.example.arguments)
+    captured = capture(program, read_target("cpu"), tmp_path / "dump")
+    suggest = suggester(Selection(), compilation=Compilation(sys.executable, seconds=0.1))
+    (facts,) = explain(open_dump(captured.directory), suggest=suggest).modules
+    assert facts.suggestions is not None
+    assert facts.suggestions.helpful == ()
+    (donated,) = facts.suggestions.unmeasured
+    assert (donated.change, donated.evidence) == ("donate-update", HowTried.COMPILED)
