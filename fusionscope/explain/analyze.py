@@ -22,7 +22,7 @@ from fusionscope.explain.evidence import Evidence, read_evidence
 from fusionscope.explain.graphs import find_graphs
 from fusionscope.explain.kernel_details import kernel_details
 from fusionscope.explain.memory import find_memory
-from fusionscope.explain.memory_savings import RefusedPairs, predict_peak
+from fusionscope.explain.memory_savings import RefusedPairs
 from fusionscope.explain.origins import Origins
 from fusionscope.explain.pairs import pair_facts
 from fusionscope.explain.reasons import Reasons
@@ -34,7 +34,6 @@ from fusionscope.explain.result import (
     PairFacts,
     Recomputation,
     Totals,
-    WhatIf,
 )
 from fusionscope.explain.selection import Selection
 from fusionscope.explain.source_lines import operation_of
@@ -285,23 +284,13 @@ def try_changes(
     compiler = compiler_named(selection.rules)
     if selection.changes:
         tried = what_if(module, selection.changes, compiler, device, other, progress=progress)
-        peak = _read(lambda: _changed_peak(module, analysis, tried), [])  # noted by the analysis
-        return TriedChanges(replace(tried, peak=peak), ())
+        if analysis.facts.memory is None:  # its files contradict each other, as is noted
+            tried = replace(tried, peak=None)
+        return TriedChanges(tried, ())
     found = _read(
         lambda: what_if(module, NO_CHANGES, compiler, device, other, progress=progress), notes
     )
     return TriedChanges(found, tuple(notes))
-
-
-def _changed_peak(
-    module: DumpedModule, analysis: Analysis, tried: WhatIf
-) -> tuple[int, int] | None:
-    """Return the peak of memory without and with the changes."""
-    facts = analysis.facts
-    if facts.memory is None:
-        return None
-    refused = RefusedPairs(facts.pairs, facts.kernels, analysis.kernels)
-    return predict_peak(module, refused, facts.pairs, tried.pairs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,16 @@ them anew.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
 
-from fusionscope.dump import DumpedModule
 from fusionscope.dump.buffer_assignment import Position
 from fusionscope.explain.analysis import KernelDetails
-from fusionscope.explain.live_bytes import Span, Spans, count_live, spans_of
+from fusionscope.explain.live_bytes import Span, Spans, count_live
 from fusionscope.explain.memory_facts import MemorySaving
-from fusionscope.explain.result import ChangedPair, KernelFacts, PairFacts
-from fusionscope.history.outcomes import TOGETHER, is_looked_through
+from fusionscope.explain.result import KernelFacts, PairFacts
+from fusionscope.history.outcomes import is_looked_through
 from fusionscope.hlo import Instruction, Module
-from fusionscope.hlo.shape import ShapeTable
 from fusionscope.rules.catalogue import legality_rules
-
-Names: TypeAlias = tuple[str, str]  # of a producer and its consumer
 
 _LEAST_SHARE = 0.001  # of the peak: smaller savings are not listed
 
@@ -91,97 +85,19 @@ class RefusedPairs:
             self._ended[facts.name] = set(more.ended)
             self._began[facts.name] = set(more.began)
 
-    def between(
-        self, producing: str, reading: Sequence[str], fused: Container[Names] | None = None
-    ) -> tuple[PairFacts, ...] | None:
-        """Return one pair for each of the kernels ``reading``, the costliest that could be fused,
-        or of those ``fused`` if they are given; None if there is none for one of them.
+    def between(self, producing: str, reading: Sequence[str]) -> tuple[PairFacts, ...] | None:
+        """Return one pair for each of the kernels ``reading``, the costliest that could be fused;
+        None if there is none for one of them.
         """
         found: list[PairFacts] = []
         for reader in reading:
             numbers = self._ended.get(producing, set()) & self._began.get(reader, set())
-            pairs = [
-                each for number in numbers if self._is_meant(each := self._pairs[number], fused)
-            ]
+            pairs = [self._pairs[number] for number in numbers]
+            pairs = [each for each in pairs if each.reason not in self._impossible]
             if not pairs:
                 return None
             found.append(max(pairs, key=lambda each: (each.bytes_saved, each.producer.name)))
         return tuple(found)
-
-    def _is_meant(self, pair: PairFacts, fused: Container[Names] | None) -> bool:
-        if fused is None:
-            return pair.reason not in self._impossible
-        return (pair.producer.name, pair.consumer.name) in fused
-
-
-def predict_peak(
-    module: DumpedModule,
-    refused: RefusedPairs,
-    pairs: Sequence[PairFacts],
-    changed: Sequence[ChangedPair],
-) -> tuple[int, int] | None:
-    """Return the peak of the final module, and what it becomes if fusion changes like this; None if
-    no file shows when values are alive. Raises ``UnusableInput``.
-
-    What is no longer fused is alive where the kernel runs that computed both. If the consumer then
-    works in place, the peak is lower than predicted.
-    """
-    assignment, ranges = module.buffer_assignment, module.live_ranges
-    if assignment is None or ranges is None or module.final is None:
-        return None
-    by_name = launched_by_name(module.read(module.final))
-    spans = spans_of(assignment, ranges)
-    places = {name: place for place, name in enumerate(ranges.sequence)}
-    fused = {(e.producer, e.consumer) for e in changed if e.after in TOGETHER}
-    parted = {(e.producer, e.consumer) for e in changed if e.after not in TOGETHER}
-    lasts = _last_places(refused, by_name, spans, places, fused)
-    kept = [each for each in pairs if (each.producer.name, each.consumer.name) in parted]
-    after = [*_without(lasts, by_name, spans).values(), *_separated(kept, places)]
-    length = len(ranges.sequence)
-    return _peak(spans.values(), length), _peak(after, length)
-
-
-def _peak(spans: Iterable[Span], length: int) -> int:
-    return max(count_live(spans, length), default=0)
-
-
-def _separated(pairs: Sequence[PairFacts], places: Mapping[str, int]) -> Iterator[Span]:
-    """Yield the results of the producers of ``pairs``, which are fused and would no longer be."""
-    ends: dict[str, list[int]] = defaultdict(list)
-    shapes: dict[str, str] = {}
-    for pair in pairs:
-        if pair.kernel is not None and pair.kernel in places:
-            ends[pair.producer.name].append(places[pair.kernel])
-            shapes[pair.producer.name] = pair.producer.shape
-    table = ShapeTable()
-    for name, at in ends.items():
-        if not shapes[name].startswith("("):  # shapes of large tuples are abridged
-            yield Span(table[shapes[name]].byte_size, min(at), max(at))
-
-
-def _last_places(
-    refused: RefusedPairs,
-    by_name: Mapping[str, Instruction],
-    spans: Spans,
-    places: Mapping[str, int],
-    fused: Container[Names],
-) -> dict[Position, int]:
-    """Return the values that need no memory if the pairs ``fused`` are, and the last place at which
-    each is computed.
-    """
-    found: dict[Position, int] = {}
-    by_kernel: dict[str, int] = {}
-    for position in sorted(spans, key=lambda each: -spans[each].first):
-        kernel = by_name.get(position.name)
-        readers = _readers(kernel, position.index) if kernel is not None else None
-        names = [each.name for each in readers or ()]
-        if not names or refused.between(position.name, names, fused) is None:
-            continue
-        if all(name in places for name in names):
-            last = max(max(places[name], by_kernel.get(name, 0)) for name in names)
-            found[position] = last
-            by_kernel[position.name] = max(last, by_kernel.get(position.name, 0))
-    return found
 
 
 def launched_by_name(module: Module) -> dict[str, Instruction]:

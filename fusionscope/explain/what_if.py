@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from fusionscope.dump import DumpedModule
 from fusionscope.dump.device import Device, describe
+from fusionscope.errors import UnusableInput
 from fusionscope.explain.changed_passes import ChangedPasses, names_pair
+from fusionscope.explain.changed_peak import predict_peak
 from fusionscope.explain.clock import KernelTime
 from fusionscope.explain.final_figures import FinalFigures, Predicted
 from fusionscope.explain.replayed import ReplayedReasons
@@ -87,6 +89,7 @@ def what_if(
     final = predict_final(module, passes, changed.module) if other is None else None
     if final is not None and not final[1].is_certain:
         notes.append(_UNCERTAIN)
+    peak = _peak(module, passes, changed.module) if other is None else None
     pairs = [passes.pairs_in(("after", each.module)) for each in (as_is, changed)]
     refused = [
         ReplayedReasons(
@@ -113,6 +116,7 @@ def what_if(
         pairs=_changed_pairs(changes, changed_pairs),
         notes=tuple(dict.fromkeys(notes)),
         is_guess=is_guess,
+        peak=peak,
     )
 
 
@@ -132,6 +136,13 @@ def predict_final(
         is_copied=passes.is_late,
     )
     return final.before, final.predict(changed)
+
+
+def _peak(module: DumpedModule, passes: ChangedPasses, changed: Module) -> tuple[int, int] | None:
+    try:
+        return predict_peak(module, passes, changed)
+    except UnusableInput:  # noted by the analysis of the module
+        return None
 
 
 def _costs(stage: Module, module: DumpedModule, context: PassContext) -> list[_Cost]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fusionscope.graph.aliasing import InPlace, follow_tuples, leaf_indices, read_aliasing
+from fusionscope.graph.buffer_sharing import is_elementwise_on
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
-from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo.attributes import split_attributes
 
 CONTROL_FLOW = frozenset({"call", "conditional", "while"})
@@ -101,7 +101,7 @@ def may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...]
     if shape != kernel.operands[slot].shape:
         return False
     if kernel.opcode != "fusion":
-        return _is_elementwise_on(kernel, kernel.operands[slot])
+        return is_elementwise_on(kernel, kernel.operands[slot])
     if kernel.fusion_kind not in ("kLoop", "kInput", "kCustom"):
         return False
     result, _ = follow_tuples(kernel.fused.root, output)
@@ -110,19 +110,12 @@ def may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...]
     while pending:
         value = pending.pop()
         for user in value.users:
-            if user.opcode != "tuple" and not _is_elementwise_on(user, value):
+            if user.opcode != "tuple" and not is_elementwise_on(user, value):
                 return False
             if user not in seen:
                 seen.add(user)
                 pending.append(user)
     return result in seen
-
-
-def _is_elementwise_on(user: MutableInstruction, operand: MutableInstruction) -> bool:
-    """Source: HloInstruction::IsElementwiseOnOperand."""
-    if user.opcode == "dynamic-update-slice":
-        return user.operands[0] is operand and operand not in user.operands[1:]
-    return is_elementwise(user)
 
 
 def _reads_last(reader: MutableInstruction, value: MutableInstruction) -> bool:

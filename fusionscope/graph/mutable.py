@@ -70,7 +70,7 @@ class Users(Generic[_User]):
             return 0
         return self._slots.get(user, 1) if self._slots else 1
 
-    def sort(self, key: Callable[[_User], int]) -> None:
+    def sort(self, key: Callable[[_User], float]) -> None:
         self._order.sort(key=key)
         if self._places is not None:
             self._places = {user: place for place, user in enumerate(self._order)}

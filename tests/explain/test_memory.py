@@ -113,13 +113,22 @@ def test_changed_rules_have_the_peak_that_the_compiler_makes(dump, allowed, peak
     assert facts.what_if.peak == (facts.memory.peak_bytes, peak)
 
 
-def test_what_is_no_longer_fused_needs_memory():
-    """The compiler works in place here: it needs less, but not less than before."""
-    changes = read_changes((), (), (), ("tanh -> *",))
-    dump = open_dump(SAMPLES / "h100/elementwise")
-    (facts,) = explain(dump, Selection(changes=changes)).modules
-    before, after = facts.what_if.peak
-    assert (before, after) == (2_101_264, 2_101_264 + 512 * 1024)
+@pytest.mark.parametrize(
+    ("dump", "option", "pair", "peak"),
+    [  # of the dumps that `rerun` made with these options
+        ("cpu/elementwise", "allow", "div.1 -> mul.15", 2_625_536),
+        ("cpu/convolution", "forbid", "add.7 -> max.1", 1_591_424),
+        ("cpu/reductions", "forbid", "mul.4 -> add.3", 8_404_996),  # works in place
+        ("h100/attention", "forbid", "select_n.2 -> reduce_max.7", 917_504),  # in place, too
+        ("h100/elementwise", "forbid", "log1p.1.0 -> select_n.0.0", 2_625_560),
+        ("h100/softmax", "forbid", "reduce_sum.7 -> div.6", 1_049_600),
+    ],
+)
+def test_changed_pairs_have_the_peak_that_the_compiler_makes(dump, option, pair, peak):
+    allowed, forbidden = ((pair,), ()) if option == "allow" else ((), (pair,))
+    changes = read_changes((), (), allowed, forbidden)
+    (facts,) = explain(open_dump(SAMPLES / dump), Selection(changes=changes)).modules
+    assert facts.what_if.peak == (facts.memory.peak_bytes, peak)
 
 
 def test_the_peak_has_names_that_the_user_knows():

@@ -1,0 +1,164 @@
+"""How many bytes a module needs at each time, if buffers have the memory of others in turn.
+
+Each byte counts once: a kernel that writes its result over an operand needs no memory of its own
+for it. Gaps between buffers (fragmentation) do not count.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import TypeAlias
+
+from fusionscope.graph.live_ranges import BufferKind, BufferLife, LiveRanges, Place
+from fusionscope.graph.mutable import MutableInstruction
+
+Sharing: TypeAlias = Callable[[MutableInstruction, MutableInstruction, tuple[int, ...]], bool]
+"""Whether a user may write its result, at an index, over an operand that nothing reads later."""
+
+_NONE: tuple[()] = ()
+
+
+def count_live(ranges: LiveRanges, may_share: Sharing, *, as_scheduled: bool = False) -> list[int]:
+    """Return the bytes alive at each time from 0 to the end of the program.
+
+    The compiler writes temporaries over each other, and over outputs. While it looks for an order
+    (``as_scheduled``), it does not tell them apart.
+    """
+    reuse = _Reuse(ranges, may_share)
+    buffers = ranges.distinct_buffers()
+    if as_scheduled:
+        reuse.share_with_operands(buffers)
+    else:
+        reuse.share_with_operands(reuse.share_with_outputs(buffers))
+    changes = [0] * (ranges.length + 3)
+    for buffer in buffers:
+        end = -1
+        for first, last in sorted(buffer.ranges):
+            if last > end:
+                changes[max(first, end + 1)] += buffer.size
+                changes[last + 1] -= buffer.size
+                end = last
+        for time, size in reuse.taken[buffer].items():
+            changes[time] -= size
+            changes[time + 1] += size
+    return list(accumulate(changes))[: ranges.length + 1]
+
+
+class _Reuse:
+    """``taken`` are the bytes of buffers that others take over, by the time at which a value is
+    read for the last time.
+    """
+
+    def __init__(self, ranges: LiveRanges, may_share: Sharing) -> None:
+        self.ranges, self.values = ranges, ranges.values
+        self.may_share = may_share
+        self.taken: dict[BufferLife, dict[int, int]] = defaultdict(dict)
+
+    def share_with_outputs(self, buffers: Iterable[BufferLife]) -> list[BufferLife]:
+        """Let temporaries have the memory of outputs while these are not alive, the largest first.
+        Return the other temporaries.
+
+        Source: xla/service/buffer_assignment.cc, AssignSingleHloBuffer.
+        """
+        places = self._places()
+        order = sorted(
+            buffers,
+            key=lambda each: (
+                -each.size,
+                each.kind is BufferKind.TEMPORARY,
+                min(places[made.maker] for made in each.makers),
+            ),
+        )
+        shared = [[each] for each in order if each.kind is BufferKind.DONATED]
+        left: list[BufferLife] = []
+        for buffer in order:
+            is_output = buffer.kind is BufferKind.OUTPUT
+            if buffer.makers[0].shape.is_tuple or not (
+                is_output or buffer.kind is BufferKind.TEMPORARY
+            ):
+                continue
+            for others in reversed(shared):
+                # An output has memory of its exact size.
+                fits = buffer.size == others[0].size if is_output else buffer.size <= others[0].size
+                if fits and self._share(buffer, others):
+                    others.append(buffer)
+                    break
+            else:
+                if is_output:
+                    shared.append([buffer])
+                else:
+                    left.append(buffer)
+        return left
+
+    def share_with_operands(self, buffers: Iterable[BufferLife]) -> None:
+        """Let results have the memory of operands that nothing reads later.
+
+        Source: xla/service/heap_simulator/heap_simulator.cc, RunComputation.
+        """
+        single = [each for each in buffers if len(each.makers) == 1]
+        ending: dict[int, dict[BufferLife, None]] = defaultdict(dict)
+        for buffer in single:
+            ending[buffer.last][buffer] = None
+        for buffer in sorted(single, key=lambda each: (each.first, each.last)):
+            user, index = buffer.makers[0]
+            if not ending[buffer.first] or user.opcode == "copy":
+                continue
+            for operand in user.operands:
+                made = self.values.made_at(Place(operand))
+                old = self.ranges.buffers[made]
+                if (
+                    old is not buffer
+                    and old in ending[buffer.first]
+                    and user in made.maker.users
+                    and self.may_share(made.maker, user, index)
+                ):
+                    self.taken[old][buffer.first] = min(old.size, buffer.size)
+                    del ending[buffer.first][old]
+                    break
+
+    def _places(self) -> dict[MutableInstruction, int]:
+        """Return where instructions are in the compiler's own walk through the module."""
+        walk = (each for c in reversed(self.values.computations) for each in c.post_order())
+        return {each: place for place, each in enumerate(walk)}
+
+    def _share(self, buffer: BufferLife, others: Sequence[BufferLife]) -> bool:
+        """Let a buffer have the memory of ``others``, if it is never alive with one of them."""
+        meetings: list[tuple[BufferLife, int]] = []
+        for other in others:
+            found = self._meetings(buffer, other)
+            if found is None:
+                return False
+            meetings += found
+        for earlier, time in meetings:
+            self.taken[earlier][time] = buffer.size
+        return True
+
+    def _meetings(
+        self, one: BufferLife, other: BufferLife
+    ) -> Sequence[tuple[BufferLife, int]] | None:
+        """Return which of two buffers ends where the other one begins in its place, and when;
+        nothing if they never meet, and None if both are alive at once.
+        """
+        if one.first > other.last or other.first > one.last:
+            return _NONE
+        found: list[tuple[BufferLife, int]] = []
+        for made, (first, last) in zip(one.makers, one.ranges, strict=True):
+            for place, (begin, end) in zip(other.makers, other.ranges, strict=True):
+                if first > end or begin > last:
+                    continue
+                if last == begin and self._is_overwritten(made, place):
+                    found.append((one, last))
+                elif end == first and self._is_overwritten(place, made):
+                    found.append((other, first))
+                else:
+                    return None
+        return found
+
+    def _is_overwritten(self, old: Place, new: Place) -> bool:
+        user, index = new
+        return user.opcode != "copy" and any(
+            not part and view in user.operands and self.may_share(view, user, index)
+            for view, part in self.values.made[old]
+        )
