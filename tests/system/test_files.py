@@ -23,6 +23,7 @@ PACKAGE = Path(files.__file__).parents[1]
 ELSEWHERE = {
     "capture/child.py",
     "hlo/grammar.py",
+    "rerun/measuring.py",
     "rerun/runner.py",
     "rerun/workbench_child.py",
     "rules/examples.py",
