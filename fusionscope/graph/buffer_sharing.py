@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from fusionscope.graph.mutable import MutableInstruction, slots_of
 from fusionscope.graph.properties import is_elementwise
 from fusionscope.hlo.shape import Shape
@@ -21,7 +19,7 @@ def may_share(
     slots = slots_of(user, operand)
     if user.opcode == "fusion":
         if user.fusion_kind in ("kLoop", "kInput"):
-            return _leads_to_elementwise(user.fused.parameters[slots[0]])
+            return reached_elementwise(user.fused.parameters[slots[0]]) is not None
         if user.fusion_kind == "kOutput" and user.fused.root.opcode == "add":
             return _is_added_last(user, slots[0])
     if user.opcode in ("while", "conditional"):
@@ -54,19 +52,23 @@ def is_elementwise_on(user: MutableInstruction, operand: MutableInstruction) -> 
     return is_elementwise(user)
 
 
-def _leads_to_elementwise(parameter: MutableInstruction) -> bool:
-    """Source: AreTransitiveUsesElementwiseOrTuple."""
+def reached_elementwise(parameter: MutableInstruction) -> set[MutableInstruction] | None:
+    """Return all instructions that depend on ``parameter``, and itself, or None if one of them does
+    so other than element by element.
+
+    Source: AreTransitiveUsesElementwiseOrTuple.
+    """
     seen = {parameter}
-    pending = deque([parameter])
+    pending = [parameter]
     while pending:
-        current = pending.popleft()
+        current = pending.pop()
         for user in current.users:
             if user.opcode != "tuple" and not is_elementwise_on(user, current):
-                return False
+                return None
             if user not in seen:
                 seen.add(user)
                 pending.append(user)
-    return True
+    return seen
 
 
 def _is_added_last(fusion: MutableInstruction, slot: int) -> bool:

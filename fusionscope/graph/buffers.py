@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fusionscope.graph.aliasing import InPlace, follow_tuples, leaf_indices, read_aliasing
-from fusionscope.graph.buffer_sharing import is_elementwise_on
+from fusionscope.graph.buffer_sharing import is_elementwise_on, part_of, reached_elementwise
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.hlo.attributes import split_attributes
 
@@ -95,27 +95,16 @@ def may_overwrite(kernel: MutableInstruction, slot: int, output: tuple[int, ...]
 
     Source: xla/hlo/analysis/hlo_dataflow_analysis.cc, CanShareOperandBufferWithUser.
     """
-    shape = kernel.shape
-    for index in output:
-        shape = shape.elements[index]
-    if shape != kernel.operands[slot].shape:
+    operand = kernel.operands[slot]
+    if part_of(kernel.shape, output) != operand.shape:
         return False
     if kernel.opcode != "fusion":
-        return is_elementwise_on(kernel, kernel.operands[slot])
+        return is_elementwise_on(kernel, operand)
     if kernel.fusion_kind not in ("kLoop", "kInput", "kCustom"):
         return False
     result, _ = follow_tuples(kernel.fused.root, output)
-    pending = [kernel.fused.parameters[slot]]
-    seen: set[MutableInstruction] = set(pending)
-    while pending:
-        value = pending.pop()
-        for user in value.users:
-            if user.opcode != "tuple" and not is_elementwise_on(user, value):
-                return False
-            if user not in seen:
-                seen.add(user)
-                pending.append(user)
-    return result in seen
+    reached = reached_elementwise(kernel.fused.parameters[slot])
+    return reached is not None and result in reached
 
 
 def _reads_last(reader: MutableInstruction, value: MutableInstruction) -> bool:

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from fusionscope.graph.aliasing import in_place_operands, read_aliasing
+from fusionscope.graph.buffer_sharing import part_of
 from fusionscope.graph.buffers import CONTROL_FLOW, find_body
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.hlo.attributes import split_attributes
@@ -33,10 +34,7 @@ class Place(NamedTuple):
 
     @property
     def shape(self) -> Shape:
-        shape = self.maker.shape
-        for number in self.part:
-            shape = shape.elements[number]
-        return shape
+        return part_of(self.maker.shape, self.part)
 
     @property
     def size(self) -> int:
