@@ -389,14 +389,12 @@ class _Trial:
                 self.note(f"no recipe can be tried: {error}")
             return
         for each in compiled:
-            found, helps = each.suggestion, each.is_faster
-            is_timed = helps is not None
-            if not is_timed:
+            found, helps, kept = each.suggestion, each.is_faster, self._helpful
+            if helps is None:  # not timed
                 helps = _is_better(found.before, found.after)
-            if helps and not is_timed and module.backend == "cpu":
-                self._unmeasured.append(found)
-            elif helps:
-                self._helpful.append(found)
+                kept = self._unmeasured if module.backend == "cpu" else self._helpful
+            if helps:
+                kept.append(found)
             else:
                 self._rejected.append(replace(found, pairs=()))
         for problem in problems:
