@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from typing import TypeAlias
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.dump.device import Device
@@ -39,6 +40,10 @@ _UNKNOWN_BETWEEN = (
     "do under the changes is unknown"
 )
 _LATER = "{names} ran after fusion, and other passes between the two cannot be replayed"
+
+
+# By consecutive passes: the order of users before them, and the context with that of instructions.
+Orders: TypeAlias = dict[tuple[PassRun, ...], tuple[UserOrder, PassContext]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +231,15 @@ class ChangedPasses:
             self.context = with_ages(self.context, self._module, run)
         found = self.replay(self.compiler, (), ())
         return found, is_same(found.module, self.after)
+
+    def find_orders(self, known: Orders) -> None:
+        """Reconstruct the orders that no text shows, as ``unchanged`` does. ``known`` are those of
+        other changes of the same module.
+        """
+        if self.runs not in known:
+            self.unchanged()
+            known[self.runs] = (self._orders, self.context)
+        self._orders, self.context = known[self.runs]
 
     def changed(self, context: PassContext | None = None) -> ReplayedPlans:
         """Return the result by the changed rules, in another ``context`` if one is given."""

@@ -110,7 +110,7 @@ def _differing_results(fusion: MutableInstruction, backend: str | None) -> Itera
     root = fusion.fused.root
     if root.opcode != "tuple":
         return
-    looped = [_looped_shape(each, fusion) for each in root.operands]
+    looped = [looped_shape(each, fusion) for each in root.operands]
     for each, shape in zip(root.operands, looped, strict=True):
         is_same = not shape.is_tuple and (
             shape.dimensions == looped[0].dimensions
@@ -124,7 +124,7 @@ def _differing_results(fusion: MutableInstruction, backend: str | None) -> Itera
             )
 
 
-def _looped_shape(result: MutableInstruction, fusion: MutableInstruction) -> Shape:
+def looped_shape(result: MutableInstruction, fusion: MutableInstruction) -> Shape:
     """Return the shape of the loop that computes ``result``. Behind a reduction, a kernel may have
     operations on single elements (XLA, ir_emission_utils.cc, FindNonTrivialHero).
     """

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput, quoted, shorten
-from fusionscope.explain.changed_passes import ChangedPasses
+from fusionscope.explain.changed_passes import ChangedPasses, Orders
 from fusionscope.explain.suggestion import Figures
 from fusionscope.explain.times import count_figures
 from fusionscope.explain.what_if import predict_final
@@ -89,9 +89,20 @@ def _own_figures(module: DumpedModule) -> Figures | None:
     return count_figures(module.read(module.final), module.backend, read_context(module).gpu)
 
 
-def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -> Plan:
-    """Return the plan for a module under ``changes``. Raises ``UnusableInput`` if it cannot be
-    replayed, does not do what ``changes`` ask for, or is not a program that a compiler accepts.
+def make_plan(
+    module: DumpedModule,
+    changes: Changes,
+    rest: Rest = Rest.RULES,
+    *,
+    orders: Orders | None = None,
+    predicts: bool = True,
+) -> Plan:
+    """Return the plan for a module under ``changes``, with predicted figures if ``predicts`` is
+    set. Whoever makes many plans for a module passes the same dictionary as ``orders``, which keeps
+    what they have in common.
+
+    Raises ``UnusableInput`` if it cannot be replayed, does not do what ``changes`` ask for, or is
+    not a program that a compiler accepts.
     """
     _, end = _ends(module)
     words = str(changes) or "the rules as they are"
@@ -113,6 +124,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
     graph = MutableModule(to_module(placed)) if kernels else placed
     put_placeholders(graph, lambda each: each.name in kernels)  # no rule looks inside one
     ready = to_module(graph)
+    passes.find_orders({} if orders is None else orders)
     steps = _replay(module, passes, ready, changes, rest)
     graph = MutableModule(steps[-1].module if steps else ready)
     replace_placeholders(graph, placed)
@@ -125,7 +137,7 @@ def make_plan(module: DumpedModule, changes: Changes, rest: Rest = Rest.RULES) -
         clean_up(graph, module.backend)
     after = to_module(graph)
     predicted = None
-    if rest is Rest.RULES:
+    if predicts and rest is Rest.RULES:
         found = predict_final(module, passes, after)
         predicted = found[1].figures if found is not None and found[1].is_certain else None
     if rest is not Rest.XLA and module.backend == "cpu":
@@ -211,7 +223,6 @@ def _replay(
         names = [run.pass_name for run in find_runs(module)]
         kept.update(names)
     _require_part(module, changes, names, [name for name in names if name in kept])
-    passes.unchanged()  # finds orders that no text shows
     kept.difference_update(changes.disabled)
     return passes.replay(
         compiler, changes.disabled, changes.forbidden, start=before, passes=frozenset(kept)

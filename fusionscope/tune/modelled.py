@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.changed_passes import Orders
 from fusionscope.explain.replayed import find_rules
 from fusionscope.explain.times import estimate
 from fusionscope.graph.comparison import has_equal_kernels
@@ -69,6 +70,7 @@ class ModelSearch:
         self.left = 0
         self._module, self._gpu = module, read_gpu(module)
         self._own = own_plan(module)
+        self._orders: Orders = {}
         self._usual_us = self._time(self._own.after)
         self._begin, self._budget_s = time.process_time(), budget_s
         self._progress = progress
@@ -103,9 +105,12 @@ class ModelSearch:
         return sorted(found, key=lambda each: each.ratio)
 
     def combine(self, singles: Sequence[Scored]) -> list[Scored]:
-        """Add single changes to the best plans, as long as that lowers their estimates."""
+        """Combine single changes that lower the estimate: all of them at once, then fewer, and add
+        further ones to the best plans, as long as that helps.
+        """
         useful = [each for each in singles if each.ratio < _FASTER]
-        ranked, beam = useful, useful[:_WIDTH]
+        ranked = sorted([*useful, *self._together(useful)], key=lambda each: each.ratio)
+        beam = ranked[:_WIDTH]
         tried: set[frozenset[Candidate]] = set()
         while beam and self._spent() < 1:
             found: list[Scored] = []
@@ -122,6 +127,20 @@ class ModelSearch:
                 break
         return ranked
 
+    def _together(self, useful: Sequence[Scored]) -> Iterator[Scored]:
+        """Score the best changes together that can be made together, of all, half of them, and so
+        on.
+        """
+        count = len(useful)
+        while count > 1 and self._spent() < 1:
+            design = useful[0].design
+            for other in useful[1:count]:
+                if may_join(design, other.design):
+                    design = replace(design, parts=(*design.parts, *other.design.parts))
+            self._progress(f"combining {len(design.parts)} changes")
+            yield from self._score(design)
+            count = min(count, len(design.parts)) // 2 if len(design.parts) > 1 else 0
+
     def _extended(self, beam: Sequence[Scored], useful: Sequence[Scored]) -> Iterator[Design]:
         for each in beam:
             for other in useful:
@@ -132,7 +151,7 @@ class ModelSearch:
         """Return the scored design; nothing if it is no plan, or makes the same kernels."""
         kind, words = design.parts[-1].kind, str(design)
         try:
-            plan = make_plan(self._module, design.changes)
+            plan = make_plan(self._module, design.changes, orders=self._orders, predicts=False)
         except UnusableInput as refusal:
             self.attempts.append(Attempt(kind=kind, changes=words, problem=refusal.problem))
             return []
@@ -149,8 +168,9 @@ class ModelSearch:
         for each in ranked[:_COMPILED]:
             self._progress(f"compiling {each.design}")
             with TemporaryDirectory() as scratch:
+                plan = make_plan(self._module, each.design.changes, orders=self._orders)
                 again = rerun(
-                    self._module, each.plan, Path(scratch) / "dump", python=python, limit_s=limit_s
+                    self._module, plan, Path(scratch) / "dump", python=python, limit_s=limit_s
                 )
             if again.estimates is None or not again.is_as_planned:
                 problem = again.problem or "its final module does not match the plan"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -22,6 +22,7 @@ from fusionscope.passes.plan import FusionPlan
 from fusionscope.passes.rule import Rule
 from fusionscope.rerun.plans import WRAPPER, Plan, find_fusing_runs
 from fusionscope.rules.changes import NO_CHANGES, Changes
+from fusionscope.tune.joins import find_joins
 from fusionscope.tune.regions import find_regions
 from fusionscope.versions.choice import choose_compiler
 from fusionscope.versions.context import read_context
@@ -66,7 +67,8 @@ class Move:
 class Start:
     """What moves start from: a module, the compiler's own plan, its pairs, the most bytes first,
     and the refusing rules that correctness does not depend on, the most frequent first. ``refused``
-    are the pairs that only such a rule keeps apart.
+    are the pairs that only such a rule keeps apart. ``names`` are those before fusion, by which
+    changes name operations, of the operations before the plan.
     """
 
     module: DumpedModule
@@ -74,6 +76,10 @@ class Start:
     pairs: Sequence[Pair] = field(default_factory=tuple)
     rules: Sequence[Rule] = field(default_factory=tuple)
     refused: Sequence[Pair] = field(default_factory=tuple)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, name: str) -> str:
+        return self.names.get(name, name)
 
 
 def start_from(module: DumpedModule, own: Plan) -> Start:
@@ -98,7 +104,8 @@ def start_from(module: DumpedModule, own: Plan) -> Start:
         and (why := reasons.reason(compiler.main_pass, pair.producer.name, pair.consumer.name))
         and any(rule.id == why.rule for rule in optional)
     ]
-    return Start(module, own, pairs, optional, refused)
+    names = {later: name for name, later in own.passes.names.items()}
+    return Start(module, own, pairs, optional, refused, names)
 
 
 class WithoutPass(Move):
@@ -142,8 +149,19 @@ class OneKernel(Move):
 
     def candidates(self, start: Start) -> Iterator[Candidate]:
         for region in find_regions(start.own.before):
-            changes = Changes(kernels=(region.members,))
+            changes = Changes(kernels=(tuple(map(start.name, region.members)),))
             yield Candidate(self.kind, "one kernel of", region.what, changes)
+
+
+class JoinedKernels(Move):
+    """Kernels that the compiler keeps apart become one, with the results of each."""
+
+    kind = "joined kernels"
+
+    def candidates(self, start: Start) -> Iterator[Candidate]:
+        for join in find_joins(start.own, start.module.backend):
+            changes = Changes(kernels=(tuple(map(start.name, join.members)),))
+            yield Candidate(self.kind, "join", join.what, changes)
 
 
 class FusedPair(Move):
@@ -153,8 +171,10 @@ class FusedPair(Move):
 
     def candidates(self, start: Start) -> Iterator[Candidate]:
         for pair in start.refused:
-            pattern = PairPattern(pair.producer.name, pair.consumer.name)
-            yield Candidate(self.kind, "allow", str(pattern), Changes(allowed=(pattern,)))
+            ends = (pair.producer.name, pair.consumer.name)
+            if all(end in start.names for end in ends):  # others have no name
+                pattern = PairPattern(*map(start.name, ends))
+                yield Candidate(self.kind, "allow", str(pattern), Changes(allowed=(pattern,)))
 
 
 class KeptValue(Move):
@@ -169,8 +189,9 @@ class KeptValue(Move):
             if pair.outcome is Outcome.DUPLICATED and pair.producer.opcode not in _CHEAP
         ]
         for producer in dict.fromkeys(duplicated):
-            pattern = PairPattern(producer.name, "*")
-            yield Candidate(self.kind, "keep", producer.name, Changes(forbidden=(pattern,)))
+            name = start.name(producer.name)
+            changes = Changes(forbidden=(PairPattern(name, "*"),))
+            yield Candidate(self.kind, "keep", name, changes)
 
 
 _CHEAP = frozenset({"bitcast", "broadcast", "constant", "iota", "reshape", "slice"})
@@ -178,6 +199,7 @@ _CHEAP = frozenset({"bitcast", "broadcast", "constant", "iota", "reshape", "slic
 MOVES: tuple[Move, ...] = (
     WithoutPass(),
     OneKernel(),
+    JoinedKernels(),
     WithoutRule(),
     KeptValue(),
     FusedPair(),

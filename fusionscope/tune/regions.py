@@ -34,15 +34,16 @@ def find_regions(module: Module) -> Iterator[Region]:
     """Yield regions of each computation that runs instruction by instruction, the largest first.
 
     For each shape, these are all elementwise operations of that shape between which nothing else
-    has to run: with and without the operations that only move data for them, and the connected
-    parts of it.
+    has to run: without and with the operations that only move data for them, or only compute what
+    such operations move, and the connected parts of it.
     """
     found: dict[tuple[str, ...], Region] = {}
     graph = MutableModule(module)
     for computation in walk_control_flow(graph):
         for members in _levels(computation):
-            with_moves = _with_moves(members)
-            for group in (members, with_moves, *_parts(members), *_parts(with_moves)):
+            with_moves, with_parts = _with_moves(members), _with_producers(members)
+            wholes = (members, with_moves, with_parts)
+            for group in (*wholes, *(part for each in wholes for part in _parts(each))):
                 whole = _with_consumers(group)
                 for each in (group, whole):
                     region = _region(computation, each)
@@ -74,10 +75,10 @@ def _levels(computation: MutableComputation) -> Iterator[set[MutableInstruction]
                 if belongs:
                     groups[level[each]].add(each)
             for members in groups.values():
-                yield members | (_between(members) if passes_moves else set())
+                yield members | (between(members) if passes_moves else set())
 
 
-def _between(members: set[MutableInstruction]) -> set[MutableInstruction]:
+def between(members: set[MutableInstruction]) -> set[MutableInstruction]:
     """Return the operations that move data from some of ``members`` to others."""
 
     def reach(links: str) -> set[MutableInstruction]:
@@ -119,6 +120,32 @@ def _with_moves(members: set[MutableInstruction]) -> set[MutableInstruction]:
     return found
 
 
+def _with_producers(members: set[MutableInstruction]) -> set[MutableInstruction]:
+    """Return ``members`` with what only they read, such as the computed parts of a concatenation.
+    A concatenation that others read as well becomes a result.
+    """
+    found = {*members, *(o for each in members for o in each.operands if _concatenates(o, each))}
+    pending = list(found)
+    while pending:
+        for operand in pending.pop().operands:
+            if (
+                operand not in found
+                and (is_elementwise(operand) or operand.opcode in _MOVES | {"constant"})
+                and operand.opcode not in ("parameter", "get-tuple-element")
+                and (operand.opcode == "constant" or set(operand.users) <= found)
+                and not operand.is_root
+            ):
+                found.add(operand)
+                pending.append(operand)
+    return found
+
+
+def _concatenates(producer: MutableInstruction, consumer: MutableInstruction) -> bool:
+    return (
+        producer.opcode == "concatenate" and producer.shape.dimensions == consumer.shape.dimensions
+    )
+
+
 def _with_consumers(members: set[MutableInstruction]) -> set[MutableInstruction]:
     """Return ``members`` with the operations that move only what they compute."""
     found = set(members)
@@ -152,7 +179,7 @@ def _parts(members: set[MutableInstruction]) -> Iterator[set[MutableInstruction]
     # A constant belongs to those that read it.
     parts = [part for part in networkx.connected_components(links) if not all(map(_is_free, part))]
     for part in parts if len(parts) > 1 else ():
-        yield _with_free(part, members)
+        yield with_constants(part) & members
 
 
 def _is_free(each: MutableInstruction) -> bool:
@@ -161,14 +188,13 @@ def _is_free(each: MutableInstruction) -> bool:
     return each.opcode in ("constant", "iota")
 
 
-def _with_free(
-    part: Iterable[MutableInstruction], members: set[MutableInstruction]
-) -> set[MutableInstruction]:
-    found = set(part)
+def with_constants(members: Iterable[MutableInstruction]) -> set[MutableInstruction]:
+    """Return ``members`` with the constants that they read, in any shape."""
+    found = set(members)
     pending = list(found)
     while pending:
         for operand in pending.pop().operands:
-            if operand in members and operand not in found and _is_free(operand):
+            if operand not in found and _is_free(operand):
                 found.add(operand)
                 pending.append(operand)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from fusionscope.dump import DumpedModule
 from fusionscope.errors import UnusableInput
+from fusionscope.explain.changed_passes import Orders
 from fusionscope.explain.replayed import find_rules
 from fusionscope.explain.times import estimate
 from fusionscope.graph.comparison import has_equal_kernels
@@ -46,6 +47,7 @@ _PROMISING = 0.97  # a ratio, however wide its interval
 _CONFIRMING, _CONFIRMING_S = 0.25, 20.0  # of the budget, beyond it
 _HALVED = 8  # variants that are timed again, for twice as long; then half of them, and so on
 _MATTERS = 0.98  # a change matters if it is faster by this
+_PROCESSES = 3  # in all of which the best plan has to be faster
 
 
 def tune(
@@ -60,8 +62,8 @@ def tune(
     progress: Progress = silent,
 ) -> Tuning:
     """Search for ``budget_s``: rewritten programs first, then changes of the plan for the fastest
-    of them, then combinations of what is faster. The best is measured again in a process of its
-    own, also without each of its changes.
+    of them, then combinations of what is faster. The best is measured again in processes of their
+    own, also without each of its changes, and is the result only if it is faster in all of them.
 
     What was tried is kept beside ``journal``, the file of the plan. A search for the same program
     on the same inputs does not try again what was not faster then. For a GPU that is absent, the
@@ -100,51 +102,74 @@ def tune(
         search.halve()
         search.combine()
         finalists = search.finalists()
-        measured: list[Measurement] = []
-        if finalists:
+
+        def confirm(designs: Sequence[Design], number: int) -> list[Measurement]:
             progress("measuring the best again")
-            measured = measure(
+            found = measure(
                 module,
                 baseline,
-                [search.prepare(each) for each in finalists],
+                [search.prepare(each) for each in designs],
                 inputs=inputs,
-                seed=seed,
-                seconds=max(_CONFIRMING_S, budget_s * _CONFIRMING),
+                seed=seed + number,
+                seconds=max(_CONFIRMING_S, budget_s * _CONFIRMING) / 2 ** min(number, 1),
                 python=python,
                 limit_s=limit_s,
             )
-            for design, each in zip(finalists, measured, strict=True):
+            for design, each in zip(designs, found, strict=True):
                 search.confirm(design, each)
-        return Tuning(
-            module.name,
-            tuple(search.attempts),
-            search.left,
-            _confirmed(finalists, measured, search),
-            find_rules(module),
-        )
+            return found
+
+        best = None
+        if finalists:
+            measured = confirm(finalists, 0)
+            for design, first in _ranked(finalists, measured)[:_FINALISTS]:
+                again = [first]
+                while len(again) < _PROCESSES and _is_faster(again[-1]):
+                    again += confirm([design], len(again))
+                if all(map(_is_faster, again)):
+                    ratios = dict(zip(map(str, finalists), map(_ratio, measured), strict=True))
+                    best = _best(design, again, ratios, search)
+                    break
+        return Tuning(module.name, tuple(search.attempts), search.left, best, find_rules(module))
 
 
-def _confirmed(
-    designs: Sequence[Design], measured: Sequence[Measurement], search: _Search
-) -> Best | None:
-    """Return the best design, if it is faster in another process, too: the one with the fewest
-    changes among those that are about as fast.
-    """
-    good = [
-        (design, each)
-        for design, each in zip(designs, measured, strict=True)
-        if _is_right(each.numbers) and each.timing and each.timing.verdict is Speed.FASTER
-    ]
-    if not good:
-        return None
-    fastest = min(_ratio(each) for _, each in good)
-    chosen, measurement = min(
-        ((design, each) for design, each in good if _ratio(each) * _MATTERS <= fastest),
-        key=lambda pair: (len(pair[0].parts), _ratio(pair[1])),
+def _is_faster(found: Measurement) -> bool:
+    """Return whether a plan is right, and faster by more than what differs between processes."""
+    timing = found.timing
+    return (
+        _is_right(found.numbers)
+        and timing is not None
+        and timing.verdict is Speed.FASTER
+        and timing.ratio.value < _MATTERS
     )
-    ratios = {str(design): _ratio(each) for design, each in zip(designs, measured, strict=True)}
+
+
+def _ranked(
+    designs: Sequence[Design], measured: Sequence[Measurement]
+) -> list[tuple[Design, Measurement]]:
+    """Return the designs that are faster, the best first: the one with the fewest changes among
+    those that are about as fast as the fastest.
+    """
+    pairs = zip(designs, measured, strict=True)
+    good = sorted((pair for pair in pairs if _is_faster(pair[1])), key=lambda pair: _ratio(pair[1]))
+    found: list[tuple[Design, Measurement]] = []
+    while good:
+        fastest = _ratio(good[0][1])
+        alike = [pair for pair in good if _ratio(pair[1]) * _MATTERS <= fastest]
+        found.append(min(alike, key=lambda pair: len(pair[0].parts)))
+        good.remove(found[-1])
+    return found
+
+
+def _best(
+    chosen: Design, measured: Sequence[Measurement], ratios: Mapping[str, float], search: _Search
+) -> Best:
+    """Return the result. Its measurement is the middle one of those in several processes.
+    ``ratios`` are those of all designs in the first of these.
+    """
+    measurement = sorted(measured, key=_ratio)[len(measured) // 2]
     ablations = [
-        Ablation(str(part), ratios[str(less)] / _ratio(measurement))
+        Ablation(str(part), ratios[str(less)] / ratios[str(chosen)])
         for part, less in zip(chosen.parts, chosen.without_each(), strict=False)
         if str(less) in ratios
     ]
@@ -196,6 +221,7 @@ class _Search:
         self._limit_s = max(_LEAST_LIMIT_S, budget_s * _LIMIT)
         self._progress = progress
         self._own: dict[int, Plan] = {}
+        self._orders: dict[int, Orders] = {}
         self._compile_s: dict[str, float] = {}
         self._timed: list[_Found] = []
         self._faster: list[_Found] = []
@@ -351,7 +377,8 @@ class _Search:
             return self._own_plan(design.module)
         kind = design.parts[-1].kind
         try:
-            plan = make_plan(design.module, design.changes)
+            orders = self._orders.setdefault(id(design.module), {})
+            plan = make_plan(design.module, design.changes, orders=orders, predicts=False)
             is_same = has_equal_kernels(plan.after, self._own_plan(design.module).after)
         except UnusableInput as refusal:
             self._add(Attempt(kind=kind, changes=str(design), problem=refusal.problem))

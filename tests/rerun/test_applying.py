@@ -211,6 +211,64 @@ def test_no_plan_gets_into_the_persistent_cache(uses_cache_before: bool, tmp_pat
 
 
 @with_jax
+def test_unrolled_steps_read_and_write_arrays_in_blocks(tmp_path: Path) -> None:
+    import jax
+    import numpy
+    from jax import lax
+    from jax import numpy as jnp
+
+    from fusionscope import capture_dump, to_text
+    from fusionscope.advise.recipes.recipe import apply_recipe
+    from fusionscope.advise.recipes.unroll_loop import UnrollLoop
+    from fusionscope.dump import open_dump
+    from fusionscope.rerun.programs import find_program
+
+    def scan(start, xs):
+        def step(state, x):
+            number, y = state
+            y = jnp.cos(y) + x * number
+            return (number + 1, y), (y, 2 * x)
+
+        return lax.scan(step, (0.0, start), xs)
+
+    def shifted(start, xs):  # it also reads what an earlier step wrote
+        def step(number, xs):
+            return xs.at[number].set(xs[number - 1] * 0.5 + start)
+
+        return lax.fori_loop(1, 9, step, xs)
+
+    def in_place(start, xs):
+        return lax.fori_loop(0, 8, lambda n, xs: xs.at[n].set(xs[n] * 0.5 + start), xs)
+
+    generator = numpy.random.default_rng(0)
+    inputs = [generator.standard_normal(shape).astype("float32") for shape in ((3,), (12, 3))]
+    for program, blocks in ((scan, [1, 2]), (shifted, []), (in_place, [])):
+        jitted, directory = jax.jit(program), tmp_path / program.__name__
+        assert capture_dump(jitted, *inputs, directory=directory / "dump").problem == ""
+        (module,) = open_dump(directory / "dump").modules
+        unrolled = apply_recipe(UnrollLoop(times=4, longest=99), find_program(module), "cpu")
+        assert unrolled is not None
+        text = to_text(unrolled.module)
+        if blocks:
+            counts = [
+                text.count(f" {opcode}(") for opcode in ("dynamic-slice", "dynamic-update-slice")
+            ]
+            assert counts == blocks
+        (directory / "unrolled.hlo").write_text(text)
+        plan = plan_file(
+            directory / "plan.toml",
+            f"module = 'jit_{program.__name__}'\ndump = 'dump'\nprogram = 'unrolled.hlo'",
+        )
+        expected = jitted(*inputs)
+        with apply(plan) as applied:
+            jax.clear_caches()
+            found = jitted(*inputs)
+        assert applied.programs > 0
+        for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+            numpy.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+@with_jax
 def test_a_plan_may_be_for_a_rewritten_program(tmp_path: Path) -> None:
     import jax
     import numpy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,22 @@ def test_candidates_are_plans_or_are_refused_in_one_line(move: Move) -> None:
             assert "\n" not in str(refusal)
     if move.kind in ("pass", "one kernel", "rule", "pair"):
         assert found
+
+
+def test_changes_name_operations_as_before_fusion() -> None:
+    (module,) = open_dump(CPU.parent / "h100" / "concatenate").modules
+    start = start_from(module, own_plan(module))
+    new = "tanh.1.0"  # as if a pass had made it since
+    names = {name: f"{name}.before" for name in start.names if name != new}
+    found: list[str] = []
+    for move in MOVES:
+        for each in move.candidates(replace(start, names=names)):
+            changes = each.changes
+            for pattern in (*changes.allowed, *changes.forbidden):
+                found += [name for name in pattern if name != "*"]
+            found += [name for kernel in changes.kernels for name in kernel if name != new]
+    assert found
+    assert all(name.endswith(".before") for name in found)
 
 
 def test_a_short_loop_is_unrolled_as_a_whole() -> None:

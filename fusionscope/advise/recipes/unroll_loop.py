@@ -8,9 +8,11 @@ from functools import partial
 from typing import ClassVar
 
 from fusionscope.advise.recipes.example import Example
-from fusionscope.advise.recipes.patterns import scalar
+from fusionscope.advise.recipes.patterns import is_zero, scalar
 from fusionscope.advise.recipes.recipe import Recipe, Site
+from fusionscope.graph.fusing import clone_into
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
+from fusionscope.hlo.shape import Shape
 
 _LEFT_ALONE = frozenset(
     """all-gather all-reduce all-to-all collective-permute conditional convolution custom-call
@@ -79,26 +81,135 @@ def program(start, force):
                 and steps % self.times == 0
                 and operations <= self.longest
                 and not any(inside[opcode] for opcode in _LEFT_ALONE)
+                and all(
+                    _element(user) is not None for user in _called(each, "body").parameters[0].users
+                )
             ):
                 yield Site(each, partial(self._rewrite, each))
 
     def _rewrite(self, loop: MutableInstruction) -> None:
+        """Replace the body by ``times`` copies of it. Elements of arrays that successive steps
+        read or write are read and written together, as ``scan`` does.
+        """
         body = _called(loop, "body")
+        arrays = _find_arrays(loop, body)
         longer = loop.computation.module.add_computation(f"{body.name}_unrolled")
-        state = longer.make_parameter(body.parameters[0].shape)
-        for _ in range(self.times):
-            name = loop.computation.module.instruction_name("step")
-            text = f", to_apply=%{body.name}"
-            step = MutableInstruction(name, "call", body.root.shape, [state], text)
-            step.called = [body]
-            state = longer.add(step)
-        longer.root = state
+        given = longer.make_parameter(body.parameters[0].shape)
+        elements = [
+            longer.make("get-tuple-element", shape, [given], f", index={index}")
+            for index, shape in enumerate(given.shape.elements)
+        ]
+        blocks: dict[MutableInstruction, MutableInstruction] = {}
+        for each in arrays.reads:
+            array = elements[_index(each.operands[0])]
+            starts = _starts(each.operands[1:], elements, longer)
+            shape = self._block(each.shape)
+            sizes = ",".join(map(str, shape.dimensions))
+            text = f", dynamic_slice_sizes={{{sizes}}}"
+            blocks[each] = longer.make("dynamic-slice", shape, [array, *starts], text)
+        written: dict[int, list[MutableInstruction]] = {index: [] for index in arrays.writes}
+        state = list(elements)
+        for step in range(self.times):
+            clones: dict[MutableInstruction, MutableInstruction] = {}
+            for each in body.post_order():
+                if _element(each) is not None:
+                    clones[each] = state[_index(each)]
+                elif each in blocks:
+                    rest = (f"[0:{size}]" for size in each.shape.dimensions[1:])
+                    text = f", slice={{{', '.join([f'[{step}:{step + 1}]', *rest])}}}"
+                    clones[each] = longer.make("slice", each.shape, [blocks[each]], text)
+                elif each in arrays.writes.values():
+                    clones[each] = clones[each.operands[0]]
+                elif each.opcode != "parameter" and each is not body.root:
+                    clones[each] = clone_into(each, longer, [clones[o] for o in each.operands])
+            for index, update in arrays.writes.items():
+                written[index].append(clones[update.operands[1]])
+            state = [clones[each] for each in body.root.operands]
+        for index, update in arrays.writes.items():
+            parts = written[index]
+            block = self._block(parts[0].shape)
+            joined = longer.make("concatenate", block, parts, ", dimensions={0}")
+            starts = _starts(update.operands[2:], elements, longer)
+            operands = [elements[index], joined, *starts]
+            state[index] = longer.make("dynamic-update-slice", update.shape, operands)
+        longer.root = longer.make("tuple", body.root.shape, state)
         del body.callers[loop]
         longer.callers[loop] = None
         loop.called = [longer if each is body else each for each in loop.called]
         loop.attributes_text = loop.attributes_text.replace(
             f"body=%{body.name}", f"body=%{longer.name}", 1
         )
+
+    def _block(self, element: Shape) -> Shape:
+        """Return the shape of as many elements of an array as there are steps in one."""
+        return Shape(element.element_type, (self.times, *element.dimensions[1:]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrays:
+    """The slices of one element that a step reads, and those that it writes, by the index of their
+    array in the state: of each array at the number of the step.
+    """
+
+    reads: list[MutableInstruction]
+    writes: dict[int, MutableInstruction]
+
+
+def _find_arrays(loop: MutableInstruction, body: MutableComputation) -> _Arrays:
+    (start,), results = loop.operands, body.root.operands
+    counter = _counter(loop)
+    if counter is None or scalar(start.operands[counter]) != "0":
+        return _Arrays([], {})
+    steps = count_steps(loop) or 0
+
+    def is_at_step(array: MutableInstruction, starts: list[MutableInstruction]) -> bool:
+        place, *rest = starts
+        length = array.shape.dimensions[0]
+        return (
+            _element(array) is not None
+            and _element(place) == counter
+            and all(each.opcode == "constant" and is_zero(each) for each in rest)
+            and length is not None
+            and length >= steps
+        )
+
+    reads: list[MutableInstruction] = []
+    writes: dict[int, MutableInstruction] = {}
+    for each in body.instructions:
+        if each.opcode == "dynamic-slice" and is_at_step(each.operands[0], each.operands[1:]):
+            index = _index(each.operands[0])
+            if each.shape.dimensions[0] == 1 and _element(results[index]) == index:
+                reads.append(each)
+    for index, each in enumerate(results):
+        if each.opcode == "dynamic-update-slice" and is_at_step(
+            each.operands[0], each.operands[2:]
+        ):
+            array, update = each.operands[:2]
+            others = [
+                other
+                for other in body.instructions
+                if other is not each and _element(other) == index and other.users
+            ]
+            is_only = list(array.users) == [each] and list(each.users) == [body.root]
+            if (
+                _index(array) == index
+                and update.shape.dimensions[0] == 1
+                and results.count(each) == 1
+                and is_only
+                and others in ([], [array])
+            ):
+                writes[index] = each
+    return _Arrays(reads, writes)
+
+
+def _starts(
+    starts: list[MutableInstruction],
+    elements: list[MutableInstruction],
+    target: MutableComputation,
+) -> list[MutableInstruction]:
+    """Return the indices of a block in ``target``: the number of the step, and zeros."""
+    place, *zeros = starts
+    return [elements[_index(place)], *(clone_into(each, target, []) for each in zeros)]
 
 
 def _called(loop: MutableInstruction, role: str) -> MutableComputation:
@@ -119,7 +230,7 @@ def count_steps(loop: MutableInstruction) -> int | None:
         or body.root.opcode != "tuple"
     ):
         return None
-    index = _element(condition.operands[0])
+    index = _counter(loop)
     end = scalar(condition.operands[1])
     if index is None or end is None:
         return None
@@ -130,8 +241,17 @@ def count_steps(loop: MutableInstruction) -> int | None:
     return int(end) - int(first) if scalar(counter.operands[1]) == "1" else None
 
 
+def _counter(loop: MutableInstruction) -> int | None:
+    """Return the index in the state of what the condition compares."""
+    return _element(_called(loop, "condition").root.operands[0])
+
+
 def _element(value: MutableInstruction) -> int | None:
     """Return the index of the element of the parameter that it is."""
     if value.opcode != "get-tuple-element" or value.operands[0].opcode != "parameter":
         return None
-    return int(value.attribute("index"))
+    return _index(value)
+
+
+def _index(element: MutableInstruction) -> int:
+    return int(element.attribute("index"))
