@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from fusionscope.dump.device import Device
     from fusionscope.dump.profile import Profile
     from fusionscope.explain import Explanation, ModuleFacts, Selection
-    from fusionscope.explain.explain import Suggest
+    from fusionscope.explain.explain import Relieve, Suggest
     from fusionscope.explain.suggestion import Suggestions
     from fusionscope.progress import Progress
     from fusionscope.rules.changes import Changes
+    from fusionscope.system.cache import Cache
 
 _TOP = 5  # entries of a list, unless the user sets a number
 
@@ -170,6 +171,7 @@ def command(
       fusionscope explain dump_dir/ --kernel loop_add_fusion
       fusionscope explain dump_dir/ --movements
       fusionscope explain dump_dir/ --resources
+      fusionscope explain dump_dir/ --resources --compile
       fusionscope explain dump_dir/ --profile trace_dir/
       fusionscope explain dump_dir/ --compile
       fusionscope explain dump_dir/ --format json --output explanation.json
@@ -216,11 +218,19 @@ def command(
     if is_first and format_name == "text":  # text output shows only one module
         selection = replace(selection, most_modules=1)
     suggest = _suggester(selection, python if compiles else None) if tries and by is None else None
+    kept = None if no_cache else user_cache()
+    relieve = _reliever(selection, python, kept, tries=tries) if resources and compiles else None
     opened = open_dump(dump)
-    cache = DumpCache(opened, None if no_cache or compiles else user_cache())
+    cache = DumpCache(opened, None if compiles else kept)
     with show_progress() as progress:
         explanation = explain(
-            opened, selection, jobs=jobs, progress=progress, suggest=suggest, cache=cache
+            opened,
+            selection,
+            jobs=jobs,
+            progress=progress,
+            suggest=suggest,
+            relieve=relieve,
+            cache=cache,
         )
     limit = None if everything else top or _TOP
     pairs = everything or selection.picks_pairs
@@ -252,6 +262,16 @@ def command(
         text=show,
     )
     return 1 if is_unmatched else 0
+
+
+def _reliever(selection: Selection, python: str, kept: Cache | None, *, tries: bool) -> Relieve:
+    """Return the function that compiles for PTX and, if it ``tries``, so that kernels spill less;
+    answers of ptxas are looked up in ``kept``.
+    """
+    from fusionscope.advise.recipes.trying import Compilation
+    from fusionscope.advise.spills import relieve
+
+    return partial(relieve, Compilation(python), kept, selection.device, tries)
 
 
 def _suggester(selection: Selection, python: str | None) -> Suggest:

@@ -64,6 +64,11 @@ class DumpCache:
             files = [(file.name, str(file.path), file.start, file.size) for file in dump.files]
             self._listing = (code_digest(), sys.version, str(dump.path), files)
 
+    @property
+    def entries(self) -> Cache | None:
+        """Where results are kept that depend on no dump."""
+        return self._entries
+
     def __reduce__(self) -> tuple[type[DumpCache], tuple[Dump, Cache | None]]:
         return DumpCache, (self._dump, self._entries)
 

@@ -11,6 +11,7 @@ from fusionscope.explain.result import (
     ModuleFacts,
     ModuleRow,
     Movement,
+    OverFused,
     WhatIf,
 )
 from fusionscope.hlo.source_location import SourceLocation
@@ -92,11 +93,12 @@ ABOUT = "registers and spills"  # how notes on resources begin
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What the kernels of a module take, by the names of their instructions in the final module;
-    ``notes`` are on what is unknown.
+    ``notes`` are on what is unknown. ``over_fused`` is None if no change was tried.
     """
 
     found: dict[str, KernelResources]
     notes: tuple[str, ...]
+    over_fused: OverFused | None = None
 
 
 @dataclass(frozen=True, slots=True)

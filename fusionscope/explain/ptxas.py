@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -14,11 +15,12 @@ from tempfile import TemporaryDirectory
 
 from fusionscope.errors import UnusableInput, shorten
 from fusionscope.progress import Progress, silent
+from fusionscope.system.cache import Cache
 from fusionscope.system.files import write_file
 from fusionscope.system.processes import run_child
 
 _HINT = "the package nvidia-cuda-nvcc has a newer one, and PTXAS=FILE names one"
-_LIMIT_S = 300.0  # for one file: a kernel of 4,000 operations took 3 s
+_LIMIT_S = 120.0  # for one file: a kernel of 1,681 operations, unrolled four times, took 8 s
 _PLACES = ("nvidia/cu*/bin/ptxas", "nvidia/cuda_nvcc/bin/ptxas")  # in the packages of pip
 _TARGET = re.compile(rb"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 _ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)' for '\w+'")
@@ -42,11 +44,25 @@ class Assembled:
     shared_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What ptxas says of one text: its kernels by name. ``problem`` is empty if it accepted it."""
+
+    kernels: dict[str, Assembled]
+    problem: str = ""
+    is_late: bool = False
+
+
 def find_ptxas() -> Path | None:
     """Return the ptxas of a package in this environment, on the path, or of a toolkit.
 
-    ``PTXAS`` in the environment names another one.
+    ``PTXAS`` in the environment names another one. Raises ``UnusableInput`` if that is no file.
     """
+    named = os.environ.get("PTXAS")
+    if named:
+        if not Path(named).is_file():
+            raise UnusableInput("PTXAS names it, and it is no file", file=named)
+        return Path(named)
     packages = (
         file
         for directory in sys.path
@@ -54,45 +70,86 @@ def find_ptxas() -> Path | None:
         for file in sorted(Path(directory or ".").glob(place), reverse=True)
     )
     toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin" / "ptxas"
-    named = [os.environ.get("PTXAS"), *packages, shutil.which("ptxas"), toolkit]
-    return next((Path(each) for each in named if each and Path(each).is_file()), None)
+    found = [*packages, shutil.which("ptxas"), toolkit]
+    return next((Path(each) for each in found if each and Path(each).is_file()), None)
 
 
 def assemble(
-    ptxas: Path, texts: Sequence[bytes], progress: Progress = silent
+    ptxas: Path,
+    texts: Sequence[bytes],
+    *,
+    flags: Sequence[str] = (),
+    kept: Cache | None = None,
+    progress: Progress = silent,
 ) -> tuple[dict[str, Assembled], list[str]]:
     """Return what the kernels in ``texts`` take, by their names, and one line on each text that
-    ``ptxas`` does not accept. Raises ``UnusableInput`` if it cannot be run.
+    ``ptxas`` does not accept with ``flags``. Answers for a text are looked up in ``kept``.
+
+    If the first answers are late, the other texts are left out. Raises ``UnusableInput`` if ptxas
+    cannot be run.
     """
     found: dict[str, Assembled] = {}
     problems: list[str] = []
+    version = version_of(ptxas)
     with TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
-        files = [Path(scratch) / f"{number}.ptx" for number in range(len(texts))]
-        runs = pool.map(lambda each: _assemble(ptxas, *each), zip(texts, files, strict=True))
-        for number, (output, problem) in enumerate(runs, start=1):
+
+        def ask(number: int) -> _Answer:
+            file = Path(scratch) / f"{number}.ptx"
+            if kept is None:
+                return _assemble(ptxas, texts[number], flags, file)
+            key = repr(("ptxas", version, tuple(flags))).encode("utf-8", "surrogatepass")
+            name = hashlib.sha256(key + b"\0" + texts[number]).hexdigest()
+            known = _decoded(kept.read(name))
+            answer = known or _assemble(ptxas, texts[number], flags, file)
+            if known is None and not answer.problem:
+                _keep(kept, name, answer)
+            return answer
+
+        for number, answer in enumerate(pool.map(ask, range(len(texts))), start=1):
             progress(f"ptxas: {number} of {len(texts)} files")
-            found.update(_read(output))
-            if problem is not None:
-                problems.append(problem)
+            found.update(answer.kernels)
+            if answer.problem:
+                problems.append(answer.problem)
+            if answer.is_late and not found:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
     return found, problems
 
 
-def _assemble(ptxas: Path, text: bytes, file: Path) -> tuple[str, str | None]:
+def _decoded(content: bytes | None) -> _Answer | None:
+    import msgspec
+
+    if content is None:
+        return None
+    try:
+        return msgspec.msgpack.decode(content, type=_Answer)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return None
+
+
+def _keep(kept: Cache, name: str, answer: _Answer) -> None:
+    import msgspec
+
+    kept.write(name, msgspec.msgpack.encode(answer))
+
+
+def _assemble(ptxas: Path, text: bytes, flags: Sequence[str], file: Path) -> _Answer:
     target = _TARGET.search(text)
     if target is None:
-        return "", "a PTX file of the dump names no .target"
+        return _Answer({}, "a PTX file of the dump names no .target")
     write_file(file, text)
     architecture = target[1].decode("ascii", errors="replace")
-    command = [str(ptxas), "-v", f"-arch={architecture}", str(file), "-o", os.devnull]
+    command = [str(ptxas), "-v", f"-arch={architecture}", *flags, str(file), "-o", os.devnull]
     ended = run_child(command, None, _LIMIT_S)
+    kernels = dict(_read(ended.errors))
     if ended.is_late:
-        return ended.errors, f"ptxas took more than {_LIMIT_S:g} s for a PTX file of the dump"
+        late = f"{ptxas} took more than {_LIMIT_S:g} s for a PTX file of the dump"
+        return _Answer(kernels, late, is_late=True)
     if ended.code:
         words = ended.errors.replace(str(file), "PTX").strip().splitlines() or ["no message"]
-        return ended.errors, (
-            f"{ptxas} does not accept a PTX file of the dump ({shorten(words[0])}); {_HINT}"
-        )
-    return ended.errors, None
+        said = f"{ptxas} does not accept a PTX file of the dump ({shorten(words[0])}); {_HINT}"
+        return _Answer(kernels, said)
+    return _Answer(kernels)
 
 
 def _read(output: str) -> Iterator[tuple[str, Assembled]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fusionscope.dump import DumpedModule
@@ -12,15 +12,25 @@ from fusionscope.explain.analysis import ABOUT, Resources
 from fusionscope.explain.ptxas import Assembled, assemble
 from fusionscope.explain.result import KernelResources
 from fusionscope.gpu.occupancy import occupancy
-from fusionscope.progress import Progress
+from fusionscope.progress import Progress, silent
+from fusionscope.system.cache import Cache
 
-_HOW_TO_DUMP = "dump with --xla_dump_emitter_re=.* as well"
+_HOW_TO_DUMP = "dump with --xla_dump_emitter_re=.* as well, or use --compile"
+_EXTRA_FLAGS = "xla_gpu_ptx_compiler_extra_flags"
+_NOT_OPTIMIZED = "xla_gpu_disable_gpuasm_optimizations"
 
 
 def find_resources(
-    module: DumpedModule, device: Device | None, ptxas: Path, progress: Progress
+    module: DumpedModule,
+    device: Device | None,
+    ptxas: Path,
+    *,
+    flags: Sequence[str] = (),
+    kept: Cache | None = None,
+    progress: Progress = silent,
 ) -> Resources:
-    """Return what ``ptxas`` says of the kernels that ``module`` launches on ``device``.
+    """Return what ``ptxas`` says of the kernels that ``module`` launches on ``device``, with the
+    flags of the dump and ``flags``. Its answers are looked up in ``kept``.
 
     Raises ``UnusableInput`` if a file of the dump cannot be read, or ptxas cannot be run.
     """
@@ -32,13 +42,22 @@ def find_resources(
     if not texts or not launches:
         missing = "PTX" if not texts else "thunk_sequence.txt"
         return Resources({}, (f"{ABOUT}: the dump has no {missing}; {_HOW_TO_DUMP}",))
-    assembled, problems = assemble(ptxas, texts, progress)
+    flags = (*_flags_of(module), *flags)
+    assembled, problems = assemble(ptxas, texts, flags=flags, kept=kept, progress=progress)
     found = {
         name: _resources(device, launch, assembled[launch.entry])
         for name, launch in launches.items()
         if launch.entry in assembled
     }
     return Resources(found, tuple(_notes(launches, found, problems)))
+
+
+def _flags_of(module: DumpedModule) -> Iterator[str]:
+    """Yield the flags with which the compiler of the dump called ptxas."""
+    values = module.flags.values if module.flags is not None else {}
+    if values.get(_NOT_OPTIMIZED) == ("true",):
+        yield "-O0"
+    yield from values.get(_EXTRA_FLAGS, ())
 
 
 def _resources(device: Device, launch: Launch, kernel: Assembled) -> KernelResources:
@@ -61,5 +80,6 @@ def _notes(
 ) -> list[str]:
     missing = sorted(launches.keys() - found.keys())
     if missing and not problems:
-        problems = [f"the PTX of {missing[0]} and {len(missing) - 1} others is not in the dump"]
+        others = f" and {len(missing) - 1} others" if missing[1:] else ""
+        problems = [f"the PTX of {missing[0]}{others} is not in the dump"]
     return [f"{ABOUT}: {each}" for each in problems]

@@ -126,6 +126,71 @@ class KernelResources:
         return of_thread * self.blocks * self.threads_per_block
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpillCost:
+    """What a run of a module costs if its ``spilling`` kernels spill ``spill_bytes``.
+
+    ``time_us`` is the estimated time, which does not count spills; ``spill_us`` is what these
+    take at the bandwidth of the GPU. Both are microseconds, None if they are unknown.
+    """
+
+    launches: int
+    bytes_moved: int
+    time_us: float | None
+    spilling: int
+    spill_bytes: int
+    spill_us: float | None
+
+    @property
+    def total_us(self) -> float | None:
+        """Return the estimated time with spills, None if it is unknown."""
+        if self.time_us is None or self.spill_us is None:
+            return None
+        return self.time_us + self.spill_us
+
+    def is_better_than(self, other: SpillCost) -> bool:
+        """Return whether fewer bytes are spilled, and no time is lost by that."""
+        if self.spill_bytes >= other.spill_bytes:
+            return False
+        if self.total_us is None or other.total_us is None:
+            return True
+        return self.total_us < other.total_us
+
+
+@dataclass(frozen=True, slots=True)
+class SpillTrial:
+    """A change, as options of ``rerun``, and what came of it. ``after`` is None if there is no
+    result; ``problem`` then says why.
+    """
+
+    change: str
+    after: SpillCost | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OverFused:
+    """The fusions that spill, by name, and the changes that were compiled so that they spill less,
+    in the order in which they were tried.
+    """
+
+    kernels: tuple[str, ...]
+    before: SpillCost
+    tried: tuple[SpillTrial, ...]
+
+    @property
+    def best(self) -> SpillTrial | None:
+        """Return the change with the least time of those that help, None if none does."""
+        best: SpillTrial | None = None
+        least = self.before
+        for each in self.tried:
+            if each.after is None or not each.after.is_better_than(self.before):
+                continue
+            if best is None or (each.after.total_us or 0.0) < (least.total_us or 0.0):
+                best, least = each, each.after
+        return best
+
+
 @dataclass(frozen=True, slots=True)
 class KernelMeasurement:
     """What a trace shows of a kernel in one run of its module: quartiles of microseconds over all
@@ -693,6 +758,7 @@ class ModuleFacts:
     near: tuple[str, ...] = ()
     kernel_pages: tuple[KernelPage, ...] = ()
     graphs: GraphLaunches | None = None
+    over_fused: OverFused | None = None
     memory: MemoryFacts | None = None
     measured: Measured | None = None
 

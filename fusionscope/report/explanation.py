@@ -168,7 +168,7 @@ def _markdown(
         yield from boundaries.to_markdown(module.boundaries, top)
         yield from movements.to_markdown(module.movements, module.suggestions, top)
         yield from measured.to_markdown(module, top)
-        yield from resources.to_markdown(module.kernels, top)
+        yield from resources.to_markdown(module.kernels, module.over_fused, top)
         yield from recomputed.to_markdown(module, top)
         yield from memory.to_markdown(module, top)
         if module.what_if:
@@ -213,7 +213,7 @@ def print_explanation(
             _print_refusals(module, console, top)
         boundaries.print_boundaries(module.boundaries, console, top=top)
         movements.print_movements(module.movements, module.suggestions, console, top=top)
-        resources.print_resources(module.kernels, console, top=top)
+        resources.print_resources(module.kernels, module.over_fused, console, top=top)
         recomputed.print_recomputed(module, console, top=top)
         memory.print_memory(module, console, top=top)
         if module.what_if:

@@ -10,12 +10,20 @@ from fusionscope.report.text import cell, code, duration, plural, print_hidden, 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fusionscope.explain.result import KernelFacts, KernelResources
+    from fusionscope.explain.result import (
+        KernelFacts,
+        KernelResources,
+        OverFused,
+        SpillCost,
+        SpillTrial,
+    )
 
 _TITLE = "Registers and spills"
 
 
-def to_markdown(kernels: Sequence[KernelFacts], top: int | None) -> Iterator[str]:
+def to_markdown(
+    kernels: Sequence[KernelFacts], over_fused: OverFused | None, top: int | None
+) -> Iterator[str]:
     """Yield the lines of a table, empty if nothing is known."""
     known = _known(kernels)
     if not known:
@@ -35,9 +43,19 @@ def to_markdown(kernels: Sequence[KernelFacts], top: int | None) -> Iterator[str
         )
         yield f"| {' | '.join(columns)} |"
     yield ""
+    if over_fused is not None:
+        for words in _advice(over_fused):
+            yield f"- {cell(words)}"
+        yield ""
 
 
-def print_resources(kernels: Sequence[KernelFacts], console: Console, *, top: int | None) -> None:
+def print_resources(
+    kernels: Sequence[KernelFacts],
+    over_fused: OverFused | None,
+    console: Console,
+    *,
+    top: int | None,
+) -> None:
     """Print them to a terminal; ``top`` limits the list."""
     from rich.padding import Padding
     from rich.text import Text
@@ -54,6 +72,39 @@ def print_resources(kernels: Sequence[KernelFacts], console: Console, *, top: in
         for words in _words(kernel, taken):
             console.print(Padding(Text(safe(words)), (0, 0, 0, 5)))
     print_hidden(console, 2, len(known), top, "kernel")
+    if over_fused is not None:
+        for words in _advice(over_fused):
+            console.print(Padding(Text(safe(words)), (0, 0, 0, 2)))
+
+
+def _advice(over_fused: OverFused) -> Iterator[str]:
+    """Yield the change that helps most, and the others that were tried."""
+    best = over_fused.best
+    if best is None:
+        yield f"against the spills: nothing known that helps ({_cost(over_fused.before)})"
+    else:
+        yield f"against the spills, try {best.change}: {_came_of(over_fused.before, best)}"
+    for trial in over_fused.tried:
+        if trial is not best:
+            yield f"tried {trial.change}: {_came_of(over_fused.before, trial)}"
+
+
+def _came_of(before: SpillCost, trial: SpillTrial) -> str:
+    after = trial.after
+    if after is None:
+        return trial.problem
+    words = [f"spills {size(before.spill_bytes)} → {size(after.spill_bytes)}"]
+    if (before.launches, before.bytes_moved) != (after.launches, after.bytes_moved):
+        words.append(f"launches {before.launches:,} → {after.launches:,}")
+        words.append(f"bytes {size(before.bytes_moved)} → {size(after.bytes_moved)}")
+    if before.total_us is not None and after.total_us is not None:
+        words.append(f"time with spills {duration(before.total_us)} → {duration(after.total_us)}")
+    return ", ".join(words) + " (compiled)"
+
+
+def _cost(cost: SpillCost) -> str:
+    words = f"{size(cost.spill_bytes)} spilled"
+    return words if cost.total_us is None else f"{words}, {duration(cost.total_us)} with spills"
 
 
 def words_on(kernel: KernelFacts) -> Iterator[str]:
