@@ -54,7 +54,7 @@ class _Change:
     flags: tuple[str, ...] = ()
 
 
-def relieve(
+def compile_resources(
     compilation: Compilation,
     kept: Cache | None,
     device: Device | None,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fusionscope.dump.device import Device
     from fusionscope.dump.profile import Profile
     from fusionscope.explain import Explanation, ModuleFacts, Selection
-    from fusionscope.explain.explain import Relieve, Suggest
+    from fusionscope.explain.explain import CompileResources, Suggest
     from fusionscope.explain.suggestion import Suggestions
     from fusionscope.progress import Progress
     from fusionscope.rules.changes import Changes
@@ -219,7 +219,9 @@ def command(
         selection = replace(selection, most_modules=1)
     suggest = _suggester(selection, python if compiles else None) if tries and by is None else None
     kept = None if no_cache else user_cache()
-    relieve = _reliever(selection, python, kept, tries=tries) if resources and compiles else None
+    compile_resources = (
+        _resource_compiler(selection, python, kept, tries=tries) if resources and compiles else None
+    )
     opened = open_dump(dump)
     cache = DumpCache(opened, None if compiles else kept)
     with show_progress() as progress:
@@ -229,7 +231,7 @@ def command(
             jobs=jobs,
             progress=progress,
             suggest=suggest,
-            relieve=relieve,
+            compile_resources=compile_resources,
             cache=cache,
         )
     limit = None if everything else top or _TOP
@@ -264,14 +266,16 @@ def command(
     return 1 if is_unmatched else 0
 
 
-def _reliever(selection: Selection, python: str, kept: Cache | None, *, tries: bool) -> Relieve:
+def _resource_compiler(
+    selection: Selection, python: str, kept: Cache | None, *, tries: bool
+) -> CompileResources:
     """Return the function that compiles for PTX and, if it ``tries``, so that kernels spill less;
     answers of ptxas are looked up in ``kept``.
     """
     from fusionscope.advise.recipes.trying import Compilation
-    from fusionscope.advise.spills import relieve
+    from fusionscope.advise.spills import compile_resources
 
-    return partial(relieve, Compilation(python), kept, selection.device, tries)
+    return partial(compile_resources, Compilation(python), kept, selection.device, tries)
 
 
 def _suggester(selection: Selection, python: str | None) -> Suggest:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fusionscope.dump.profile import Profile
 
 Suggest = Callable[[DumpedModule, ModuleFacts, float, Progress], Suggestions]
-Relieve = Callable[[DumpedModule, ModuleFacts, Resources, Progress], Resources]
+CompileResources = Callable[[DumpedModule, ModuleFacts, Resources, Progress], Resources]
 
 # Of many modules, those are explained that make up this share of the total.
 _SHARE = 0.9
@@ -37,15 +37,15 @@ def explain(
     jobs: int = 1,
     progress: Progress = silent,
     suggest: Suggest | None = None,
-    relieve: Relieve | None = None,
+    compile_resources: CompileResources | None = None,
     cache: DumpCache | None = None,
 ) -> Explanation:
     """Explain the costliest modules of ``dump``, or those that ``selection`` names.
 
     ``suggest`` is called with an analyzed module to find what could help, and with the processor
-    time of the analysis in seconds. ``relieve`` is called with what the kernels take of a GPU, if
-    ``selection`` requests that, to find out more by compiling. What ``cache`` has is not computed
-    again; what ``suggest`` returns then has to depend only on the rules and the device of
+    time of the analysis in seconds. ``compile_resources`` is called with what the kernels take of a
+    GPU, if ``selection`` requests that, to find out more by compiling. What ``cache`` has is not
+    computed again; what ``suggest`` returns then has to depend only on the rules and the device of
     ``selection``, and on whether it is ``in_full``. Up to ``jobs`` processes work at once, each on
     one module, for which both functions are pickled. Raises ``UnusableInput`` if nothing can be
     explained. An unreadable file beside readable ones is a problem in the result.
@@ -63,7 +63,7 @@ def explain(
         count = _count_costliest(rows[:measured], selection.most_modules)
     explained: dict[int, ModuleFacts] = {}
     places = [dump.modules.index(module) for _, module in ranked[:count]]
-    work = partial(_explain_place, dump, selection, suggest, relieve, cache)
+    work = partial(_explain_place, dump, selection, suggest, compile_resources, cache)
     names = partial(_name_of, dump)
     results = in_order(work, places, names, jobs=jobs, progress=progress)
     for place, found in enumerate(results):
@@ -125,7 +125,7 @@ def _explain_place(
     dump: Dump,
     selection: Selection,
     suggest: Suggest | None,
-    relieve: Relieve | None,
+    compile_resources: CompileResources | None,
     cache: DumpCache,
     place: int,
     progress: Progress,
@@ -133,7 +133,9 @@ def _explain_place(
     """Return the facts about a module, or why there are none, and what reading it has shown."""
     facts: ModuleFacts | UnusableInput
     try:
-        facts = _explain_module(dump.modules[place], selection, suggest, relieve, cache, progress)
+        facts = _explain_module(
+            dump.modules[place], selection, suggest, compile_resources, cache, progress
+        )
     except UnusableInput as error:
         facts = error
     return facts, dump.learned()
@@ -148,7 +150,7 @@ def _explain_module(
     module: DumpedModule,
     selection: Selection,
     suggest: Suggest | None,
-    relieve: Relieve | None,
+    compile_resources: CompileResources | None,
     cache: DumpCache,
     progress: Progress,
 ) -> ModuleFacts:
@@ -186,8 +188,8 @@ def _explain_module(
         facts = replace(facts, movements=moved.found)
     if selection.resources:
         taken = _resources(module, selection, cache, progress)
-        if relieve is not None:
-            taken = relieve(module, analysis.facts, taken, progress)
+        if compile_resources is not None:
+            taken = compile_resources(module, analysis.facts, taken, progress)
         notes.update(dict.fromkeys(taken.notes))
         facts = with_resources(facts, taken)
     if suggest is not None:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ from sample_dumps import (
     unpacked,
     write,
 )
+
+from fusionscope.explain.result import OverFused, SpillCost, SpillTrial
 
 pytestmark = pytest.mark.slow
 
@@ -123,8 +126,20 @@ def test_module(run):
     assert refused.code == 2 and "jit_program" in refused.errors
 
 
+def over_fused(compilation, kept, device, tries, module, facts, taken, progress):
+    """What compiling found for the program of ``SPILLS`` with larger arrays."""
+    before = SpillCost(
+        launches=1, bytes_moved=172 * 10**6, time_us=1610.0,
+        spilling=1, spill_bytes=5_310_000_000, spill_us=1585.0,
+    )  # fmt: skip
+    after = replace(before, launches=43, spill_bytes=66_100_000, spill_us=19.7)
+    tried = (SpillTrial("--set pf-code-dup.limit=840", after), SpillTrial("--flag a=b", None, "no"))
+    return replace(taken, over_fused=OverFused(("loop_add_fusion",), before, tried))
+
+
 def test_json_is_as_documented(run, tmp_path, monkeypatch):
     monkeypatch.setenv("PTXAS", str(SPILLS / "ptxas"))
+    monkeypatch.setattr("fusionscope.advise.spills.compile_resources", over_fused)
     files = unpacked(CPU)
     write(tmp_path, files)
     large = {
@@ -139,7 +154,7 @@ def test_json_is_as_documented(run, tmp_path, monkeypatch):
     asked = (
         (tmp_path,), (GPU,), (TPU,), (CPU, *tried), (LIBRARIES,), (OVERRULED,),
         (DUMPS / "h100/convolution", "--movements"), (DUMPS / "h100/loop",), (CPU, "--kernel", "*"),
-        (SPILLS, "--resources"), (SPILLS.parent / "graphs",),
+        (SPILLS, "--resources"), (SPILLS, "--resources", "--compile"), (SPILLS.parent / "graphs",),
         (PROFILE / "dump", "--profile", PROFILE / "trace"),
     )  # fmt: skip
     for dump, *options in asked:

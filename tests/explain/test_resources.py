@@ -16,6 +16,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.explain import Selection, explain
 from fusionscope.explain.ptxas import assemble, find_ptxas
 from fusionscope.gpu.occupancy import occupancy
+from fusionscope.system.cache import user_cache
 
 DUMP = Path(__file__).parent / "data" / "spills"
 
@@ -74,6 +75,25 @@ def test_what_ptxas_does_not_accept_is_one_line(tmp_path, monkeypatch, body, wor
     (note,) = [note for note in module.notes if note.startswith("registers and spills: ")]
     assert words in note
     assert module.kernels[0].resources is None
+
+
+def test_an_answer_is_kept_by_the_text(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    calls = tmp_path / "calls"
+    count = f"for each; do case $each in *.ptx) echo $each >> {calls};; esac; done"
+    ptxas = Path(script(tmp_path, f"{count}\ncat {DUMP / 'ptxas'} | sed 1,3d | sh"))
+    (module,) = open_dump(DUMP).modules
+
+    def ask(*flags: str) -> int:
+        found, problems = assemble(ptxas, module.ptx, flags=flags, kept=user_cache())
+        assert found["loop_add_fusion"].registers == 255 and not problems
+        return len(calls.read_text().splitlines())
+
+    assert (ask(), ask(), ask("-O0"), ask("-O0")) == (1, 1, 2, 2)
+    for file in (tmp_path / "cache").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[:-3])
+    assert ask() == 3
 
 
 def test_without_ptx_it_is_said_how_to_get_it(tmp_path, recorded) -> None:

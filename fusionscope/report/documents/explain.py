@@ -360,6 +360,15 @@ class Memory(Form):
     values: list[memory_facts.LifeTime]
 
 
+class OverFused(Form):
+    """Fusions that spill, and the changes that were compiled so that they spill less."""
+
+    kernels: list[str]
+    before: result.SpillCost
+    tried: list[result.SpillTrial]
+    best: result.SpillTrial | None
+
+
 class Module(Form):
     name: str
     number: int
@@ -379,6 +388,7 @@ class Module(Form):
     recomputed: Recomputation | None
     notes: list[str]
     memory: Memory | None
+    over_fused: OverFused | None
     graphs: GraphLaunches | None
     measured: Measured | None
     what_if: WhatIf | None
