@@ -366,7 +366,7 @@ class OverFused(Form):
     kernels: list[str]
     before: result.SpillCost
     tried: list[result.SpillTrial]
-    best: result.SpillTrial | None
+    best: Annotated[str | None, At(lambda found: found.best.change if found.best else None)]
 
 
 class Module(Form):
