@@ -20,6 +20,7 @@ COMMANDS = {
     "history": "Show how fusions formed pass by pass, or trace one instruction.",
     "diff": "Compare two files, two stages or two dumps.",
     "verify": "Measure how well the replay of the compiler's rules matches a dump.",
+    "report": "Write a page about a dump that opens in any browser.",
     "check": "Check dumps against expectations or a baseline, for CI.",
     "capture": "Compile a program, even for a device that is absent, and explain its dump.",
     "rerun": "Recompile a dumped program with the fusions that changed rules make.",

@@ -251,6 +251,20 @@ class Lineage:
         return computation in known
 
 
+def stages_in_order(dumped: DumpedModule) -> tuple[Stage, ...]:
+    """Return the stages whose position is known: of the files that no pass wrote, only the first
+    and the last.
+    """
+    return (
+        tuple(
+            stage
+            for stage in dumped.stages
+            if stage.name.counter is not None or stage in (dumped.stages[0], dumped.final)
+        )
+        or dumped.stages
+    )
+
+
 def read_lineage(
     dumped: DumpedModule, *, for_changes: bool = False, progress: Progress = silent
 ) -> Lineage:
@@ -260,13 +274,7 @@ def read_lineage(
     not needed for that, and so not checked.
     """
     notes: list[str] = []
-    # Files that no pass made: only the first and the last, since names do not show the position of
-    # others.
-    wanted = [
-        stage
-        for stage in dumped.stages
-        if stage.name.counter is not None or stage in (dumped.stages[0], dumped.final)
-    ] or list(dumped.stages)
+    wanted = stages_in_order(dumped)
     known = _Known()
     kept: list[tuple[Stage, Module, _Trace | None]] = []
 

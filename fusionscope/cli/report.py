@@ -1,0 +1,68 @@
+"""``fusionscope report DUMP``."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+
+import click
+
+from fusionscope.cli.output import write_text
+from fusionscope.cli.progress import show_progress
+from fusionscope.cli.streams import show_problem
+
+
+@click.command(name="report")
+@click.argument("dump", type=click.Path(path_type=Path))
+@click.option("--module", metavar="GLOB", help="Only these modules, by name or number.")
+@click.option(
+    "--sources",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    help="Show the program's lines from files below this directory.  [default: the current one]",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    show_default=True,
+    help="Where to write the page.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+def command(dump: Path, module: str | None, sources: Path, output: Path, opens: bool) -> None:
+    """Write a page about a dump: one file that opens in any browser, without a network.
+
+    DUMP is as for explain. The page shows where time, launches and bytes go, the pairs that were
+    not fused and why, what to try, how each kernel formed pass by pass, and memory over time.
+
+    \b
+    Examples:
+      fusionscope report dump_dir/
+      fusionscope report dump_dir/ --output step.html --open
+      fusionscope report dump_dir/ --sources ~/project
+    """
+    from fusionscope.advise.suggest import suggester
+    from fusionscope.dump import open_dump
+    from fusionscope.explain.report_facts import report_facts
+    from fusionscope.explain.selection import Selection
+    from fusionscope.report.html.page import to_html
+
+    selection = Selection(module=module)
+    with show_progress() as progress:
+        facts = report_facts(
+            open_dump(dump),
+            selection,
+            sources,
+            suggest=suggester(selection, is_limited=True),
+            progress=progress,
+        )
+        progress("writing the page")
+        page = to_html(facts)
+    for problem in facts.problems:
+        show_problem(problem)
+    write_text(page, output)
+    click.echo(f"{output}  {len(page.encode()) / 1e6:.1f} MB")
+    if opens:
+        webbrowser.open(output.resolve().as_uri())

@@ -1,0 +1,155 @@
+"""Everything that the page of ``fusionscope report`` shows about a dump."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusionscope.dump import Dump, DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.explain.explain import Suggest, explain
+from fusionscope.explain.fusion_graph import FusionGraph, fusion_graph
+from fusionscope.explain.module_history import ModuleHistory, module_history
+from fusionscope.explain.result import Explanation, ModuleFacts
+from fusionscope.explain.selection import Selection
+from fusionscope.progress import Progress, about, silent
+from fusionscope.rules.catalogue import RulePage, all_pages
+from fusionscope.system.files import read_text
+
+_CONTEXT = 3  # lines around each line that operations come from
+_MOST_LINES = 20_000  # of all source files
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLines:
+    """Lines of a source file, from the line number ``first`` on."""
+
+    file: str
+    first: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFacts:
+    """``histories`` and ``graphs`` are those of the explained modules, None if there is none.
+    ``rules`` are the pages of the reasons.
+    """
+
+    explanation: Explanation
+    histories: tuple[ModuleHistory | None, ...]
+    graphs: tuple[FusionGraph | None, ...]
+    rules: tuple[RulePage, ...]
+    sources: tuple[SourceLines, ...]
+    problems: tuple[str, ...]
+
+
+def report_facts(
+    dump: Dump,
+    selection: Selection,
+    sources: Path,
+    *,
+    suggest: Suggest | None = None,
+    progress: Progress = silent,
+) -> ReportFacts:
+    """Return the facts about the modules that ``selection`` names, or the costliest.
+
+    Source files are read only below the directory ``sources``: a dump may name any file. Raises
+    ``UnusableInput`` if nothing can be explained.
+    """
+    explanation = explain(dump, selection, suggest=suggest, progress=progress)
+    problems = list(explanation.problems)
+    histories: list[ModuleHistory | None] = []
+    graphs: list[FusionGraph | None] = []
+    for facts in explanation.modules:
+        module = _dumped(dump, facts)
+        told = about(module.name, progress)
+        try:
+            graph, history = (
+                fusion_graph(module, progress=told),
+                module_history(module, progress=told),
+            )
+        except UnusableInput as error:
+            problems.append(str(error))
+            graphs.append(None)
+            histories.append(None)
+        else:
+            graphs.append(graph)
+            histories.append(history)
+    return ReportFacts(
+        explanation=explanation,
+        histories=tuple(histories),
+        graphs=tuple(graphs),
+        rules=_rules(explanation.modules),
+        sources=tuple(_read_sources(explanation.modules, sources)),
+        problems=tuple(problems),
+    )
+
+
+def _dumped(dump: Dump, facts: ModuleFacts) -> DumpedModule:
+    return next(
+        each for each in dump.modules if (each.number, each.name) == (facts.number, facts.name)
+    )
+
+
+def _rules(modules: Sequence[ModuleFacts]) -> tuple[RulePage, ...]:
+    reasons = {pair.reason for module in modules for pair in module.pairs}
+    reasons |= {
+        pair.fused_by_later_pass.reason
+        for module in modules
+        for pair in module.pairs
+        if pair.fused_by_later_pass is not None
+    }
+    return tuple(page for page in all_pages() if page.id in reasons)
+
+
+def _read_sources(modules: Sequence[ModuleFacts], directory: Path) -> Iterator[SourceLines]:
+    """Yield the lines that operations come from, with those around them."""
+    places = {
+        source
+        for module in modules
+        for pair in module.pairs
+        for source in (pair.producer.source, pair.consumer.source)
+    } | {kernel.source for module in modules for kernel in module.kernels}
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for place in places:
+        file, colon, line = (place or "").rpartition(":")
+        if colon and line.isdecimal():
+            wanted[file].add(int(line))
+    left = _MOST_LINES
+    for file, numbers in sorted(wanted.items()):
+        text = _source_text(file, directory)
+        for first, last in _spans(numbers):
+            lines = tuple(text[first - 1 : last])
+            left -= len(lines)
+            if left < 0:
+                return
+            if lines:
+                yield SourceLines(file, first, lines)
+
+
+def _source_text(file: str, directory: Path) -> list[str]:
+    """Return the lines of a file below ``directory``, none if it is not there."""
+    try:
+        path = (directory / file).resolve()
+        if not path.is_relative_to(directory.resolve()):
+            return []
+        return read_text(path).splitlines()
+    except (UnusableInput, OSError, ValueError, RuntimeError):
+        return []
+
+
+def _spans(numbers: set[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last lines of stretches around ``numbers``, in order."""
+    begin = end = 0
+    for number in sorted(numbers):
+        first, last = max(1, number - _CONTEXT), number + _CONTEXT
+        if first <= end + 1 and end:
+            end = last
+            continue
+        if end:
+            yield begin, end
+        begin, end = first, last
+    if end:
+        yield begin, end

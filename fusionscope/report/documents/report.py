@@ -1,0 +1,94 @@
+"""The data inside the page of ``fusionscope report``: positions and stages for the picture, beside
+the documents of the other commands.
+
+Lists of numbers are flat: a place takes three (operation, kernel, whether the kernel writes the
+operation's value), an edge two (operation, the operation that reads it).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fusionscope.report.documents import explain, history, rules
+from fusionscope.report.documents.form import At, Form
+
+
+def _flat(name: str) -> At:
+    return At(lambda result: [int(part) for each in getattr(result, name) for part in each])
+
+
+class Name(Form):
+    """The name of a kernel, in the span from one stage to the next."""
+
+    kernel: Annotated[int, At("0")]
+    name: Annotated[str, At("1")]
+
+
+class Stage(Form):
+    """A stage that changed the picture, and what it changed."""
+
+    label: str
+    pass_: Annotated[str, At("pass_name")]
+    added: Annotated[list[int], _flat("added")]
+    removed: Annotated[list[int], _flat("removed")]
+    edges_added: Annotated[list[int], _flat("edges_added")]
+    edges_removed: Annotated[list[int], _flat("edges_removed")]
+    names: list[Name]
+
+
+class Node(Form):
+    """An operation; the position in its list is its number."""
+
+    name: str
+    opcode: str
+    shape: str
+    op_name: str | None
+    source: str | None
+
+
+class Box(Form):
+    """Where a kernel of the final stage is drawn, or an operation that no final kernel computes."""
+
+    kernel: int | None
+    layer: int
+    order: int
+
+
+class Spot(Form):
+    """Where an operation is drawn in a box."""
+
+    node: int
+    box: int
+    row: int
+    column: int
+
+
+class Picture(Form):
+    """The graph of a module. ``pairs`` has the numbers of both operations of each pair of the
+    module's explanation, and ``kernels`` the number of each kernel there; -1 if it is not drawn.
+    """
+
+    nodes: list[Node]
+    stages: list[Stage]
+    quiet: int
+    boxes: list[Box]
+    spots: list[Spot]
+    pairs: list[int]
+    kernels: list[int]
+    notes: list[str]
+
+
+class SourceLines(Form):
+    """Lines of a source file. ``first`` is the number of the first."""
+
+    file: str
+    first: int
+    lines: list[str]
+
+
+class Document(Form, tag_field="schema", tag="fusionscope.report/1"):
+    explanation: explain.Document
+    histories: list[history.Module | None]
+    rules: list[rules.Rule]
+    pictures: list[Picture | None]
+    sources: list[SourceLines]

@@ -1,0 +1,105 @@
+"""The page of ``fusionscope report``: one file that needs neither a network nor a server."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import msgspec
+
+from fusionscope.explain.fusion_graph import FusionGraph, GraphStage
+from fusionscope.explain.module_history import ModuleHistory
+from fusionscope.explain.report_facts import ReportFacts, SourceLines
+from fusionscope.explain.result import Explanation, ModuleFacts, Operation
+from fusionscope.report.documents.form import form_of
+from fusionscope.report.documents.report import Document
+from fusionscope.report.html.layout import Box, Spot, lay_out
+from fusionscope.rules.catalogue import RulePage
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The graph of a module with positions, as ``documents.report.Picture`` describes it."""
+
+    nodes: tuple[Operation, ...]
+    stages: tuple[GraphStage, ...]
+    quiet: int
+    boxes: tuple[Box, ...]
+    spots: tuple[Spot, ...]
+    pairs: tuple[int, ...]
+    kernels: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def _picture(module: ModuleFacts, graph: FusionGraph) -> Picture:
+    layout = lay_out(graph)
+    ends = (end.name for pair in module.pairs for end in (pair.producer, pair.consumer))
+    return Picture(
+        nodes=graph.nodes,
+        stages=graph.stages,
+        quiet=graph.quiet,
+        boxes=layout.boxes,
+        spots=layout.spots,
+        pairs=_numbers(ends, graph.by_name),
+        kernels=_numbers((kernel.name for kernel in module.kernels), graph.kernels),
+        notes=graph.notes,
+    )
+
+
+def _numbers(names: Iterable[str], known: dict[str, int]) -> tuple[int, ...]:
+    return tuple(known.get(name, -1) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """What ``documents.report.Document`` shows."""
+
+    explanation: Explanation
+    histories: Sequence[ModuleHistory | None]
+    rules: Sequence[RulePage]
+    pictures: Sequence[Picture | None]
+    sources: Sequence[SourceLines]
+
+
+def to_html(facts: ReportFacts) -> str:
+    """Return the page."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("fusionscope.report.html", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    modules = facts.explanation.modules
+    pictures = [
+        None if graph is None else _picture(module, graph)
+        for module, graph in zip(modules, facts.graphs, strict=True)
+    ]
+    data = _Data(facts.explanation, facts.histories, facts.rules, pictures, facts.sources)
+    document = form_of(Document, data)
+    packed = gzip.compress(msgspec.json.encode(document), 9, mtime=0)
+    script, style = _asset("page.js"), _asset("page.css")
+    return environment.get_template("page.html").render(
+        explanation=facts.explanation,
+        data=base64.b64encode(packed).decode("ascii"),
+        script=script,
+        style=style,
+        script_hash=_hash(script),
+        style_hash=_hash(style),
+    )
+
+
+def _asset(name: str) -> str:
+    return (files("fusionscope.report.html") / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """Return the source expression that allows an inline script or style by its content."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"sha256-{base64.b64encode(digest).decode('ascii')}"
