@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fusionscope.dump import DumpedModule, Stage
 from fusionscope.errors import UnusableInput
-from fusionscope.explain.result import Operation
+from fusionscope.explain.result import Operation, PairFacts
 from fusionscope.explain.source_lines import operation_of
 from fusionscope.history.lineage import stages_in_order
 from fusionscope.history.operations import flatten
@@ -51,8 +51,9 @@ class FusionGraph:
     An operation is one value: stages that compute the same value have the same node, whatever names
     they use. ``nodes`` says what the first stage says that has it, and ``computations`` are the
     names of their computations. A kernel keeps its number while its first result is the same value.
-    ``stages`` are the first stage and those that changed the graph. ``by_name`` finds nodes by the
-    names of instructions in the stage before fusion, ``kernels`` the final kernels by name.
+    ``stages`` are the first stage and those that changed the graph, ``quiet`` counts the others.
+    ``by_name`` finds nodes by the names of instructions in the stage before fusion, ``halves`` the
+    first halves of reductions that a pass split, ``kernels`` the final kernels by name.
     """
 
     nodes: tuple[Operation, ...]
@@ -60,6 +61,7 @@ class FusionGraph:
     stages: tuple[GraphStage, ...]
     quiet: int
     by_name: dict[str, int]
+    halves: dict[int, tuple[int, ...]]
     kernels: dict[str, int]
     notes: tuple[str, ...]
 
@@ -82,11 +84,16 @@ class _Builder:
         self.computations: list[str] = []
         self._number: dict[_Key, int] = {}
         self._kernels: dict[Hashable, int] = {}
+        self.halves: dict[int, tuple[int, ...]] = {}
 
     def contents(self, numbered: NumberedModule) -> _Contents:
         found = _Contents()
         for execution in numbered.executions:
             self._add(execution, found)
+            for whole, halves in numbered.parts.items():
+                for node in self._nodes_of(execution.path, (whole,)):
+                    nodes = (*self.halves.get(node, ()), *self._nodes_of(execution.path, halves))
+                    self.halves[node] = tuple(dict.fromkeys(nodes))
         return found
 
     def names_in(self, numbered: NumberedModule) -> dict[str, int]:
@@ -182,9 +189,25 @@ def fusion_graph(module: DumpedModule, *, progress: Progress = silent) -> Fusion
         stages=tuple(stages),
         quiet=quiet,
         by_name=by_name,
+        halves=builder.halves,
         kernels={name: number for number, name in before.names.items()},
         notes=tuple(notes),
     )
+
+
+def ends_of(graph: FusionGraph, pairs: Iterable[PairFacts]) -> Iterator[tuple[int, int] | None]:
+    """Yield the nodes of each pair, None if it has none. Where a pass split the consumer, a
+    reduction, the half that reads the producer represents it.
+    """
+    edges = {edge for stage in graph.stages for edge in stage.edges_added}
+    for pair in pairs:
+        read = graph.by_name.get(pair.producer.name)
+        reader = graph.by_name.get(pair.consumer.name)
+        if read is None or reader is None:
+            yield None
+        else:
+            halves = (half for half in graph.halves.get(reader, ()) if (read, half) in edges)
+            yield read, next(halves, reader)
 
 
 def _difference(stage: Stage, before: _Contents, now: _Contents) -> GraphStage:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
 import msgspec
 
-from fusionscope.explain.fusion_graph import FusionGraph, GraphStage
+from fusionscope.explain.fusion_graph import FusionGraph, GraphStage, ends_of
 from fusionscope.explain.module_history import ModuleHistory
 from fusionscope.explain.report_facts import ReportFacts, SourceLines
 from fusionscope.explain.result import Explanation, ModuleFacts, Operation
@@ -37,21 +37,16 @@ class Picture:
 
 def _picture(module: ModuleFacts, graph: FusionGraph) -> Picture:
     layout = lay_out(graph)
-    ends = (end.name for pair in module.pairs for end in (pair.producer, pair.consumer))
     return Picture(
         nodes=graph.nodes,
         stages=graph.stages,
         quiet=graph.quiet,
         boxes=layout.boxes,
         spots=layout.spots,
-        pairs=_numbers(ends, graph.by_name),
-        kernels=_numbers((kernel.name for kernel in module.kernels), graph.kernels),
+        pairs=tuple(end for ends in ends_of(graph, module.pairs) for end in ends or (-1, -1)),
+        kernels=tuple(graph.kernels.get(kernel.name, -1) for kernel in module.kernels),
         notes=graph.notes,
     )
-
-
-def _numbers(names: Iterable[str], known: dict[str, int]) -> tuple[int, ...]:
-    return tuple(known.get(name, -1) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
