@@ -1,1 +1,169 @@
-"use strict";
+// The page: reads its data, builds the sections, and ties them together by one state.
+
+/** @returns {Promise<any>} */
+async function readData() {
+  const packed = atob(document.getElementById("data")?.textContent ?? "");
+  const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
+  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(unpacked).text());
+}
+
+/** @param {any} data */
+function showPage(data) {
+  const state = readState();
+  const { modules } = data.explanation;
+  if (state.module >= modules.length) state.module = 0;
+  const page = /** @type {HTMLElement} */ (document.getElementById("page"));
+  const module = modules[state.module];
+  const picture = data.pictures[state.module] && readPicture(data.pictures[state.module], module);
+
+  const table = pairTable(module.pairs, (number) => set({ pair: number, kernel: null, stage: null }));
+  const search = /** @type {HTMLInputElement} */ (make("input", {
+    type: "search", placeholder: "outcome, reason, name, opcode, scope, file …", "aria-label": "filter pairs",
+    oninput: () => set({ query: search.value }),
+  }));
+  const flameBox = make("div");
+  const measures = Object.keys(MEASURES).map((name) =>
+    make("button", { "data-by": name, onclick: () => set({ by: name }) }, MEASURES[name].title));
+  const graphBox = make("div", { class: "picture", tabindex: 0, role: "region", "aria-label": "graph of the neighbourhood" });
+  const passBox = make("div", { class: "passes" });
+  const facts = make("div", { "aria-live": "polite" });
+  const slider = /** @type {HTMLInputElement} */ (make("input", {
+    type: "range", min: 0, "aria-label": "pass", oninput: () => set({ stage: steps[Number(slider.value)] }),
+  }));
+  const radius = make("select", { "aria-label": "radius", onchange: (/** @type {any} */ event) => set({ radius: Number(event.target.value) }) },
+    ...[1, 2, 3, 4].map((each) => make("option", { value: each, selected: each === state.radius }, `radius ${each}`)));
+  /** @type {number[]} */
+  let steps = [];
+
+  /** @param {Partial<State>} change */
+  function set(change) {
+    Object.assign(state, change);
+    writeState(state);
+    update(change);
+  }
+
+  /** @param {Partial<State>} change */
+  function update(change) {
+    if ("query" in change) table.filter(state.query);
+    if ("by" in change) {
+      const known = module.breakdown?.rows ?? [];
+      const by = MEASURES[state.by] ? state.by : module.summary.time ? "time_us" : "bytes_moved";
+      measures.forEach((each) => each.setAttribute("aria-pressed", String(each.dataset.by === by)));
+      flameBox.replaceChildren(flame(known, by, (path) => {
+        search.value = path[path.length - 1];
+        set({ query: search.value });
+      }));
+    }
+    if ("pair" in change || "kernel" in change || "radius" in change || "stage" in change) {
+      table.select(state.pair);
+      showGraph();
+    }
+  }
+
+  function chosenNodes() {
+    if (state.pair !== null && state.pair < module.pairs.length) {
+      return picture.pairs.slice(2 * state.pair, 2 * state.pair + 2).filter((/** @type {number} */ node) => node >= 0);
+    }
+    const kernel = module.kernels.findIndex((/** @type {any} */ each) => each.name === state.kernel);
+    const number = kernel < 0 ? -1 : picture.kernels[kernel];
+    const final = contents(picture, picture.stages.length - 1);
+    return [...final.kernels].filter(([, own]) => own.has(number)).map(([node]) => node);
+  }
+
+  function showGraph() {
+    facts.replaceChildren(...describe());
+    if (!picture) return graphBox.replaceChildren(make("p", {}, "no stage of this module can be followed"));
+    const chosen = chosenNodes();
+    const nodes = neighbours(picture, chosen, state.radius);
+    const all = stagesThatChanged(picture, new Set(nodes));
+    steps = all.length ? all : [picture.stages.length - 1];
+    const stage = state.stage !== null && state.stage < picture.stages.length ? state.stage : picture.stages.length - 1;
+    const step = Math.max(0, steps.findLastIndex((each) => each <= stage));
+    slider.max = String(steps.length - 1);
+    slider.value = String(step);
+    const folded = picture.stages.length + picture.quiet - steps.length;
+    passBox.replaceChildren(...steps.map((number, place) => make("button", {
+      "aria-pressed": place === step, title: picture.stages[number].label, onclick: () => set({ stage: number }),
+    }, shorten(picture.stages[number].pass, 36))),
+    make("span", { class: "quiet" }, folded ? `${count(folded)} other stages changed nothing here` : ""));
+    const { svg, left } = neighbourhood(picture, module, nodes, chosen, steps[step], (node) => {
+      const number = module.pairs.findIndex((/** @type {any} */ _, /** @type {number} */ each) =>
+        picture.pairs[2 * each] === node || picture.pairs[2 * each + 1] === node);
+      if (number >= 0) set({ pair: number, kernel: null });
+    });
+    graphBox.replaceChildren(chosen.length ? svg : make("p", { class: "quiet" }, "not drawn: the graph has no such operation"));
+    if (left) graphBox.append(make("p", { class: "quiet" }, `${count(left)} operations further away are not drawn`));
+  }
+
+  /** @returns {HTMLElement[]} */
+  function describe() {
+    const line = (/** @type {string} */ title, /** @type {any} */ value) =>
+      value === null || value === undefined || value === "" ? [] : [make("dt", {}, title), make("dd", {}, String(value))];
+    if (state.pair === null || state.pair >= module.pairs.length) {
+      const kernel = module.kernels.find((/** @type {any} */ each) => each.name === state.kernel);
+      return kernel ? [make("h2", {}, shorten(kernel.name, 80)), make("dl", {},
+        ...line("kind", kernel.emitter ?? kernel.kind), ...line("runs", count(kernel.runs)),
+        ...line("bytes", size(kernel.bytes_read + kernel.bytes_written)),
+        ...line("time", kernel.time_ns === null ? null : duration(kernel.time_ns / 1000)), ...line("source", kernel.source))] : [];
+    }
+    const pair = module.pairs[state.pair];
+    const numbers = Object.entries(pair.numbers).map(([name, value]) => `${name} ${value}`).join(", ");
+    return [make("h2", {}, shorten(`${pair.producer.name} → ${pair.consumer.name}`, 120)), make("dl", {},
+      ...line("outcome", pair.outcome), ...line("kernel", pair.kernel), ...line("since", pair.stage),
+      ...line("reason", pair.reason && `${pair.reason}: ${module.summary.reasons[pair.reason]?.title ?? ""}`),
+      ...line("the compiler", pair.message), ...line("numbers", numbers), ...line("evidence", pair.evidence),
+      ...line("bytes", size(pair.bytes_saved)), ...line("producer", pair.producer.shape),
+      ...line("scope", pair.producer.op_name), ...line("source", pair.source.producer))];
+  }
+
+  /** @type {Map<string, number[]>} */
+  const pairsAt = new Map();
+  module.pairs.forEach((/** @type {any} */ pair, /** @type {number} */ number) => {
+    for (const place of new Set([pair.source.producer, pair.source.consumer])) {
+      if (place) pairsAt.set(place, [...(pairsAt.get(place) ?? []), number]);
+    }
+  });
+  const kernels = [...module.kernels].sort((a, b) => (b.time_ns ?? 0) * b.runs - (a.time_ns ?? 0) * a.runs
+    || b.bytes_read + b.bytes_written - a.bytes_read - a.bytes_written).slice(0, 12);
+  const switcher = make("select", { "aria-label": "module", onchange: (/** @type {any} */ event) => {
+    writeState({ ...state, module: Number(event.target.value), pair: null, kernel: null, stage: null });
+    showPage(data);
+  } }, ...modules.map((/** @type {any} */ each, /** @type {number} */ place) =>
+    make("option", { value: place, selected: place === state.module }, shorten(each.name, 60))));
+
+  page.replaceChildren(
+    make("div", { class: "bar" }, make("h1", {}, module.name), modules.length > 1 ? switcher : null),
+    make("div", { class: "quiet" }, [module.device, module.rules?.version, data.explanation.path].filter(Boolean).join(" · ")),
+    ...module.notes.map((/** @type {string} */ note) => make("div", { class: "quiet" }, note)),
+    tiles(module),
+    make("section", { class: "card", "aria-labelledby": "where" }, make("h2", { id: "where" }, "Where it goes"),
+      make("div", { class: "bar", role: "group", "aria-label": "measure" }, ...measures), flameBox,
+      make("div", { class: "bar" }, make("span", { class: "quiet" }, "heaviest kernels"), ...kernels.map((each) =>
+        make("button", { onclick: () => set({ kernel: each.name, pair: null, stage: null }) }, shorten(each.name, 40))))),
+    suggestions(module, ({ producer, consumer }) => {
+      const number = module.pairs.findIndex((/** @type {any} */ pair) => pair.producer.name === producer && pair.consumer.name === consumer);
+      if (number >= 0) set({ pair: number, kernel: null, stage: null });
+    }),
+    make("section", { class: "card", "aria-labelledby": "pairs" }, make("h2", { id: "pairs" }, "Pairs"),
+      make("div", { class: "bar" }, search, table.found), table.element),
+    make("section", { class: "card", "aria-labelledby": "graph" }, make("h2", { id: "graph" }, "How it was fused"),
+      make("div", { class: "bar" }, radius, slider), passBox,
+      make("div", { class: "split" }, graphBox, facts)),
+    sourceLines(data.sources, pairsAt, (place) => { search.value = place; set({ query: place }); }) ?? "",
+    memoryOverTime(module.memory) ?? "",
+    rulePages(data.rules));
+
+  search.value = state.query;
+  if (state.pair === null && state.kernel === null && module.pairs.length) {
+    const refused = [...module.pairs.keys()].filter((number) => module.pairs[number].outcome === "not-fused")
+      .sort((a, b) => module.pairs[b].bytes_saved - module.pairs[a].bytes_saved);
+    state.pair = refused[0] ?? 0;
+  }
+  update({ query: "", by: "", pair: 0 });
+}
+
+readData().then((data) => {
+  showPage(data);
+  addEventListener("hashchange", () => showPage(data));
+});

@@ -21,6 +21,11 @@ from fusionscope.report.html.layout import Box, Spot, lay_out
 from fusionscope.rules.catalogue import RulePage
 
 
+_SCRIPTS = (
+    "dom.js", "state.js", "table.js", "flame.js", "graph.js", "panels.js", "page.js",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Picture:
     """The graph of a module with positions, as ``documents.report.Picture`` describes it."""
@@ -79,7 +84,7 @@ def to_html(facts: ReportFacts) -> str:
     data = _Data(facts.explanation, facts.histories, facts.rules, pictures, facts.sources)
     document = form_of(Document, data)
     packed = gzip.compress(msgspec.json.encode(document), 9, mtime=0)
-    script, style = _asset("page.js"), _asset("page.css")
+    script, style = "".join(map(_asset, _SCRIPTS)), _asset("page.css")
     return environment.get_template("page.html").render(
         explanation=facts.explanation,
         data=base64.b64encode(packed).decode("ascii"),

@@ -1,0 +1,74 @@
+// The parts of the page that only show: tiles, suggestions, rules, memory, source.
+
+/** @param {any} module */
+function tiles(module) {
+  const { summary, memory } = module;
+  const [time, before] = [summary.time?.microseconds ?? null, summary.time_before?.microseconds ?? null];
+  const tile = (/** @type {string} */ title, /** @type {string} */ value, /** @type {string} */ more) =>
+    make("div", { class: "tile" }, make("span", { class: "quiet" }, title), make("b", {}, value), make("span", { class: "quiet" }, more));
+  return make("div", { class: "tiles" },
+    time === null ? null : tile("estimated time", duration(time), before === null ? "" : `unfused ${duration(before)}`),
+    tile("launches", count(summary.launches), `unfused ${count(summary.launches_before)}`),
+    tile("bytes moved", size(summary.bytes_moved), `unfused ${size(summary.bytes_before)}`),
+    memory?.peak_bytes ? tile("peak of memory", size(memory.peak_bytes), `at ${shorten(memory.peak_instruction ?? "", 40)}`) : null,
+    tile("pairs not fused", count(summary.outcomes["not-fused"] ?? 0), `${count(module.pairs.length)} pairs`));
+}
+
+/** @param {any} figures */
+function figures(figures) {
+  const time = figures.time_us === null ? "" : `${duration(figures.time_us)}, `;
+  return `${time}${count(figures.launches)} launches, ${size(figures.bytes)}`;
+}
+
+/** @param {any} module @param {(pair: {producer: string, consumer: string}) => void} choose */
+function suggestions(module, choose) {
+  const shown = module.suggestions.map((/** @type {any} */ each) => make("li", {},
+    make("code", {}, each.change), make("br"),
+    `${figures(each.before)} → ${figures(each.after)} (${each.evidence})`, make("br"),
+    ...each.pairs.slice(0, 4).map((/** @type {any} */ pair) =>
+      make("button", { onclick: () => choose(pair) }, `${shorten(pair.producer, 40)} → ${shorten(pair.consumer, 40)}`))));
+  const tried = module.rejected.length;
+  return make("section", { class: "card", "aria-labelledby": "try" }, make("h2", { id: "try" }, "What to try"),
+    shown.length ? make("ol", { class: "try" }, ...shown) : make("p", {}, "Nothing known that helps."),
+    tried ? make("p", { class: "quiet" }, `${count(tried)} other changes were tried and do not help.`) : null);
+}
+
+/** @param {any} memory */
+function memoryOverTime(memory) {
+  if (!memory?.over_time?.length) return null;
+  const [wide, high] = [1000, 120];
+  const most = Math.max(...memory.over_time, 1);
+  const step = wide / memory.over_time.length;
+  const points = memory.over_time.map((/** @type {number} */ bytes, /** @type {number} */ place) =>
+    `H${(place * step).toFixed(1)} V${(high - (bytes / most) * high).toFixed(1)}`).join(" ");
+  const words = `${size(memory.peak_bytes)} alive at ${memory.peak_instruction}`;
+  const svg = draw("svg", { viewBox: `0 0 ${wide} ${high}`, width: "100%", height: high, preserveAspectRatio: "none", role: "img", "aria-label": words },
+    draw("path", { class: "operation", d: `M0,${high} ${points} H${wide} V${high} Z` }));
+  const rows = memory.at_peak.slice(0, 8).map((/** @type {any} */ each) =>
+    [make("dt", {}, size(each.bytes)), make("dd", {}, `${each.name}, ${each.kind}${each.source ? `, ${each.source}` : ""}`)]);
+  return make("section", { class: "card", "aria-labelledby": "memory" }, make("h2", { id: "memory" }, "Memory from the first instruction to the last"),
+    svg, make("p", {}, words), make("dl", {}, ...rows.flat()));
+}
+
+/** @param {any[]} rules */
+function rulePages(rules) {
+  return make("section", { class: "card", "aria-labelledby": "rules" }, make("h2", { id: "rules" }, "Rules that refused"),
+    ...rules.map((rule) => make("details", { id: `rule-${rule.id}` },
+      make("summary", {}, make("code", {}, rule.id), ` ${rule.title ?? ""}`),
+      make("p", {}, rule.description ?? rule.text ?? ""))));
+}
+
+/** @param {any[]} sources @param {Map<string, number[]>} pairsAt @param {(place: string) => void} choose */
+function sourceLines(sources, pairsAt, choose) {
+  if (!sources.length) return null;
+  return make("section", { class: "card", "aria-labelledby": "source" }, make("h2", { id: "source" }, "Source"),
+    ...sources.map((each) => make("details", { open: sources.length < 4 }, make("summary", {}, `${each.file}:${each.first}`),
+      make("div", { class: "lines code", tabindex: 0, role: "region", "aria-label": each.file },
+        ...each.lines.map((/** @type {string} */ line, /** @type {number} */ place) => {
+          const where = `${each.file}:${each.first + place}`;
+          const own = pairsAt.get(where);
+          const text = `${String(each.first + place).padStart(5)}  ${shorten(line, 300)}`;
+          return own ? make("div", { class: "used", role: "button", tabindex: 0, title: `${own.length} pairs`, onclick: () => choose(where),
+            onkeydown: (/** @type {KeyboardEvent} */ event) => { if (event.key === "Enter") choose(where); } }, text) : make("div", {}, text);
+        })))));
+}
