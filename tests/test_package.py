@@ -22,7 +22,7 @@ LAYERS = (
     "report", "cli",
 )  # fmt: skip
 WITH_JAX = ("capture", "rerun")
-EXTRAS = {"jax", "jax_plugins", "jaxlib", "numpy", "pytest", "scipy", "torch", "torchax"}
+EXTRAS = {"jax", "jax_plugins", "jaxlib", "jinja2", "numpy", "pytest", "scipy", "torch", "torchax"}
 
 
 def imports(path: Path) -> set[str]:

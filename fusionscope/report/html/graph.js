@@ -100,26 +100,33 @@ function neighbourhood(picture, module, nodes, chosen, stage, choose) {
   /** @type {Map<string, {x: number, y: number}>} */
   const at = new Map(); // by operation and box
   const layers = [...new Set([...boxes.keys()].map((box) => picture.boxes[box].layer))].sort((a, b) => a - b);
-  let [top, widest] = [LAYER / 2, 0];
+  const columnsOf = (/** @type {number} */ box) => {
+    const rows = (boxes.get(box) ?? []).map((spot) => spot.row);
+    return Math.max(...rows.map((row) => rows.filter((each) => each === row).length));
+  };
+  const width = (/** @type {number} */ layer) => [...boxes.keys()].filter((box) => picture.boxes[box].layer === layer)
+    .reduce((sum, box) => sum + columnsOf(box) * (WIDE + GAP) + 2 * GAP, GAP);
+  const widest = Math.max(0, ...layers.map((layer) => width(layer)));
+  let top = LAYER / 2;
   for (const layer of layers) {
+    let [left, deepest] = [GAP + (widest - width(layer)) / 2, 0];
     const row = [...boxes.keys()].filter((box) => picture.boxes[box].layer === layer)
       .sort((a, b) => picture.boxes[a].order - picture.boxes[b].order);
-    let [left, deepest] = [GAP, 0];
     for (const box of row) {
       const spots = boxes.get(box) ?? [];
       const rows = [...new Set(spots.map((spot) => spot.row))].sort((a, b) => a - b);
       let columns = 0;
       rows.forEach((number, place) => {
         const own = spots.filter((spot) => spot.row === number).sort((a, b) => a.column - b.column);
+        const indent = (columnsOf(box) - own.length) / 2;
         own.forEach((spot, column) => at.set(`${spot.node},${box}`, {
-          x: left + column * (WIDE + GAP), y: top + place * (HIGH + GAP + 8),
+          x: left + (column + indent) * (WIDE + GAP), y: top + place * (HIGH + GAP + 8),
         }));
         columns = Math.max(columns, own.length);
       });
       left += columns * (WIDE + GAP) + 2 * GAP;
       deepest = Math.max(deepest, rows.length * (HIGH + GAP + 8));
     }
-    widest = Math.max(widest, left);
     top += deepest + LAYER;
   }
   /** The kernel of this stage that an operation is in, at its place in a box. @param {number} node @param {number} box */
@@ -168,7 +175,7 @@ function neighbourhood(picture, module, nodes, chosen, stage, choose) {
         d: `M${x1},${y1} C${x1},${y1 + bend} ${x2},${y2 - bend} ${x2},${y2}`,
       }, draw("title", {}, pair ? `${pair.producer.name} → ${pair.consumer.name}: ${pair.outcome}${pair.reason ? `, ${pair.reason}` : ""}` : "no pair before fusion")));
       if (isRefused) {
-        reasons.push(draw("text", { class: "why", x: (x1 + x2) / 2, y: (y1 + y2) / 2, "text-anchor": "middle" }, pair.reason ?? "unknown"));
+        reasons.push(draw("text", { class: "why", x: x1 + (x2 - x1) * 0.2, y: y1 + 18, "text-anchor": "middle" }, pair.reason ?? "unknown"));
       }
     }
   }

@@ -11,6 +11,7 @@ from importlib.resources import files
 
 import msgspec
 
+from fusionscope.errors import UnusableInput
 from fusionscope.explain.fusion_graph import FusionGraph, GraphStage, ends_of
 from fusionscope.explain.module_history import ModuleHistory
 from fusionscope.explain.report_facts import ReportFacts, SourceLines
@@ -20,7 +21,7 @@ from fusionscope.report.documents.report import Document
 from fusionscope.report.html.layout import Box, Spot, lay_out
 from fusionscope.rules.catalogue import RulePage
 
-
+_NO_TEMPLATES = "the page needs jinja2: pip install 'fusionscope[report]'"
 _SCRIPTS = (
     "dom.js", "state.js", "table.js", "flame.js", "graph.js", "panels.js", "page.js",
 )  # fmt: skip
@@ -66,8 +67,11 @@ class _Data:
 
 
 def to_html(facts: ReportFacts) -> str:
-    """Return the page."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    """Return the page. Raises ``UnusableInput`` if jinja2 is not installed."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        raise UnusableInput(_NO_TEMPLATES) from None
 
     environment = Environment(
         loader=PackageLoader("fusionscope.report.html", ""),

@@ -30,7 +30,7 @@ function suggestions(module, choose) {
   const tried = module.rejected.length;
   return make("section", { class: "card", "aria-labelledby": "try" }, make("h2", { id: "try" }, "What to try"),
     shown.length ? make("ol", { class: "try" }, ...shown) : make("p", {}, "Nothing known that helps."),
-    tried ? make("p", { class: "quiet" }, `${count(tried)} other changes were tried and do not help.`) : null);
+    tried ? make("p", { class: "quiet" }, tried === 1 ? "Another change was tried and does not help." : `${count(tried)} other changes were tried and do not help.`) : null);
 }
 
 /** @param {any} memory */
@@ -55,7 +55,8 @@ function rulePages(rules) {
   return make("section", { class: "card", "aria-labelledby": "rules" }, make("h2", { id: "rules" }, "Rules that refused"),
     ...rules.map((rule) => make("details", { id: `rule-${rule.id}` },
       make("summary", {}, make("code", {}, rule.id), ` ${rule.title ?? ""}`),
-      make("p", {}, rule.description ?? rule.text ?? ""))));
+      make("p", {}, rule.what), rule.why ? make("p", {}, rule.why) : null,
+      rule.try ? make("p", {}, rule.try) : null, make("p", { class: "quiet" }, `${rule.pass}; ${rule.source}`))));
 }
 
 /** @param {any[]} sources @param {Map<string, number[]>} pairsAt @param {(place: string) => void} choose */

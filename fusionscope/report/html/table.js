@@ -26,7 +26,7 @@ function pairTable(pairs, choose) {
   const texts = pairs.map(searchable);
   /** @type {number[]} */
   let rows = [];
-  let [column, descending] = [4, true];
+  let [column, descending] = [0, true]; // what was not fused, the most bytes first
   /** @type {number | null} */
   let chosen = null;
   const body = make("div", { class: "body", role: "rowgroup" });
@@ -50,7 +50,8 @@ function pairTable(pairs, choose) {
     const { text, number } = COLUMNS[column];
     const sign = descending ? -1 : 1;
     rows.sort((a, b) => sign * (number ? number(pairs[a]) - number(pairs[b])
-      : text(pairs[a]).localeCompare(text(pairs[b]))) || a - b);
+      : text(pairs[a]).localeCompare(text(pairs[b])))
+      || pairs[b].bytes_saved - pairs[a].bytes_saved || a - b);
     titles.forEach((title, place) => title.setAttribute("aria-sort",
       place !== column ? "none" : descending ? "descending" : "ascending"));
     found.textContent = `${count(rows.length)} of ${count(pairs.length)} pairs`;

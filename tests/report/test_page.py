@@ -1,0 +1,159 @@
+"""The page of `report`: it says what `explain` says, and what a dump contains stays text."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fusionscope.cli.main import cli
+
+DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+HOSTILE = [
+    "</script><script>document.title='ran'</script>",
+    "<img src=x onerror=document.title='ran'>",
+    "{{ 7 * 7 }}{% raw %}",
+    "\u202egnp.exe",
+    "'onmouseover=document.title=1 x='",
+    "a" * 100_000,
+]
+
+pytestmark = pytest.mark.slow
+
+
+def run(*words: object) -> str:
+    ended = CliRunner().invoke(cli, [str(word) for word in words])
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout
+
+
+def page_of(dump: Path, directory: Path) -> Path:
+    file = directory / "page.html"
+    run("report", dump, "--output", file)
+    return file
+
+
+def data_of(page: Path) -> dict:
+    (packed,) = re.findall(
+        r'<script type="text/plain" id="data">([^<]*)</script>', page.read_text()
+    )
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def in_browser(page: Path) -> tuple[str, str]:
+    """Return the document after its script ran, and what the browser logged of it."""
+    assert BROWSER is not None
+    ended = subprocess.run(
+        [
+            BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000",
+            "--enable-logging=stderr", f"--user-data-dir={page.parent / 'browser'}", "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    console = [line for line in ended.stderr.splitlines() if "CONSOLE" in line]
+    return ended.stdout, "\n".join(console)
+
+
+with_browser = pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A dump whose metadata attacks the page."""
+    lines = [
+        "HloModule m",
+        "",
+        "ENTRY %e (x: f32[64]) -> f32[64] {",
+        "  %v0 = f32[64] parameter(0)",
+    ]
+    for number, text in enumerate(HOSTILE):
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'")
+        metadata = f'metadata={{op_name="{escaped}" source_file="{escaped}" source_line=3}}'
+        lines.append(f"  %v{number + 1} = f32[64] sine(%v{number}), {metadata}")
+    lines.append(f"  ROOT %r = f32[64] negate(%v{len(HOSTILE)})")
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    text = "\n".join([*lines, "}", ""])
+    (dump / "module_0000.m.before_optimizations.txt").write_text(text)
+    (dump / "module_0000.m.cpu_after_optimizations.txt").write_text(text)
+    return dump
+
+
+@pytest.mark.parametrize("name", ["cpu/concatenate", "h100/cartpole", "h100/attention", "cpu/loop"])
+def test_the_page_says_what_explain_says(name, tmp_path) -> None:
+    data = data_of(page_of(DUMPS / name, tmp_path))
+    told = json.loads(run("explain", DUMPS / name, "--no-try", "--format", "json"))
+    for ours, theirs in zip(data["explanation"]["modules"], told["modules"], strict=True):
+        for key in ("name", "summary", "pairs", "kernels", "memory", "breakdown", "notes"):
+            assert ours[key] == theirs[key], key
+        picture = data["pictures"][ours["number"] if len(told["modules"]) > 1 else 0]
+        assert len(picture["pairs"]) == 2 * len(theirs["pairs"])
+
+
+def test_the_last_stage_of_the_picture_has_the_kernels_of_explain(tmp_path) -> None:
+    data = data_of(page_of(DUMPS / "h100/cartpole", tmp_path))
+    (module,), (picture,) = data["explanation"]["modules"], data["pictures"]
+    kernels: dict[int, set[int]] = {}
+    for stage in picture["stages"]:
+        for node, kernel in zip(stage["removed"][::3], stage["removed"][1::3], strict=True):
+            kernels[node].discard(kernel)
+        for node, kernel in zip(stage["added"][::3], stage["added"][1::3], strict=True):
+            kernels.setdefault(node, set()).add(kernel)
+    numbers = dict(
+        zip((each["name"] for each in module["kernels"]), picture["kernels"], strict=True)
+    )
+    for place, pair in enumerate(module["pairs"]):
+        read, reader = picture["pairs"][2 * place : 2 * place + 2]
+        together = kernels[read] & kernels[reader]
+        if pair["outcome"] in ("fused", "duplicated"):
+            assert numbers[pair["kernel"]] in together
+        elif pair["outcome"] == "not-fused":
+            assert not together
+
+
+def test_only_its_own_script_may_run(tmp_path) -> None:
+    text = page_of(DUMPS / "cpu/concatenate", tmp_path).read_text()
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+    for tag in ("script", "style"):
+        (own,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy.replace("&#43;", "+")
+    assert not re.findall(r"\b(?:src|href)=", text.partition("<style>")[0])
+
+
+def test_hostile_text_is_no_markup(hostile, tmp_path) -> None:
+    page = page_of(hostile, tmp_path)
+    text = page.read_text()
+    assert text.count("<script") == 2
+    assert not any(words[:20] in text for words in HOSTILE[:3] + HOSTILE[4:5])
+    found = json.dumps(data_of(page), ensure_ascii=False)
+    assert HOSTILE[2] in found
+
+
+@with_browser
+def test_a_browser_shows_it_without_a_word(tmp_path) -> None:
+    shown, console = in_browser(page_of(DUMPS / "h100/cartpole", tmp_path))
+    assert not console
+    assert "estimated time" in shown and "374 of 374 pairs" in shown
+    assert re.search(r'class="edge not-fused"', shown) and ">pf-negative<" in shown
+
+
+@with_browser
+def test_a_browser_runs_nothing_hostile(hostile, tmp_path) -> None:
+    shown, console = in_browser(page_of(hostile, tmp_path))
+    assert not console
+    assert "<title>fusionscope: m</title>" in shown
+    assert "<img" not in shown and f"{len(HOSTILE)} of {len(HOSTILE)} pairs" in shown
