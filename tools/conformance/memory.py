@@ -8,7 +8,7 @@ Each of DUMPS is a dump, or a directory with dumps in it. Two checks for each mo
 - The values alive at the place that the compiler names as the peak are those that it lists in
   `*-live-range.txt`. (The peak of `explain` may lie elsewhere: docs/memory.md.)
 
-Prints each difference, then counts. Exit code 1 if anything differs.
+Prints each difference, then counts. Exit code 1 if anything differs or nothing was compared.
 """
 
 import argparse
@@ -68,7 +68,8 @@ def main() -> None:
         counts["dumps"] += checked
     for what, count in sorted(counts.items()):
         print(f"{count:6,} {what}")
-    sys.exit(any(what.endswith("different") for what in counts))
+    is_different = any(what.endswith("different") for what in counts)
+    sys.exit(is_different or not counts["dumps"])
 
 
 if __name__ == "__main__":
