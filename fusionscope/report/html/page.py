@@ -7,7 +7,7 @@ import gzip
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
@@ -20,6 +20,7 @@ from fusionscope.report.documents.form import form_of
 from fusionscope.report.documents.report import Document
 from fusionscope.report.html.layout import Box, Spot, lay_out
 from fusionscope.rules.catalogue import RulePage
+from fusionscope.system.files import read_text
 
 _NO_TEMPLATES = "the page needs jinja2: pip install 'fusionscope[report]'"
 _SCRIPTS = (
@@ -100,7 +101,7 @@ def to_html(facts: ReportFacts) -> str:
 
 
 def _asset(name: str) -> str:
-    return (files("fusionscope.report.html") / name).read_text(encoding="utf-8")
+    return read_text(Path(__file__).with_name(name))
 
 
 def _hash(text: str) -> str:
