@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from pathlib import Path
 
 import click
@@ -65,4 +64,4 @@ def command(dump: Path, module: str | None, sources: Path, output: Path, opens: 
     write_text(page, output)
     click.echo(f"{output}  {len(page.encode()) / 1e6:.1f} MB")
     if opens:
-        webbrowser.open(output.resolve().as_uri())
+        click.launch(output.resolve().as_uri())
