@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from fusionscope.hlo.model import Computation, Instruction, Module
+from fusionscope.hlo.shape import Shape
+
+_NEGATIVE_ZERO = re.compile(r"(?<![\w.+\-])-0(?![\w.])")
 
 
 def to_text(module: Module) -> str:
-    """Return the module in the compiler's form. Parsing it gives an equal module."""
+    """Return the module in the compiler's form. Parsing it gives an equal module.
+
+    A negative zero becomes ``-0.0``: the compiler prints ``-0``, and reads that as 0.
+    """
     return "".join(_pieces(module))
 
 
@@ -40,9 +47,15 @@ def instruction_text(instruction: Instruction) -> str:
     statement = instruction.statement
     root = "ROOT " if instruction.is_root else ""
     inside = statement.inside
-    if instruction.opcode not in ("constant", "parameter"):
+    if statement.opcode == "constant" and "-0" in inside and _is_floating(instruction.shape):
+        inside = _NEGATIVE_ZERO.sub("-0.0", inside)
+    elif statement.opcode not in ("constant", "parameter"):
         inside = ", ".join(f"%{name}" for name in statement.operands)
     return (
         f"{root}%{statement.name} = {instruction.shape} {statement.opcode}({inside})"
         f"{statement.attributes}"
     )
+
+
+def _is_floating(shape: Shape) -> bool:
+    return shape.is_array and shape.element_type.startswith(("f", "bf", "c"))

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from fusionscope.graph.aliasing import InPlace, in_place_operands
 from fusionscope.graph.buffers import CONTROL_FLOW, find_body, find_steps, walk_control_flow
-from fusionscope.graph.layouts import reshape_is_bitcast
+from fusionscope.graph.layouts import has_default_layout, reshape_is_bitcast
 from fusionscope.graph.mutable import (
     CONTROL,
     MutableComputation,
@@ -82,7 +82,8 @@ def remove_barriers(graph: MutableModule) -> None:
 
 def put_placeholders(graph: MutableModule, is_hidden: Callable[[MutableInstruction], bool]) -> None:
     """Replace each instruction that computes and ``is_hidden`` by a placeholder. Bitcasts come
-    last; those that only placeholders read are removed.
+    last: those that only placeholders read are removed, and of the others those that a reshape can
+    express become one, since the compiler gives the result of a placeholder a buffer of its own.
     """
     steps = find_steps(graph)
     for computation in walk_control_flow(graph):
@@ -92,9 +93,24 @@ def put_placeholders(graph: MutableModule, is_hidden: Callable[[MutableInstructi
                 continue
             if instruction.opcode == "bitcast" and not instruction.users:
                 remove_unused(instruction)
-            if instruction.parent is not None:
+            if instruction.parent is None:
+                continue
+            if _is_reshape(instruction):
+                view = computation.make("reshape", instruction.shape, instruction.operands)
+                computation.replace(instruction, view)
+            else:
                 aliases = in_place_operands(instruction) or steps.get(instruction, [])
                 computation.replace(instruction, _placeholder(instruction, aliases))
+
+
+def _is_reshape(instruction: MutableInstruction) -> bool:
+    """Return whether it is a bitcast that the compiler makes of a reshape."""
+    if instruction.opcode != "bitcast":
+        return False
+    source, result = instruction.operands[0].shape, instruction.shape
+    return source.element_type == result.element_type and all(
+        map(has_default_layout, (source, result))
+    )
 
 
 def _without_origin(instruction: MutableInstruction) -> str:

@@ -57,6 +57,15 @@ def unknown_call(x):
     return call(jnp.tanh(x)) + 1
 
 
+def negative_zero(x):
+    return jnp.where(x > 0, jnp.tanh(x), -0.0)
+
+
+def another_shape(x):
+    start = jnp.tanh(x) @ x.T
+    return lax.fori_loop(0, 9, lambda i, flat: jnp.sin(flat) + i, start.reshape(-1))
+
+
 def ragged(x):
     return lax.ragged_dot(x, jnp.ones((2, 32, 8)), jnp.array([30, 34]))
 """
@@ -98,6 +107,23 @@ def test_layouts_of_arguments_and_results_are_kept(tmp_path: Path) -> None:
     assert tried.rerun.is_same
     assert tried.measurement is not None
     assert tried.measurement.numbers is Numbers.EQUAL
+
+
+@with_jax
+def test_a_negative_zero_keeps_its_sign(tmp_path: Path) -> None:
+    (tried,) = replayed("negative_zero", tmp_path).variants
+    assert tried.holds
+    (made,) = open_dump(tmp_path / "rerun").modules
+    assert made.final is not None
+    assert made.final.text is not None
+    assert "constant(-0)" in made.final.text.text()
+
+
+@with_jax
+def test_what_a_loop_starts_from_in_another_shape_is_not_copied(tmp_path: Path) -> None:
+    (tried,) = replayed("another_shape", tmp_path).variants
+    assert tried.holds
+    assert tried.rerun.is_same
 
 
 @with_jax
